@@ -89,8 +89,6 @@ class RecordFormat:
         """Refuse columns that are missing, or have a type that the format cannot hold. A column may have no type."""
         path = f"sinks.{sink}.target"
         for what, part in (("key", self.key), ("value", self.value)):
-            for column in (part and part.columns) or ():
-                _check(f"{path}.{what}", schema, column)
             if part is not None:
                 self._check_part(f"{path}.{what}", schema, part)
         for _, column in self.headers:
@@ -102,6 +100,8 @@ class RecordFormat:
 
     def _check_part(self, path: str, schema: pa.Schema, part: Part) -> None:
         columns = self.columns_of(part, schema)
+        for column in columns:
+            _check(path, schema, column)
         if not columns:
             raise InputError(path, found="no columns", expected=f"columns of {schema.names}")
         if part.format == "raw":
@@ -109,9 +109,6 @@ class RecordFormat:
         for column in columns:
             if part.format != "raw" and not _has_text_keys(schema.field(column).type):
                 _check(path, schema, column, "maps with strings as keys", lambda _: False)
-        fields = avro.fields_of(part.schema) if part.schema and not part.single else None
-        for field in fields or ():
-            _check(f"{path}_schema", schema, field)
 
     def check_rows(self, sink: str, rows: pa.Table) -> None:
         """Refuse rows that cannot be sent. O(rows): encodes them."""
@@ -201,9 +198,11 @@ class RecordFormat:
         if T.is_timestamp(column.type):
             column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
         times = column.to_pylist()
-        if any(time is not None and time < 0 for time in times):
+        if any(time is not None and time <= 0 for time in times):  # 0 means the time of sending
             raise InputError(
-                f"{path}.timestamp", found="a time before 1970", expected="a time that Kafka can store"
+                f"{path}.timestamp",
+                found="a time before 1970, or its first millisecond",
+                expected="a time that Kafka's client can send",
             )
         return [time or 0 for time in times]
 
