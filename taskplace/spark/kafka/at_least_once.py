@@ -78,7 +78,7 @@ class AtLeastOnce:
                     self._look(what)
                     if time.monotonic() >= until:
                         return False
-                if number % LOOK_EVERY == LOOK_EVERY // 2:
+                if number % LOOK_EVERY == 0:
                     faults.point("sink.sending")
                     producer.poll(0)
                     self._look(what)

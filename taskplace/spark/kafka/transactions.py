@@ -185,7 +185,7 @@ class Transactions:
             producer.begin_transaction()
             for number, record in enumerate(this.records()):
                 self._produce(this, self.topic, record)
-                if number % LOOK_EVERY == LOOK_EVERY // 2:
+                if number % LOOK_EVERY == 0:
                     faults.point("sink.sending")
                     self._look(this)
             marker = Marker(commit.batch_id, commit.checksum)
