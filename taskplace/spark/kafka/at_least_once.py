@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka.clients import PERMANENT, Clients
+from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.targets import Commit
 
@@ -60,6 +60,8 @@ class AtLeastOnce:
 
     def _sent(self, what: str, records: Iterable[Record], until: float) -> bool:
         """Return whether all records were acknowledged."""
+        import confluent_kafka as ck
+
         if self._producer is None:
             own = {
                 "enable.idempotence": True,
@@ -74,7 +76,7 @@ class AtLeastOnce:
         try:
             for number, record in enumerate(records):
                 while not self._produced(producer, record):
-                    producer.poll(0.1)
+                    producer.poll(0.01)
                     self._look(what)
                     if time.monotonic() >= until:
                         return False
@@ -85,6 +87,10 @@ class AtLeastOnce:
             while producer.flush(1.0) and time.monotonic() < until and self._failed is None:
                 self._look(what)
             self._look(what)
+        except ck.KafkaException as error:  # a fatal one; the next try needs another producer
+            self._failed = self._failed if self._failed is not None else cause(error)
+            self._look(what)
+            return False
         except BaseException:
             self.close()
             raise

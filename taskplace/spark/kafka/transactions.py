@@ -218,7 +218,7 @@ class Transactions:
                 )
                 return
             except BufferError:  # the client's queue is full
-                producer.poll(0.1)
+                producer.poll(0.01)
                 self._look(this)
 
     def _look(self, this: _Try) -> None:
@@ -240,7 +240,8 @@ class Transactions:
                 return
             except _client_errors() as error:
                 found = cause(error)
-                self._running().poll(0)
+                with suppress(*_client_errors()):  # after a fatal error, it raises that again
+                    self._running().poll(0)
                 self.clients.raise_refusal(f"{this.what}: {what} failed")
                 if found is None or not found.retriable() or found.txn_requires_abort():
                     self._abort(this, error)

@@ -1,0 +1,140 @@
+"""Faults of a real broker under a sink: transactions that take too long, a broker that is killed, wrong credentials."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("confluent_kafka")
+
+from examples.kafka.broker import Brokers
+from taskplace.errors import SinkError
+from taskplace.spark import faults
+from tests.support.kafka_sink_lives import read
+from tests.support.kafka_sinks import Stream
+
+pytestmark = pytest.mark.kafka
+SECRET = "hunter2"
+
+
+def stream_of(kafka, folder, **options) -> Stream:
+    return Stream(
+        folder, kafka.bootstrap, kafka.topic("out"), kafka.unique("markers"), kafka.unique("cp"), options
+    )
+
+
+def written(stream: Stream) -> list[int]:
+    return [value["i"] for _, _, value in read(stream.servers, stream.topic)]
+
+
+@pytest.mark.parametrize("point", ["sink.sending", "sink.sent"])
+def test_a_transaction_that_times_out_once_is_repeated(kafka, tmp_path, monkeypatch, point):
+    stream = stream_of(kafka, tmp_path, options={"transaction.timeout.ms": 1000})
+    passed: list[str] = []
+
+    def hold(name: str) -> None:
+        passed.append(name)
+        if name == point and passed.count(point) == 1:
+            time.sleep(3.5)  # the broker looks for such transactions every second
+
+    monkeypatch.setattr(faults, "point", hold)
+    stream.opened().publish_commit(stream.commit(0))
+    assert passed.count(point) == 2
+    assert written(stream) == [0]
+
+
+def test_a_batch_that_is_too_long_for_a_transaction_is_an_error_that_says_so(kafka, tmp_path, monkeypatch):
+    stream = stream_of(kafka, tmp_path, options={"transaction.timeout.ms": 1000})
+    sink = stream.opened()
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "point", lambda name: time.sleep(1.2) if name == "sink.sending" else None)
+        rows = pa.table({"k": ["a"] * 5, "i": [0] * 5})
+        with pytest.raises(
+            SinkError, match=r"batch 0 of sink 'out': its 5 records took longer than transaction\.time"
+        ):
+            sink.publish_commit(stream.commit(0, rows))
+    sink.publish_commit(stream.commit(0))
+    assert written(stream) == [0]
+
+
+def test_a_transaction_timeout_that_the_broker_does_not_allow(kafka, tmp_path):
+    stream = stream_of(kafka, tmp_path, options={"transaction.timeout.ms": 100_000_000})
+    with pytest.raises(SinkError, match=r"INVALID_TRANSACTION_TIMEOUT\); set `transaction\.timeout\.ms`"):
+        stream.opened().publish_commit(stream.commit(0))
+
+
+def test_a_time_that_the_topic_does_not_take(kafka, tmp_path):
+    stream = stream_of(kafka, tmp_path, timestamp="at")
+    stream.topic = kafka.topic("times", config={"message.timestamp.after.max.ms": "1000"})
+    rows = pa.table({"k": ["a"], "i": [0], "at": pa.array([1 << 52], pa.timestamp("us"))})
+    sink = stream.opened()
+    with pytest.raises(SinkError, match=r"INVALID_TIMESTAMP\); raise `message\.timestamp"):
+        sink.publish_commit(stream.commit(0, rows))
+
+
+def test_brokers_that_do_not_answer(tmp_path):
+    stream = Stream(tmp_path, "127.0.0.1:1", "out", "markers", "cp", {"patience": "100 ms"})
+    with pytest.raises(
+        SinkError, match=r"^batch 0 of sink 'out': not published within 0 s; the last error: init"
+    ):
+        stream.sink().publish_commit(stream.commit(0))
+
+
+def test_a_client_without_credentials_is_not_answered_and_shows_none(kafka, tmp_path, caplog):
+    options = {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "user",
+        "sasl.password": SECRET,
+    }
+    stream = stream_of(kafka, tmp_path, patience="100 ms", options=options)
+    with pytest.raises(SinkError) as raised:
+        stream.sink().publish_commit(stream.commit(0))
+    assert SECRET not in str(raised.value) + caplog.text
+
+
+@pytest.mark.long
+def test_a_broker_that_is_killed_and_comes_back_under_load(tmp_path):
+    from confluent_kafka.admin import AdminClient
+
+    from tests.support.kafka_broker import NewTopic, make_topics
+
+    with Brokers() as brokers:
+        make_topics(AdminClient({"bootstrap.servers": brokers.bootstrap}), NewTopic("out", 2))
+        stream = Stream(tmp_path, brokers.bootstrap, "out", "markers", "cp")
+        batches, failed = 40, []
+        published, back = [threading.Event() for _ in range(batches)], threading.Event()
+
+        def run() -> None:
+            try:
+                sink = stream.opened()
+                for batch, done in enumerate(published):
+                    rows = pa.table(
+                        {
+                            "k": [f"k{i % 7}" for i in range(2000)],
+                            "i": [batch * 2000 + i for i in range(2000)],
+                        }
+                    )
+                    sink.publish_commit(stream.commit(batch, rows))
+                    done.set()
+                    if batch == batches - 2:
+                        back.wait(120)
+            except BaseException as error:
+                failed.append(error)
+                for done in published:
+                    done.set()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        for batch in (3, 12):
+            assert published[batch].wait(120)
+            brokers.kill(1)
+            brokers.restart(1)
+        back.set()
+        thread.join(120)
+        assert not failed
+        assert sorted(written(stream)) == list(range(batches * 2000))
