@@ -174,8 +174,11 @@ class RecordFormat:
         else:
             encode = partial(avro.encode, part.schema)
         values = table.column(0) if part.single else table
+        maps = any(map(_has_map, table.schema.types))  # Arrow is much slower with the argument
         try:
-            return [encode(value) for value in values.to_pylist(maps_as_pydicts="strict")]
+            return [
+                encode(value) for value in values.to_pylist(**({"maps_as_pydicts": "strict"} if maps else {}))
+            ]
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(
                 path, found=str(error), expected=f"a row that fits the format {chosen}"
@@ -228,6 +231,10 @@ def _check(
 
 def _inner(kind: pa.DataType) -> list[pa.DataType]:
     return [kind.field(i).type for i in range(kind.num_fields)]
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    return T.is_map(kind) or any(map(_has_map, _inner(kind)))
 
 
 def _has_text_keys(kind: pa.DataType) -> bool:

@@ -138,3 +138,28 @@ def test_a_broker_that_is_killed_and_comes_back_under_load(tmp_path):
         thread.join(120)
         assert not failed
         assert sorted(written(stream)) == list(range(batches * 2000))
+
+
+@pytest.mark.long
+def test_one_of_three_brokers_is_missing(tmp_path):
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+    from tests.support.kafka_broker import NewTopic, make_topics
+
+    with Brokers(3) as brokers:
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+        make_topics(admin, NewTopic("out", 3))
+        stream = Stream(tmp_path, brokers.bootstrap, "out", "markers", "cp")
+        sink = stream.opened()
+        sink.publish_commit(stream.commit(0))
+        (partition,) = admin.list_topics("markers", timeout=30).topics["markers"].partitions.values()
+        assert len(partition.replicas) == 3
+        resource = ConfigResource(ResourceType.TOPIC, "markers")
+        config = admin.describe_configs([resource])[resource].result(30)
+        assert config["min.insync.replicas"].value == "2"
+        for batch, number in enumerate((1, 2, 3), start=1):
+            brokers.kill(number)
+            sink.publish_commit(stream.commit(2 * batch - 1))  # by the driver that was connected
+            stream.sink().publish_commit(stream.commit(2 * batch))  # and by one that connects now
+            brokers.restart(number)
+        assert written(stream) == list(range(7))
