@@ -1,4 +1,4 @@
-"""A stream on Spark that writes to a Kafka topic: tasks check the rows, an executor dies, and each row is there once."""
+"""A stream on Spark that writes to a Kafka topic: tasks check rows, an executor dies, and each row is there once."""
 
 from __future__ import annotations
 
