@@ -45,6 +45,8 @@ CONFIG = {
 #: Replicas of a marker topic, if there are as many brokers.
 REPLICAS = 3
 ADMIN_SECONDS = 30.0
+#: After so many seconds without an answer, a client is asked whether it was refused.
+LOOK_SECONDS = 3.0
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -199,14 +201,16 @@ def metadata(clients: Clients, admin: AdminClient) -> Any:
     """Return what the brokers know of topics and brokers. Errors: `SinkError` if they do not answer, or refuse."""
     import confluent_kafka as ck
 
-    try:
-        return admin.list_topics(timeout=ADMIN_SECONDS)
-    except ck.KafkaException as error:
-        admin.poll(0)
-        clients.raise_refusal("the brokers refuse the sink")
-        raise SinkError(
-            f"the brokers of the sink do not answer: {clients.says(error)}; check `servers`"
-        ) from None
+    deadline = time.monotonic() + ADMIN_SECONDS
+    while True:
+        try:
+            return admin.list_topics(timeout=LOOK_SECONDS)
+        except ck.KafkaException as error:
+            admin.poll(0)  # a refusal is said here, and not by the call
+            clients.raise_refusal("the brokers refuse the sink")
+            if time.monotonic() >= deadline:
+                says = clients.says(error)
+                raise SinkError(f"the brokers of the sink do not answer: {says}; check `servers`") from None
 
 
 def configuration(clients: Clients, admin: AdminClient, topic: str) -> dict[str, str]:

@@ -97,6 +97,55 @@ def test_a_client_without_credentials_is_not_answered_and_shows_none(kafka, tmp_
     assert SECRET not in str(raised.value) + caplog.text
 
 
+@pytest.fixture(scope="module")
+def secured():
+    """A broker with a user, over plain text and over TLS."""
+    from confluent_kafka.admin import AdminClient
+
+    from tests.support.kafka_broker import NewTopic, make_topics
+
+    with Brokers(users={"writer": SECRET}, tls=True) as brokers:
+        make_topics(AdminClient({"bootstrap.servers": brokers.bootstrap}), NewTopic("out", 1))
+        yield brokers
+
+
+def credentials(brokers: Brokers, listener: str, password: object) -> dict:
+    return {
+        "security.protocol": listener.lower(),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "writer",
+        "sasl.password_file": str(password),
+        **({"ssl.ca.location": str(brokers.certificate)} if "SSL" in listener else {}),
+    }
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_sink_with_a_password(secured, tmp_path, listener, caplog):
+    (tmp_path / "password").write_text("wrong-secret")
+    options = credentials(secured, listener, tmp_path / "password")
+    stream = Stream(tmp_path, secured.listener(listener), "out", "markers", listener, {"options": options})
+    for refused in (stream.opened, lambda: stream.sink().publish_commit(stream.commit(0))):
+        with pytest.raises(SinkError, match=r"_AUTHENTICATION\); check the credentials") as raised:
+            refused()
+        assert "wrong-secret" not in str(raised.value) + caplog.text + repr(stream.sink())
+    (tmp_path / "password").write_text(f"{SECRET}\n")
+    stream.opened().publish_commit(stream.commit(0))
+    assert SECRET not in caplog.text
+    stream.servers = secured.bootstrap
+    assert written(stream)[-1] == 0
+
+
+@pytest.mark.long
+def test_a_sink_that_does_not_trust_the_broker(secured, tmp_path):
+    (tmp_path / "password").write_text(SECRET)
+    options = credentials(secured, "SASL_SSL", tmp_path / "password")
+    del options["ssl.ca.location"]
+    stream = Stream(tmp_path, secured.listener("SASL_SSL"), "out", "markers", "cp", {"options": options})
+    with pytest.raises(SinkError, match=r"_SSL\); check the certificates"):
+        stream.opened()
+
+
 @pytest.mark.long
 def test_a_broker_that_is_killed_and_comes_back_under_load(tmp_path):
     from confluent_kafka.admin import AdminClient
