@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taskplace.dotted_keys import INPUT, OUTPUT
+from taskplace.dotted_keys import INPUT, KAFKA_OUTPUT, OUTPUT
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
 from taskplace.partitioner import PartitionerConfig
@@ -36,6 +36,7 @@ ENTRIES = {
     **{f"topology.{section}": fields for section, fields in TOPOLOGY_SECTIONS.items()},
     "input": INPUT,
     "output": OUTPUT,
+    "output.kafka": KAFKA_OUTPUT,
 }
 OTHERS = (
     ("An entry of the list `chaos`", ChaosSettings),

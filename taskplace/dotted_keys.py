@@ -26,7 +26,26 @@ from topology.entry_fields import NESTED, SECTIONS
 _FIELDS = frozenset(field for fields in SECTIONS.values() for field in fields)
 #: The fields of an entry of `input` and of `output`.
 INPUT = ("format", "path", "schema", "options", "select")
-OUTPUT = ("path", "foreach")
+OUTPUT = ("path", "foreach", "kafka")
+#: The fields of `kafka` in an entry of `output`: the arguments of `KafkaSink`.
+KAFKA_OUTPUT = (
+    "topic",
+    "servers",
+    "key",
+    "key_format",
+    "key_schema",
+    "value",
+    "value_format",
+    "value_schema",
+    "headers",
+    "timestamp",
+    "deleted",
+    "delivery",
+    "marker_topic",
+    "replication",
+    "patience",
+    "options",
+)
 
 
 def check_nested(document: Mapping[str, Any], *, entries: bool) -> None:
@@ -97,6 +116,22 @@ def entries(section: str, given: Mapping[str, Any], fields: Collection[str]) -> 
     """
     whole = {key: value for key, value in given.items() if not _split_key(key, value, given, fields)}
     return _merged(section, whole, {k: v for k, v in given.items() if k not in whole}, fields)
+
+
+def nested_options(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry whose flat keys of options, from overrides, are below `options`.
+
+    >>> nested_options({"topic": "t", "options.linger.ms": 5})
+    {'topic': 't', 'options': {'linger.ms': 5}}
+    """
+    whole = dict(entry)
+    for key in [key for key in entry if str(key).startswith("options.")]:
+        options = whole.get("options")
+        whole["options"] = {
+            **(options if isinstance(options, Mapping) else {}),
+            key.removeprefix("options."): whole.pop(key),
+        }
+    return whole
 
 
 def _merged(

@@ -7,6 +7,7 @@ TaskplaceError
 ├── GroupError            an error of a group's members or coordinator: see taskplace.group.errors
 ├── UnsupportedSpark      this Spark version or mode cannot be used, and why
 ├── CheckpointError       the checkpoint does not fit, or a file in it is damaged
+├── SinkError             a sink cannot take a batch that is committed; it gets the batch again at the next start
 ├── Fenced                another driver has taken over this checkpoint; this one must stop
 ├── Superseded            an attempt that its own driver no longer wants; on executors only: see
 │                         taskplace.spark.state.catching_up
@@ -92,6 +93,10 @@ class UnsupportedSpark(TaskplaceError):
 
 class CheckpointError(TaskplaceError):
     """The checkpoint does not fit this application, or a file in it is missing or damaged."""
+
+
+class SinkError(TaskplaceError):
+    """A sink cannot be reached, or cannot take a committed batch. The batch stays committed."""
 
 
 class Fenced(TaskplaceError):

@@ -46,6 +46,8 @@ def is_secret(path: str) -> bool:
     [False, False, True]
     >>> [is_secret(name) for name in ("spark.conf.spark.executorEnv.DB_PASS", "input.a.options.passes")]
     [True, False]
+    >>> [is_secret(f"output.a.kafka.{name}") for name in ("key", "sasl.password", "options.sasl.username")]
+    [False, True, True]
     """
     parts = path.split(".")
     at = next((i for i, part in enumerate(parts) if part in _OPTIONS), None)
@@ -53,6 +55,8 @@ def is_secret(path: str) -> bool:
         return _has(parts[at + 1 :], _AMONG_OPTIONS)
     if {"schema", "topology"} & set(parts):  # the value of a column named `password` is a type
         return False
+    if parts[0] == "output" and parts[2:3] == ["kafka"]:  # `key` is a column there
+        return _has(parts[3:], _PLAIN)
     of_source = parts[0] in (
         "input",
         "output",

@@ -3,15 +3,19 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taskplace.spark.kafka.sink import KafkaSink as KafkaSink
     from taskplace.spark.placed import Placed as Placed
     from taskplace.spark.query import PlacedQuery as PlacedQuery
     from taskplace.spark.sinks import ForeachBatch as ForeachBatch
     from taskplace.spark.sinks import ParquetSink as ParquetSink
     from taskplace.spark.steering.steering import steer as steer
+    from taskplace.spark.targets import CommitTarget as CommitTarget
     from taskplace.spark.targets import SinkTarget as SinkTarget
 
 _HOME = {
+    "CommitTarget": "targets",
     "ForeachBatch": "sinks",
+    "KafkaSink": "kafka.sink",
     "ParquetSink": "sinks",
     "Placed": "placed",
     "PlacedQuery": "query",

@@ -132,6 +132,15 @@ def unsealed(data: bytes) -> bytes:
     return body
 
 
+def seal(data: bytes) -> str:
+    """Return the checksum that sealed JSON carries. Errors: `ValueError`, as for `unsealed`.
+
+    >>> seal(sealed({"batch": 3})) == checksum_of(b'{"batch":3}')
+    True
+    """
+    return checksum_of(_canonical(unsealed(data)))
+
+
 def _canonical(body: bytes) -> bytes:
     """Return JSON in its canonical form, over which checksums are computed: sorted keys, no spaces, only ASCII."""
     return json.dumps(decoded(Any, body), sort_keys=True, separators=(",", ":")).encode()

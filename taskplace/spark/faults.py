@@ -29,6 +29,15 @@ POINTS = (
     "batch.committed",  # driver: the manifest is written, nothing is published yet
     "batch.published",  # driver: published, Spark does not know yet
 )
+#: Points of the driver inside `KafkaSink`, in the order in which a first batch passes them.
+SINK_POINTS = (
+    "sink.starting",  # no producer yet
+    "sink.started",  # the predecessor is fenced, and its transaction has ended
+    "sink.marked",  # the marker is read
+    "sink.sending",  # some rows are produced
+    "sink.sent",  # all rows and the marker are produced
+    "sink.committed",  # the transaction is committed, the driver does not know yet
+)
 
 
 _executor: int | None = None
@@ -56,7 +65,7 @@ def point(name: str) -> None:
         while not (Path(folder) / f"{name}.release").exists():
             time.sleep(0.02)
         return
-    if _executor is not None and not name.startswith("batch."):
+    if _executor is not None and not name.startswith(("batch.", "sink.")):
         with suppress(ProcessLookupError):  # the worker may outlive its executor
             os.kill(_executor, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

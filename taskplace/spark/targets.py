@@ -4,8 +4,11 @@
 `SinkTarget`, which declares every member that the runtime reads, with its default. The runtime asks `of(target)`, and
 so names no class: a new directory sink gets the check of overlaps by its `directory`.
 
-Properties: a target that does not derive from `SinkTarget` may have `probe`, `check`, `bind` and `reserved` as well.
-`directory` and `holds` count only if it does: such an object may use these names for something else.
+A target that has to know more of the commit than the batch's number derives from `CommitTarget`, the base of
+`SinkTarget`. Instead of `publish` it has `publish_commit`, which gets a `Commit`.
+
+Properties: a target that does not derive from either may have `probe`, `check`, `bind` and `reserved` as well.
+`directory`, `holds` and `row_check` count only if it does: such an object may use these names for something else.
 
 No Arrow and no Spark: a YAML file's topology is read without them.
 """
@@ -13,12 +16,16 @@ No Arrow and no Spark: a YAML file's topology is read without them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from taskplace.spark.worker.operators import RowCheck
 
 
 class Target(Protocol):
@@ -29,15 +36,43 @@ class Target(Protocol):
         ...
 
 
-class SinkTarget(ABC):
-    """A target with all members that the runtime reads; a subclass writes `publish`, and the others that it needs.
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """The output of a committed batch for one sink.
 
-    In this order: `reserved` and `directory` are read when the stream is built. `probe` and `check` are called before
-    the first batch, `bind` when the driver takes the checkpoint over, and `publish` after the commit of each batch.
+    - `checkpoint_id`, `sink`: identify the output; `batch_id` counts its batches
+    - `files`: the staged rows, as Parquet files, in the order of their tasks; empty for a batch without rows
+    - `check_epoch`: raises `Fenced` if another driver has taken over the checkpoint
+    """
+
+    spark: SparkSession
+    checkpoint_id: str
+    sink: str
+    batch_id: int
+    files: Sequence[Path]
+    check_epoch: Callable[[], None]
+    read_checksum: Callable[[], str]
+
+    @cached_property
+    def checksum(self) -> str:
+        """The checksum of the batch's manifest. A batch that is run again after a restored backup has another one."""
+        return self.read_checksum()
+
+
+class CommitTarget(ABC):
+    """A target with all members that the runtime reads; a subclass writes `publish_commit`, and what else it needs.
+
+    In this order: `reserved`, `row_check` and `directory` are read when the stream is built. `probe` and `check` are
+    called before the first batch, `bind` when the driver takes the checkpoint over, and `publish_commit` after the
+    commit of each batch.
     """
 
     #: Names, in lower case, of columns that rows may not have, in whatever case: the target adds them itself.
     reserved: Collection[str] = ()
+
+    #: Refuses rows before they are committed; None: every row that fits the sink's schema can be published. It is sent
+    #: to executors, so it can be pickled.
+    row_check: RowCheck | None = None
 
     @property
     def directory(self) -> Path | None:
@@ -56,6 +91,18 @@ class SinkTarget(ABC):
     def holds(self, batch_id: int) -> bool:
         """Return whether it has this batch already, so that `publish` would write nothing."""
         return False
+
+    @abstractmethod
+    def publish_commit(self, commit: Commit) -> None:
+        """Make the rows of a commit the output of its batch. Idempotent, as `SinkTarget.publish`."""
+
+
+class SinkTarget(CommitTarget):
+    """A target that needs no more than the batch's id and files; a subclass writes `publish`."""
+
+    def publish_commit(self, commit: Commit) -> None:
+        """Call `publish` with the batch's id and files."""
+        self.publish(commit.spark, commit.batch_id, commit.files)
 
     @abstractmethod
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
@@ -106,14 +153,28 @@ def members(target: Any) -> dict[str, Sequence[str]]:
     >>> members(Printer())
     {'publish': ('spark', 'batch_id', 'files')}
     """
-    called = _CALLED | ({"holds": ("batch_id",)} if isinstance(target, SinkTarget) else {})
+    called = dict(_CALLED)
+    if isinstance(target, CommitTarget):
+        called["holds"] = ("batch_id",)
+        if not isinstance(target, SinkTarget):
+            del called["publish"]
+            called["publish_commit"] = ("commit",)
     return {name: arguments for name, arguments in called.items() if hasattr(target, name)}
 
 
-def of(target: Any) -> SinkTarget:
+def is_target(given: object) -> bool:
+    """Return whether batches can be published to an object.
+
+    >>> is_target("a topic")
+    False
+    """
+    return isinstance(given, CommitTarget) or callable(getattr(given, "publish", None))
+
+
+def of(target: Any) -> CommitTarget:
     """Return a node's target with all members; what is no target, such as None or a topic's name, has the defaults.
 
     >>> of("a topic").directory is None, of(None).reserved
     (True, ())
     """
-    return target if isinstance(target, SinkTarget) else _Plain(target)
+    return target if isinstance(target, CommitTarget) else _Plain(target)

@@ -22,7 +22,12 @@ An entry of `input`:
 - `options`: Spark's own options, unchanged
 - `select`: a list of SQL expressions, applied to the rows that were read (`cast(value as string) as text`)
 
-An entry of `output`: `path`, a directory for `ParquetSink`, or `foreach`, the "module:function" of `ForeachBatch`.
+An entry of `output` is one of these:
+- `path`: a directory for `ParquetSink`
+- `foreach`: the "module:function" of `ForeachBatch`
+- `kafka`: the arguments of `KafkaSink`: `topic`, `servers`, `key`, ... A secret is not written into the file: see
+  `taskplace.spark.kafka.client_options`
+
 Processors by name: `taskplace.spark.registry`.
 
 Properties:
@@ -44,11 +49,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from taskplace.dotted_keys import INPUT, OUTPUT, entries, topology_section
+from taskplace.dotted_keys import INPUT, KAFKA_OUTPUT, OUTPUT, entries, nested_options, topology_section
 from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
+from taskplace.spark.targets import is_target
 from taskplace.spark.yaml_inputs import YamlSource, inputs_of, schemas_of
 from taskplace.spark.yaml_paths import YamlPaths, node_path
 from topology import BuiltTopology, Topology, TopologyError
@@ -57,11 +63,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from taskplace.spark.driver.directory_overlaps import Used
-    from taskplace.spark.targets import SinkTarget
+    from taskplace.spark.targets import CommitTarget
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
-_SINK = "{path: a directory} or {foreach: 'module:function'}"
+_SINK = "{path: a directory}, {foreach: 'module:function'} or {kafka: {topic: ..., servers: ...}}"
 
 
 class YamlApplication:
@@ -223,30 +229,55 @@ def _registry() -> Mapping[str, Callable[..., Any]]:
 # ------------------------------------------------------------------------------------------------- output
 
 
-def _target(path: str, entry: object) -> SinkTarget:
+def _target(path: str, entry: object) -> CommitTarget:
     if not isinstance(entry, Mapping) or len(entry) != 1:
         raise ConfigError(path, found=entry, expected=_SINK)
     ((key, value),) = entry.items()
     if key not in OUTPUT:
         raise ConfigError.unknown_key(path, key, OUTPUT)
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{path}.{key}", found=value, expected=_SINK)
     return _TARGETS[key](f"{path}.{key}", value)
 
 
-def _parquet(path: str, value: str) -> SinkTarget:
+def _text(path: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(path, found=value, expected=_SINK)
+    return value
+
+
+def _parquet(path: str, value: object) -> CommitTarget:
     from taskplace.spark.sinks import ParquetSink
 
     expected = "a directory, or a file:// URI, of this host"
-    return ParquetSink(local_path(absolute(value), path, expected=expected, error=ConfigError))
+    return ParquetSink(local_path(absolute(_text(path, value)), path, expected=expected, error=ConfigError))
 
 
-def _foreach(path: str, value: str) -> SinkTarget:
+def _kafka(path: str, value: object) -> CommitTarget:
+    from taskplace.spark.kafka.client_options import check_no_secrets
+    from taskplace.spark.kafka.sink import KafkaSink
+
+    if not isinstance(value, Mapping):
+        raise ConfigError(path, found=value, expected=_SINK)
+    given = nested_options(value)
+    for name in given:
+        if name not in KAFKA_OUTPUT:
+            raise ConfigError.unknown_key(path, name, KAFKA_OUTPUT)
+    for name in ("topic", "servers"):
+        _text(f"{path}.{name}", given.get(name))
+    if isinstance(options := given.get("options"), Mapping):
+        check_no_secrets(f"{path}.options", options, ConfigError)
+    try:
+        return KafkaSink(**given)
+    except InputError as error:
+        at = path + error.path.removeprefix("KafkaSink")
+        raise ConfigError(at, found=error.found, expected=error.expected, hint=error.hint) from None
+
+
+def _foreach(path: str, value: object) -> CommitTarget:
     from taskplace.spark.registry import load
     from taskplace.spark.sinks import ForeachBatch
 
     try:
-        return ForeachBatch(load(value))
+        return ForeachBatch(load(_text(path, value)))
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from error
     except InputError as error:
@@ -254,10 +285,14 @@ def _foreach(path: str, value: str) -> SinkTarget:
 
 
 #: By the key of an entry of `output`: what makes the target, from the path of the key and its value.
-_TARGETS: Mapping[str, Callable[[str, str], SinkTarget]] = {"path": _parquet, "foreach": _foreach}
+_TARGETS: Mapping[str, Callable[[str, object], CommitTarget]] = {
+    "path": _parquet,
+    "foreach": _foreach,
+    "kafka": _kafka,
+}
 
 
 def _check_sinks(built: BuiltTopology) -> None:
     for node in built.nodes:
-        if node.kind == "sink" and not hasattr(node.target, "publish"):
+        if node.kind == "sink" and not is_target(node.target):
             raise ConfigError(f"output.{node.name}", found=node.target, expected=_SINK)

@@ -146,6 +146,8 @@ class YamlPaths:
         if rest == "target":
             directory = targets.of(self._nodes[name].target).directory
             return f"output.{name}" if directory is None else f"output.{name}.{self._keys.get(name, 'path')}"
+        if rest.startswith("target.") and name in self._keys:  # an option of the target
+            return f"output.{name}.{self._keys[name]}.{rest.removeprefix('target.')}"
         if rest.partition(".")[0] in _FIELDS:
             return f"{self._paths[name]}.{rest}"
         return f"{self._paths[name]}, column {rest!r}" if rest else self._paths[name]

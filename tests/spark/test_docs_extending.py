@@ -60,8 +60,16 @@ def test_the_processor_and_the_sink_of_the_page_run_in_a_stream(modules, world):
 
 def test_the_page_has_all_members_of_a_target():
     table = PAGE.read_text(encoding="utf-8").partition("| member |")[2].partition("\n\n")[0]
-    members = {name for name in vars(targets.SinkTarget) if not name.startswith("_")}
-    assert set(re.findall(r"^\| `(\w+)", table, re.M)) == members
+    members = {name for kind in (targets.CommitTarget, targets.SinkTarget) for name in vars(kind)}
+    own = {name for name in members if not name.startswith("_")}
+    assert set(re.findall(r"^\| `(\w+)", table, re.M)) == own - {"publish_commit"}
+
+
+def test_the_page_has_all_members_of_a_commit():
+    table = PAGE.read_text(encoding="utf-8").partition("| member of `commit` |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)(?:\(\))?`", "".join(row.split("|")[1] for row in table.splitlines()[2:])))
+    members = {*targets.Commit.__dataclass_fields__, "checksum"} - {"read_checksum"}
+    assert named == members
 
 
 def test_the_places_that_the_page_names_are_there():

@@ -9,12 +9,18 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import taskplace.spark
-from taskplace.errors import ConfigError, InputError
+from taskplace.errors import CheckpointError, ConfigError, Fenced, InputError
 from taskplace.spark import sinks, targets, yaml_application
 from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
 from taskplace.spark.driver.publishing import Publisher, check_targets
+from taskplace.spark.kafka import sink
+from taskplace.spark.kafka.sink import KafkaSink
 from taskplace.spark.sinks import ForeachBatch, ParquetSink, SinkTarget
+from taskplace.spark.targets import CommitTarget
 from taskplace.spark.yaml_application import OUTPUT, declared_topology
 from topology import BuiltTopology, Topology
 
@@ -114,18 +120,21 @@ def test_a_subclass_without_publish_cannot_be_made():
 def made_here() -> set[type]:
     return {
         kind
-        for _, kind in inspect.getmembers(sinks, inspect.isclass)
-        if hasattr(kind, "publish") and kind.__module__ == sinks.__name__
+        for module in (sinks, sink)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if hasattr(kind, "publish_commit") and kind.__module__ == module.__name__
     }
 
 
 def test_each_sink_of_taskplace_has_all_members_a_key_in_yaml_and_a_line_in_the_docs():
-    given = {"path": "/data/out", "foreach": "builtins:print"}
+    pytest.importorskip("confluent_kafka")
+    kafka = {"topic": "out", "servers": "nowhere:9092"}
+    given: dict[str, object] = {"path": "/data/out", "foreach": "builtins:print", "kafka": kafka}
     assert set(yaml_application._TARGETS) == set(OUTPUT), "dotted_keys.OUTPUT has the keys of _TARGETS"
     assert set(given) == set(OUTPUT), "this test has no value for a key of yaml_application._TARGETS"
     made = {key: yaml_application._target("output.o", {key: value}) for key, value in given.items()}
-    assert {type(target) for target in made.values()} == made_here() == {ParquetSink, ForeachBatch}
-    assert all(issubclass(kind, SinkTarget) for kind in made_here())
+    assert {type(target) for target in made.values()} == made_here() == {ParquetSink, ForeachBatch, KafkaSink}
+    assert all(issubclass(kind, CommitTarget) for kind in made_here())
     assert {kind.__name__ for kind in made_here()} <= set(taskplace.spark.__all__)
     page = (DOCS / "runtime.md").read_text(encoding="utf-8")
     assert [kind for kind in made_here() if f"`{kind.__name__}(" not in page] == []
@@ -178,3 +187,100 @@ def test_a_method_with_other_parameters(member, function, says):
         InputError, match=rf"^sinks\.[a-z0-9]+\.target\.{member}: found 'a function of {says}"
     ):
         check_targets(built(target))
+
+
+class Even:
+    """Refuses odd numbers."""
+
+    def check_columns(self, sink, schema) -> None:
+        if "n" not in schema.names:
+            raise InputError(f"sinks.{sink}.target.n", found=schema.names, expected="a column n")
+
+    def check_rows(self, sink, rows) -> None:
+        if odd := [n for n in rows["n"].to_pylist() if n % 2]:
+            raise InputError(f"sinks.{sink}.n", found=odd, expected="even numbers")
+
+
+class Commits(CommitTarget):
+    """Keeps the commits that it gets."""
+
+    row_check = Even()
+
+    def __init__(self) -> None:
+        self.got: list[targets.Commit] = []
+        self.fail: Exception | None = None
+
+    def publish_commit(self, commit) -> None:
+        if self.fail is not None:
+            raise self.fail
+        self.got.append(commit)
+
+
+def numbers(target) -> Topology:
+    topo = Topology("t")
+    rows = topo.source("in", key="n", partitions=1)
+    rows.process(lambda context, rows: rows, name="same").sink("out", target=target)
+    return topo
+
+
+def rows(*given: int) -> dict[str, pa.Table]:
+    return {"in": pa.table({"n": pa.array(given, pa.int64())})}
+
+
+def test_a_target_is_told_of_the_commit(world):
+    target = Commits()
+    placed = world.open(numbers(target))
+    world.batch(placed, 0, **rows(2, 4))
+    world.batch(placed, 1, **rows(6))
+    first, second = target.got
+    assert (first.sink, first.batch_id, second.batch_id) == ("out", 0, 1)
+    assert first.checkpoint_id == second.checkpoint_id != ""
+    assert len({first.checksum, second.checksum}) == 2
+    assert [pq.read_table(file)["n"].to_pylist() for file in first.files] == [[2, 4]]
+    again = world.open(numbers(target))
+    world.batch(again, 1, **rows(6))
+    assert (target.got[2].checkpoint_id, target.got[2].checksum) == (first.checkpoint_id, second.checksum)
+    target.got[2].check_epoch()
+    with pytest.raises(Fenced):
+        first.check_epoch()
+
+
+def test_a_checksum_of_a_manifest_that_is_gone_is_an_error(world):
+    target = Commits()
+    world.batch(world.open(numbers(target)), 0, **rows(2))
+    (manifest,) = (world.folder / "checkpoint" / "manifests").glob("*.json")
+    manifest.write_bytes(manifest.read_bytes().replace(b'"seal":"', b'"seal":"0'))
+    with pytest.raises(CheckpointError, match=r"0000000000\.json: damaged manifest"):
+        _ = target.got[0].checksum
+
+
+def test_rows_that_a_target_could_not_take_are_refused_before_the_commit(world):
+    target = Commits()
+    placed = world.open(numbers(target))
+    with pytest.raises(InputError, match=r"^sinks\.out\.n: found \[3\], expected even numbers"):
+        world.batch(placed, 0, **rows(2, 3))
+    assert not list((world.folder / "checkpoint" / "manifests").glob("*.json"))
+    world.batch(placed, 0, **rows(2, 8))
+    assert [commit.batch_id for commit in target.got] == [0]
+
+
+def test_columns_that_a_target_could_not_take_are_refused_at_the_start():
+    from taskplace.spark.driver.columns import _check_sink
+
+    (node,) = (node for node in numbers(Commits()).build().nodes if node.kind == "sink")
+    _check_sink(node, {"n": pa.int64()}, None)
+    with pytest.raises(InputError, match=r"^sinks\.out\.target\.n: found \['m'\]"):
+        _check_sink(node, {"m": pa.int64()}, None)
+
+
+def test_a_fence_says_nothing_of_a_target_to_repair(world):
+    target = Commits()
+    placed = world.open(numbers(target))
+    target.fail = Fenced("another driver")
+    with pytest.raises(Fenced) as fenced:
+        world.batch(placed, 0, **rows(2))
+    assert not hasattr(fenced.value, "__notes__")
+    target.fail = OSError("full")
+    with pytest.raises(OSError, match="full") as failed:
+        world.batch(placed, 0, **rows(2))
+    assert "repair the target" in failed.value.__notes__[0]

@@ -148,7 +148,7 @@ BAD = [
     ({"input__orders__select": "id"}, "input.orders.select: found 'id', expected a list of SQL expressions"),
     (
         {"output": {}},
-        "output.totals: found None, expected {path: a directory} or {foreach: 'module:function'}",
+        "output.totals: found None, expected {path: a directory}, {foreach: 'module:function'} or {kafka",
     ),
     ({"output__total": {"path": "x"}}, "output.total: unknown sink; did you mean 'totals'?"),
     ({"output__totals": {"pth": "x"}}, "output.totals.pth: found an unknown key"),

@@ -205,10 +205,12 @@ def _check_sink(node: Node, types: Types, kept: SinkSchema | None) -> None:
                 hint="rename the column in a processor before the sink",
             )
     try:
-        fitted(row_of_nulls(types), node.name, schema or kept)
+        row = fitted(row_of_nulls(types), node.name, schema or kept)
     except InputError as error:
         within = error.path.replace(path, f"{path}.schema", 1) if schema is not None else error.path
         raise InputError(within, found=error.found, expected=error.expected, hint=error.hint) from None
+    if (check := targets.of(node.target).row_check) is not None:
+        check.check_columns(node.name, row.schema)
 
 
 def _check_typed(node: Node, columns: Columns, types: Types) -> None:

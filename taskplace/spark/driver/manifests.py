@@ -15,13 +15,27 @@ from contextlib import suppress
 from pathlib import Path
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.codec import sealed
+from taskplace.spark.codec import damaged, seal, sealed
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.messages import Manifest
 from taskplace.spark.state.files import create_exclusively, sync_directory
 
 OPENINGS = 20
+
+
+def path_of(root: Path, batch: int) -> Path:
+    """Return the file of a batch's manifest in the checkpoint `root`."""
+    return root / "manifests" / f"{batch:010d}.json"
+
+
+def checksum(root: Path, batch: int) -> str:
+    """Return the checksum of a batch's manifest. Errors: `CheckpointError` for a missing or damaged manifest."""
+    path = path_of(root, batch)
+    try:
+        return seal(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise damaged(path, "manifest", error) from error
 
 
 class Manifests:
@@ -31,7 +45,7 @@ class Manifests:
     """
 
     def __init__(self, root: Path, epochs: Epochs) -> None:
-        self.folder = root / "manifests"
+        self.folder = path_of(root, 0).parent
         self._root, self._epochs = root, epochs
         self._tried = -1  # the last batch whose manifest this driver tried to create
 
@@ -41,7 +55,7 @@ class Manifests:
 
     def path(self, batch: int) -> Path:
         """Return the file of a batch's manifest."""
-        return self.folder / f"{batch:010d}.json"
+        return path_of(self._root, batch)
 
     def read(self, batch: int) -> Manifest:
         """Return the manifest of a batch."""

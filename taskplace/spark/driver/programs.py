@@ -121,6 +121,7 @@ def _program(
             partitions=node.partitions or 0,
             processor=node.processor,
             reserved=tuple(targets.of(node.target).reserved),
+            row_check=targets.of(node.target).row_check,
         )
         for node in sub.nodes
     )

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from taskplace.callables import check_function
-from taskplace.errors import CheckpointError, InputError
+from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import targets
-from taskplace.spark.driver import schemaless_output
+from taskplace.spark.driver import manifests, schemaless_output
 from taskplace.spark.driver.staging import declared, kept
 from taskplace.spark.messages import Manifest, StagedFile
 from taskplace.spark.state.files import open_sealed
@@ -32,7 +33,7 @@ def check_targets(built: BuiltTopology) -> None:
         name, target = node.name, node.target
         if target is None:
             continue
-        if not callable(getattr(target, "publish", None)):
+        if not targets.is_target(target):
             raise InputError(
                 f"sinks.{name}.target",
                 found=target,
@@ -57,6 +58,7 @@ class Publisher:
     def __init__(self, checkpoint: Path, built: BuiltTopology) -> None:
         """Errors: `InputError` for an invalid schema, and those of `check_targets`."""
         self._checkpoint = checkpoint
+        self._checkpoint_id = ""  # until `bind`
         self._declared = declared(built)
         self._targets = {node.name: node.target for sub in built.subtopologies for node in sub.sinks}
         check_targets(built)
@@ -73,6 +75,7 @@ class Publisher:
 
     def bind(self, checkpoint_id: str) -> None:
         """Bind the targets to this checkpoint's output. Errors: as `check`."""
+        self._checkpoint_id = checkpoint_id
         for target in self._targets.values():
             targets.of(target).bind(checkpoint_id)
 
@@ -90,9 +93,10 @@ class Publisher:
             )
 
     def publish(
-        self, spark: SparkSession, manifest: Manifest, before_each: Callable[[], None] = lambda: None
+        self, spark: SparkSession, manifest: Manifest, check_epoch: Callable[[], None] = lambda: None
     ) -> None:
-        """Publish a batch. `before_each` is called before each target and may raise to stop the publishing.
+        """Publish a batch. `check_epoch` is called before each target and may raise to stop the publishing; a target
+        may call it as well.
 
         Errors: `CheckpointError` for a missing or damaged staged file, and for output of a sink that the
         topology no longer has; the exception of a target, with a note that the batch is still to be published.
@@ -104,10 +108,21 @@ class Publisher:
             staged = manifest.sinks.get(name, ())
             for file in staged:
                 open_sealed(self._checkpoint / file.file, file.size, file.checksum).close()
-            before_each()
+            check_epoch()
             files = self._files(name, target, staged, manifest)
+            commit = targets.Commit(
+                spark=spark,
+                checkpoint_id=self._checkpoint_id,
+                sink=name,
+                batch_id=manifest.batch,
+                files=[self._checkpoint / file.file for file in files],
+                check_epoch=check_epoch,
+                read_checksum=partial(manifests.checksum, self._checkpoint, manifest.batch),
+            )
             try:
-                target.publish(spark, manifest.batch, [self._checkpoint / file.file for file in files])
+                targets.of(target).publish_commit(commit)
+            except Fenced:  # another driver publishes the batch
+                raise
             except Exception as error:
                 pending = (
                     f"{self._checkpoint}: batch {manifest.batch} is committed but not published, because the target of "

@@ -17,6 +17,7 @@ from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.worker.clock import Clock, slowest
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.operators import Operator as Operator
+from taskplace.spark.worker.operators import RowCheck
 from taskplace.spark.worker.ownership import Owned, Ownership
 from taskplace.spark.worker.selectable import selectable
 from taskplace.spark.worker.splits import Split, check_splits
@@ -118,6 +119,13 @@ class Program:
     def sinks(self) -> tuple[str, ...]:
         """The names of its sinks."""
         return tuple(operator.name for operator in self.operators if operator.kind == "sink")
+
+    @property
+    def row_checks(self) -> dict[str, RowCheck]:
+        """By sink: the check of its rows, if its target has one."""
+        return {
+            operator.name: operator.row_check for operator in self.operators if operator.row_check is not None
+        }
 
     @property
     def forgets(self) -> bool:

@@ -59,11 +59,15 @@ class Sealer:
         return Sealed(self._change(writes) if writes else None, boundaries, rows)
 
     def _fitted(self, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """Return the rows to stage, for each sink with rows."""
-        known = self.context.setting.sinks
-        return {
+        """Return the rows to stage, for each sink with rows. Errors: also those of the targets' checks."""
+        known, checks = self.context.setting.sinks, self.context.program.row_checks
+        fitted = {
             sink: schemas.fitted(rows, sink, known.get(sink)) for sink, rows in sinks.items() if rows.num_rows
         }
+        for sink, rows in fitted.items():
+            if (check := checks.get(sink)) is not None:
+                check.check_rows(sink, rows)
+        return fitted
 
     def _boundaries(self, topics: Mapping[str, pa.Table]) -> dict[str, Boundary]:
         task, batch = self.descriptor.task, self.context.setting.batch

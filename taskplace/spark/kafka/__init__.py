@@ -1,0 +1,1 @@
+"""Kafka's topics as sources and sinks."""

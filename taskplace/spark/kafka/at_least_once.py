@@ -1,0 +1,119 @@
+"""Publishes committed batches without transactions: faster, and a batch may be in the topic twice after a crash.
+
+Properties: the records of a batch are in the topic, and acknowledged by all replicas in sync, before the next batch
+begins. Within one try, the client writes each record once and in order, also when it has to send it again. Readers see
+the records at once.
+
+Errors: `SinkError` for what does not pass by waiting, and after `patience` seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from taskplace.errors import SinkError
+from taskplace.spark import faults
+from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
+from taskplace.spark.kafka.record_format import Record
+from taskplace.spark.targets import Commit
+
+if TYPE_CHECKING:
+    import confluent_kafka as ck
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 1000
+
+
+@dataclass(kw_only=True)
+class AtLeastOnce:
+    """Writes the batches of one sink. Lifetime: `_producer` from the first batch until an error."""
+
+    clients: Clients
+    topic: str
+    patience: float
+    properties: dict[str, Any] = field(default_factory=dict)
+    _producer: ck.Producer | None = field(default=None, init=False, repr=False)
+    _failed: ck.KafkaError | None = field(default=None, init=False, repr=False)
+
+    def publish(self, commit: Commit, records: Callable[[], Iterable[Record]]) -> None:
+        """Publish a batch. `records` may be called several times."""
+        what = f"batch {commit.batch_id} of sink {commit.sink!r}"
+        until = time.monotonic() + self.patience
+        while not self._sent(what, records(), until):
+            commit.check_epoch()
+            said = self.clients.says(self._failed) if self._failed is not None else "no answer of the brokers"
+            self.close()
+            if time.monotonic() >= until:
+                raise SinkError(f"{what}: not published within {self.patience:.0f} s; the last error: {said}")
+            log.warning("%s is sent again: %s", what, said)
+
+    def close(self) -> None:
+        """Give the producer up. The next batch makes another one."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+
+    def _sent(self, what: str, records: Iterable[Record], until: float) -> bool:
+        """Return whether all records were acknowledged."""
+        import confluent_kafka as ck
+
+        if self._producer is None:
+            own = {
+                "enable.idempotence": True,
+                "delivery.report.only.error": True,
+                "on_delivery": self._on_delivery,
+            }
+            self._producer = self.clients.producer(
+                {"partitioner": "murmur2_random", **self.properties, **own}
+            )
+        self._failed = None
+        producer = self._producer
+        try:
+            for number, record in enumerate(records):
+                while not self._produced(producer, record):
+                    producer.poll(0.01)
+                    self._look(what)
+                    if time.monotonic() >= until:
+                        return False
+                if number % LOOK_EVERY == 0:
+                    faults.point("sink.sending")
+                    producer.poll(0)
+                    self._look(what)
+            while producer.flush(1.0) and time.monotonic() < until and self._failed is None:
+                self._look(what)
+            self._look(what)
+        except ck.KafkaException as error:  # a fatal one; the next try needs another producer
+            self._failed = self._failed if self._failed is not None else cause(error)
+            self._look(what)
+            return False
+        except BaseException:
+            self.close()
+            raise
+        return self._failed is None and not len(producer)
+
+    def _produced(self, producer: ck.Producer, record: Record) -> bool:
+        """Return whether the client has queued a record; False: its queue is full."""
+        try:
+            producer.produce(
+                self.topic,
+                value=record.value,
+                key=record.key,
+                headers=record.headers,
+                timestamp=record.timestamp,
+            )
+        except BufferError:
+            return False
+        return True
+
+    def _look(self, what: str) -> None:
+        self.clients.raise_refusal(what)
+        if self._failed is not None and self._failed.name() in PERMANENT:
+            raise self.clients.permanent(self._failed, what)
+
+    def _on_delivery(self, error: ck.KafkaError, message: object) -> None:
+        self._failed = self._failed if self._failed is not None else error

@@ -1,0 +1,151 @@
+"""Makes the Kafka clients of a sink, and says what their errors mean.
+
+**Idea.** librdkafka tries a failed request again by itself, and reports a wrong password only to a callback. `Clients`
+keeps what the callback said. So a sink does not wait for minutes for a broker that refuses it, and an error has the
+cause, not only "timed out".
+
+Properties: no text that comes from here has a secret. librdkafka's own log lines go to the log of this module.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from taskplace.errors import InputError, SinkError
+from taskplace.spark.kafka.client_options import ClientOptions
+
+if TYPE_CHECKING:
+    import confluent_kafka as ck
+    from confluent_kafka.admin import AdminClient
+
+log = logging.getLogger(__name__)
+
+#: What does not pass by waiting, by the name of its code, with the remedy.
+PERMANENT = {
+    "_AUTHENTICATION": "check the credentials in the sink's options",
+    "SASL_AUTHENTICATION_FAILED": "check the credentials in the sink's options",
+    "_SSL": "check the certificates in the sink's options",
+    "UNSUPPORTED_SASL_MECHANISM": "check `sasl.mechanism`",
+    "CLUSTER_AUTHORIZATION_FAILED": "allow `IdempotentWrite` on the cluster",
+    "TOPIC_AUTHORIZATION_FAILED": "allow `Write` and `Describe` on the topic, and on the marker topic `Read` as well",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "allow `Write` and `Describe` on transactional ids with the prefix "
+    "'taskplace-'",
+    "GROUP_AUTHORIZATION_FAILED": "allow `Read` on groups with the prefix 'taskplace-'",
+    "INVALID_TRANSACTION_TIMEOUT": "set `transaction.timeout.ms` in the sink's options to at most the brokers' "
+    "`transaction.max.timeout.ms`",
+    "MSG_SIZE_TOO_LARGE": "raise `max.message.bytes` of the topic; it has become smaller than the sink's "
+    "`message.max.bytes`",
+    "INVALID_TIMESTAMP": "raise `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms` of the topic",
+    "INVALID_RECORD": "a compacted topic takes records with a key only",
+    "POLICY_VIOLATION": "ask the administrator of the brokers",
+}
+
+
+class Clients:
+    """Makes clients with the properties of one sink. `name` is for their log lines."""
+
+    def __init__(self, options: ClientOptions, name: str) -> None:
+        self._options, self._name = options, name
+        self._refused: ck.KafkaError | None = None
+        #: Whether a broker could not be reached since this was last set to False.
+        self.disturbed = False
+
+    def producer(self, own: Mapping[str, Any]) -> ck.Producer:
+        """Return a producer; `own` has the sink's own properties. Errors: `InputError` for what librdkafka refuses."""
+        import confluent_kafka as ck
+
+        return self._made(ck.Producer, own)
+
+    def consumer(self, own: Mapping[str, Any]) -> ck.Consumer:
+        """Return a consumer. Errors: as for `producer`."""
+        import confluent_kafka as ck
+
+        return self._made(ck.Consumer, own)
+
+    def admin(self) -> AdminClient:
+        """Return an admin client. Errors: as for `producer`."""
+        from confluent_kafka.admin import AdminClient
+
+        return self._made(AdminClient, {})
+
+    def _made(self, kind: Any, own: Mapping[str, Any]) -> Any:
+        import confluent_kafka as ck
+
+        self._refused = None
+        common = {
+            "client.id": f"taskplace-{self._name}",
+            "error_cb": self._on_error,
+            "logger": _Scrubbed(self),
+        }
+        given = self._options.resolved()
+        if (
+            kind.__name__ == "AdminClient" or kind is ck.Consumer
+        ):  # librdkafka warns of properties of producers
+            given = {name: value for name, value in given.items() if name not in _OF_PRODUCERS}
+        try:
+            return kind({**common, **given, **own})
+        except (ck.KafkaException, ValueError, TypeError) as error:
+            raise InputError(
+                "KafkaSink.options",
+                found=self.says(error),
+                expected="properties that librdkafka knows, with values that it takes",
+            ) from None
+
+    def _on_error(self, error: ck.KafkaError) -> None:
+        if error.name() in PERMANENT:
+            self._refused = error
+        elif error.name() in ("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE"):
+            self.disturbed = True
+
+    def raise_refusal(self, doing: str) -> None:
+        """Raise `SinkError` if a broker has refused a client."""
+        if self._refused is not None:
+            raise self.permanent(self._refused, doing)
+
+    def permanent(self, error: ck.KafkaError, doing: str) -> SinkError:
+        """Return the error for what does not pass by waiting."""
+        remedy = PERMANENT.get(error.name(), "")
+        return SinkError(f"{doing}: {self.says(error)}{remedy and '; ' + remedy}")
+
+    def says(self, error: Any) -> str:
+        """Return the text of a client's error, without secrets."""
+        found = cause(error)
+        text = str(error) if found is None else f"{found.str()} ({found.name()})"
+        return self._options.scrubbed(text)
+
+    def scrubbed(self, text: str) -> str:
+        """Return a text without secrets."""
+        return self._options.scrubbed(text)
+
+
+def cause(error: Any) -> ck.KafkaError | None:
+    """Return the `KafkaError` of an exception, or the error itself; None if it is another one."""
+    import confluent_kafka as ck
+
+    found = error.args[0] if isinstance(error, ck.KafkaException) and error.args else error
+    return found if isinstance(found, ck.KafkaError) else None
+
+
+#: Properties that only producers take, and that a sink's options may have.
+_OF_PRODUCERS = frozenset(
+    (
+        "acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type",
+        "delivery.timeout.ms", "enable.gapless.guarantee", "linger.ms", "message.send.max.retries",
+        "message.timeout.ms", "partitioner", "queue.buffering.max.kbytes", "queue.buffering.max.messages",
+        "queue.buffering.max.ms", "request.required.acks", "request.timeout.ms", "retries",
+        "sticky.partitioning.linger.ms", "transaction.timeout.ms",
+    )
+)  # fmt: skip
+
+
+class _Scrubbed:
+    """The logger that librdkafka writes to."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def log(self, level: int, text: str, *values: Any) -> None:
+        """Write one line, without secrets, at most as a warning: the sink raises what is an error."""
+        log.log(min(level, logging.WARNING), "%s", self._clients.scrubbed(text % values if values else text))

@@ -1,0 +1,238 @@
+"""The marker of a sink: the last batch that is in its topic, kept in Kafka itself.
+
+**Idea.** A batch's records and its marker are written in one transaction, so the topic has the batch if and only if
+the marker says so. Markers of all sinks lie in one compacted topic with one partition. Unlike consumer offsets, they
+do not expire.
+
+    key      {"checkpoint": "<id>", "sink": "<name>"}
+    value    {"batch": 12, "manifest": "<checksum of the batch's manifest>"}
+
+Properties:
+- A read begins after `init_transactions`, which has ended the predecessor's transaction. It goes to the high watermark
+  of that moment, so it sees every marker that is committed. While another sink's transaction is open, a reader of
+  committed records does not get that far; the read waits for it.
+- An end of the partition, not a record, says that the read is complete: compaction and the marks of transactions leave
+  gaps.
+- An existing topic must have one partition and be compacted, and never be cut off. It must have as many replicas, and
+  as many of them in sync, as a topic that is made here.
+
+Errors: `SinkError` with the topic, the value found, the value expected and the remedy.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from taskplace.errors import SinkError
+from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+log = logging.getLogger(__name__)
+
+#: The configuration of a marker topic. Small segments are compacted early, so a start reads little.
+CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(4 << 20),
+    "segment.ms": str(3_600_000),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+#: Replicas of a marker topic, if there are as many brokers.
+REPLICAS = 3
+ADMIN_SECONDS = 30.0
+#: After so many seconds without an answer, a client is asked whether it was refused.
+LOOK_SECONDS = 3.0
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """The last batch in the topic, and the checksum of its manifest."""
+
+    batch: int
+    manifest: str
+
+
+class MarkerKey(msgspec.Struct, frozen=True):
+    """Whose marker it is."""
+
+    checkpoint: str
+    sink: str
+
+    def encode(self) -> bytes:
+        """Return the key of the record."""
+        return msgspec.json.encode(self)
+
+
+class MarkerTopic:
+    """The compacted topic of markers. `replication`: its replicas; None: three, or one for each broker if fewer."""
+
+    def __init__(self, clients: Clients, topic: str, replication: int | None) -> None:
+        self.name = topic
+        self._clients, self._replication = clients, replication
+
+    # -- the topic
+
+    def exists(self) -> bool:
+        """Return whether the topic is there. Errors: if the brokers cannot be asked, or it is not as it must be."""
+        admin = self._clients.admin()
+        about = self._metadata(admin)
+        if self.name not in about.topics:
+            return False
+        self._check(admin, about)
+        return True
+
+    def create(self) -> None:
+        """Create the topic, unless it exists; check it."""
+        if self.exists():
+            return
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        admin = self._clients.admin()
+        replicas = self._wanted(self._metadata(admin))
+        config = {**CONFIG, "min.insync.replicas": str(_in_sync(replicas))}
+        topic = NewTopic(self.name, num_partitions=1, replication_factor=replicas, config=config)
+        try:
+            admin.create_topics([topic], operation_timeout=ADMIN_SECONDS)[self.name].result(2 * ADMIN_SECONDS)
+        except KafkaException as error:
+            found = cause(error)
+            if found is None or found.name() != "TOPIC_ALREADY_EXISTS":
+                raise SinkError(
+                    f"topic {self.name!r} cannot be created: {self._clients.says(error)}; create it with 1 partition, "
+                    f"cleanup.policy=compact, {replicas} replicas, and min.insync.replicas={_in_sync(replicas)}"
+                ) from None
+        else:
+            log.info("created the topic %r with %d replicas", self.name, replicas)
+        if not self.exists():
+            raise SinkError(f"topic {self.name!r}: not there after it was created; start again")
+
+    def _metadata(self, admin: AdminClient) -> Any:
+        return metadata(self._clients, admin)
+
+    def _wanted(self, about: Any) -> int:
+        return self._replication or min(REPLICAS, len(about.brokers))
+
+    def _check(self, admin: AdminClient, about: Any) -> None:
+        partitions = about.topics[self.name].partitions
+        if len(partitions) != 1:
+            raise self._wrong("partitions", len(partitions), 1, "set another `marker_topic`")
+        wanted = self._wanted(about)
+        if (replicas := len(partitions[0].replicas)) < wanted:
+            remedy = f"add replicas with kafka-reassign-partitions, or set `replication: {replicas}`"
+            raise self._wrong("replicas", replicas, f"at least {wanted}", remedy)
+        config = configuration(self._clients, admin, self.name)
+        if not config:
+            return
+        policy = config["cleanup.policy"]
+        if sorted(filter(None, policy.split(","))) != ["compact"]:
+            raise self._wrong(
+                "cleanup.policy", policy, "compact", "markers would be lost; change it with kafka-configs"
+            )
+        if (found := int(config["min.insync.replicas"])) < (least := _in_sync(wanted)):
+            raise self._wrong(
+                "min.insync.replicas", found, f"at least {least}", "change it with kafka-configs"
+            )
+
+    def _wrong(self, what: str, found: object, expected: object, remedy: str) -> SinkError:
+        return SinkError(f"topic {self.name!r}: found {what} = {found}, expected {expected}; {remedy}")
+
+    # -- one marker
+
+    def read(self, key: MarkerKey, seconds: float) -> Marker | None:
+        """Return the marker of a sink; None before its first batch. Errors: if it takes longer than `seconds`."""
+        import confluent_kafka as ck
+
+        deadline = time.monotonic() + seconds
+        end = self._end(seconds)
+        consumer = self._clients.consumer(
+            {
+                "group.id": f"taskplace-{key.checkpoint}",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "allow.auto.create.topics": False,
+            }
+        )
+        found, reached, wanted = None, 0, key.encode()
+        try:
+            consumer.assign([ck.TopicPartition(self.name, 0, ck.OFFSET_BEGINNING)])
+            while reached < end:
+                message = consumer.poll(min(1.0, max(deadline - time.monotonic(), 0.0)))
+                self._clients.raise_refusal(f"the marker of sink {key.sink!r} cannot be read")
+                if message is not None and (error := message.error()) is None:
+                    reached = message.offset() + 1
+                    if message.key() == wanted:
+                        found = msgspec.json.decode(message.value(), type=Marker)
+                elif message is not None and error.code() == ck.KafkaError._PARTITION_EOF:
+                    reached = message.offset()
+                elif message is not None and error.name() in PERMANENT:
+                    raise self._clients.permanent(error, f"topic {self.name!r} cannot be read")
+                if reached < end and time.monotonic() >= deadline:
+                    raise SinkError(
+                        f"topic {self.name!r}: read up to offset {reached} of {end} in {seconds:.0f} s; the brokers do "
+                        "not answer, or a transaction of another sink is open: see kafka-transactions"
+                    )
+        finally:
+            consumer.close()
+        return found
+
+    def _end(self, seconds: float) -> int:
+        """Return the high watermark: also behind transactions that are open."""
+        import confluent_kafka as ck
+        from confluent_kafka.admin import OffsetSpec
+
+        at = ck.TopicPartition(self.name, 0)
+        admin = self._clients.admin()
+        try:
+            asked = admin.list_offsets({at: OffsetSpec.latest()}, request_timeout=min(seconds, ADMIN_SECONDS))
+            return int(asked[at].result(seconds + ADMIN_SECONDS).offset)
+        except ck.KafkaException as error:
+            self._clients.raise_refusal(f"topic {self.name!r} cannot be read")
+            raise SinkError(
+                f"topic {self.name!r}: its end is not known: {self._clients.says(error)}"
+            ) from None
+
+
+def metadata(clients: Clients, admin: AdminClient) -> Any:
+    """Return what the brokers know of topics and brokers. Errors: `SinkError` if they do not answer, or refuse."""
+    import confluent_kafka as ck
+
+    deadline = time.monotonic() + ADMIN_SECONDS
+    while True:
+        try:
+            return admin.list_topics(timeout=LOOK_SECONDS)
+        except ck.KafkaException as error:
+            admin.poll(0)  # a refusal is said here, and not by the call
+            clients.raise_refusal("the brokers refuse the sink")
+            if time.monotonic() >= deadline:
+                says = clients.says(error)
+                raise SinkError(f"the brokers of the sink do not answer: {says}; check `servers`") from None
+
+
+def configuration(clients: Clients, admin: AdminClient, topic: str) -> dict[str, str]:
+    """Return the configuration of a topic; empty, with a warning, if it may not be read."""
+    import confluent_kafka as ck
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        found = admin.describe_configs([resource], request_timeout=ADMIN_SECONDS)[resource].result(
+            2 * ADMIN_SECONDS
+        )
+    except ck.KafkaException as error:
+        log.warning(
+            "the configuration of topic %r is not checked (allow `DescribeConfigs`): %s",
+            topic,
+            clients.says(error),
+        )
+        return {}
+    return {name: entry.value or "" for name, entry in found.items()}
+
+
+def _in_sync(replicas: int) -> int:
+    """Return how many replicas must have a record: all but one of three, so that one broker may fail."""
+    return max(1, replicas - 1) if replicas > 2 else 1

@@ -1,0 +1,265 @@
+"""Turns the rows of a sink into Kafka records: key, value, headers and timestamp.
+
+**Idea.** Task and driver encode a row in the same way. The task does it to refuse, before the batch is committed, what
+Kafka would refuse after it. The driver does it to send the record.
+
+    raw     the bytes of one column; a string as UTF-8; a null is Kafka's null
+    json    one column: its value (`42`); several columns: an object (`{"id": 42}`)
+    avro    the same by a given schema, without a header before the bytes
+
+In JSON, decimals are strings, bytes are base64, times are ISO 8601, and the keys of maps are strings.
+
+Properties:
+- A row of which the column `deleted` is true is a tombstone: a record with a null value, which deletes its key. So is a
+  row with a null in the column of a `raw` value. Other formats have no tombstone without `deleted`.
+- A record has a key if the sink has one: a null there is refused, because its record would go to any partition.
+- Equal rows have equal records.
+
+Errors: `InputError` for columns that are missing or have another type, for a null in the key, a tombstone without a
+key, NaN in JSON, a time before 1970, and a record that is larger than `max_bytes`. Errors show no key and no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from taskplace.errors import InputError
+from taskplace.spark.kafka import avro
+from taskplace.validation import nearest
+
+T = pa.types
+#: The rows that are encoded at a time.
+CHUNK = 10_000
+#: What a record needs in a request beside its key, value and headers, at most.
+OVERHEAD = 128
+HEADER_OVERHEAD = 16
+_json = msgspec.json.Encoder(decimal_format="string")
+
+
+class Record(NamedTuple):
+    """One Kafka record. `timestamp`: milliseconds since 1970; 0: the time at which it is sent."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+    timestamp: int
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes in a request, at most."""
+        headers = sum(HEADER_OVERHEAD + len(name.encode()) + len(value) for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers + OVERHEAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """How a key or a value is made of columns.
+
+    - `columns`: None: all columns that are not used as header, time or mark of deletion
+    - `single`: one column was named, so its value is not put into an object
+    - `format`: raw, json or avro; "" for a key: raw for a column of strings or bytes, json otherwise
+    - `schema`: JSON of the Avro schema
+    """
+
+    columns: tuple[str, ...] | None
+    single: bool = False
+    format: str = "json"
+    schema: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordFormat:
+    """The form of a sink's records. It is the sink's `taskplace.spark.targets.CommitTarget.row_check` as well."""
+
+    key: Part | None
+    value: Part
+    headers: tuple[tuple[str, str], ...] = ()
+    timestamp: str | None = None
+    deleted: str | None = None
+    max_bytes: int = 1_000_000
+
+    def check_columns(self, sink: str, schema: pa.Schema) -> None:
+        """Refuse columns that are missing, or have a type that the format cannot hold. A column may have no type."""
+        path = f"sinks.{sink}.target"
+        for what, part in (("key", self.key), ("value", self.value)):
+            if part is not None:
+                self._check_part(f"{path}.{what}", schema, part)
+        for _, column in self.headers:
+            _check(f"{path}.headers", schema, column, "a string or binary column", _is_bytes)
+        if self.timestamp is not None:
+            _check(f"{path}.timestamp", schema, self.timestamp, "a timestamp column", T.is_timestamp)
+        if self.deleted is not None:
+            _check(f"{path}.deleted", schema, self.deleted, "a boolean column", T.is_boolean)
+
+    def _check_part(self, path: str, schema: pa.Schema, part: Part) -> None:
+        columns = self.columns_of(part, schema)
+        for column in columns:
+            _check(path, schema, column)
+        if not columns:
+            raise InputError(path, found="no columns", expected=f"columns of {schema.names}")
+        if part.format == "raw":
+            _check(path, schema, columns[0], "a string or binary column", _is_bytes)
+        for column in columns:
+            if part.format != "raw" and not _has_text_keys(schema.field(column).type):
+                _check(path, schema, column, "maps with strings as keys", lambda _: False)
+
+    def check_rows(self, sink: str, rows: pa.Table) -> None:
+        """Refuse rows that cannot be sent. O(rows): encodes them."""
+        self.check_columns(sink, rows.schema)
+        for record in self.records(sink, rows):
+            if record.size > self.max_bytes:
+                raise InputError(
+                    f"sinks.{sink}",
+                    found=f"a record of {record.size} bytes, of which {len(record.key or b'')} are its key",
+                    expected=f"at most {self.max_bytes} bytes",
+                    hint="set `message.max.bytes` in the sink's options, and `max.message.bytes` of the topic",
+                )
+
+    def records(self, sink: str, rows: pa.Table) -> Iterator[Record]:
+        """Yield the record of each row, in their order. Errors: for rows that `check_rows` refuses but for its size."""
+        for start in range(0, rows.num_rows, CHUNK):
+            yield from self._chunk(sink, rows.slice(start, CHUNK))
+
+    def _chunk(self, sink: str, rows: pa.Table) -> Iterator[Record]:
+        path = f"sinks.{sink}"
+        keys: Sequence[bytes | None] = [None] * rows.num_rows
+        if self.key is not None:
+            keys = self._encoded(f"{path}.key", rows, self.key)
+            columns = [rows[name] for name in self.columns_of(self.key, rows.schema)]
+            if (self.key.single or len(columns) == 1) and columns[0].null_count:
+                raise InputError(
+                    f"{path}.key",
+                    found=f"a null in column {self.columns_of(self.key, rows.schema)[0]!r}",
+                    expected="a value: rows of one key are ordered, and rows without a key are not",
+                    hint="drop such rows, or fill the column, in a processor before the sink",
+                )
+        values = self._encoded(f"{path}.value", rows, self.value)
+        if self.deleted is not None:
+            marks = rows[self.deleted].to_pylist()
+            values = [None if mark else value for mark, value in zip(marks, values, strict=True)]
+        if self.key is None and None in values:
+            raise InputError(
+                f"{path}.value", found="a null, which is a tombstone", expected="a key", hint="set `key`"
+            )
+        yield from map(Record, keys, values, self._header_lists(path, rows), self._times(path, rows))
+
+    def columns_of(self, part: Part, schema: pa.Schema) -> Sequence[str]:
+        """Return the columns that a part is made of."""
+        if part.columns is not None:
+            return part.columns
+        if part.schema and (fields := avro.fields_of(part.schema)) is not None:
+            return fields
+        used = {self.timestamp, self.deleted, *(column for _, column in self.headers)}
+        return [name for name in schema.names if name not in used]
+
+    def _encoded(self, path: str, rows: pa.Table, part: Part) -> list[bytes | None]:
+        columns = self.columns_of(part, rows.schema)
+        chosen = part.format
+        if not chosen:
+            raw = part.single and _is_bytes(rows.schema.field(columns[0]).type)
+            chosen = "raw" if raw else "json"
+        if chosen == "raw":
+            return rows[columns[0]].cast(pa.binary()).to_pylist()
+        table = rows.select(list(columns))
+        encode: Callable[[Any], bytes] = _json.encode
+        if chosen == "json":
+            _check_finite(path, table)
+        else:
+            encode = partial(avro.encode, part.schema)
+        values = table.column(0) if part.single else table
+        maps = any(map(_has_map, table.schema.types))  # Arrow is much slower with the argument
+        try:
+            return [
+                encode(value) for value in values.to_pylist(**({"maps_as_pydicts": "strict"} if maps else {}))
+            ]
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                path, found=str(error), expected=f"a row that fits the format {chosen}"
+            ) from None
+
+    def _header_lists(self, path: str, rows: pa.Table) -> list[list[tuple[str, bytes]]]:
+        if not self.headers:
+            return [[]] * rows.num_rows
+        columns = [rows[column].cast(pa.binary()).to_pylist() for _, column in self.headers]
+        names = [name for name, _ in self.headers]
+        return [
+            [(name, value) for name, value in zip(names, row, strict=True) if value is not None]
+            for row in zip(*columns, strict=True)
+        ]
+
+    def _times(self, path: str, rows: pa.Table) -> list[int]:
+        if self.timestamp is None:
+            return [0] * rows.num_rows
+        column = rows[self.timestamp]
+        if T.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+        times = column.to_pylist()
+        if any(time is not None and time <= 0 for time in times):  # 0 means the time of sending
+            raise InputError(
+                f"{path}.timestamp",
+                found="a time before 1970, or its first millisecond",
+                expected="a time that Kafka's client can send",
+            )
+        return [time or 0 for time in times]
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return T.is_string(kind) or T.is_binary(kind) or T.is_large_string(kind) or T.is_large_binary(kind)
+
+
+def _check(
+    path: str,
+    schema: pa.Schema,
+    column: str,
+    expected: str = "",
+    fits: Callable[[pa.DataType], bool] | None = None,
+) -> None:
+    if column not in schema.names:
+        hint = nearest(column, schema.names)
+        raise InputError(path, found=column, expected=f"one of the columns {schema.names}", hint=hint)
+    kind = schema.field(column).type
+    if fits is not None and not T.is_null(kind) and not fits(kind):
+        raise InputError(path, found=f"{column!r}, {kind}", expected=expected)
+
+
+def _inner(kind: pa.DataType) -> list[pa.DataType]:
+    return [kind.field(i).type for i in range(kind.num_fields)]
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    return T.is_map(kind) or any(map(_has_map, _inner(kind)))
+
+
+def _has_text_keys(kind: pa.DataType) -> bool:
+    if T.is_map(kind) and not T.is_string(kind.key_type):
+        return False
+    return all(map(_has_text_keys, [kind.item_type] if T.is_map(kind) else _inner(kind)))
+
+
+def _check_finite(path: str, rows: pa.Table) -> None:
+    """Refuse NaN and infinity, which JSON cannot say, in columns and inside of them."""
+    for name in rows.column_names:
+        parts = list(rows[name].chunks)
+        while parts:
+            part = parts.pop()
+            if T.is_floating(part.type):
+                if not pc.all(pc.is_finite(part), min_count=0).as_py():
+                    raise InputError(
+                        path,
+                        found=f"NaN or infinity in column {name!r}",
+                        expected="numbers that JSON has",
+                        hint="replace them with null in a processor before the sink",
+                    )
+            elif T.is_struct(part.type):
+                parts += part.flatten()
+            elif T.is_map(part.type):
+                parts.append(part.items)
+            elif T.is_list(part.type) or T.is_large_list(part.type) or T.is_fixed_size_list(part.type):
+                parts.append(part.flatten())

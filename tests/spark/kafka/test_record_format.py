@@ -1,0 +1,185 @@
+"""Rows become records as docs/kafka.md says; what Kafka would refuse is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("confluent_kafka")
+pytest.importorskip("fastavro")
+
+import fastavro
+
+from taskplace.errors import InputError
+from taskplace.spark.kafka.record_format import CHUNK, Record, RecordFormat
+from taskplace.spark.kafka.sink import KafkaSink
+
+AVRO = {
+    "type": "record",
+    "name": "total",
+    "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}],
+}
+
+
+def form(**options) -> RecordFormat:
+    return KafkaSink("out", servers="nowhere:9092", **options).row_check
+
+
+def records(rows: pa.Table, **options) -> list[Record]:
+    made = form(**options)
+    made.check_columns("out", rows.schema)
+    made.check_rows("out", rows)
+    return list(made.records("out", rows))
+
+
+def table(**columns) -> pa.Table:
+    return pa.table(columns)
+
+
+def test_json_with_a_key_of_one_string():
+    found = records(table(id=[1, 2], name=["a", "ö"]), key="name")
+    assert found == [
+        Record(b"a", b'{"id":1,"name":"a"}', [], 0),
+        Record("ö".encode(), '{"id":2,"name":"ö"}'.encode(), [], 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({}, None),
+        ({"key": "id"}, b"1"),
+        ({"key": ["id"]}, b'{"id":1}'),
+        ({"key": ["name", "id"]}, b'{"name":"a","id":1}'),
+        ({"key": "name", "key_format": "json"}, b'"a"'),
+        ({"key": "raw"}, b"\xff"),
+    ],
+)
+def test_keys(options, key):
+    (found,) = records(table(id=[1], name=["a"], raw=[b"\xff"]), **options)
+    assert found.key == key
+    assert json.loads(found.value or b"") == {"id": 1, "name": "a", "raw": "/w=="}
+
+
+def test_types_in_json():
+    rows = table(
+        at=pa.array([datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+        day=[date(2026, 1, 2)],
+        sum=pa.array([Decimal("1.50")], pa.decimal128(9, 2)),
+        part=pa.array([{"x": [1.5, None]}]),
+        counts=pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+        untyped=pa.nulls(1),
+        large=[2**63 - 1],
+    )
+    (found,) = records(rows)
+    assert json.loads(found.value or b"") == {
+        "at": "2026-01-02T03:04:05.006000Z",
+        "day": "2026-01-02",
+        "sum": "1.50",
+        "part": {"x": [1.5, None]},
+        "counts": {"a": 1},
+        "untyped": None,
+        "large": 2**63 - 1,
+    }
+
+
+def test_headers_time_and_tombstones():
+    rows = table(
+        id=["a", "b"],
+        n=[1, 2],
+        gone=pa.array([None, True]),
+        trace=["x", None],
+        raw=[b"1", b"2"],
+        at=pa.array([datetime(2026, 1, 1, microsecond=1999), None], pa.timestamp("us")),
+    )
+    more = {"headers": {"trace-id": "trace", "raw": "raw"}, "timestamp": "at", "deleted": "gone"}
+    first, second = records(rows, key="id", **more)
+    assert first == Record(b"a", b'{"id":"a","n":1}', [("trace-id", b"x"), ("raw", b"1")], 1767225600001)
+    assert second == Record(b"b", None, [("raw", b"2")], 0)
+
+
+def test_raw_values_and_their_tombstones():
+    found = records(table(id=["a", "b"], text=["x", None]), key="id", value="text", value_format="raw")
+    assert [record.value for record in found] == [b"x", None]
+    with pytest.raises(
+        InputError, match=r"^sinks\.out\.value: found 'a null, which is a tombstone', expected 'a key'|a key"
+    ):
+        records(table(text=[None, "x"]), value="text", value_format="raw")
+
+
+def test_avro():
+    rows = table(id=[1], name=["a"], more=["not in the schema"])
+    (found,) = records(
+        rows, key="id", key_format="avro", key_schema='"long"', value_format="avro", value_schema=AVRO
+    )
+    assert fastavro.schemaless_reader(io.BytesIO(found.value), fastavro.parse_schema(AVRO), None) == {
+        "id": 1,
+        "name": "a",
+    }
+    assert found.key == b"\x02"
+    with pytest.raises(
+        InputError,
+        match=r"^sinks\.out\.value: found .*id is no long",
+    ) as raised:
+        records(table(id=["secret text"], name=["a"]), value_format="avro", value_schema=AVRO)
+    assert "secret text" not in str(raised.value)
+    with pytest.raises(
+        InputError, match=r"^sinks\.out\.target\.value: found 'name', expected one of the columns"
+    ):
+        records(table(id=[1]), value_format="avro", value_schema=AVRO)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "says"),
+    [
+        (table(id=["a"]), {"key": "idd"}, r"target\.key: found 'idd', .*did you mean 'id'"),
+        (table(id=[1]), {"value": "id", "value_format": "raw"}, r"target\.value: found .*int64.* string or binary"),
+        (table(id=[1], n=[1]), {"headers": ["id"]}, r"target\.headers: found .*int64"),
+        (table(id=[1], n=[1]), {"timestamp": "id"}, r"target\.timestamp: found .*int64.*, expected a timestamp"),
+        (table(id=[1], n=[1]), {"key": "id", "deleted": "n"}, r"target\.deleted: found .*expected a boolean"),
+        (table(id=["a", None]), {"key": "id"}, r"key: found .a null in column 'id'"),
+        (table(x=[1.0, float("nan")]), {}, r"value: found .NaN or infinity in column 'x'"),
+        (table(x=pa.array([{"y": [float("inf")]}])), {}, r"value: found .NaN or infinity in column 'x'"),
+        (
+            table(x=pa.array([[(1, 1)]], pa.map_(pa.int64(), pa.int64()))),
+            {},
+            r"target\.value: found .*maps with strings as keys",
+        ),
+        (
+            table(id=["a"], at=pa.array([-1], pa.timestamp("us"))),
+            {"timestamp": "at"},
+            r"timestamp: found 'a time before 1970",
+        ),
+        (
+            table(id=["k" * 1_000_000]),
+            {"key": "id", "value": "id"},
+            r" found 'a record of 2\d{6} bytes, of which 1000000 are its key', expected at most 1000000",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_refused(rows, options, says):
+    with pytest.raises(InputError, match=rf"^sinks\.out[.:]{says}") as raised:
+        records(rows, **options)
+    assert "kkk" not in str(raised.value)
+
+
+def test_a_larger_record_can_be_allowed():
+    (found,) = records(
+        table(id=["k" * 999_000]), key="id", value="id", options={"message.max.bytes": 3_000_000}
+    )
+    assert len(found.key or b"") == 999_000
+
+
+def test_it_is_sent_to_executors_and_takes_rows_in_pieces():
+    rows = table(id=list(range(CHUNK + 5)))
+    sent = pickle.loads(pickle.dumps(form(key="id")))  # noqa: S301 - our own
+    found = list(sent.records("out", rows))
+    assert [int(record.key or b"") for record in found] == list(range(CHUNK + 5))
+    assert list(sent.records("out", rows.slice(0, 0))) == []

@@ -1,0 +1,214 @@
+"""Faults of a real broker under a sink: transactions that take too long, a broker that is killed, wrong credentials."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("confluent_kafka")
+
+from examples.kafka.broker import Brokers
+from taskplace.errors import SinkError
+from taskplace.spark import faults
+from tests.support.kafka_sink_lives import read
+from tests.support.kafka_sinks import Stream
+
+pytestmark = pytest.mark.kafka
+SECRET = "hunter2"
+
+
+def stream_of(kafka, folder, **options) -> Stream:
+    return Stream(
+        folder, kafka.bootstrap, kafka.topic("out"), kafka.unique("markers"), kafka.unique("cp"), options
+    )
+
+
+def written(stream: Stream) -> list[int]:
+    return [value["i"] for _, _, value in read(stream.servers, stream.topic)]
+
+
+@pytest.mark.parametrize("point", ["sink.sending", "sink.sent"])
+def test_a_transaction_that_times_out_once_is_repeated(kafka, tmp_path, monkeypatch, point):
+    stream = stream_of(kafka, tmp_path, options={"transaction.timeout.ms": 1000})
+    passed: list[str] = []
+
+    def hold(name: str) -> None:
+        passed.append(name)
+        if name == point and passed.count(point) == 1:
+            time.sleep(3.5)  # the broker looks for such transactions every second
+
+    monkeypatch.setattr(faults, "point", hold)
+    stream.opened().publish_commit(stream.commit(0))
+    assert passed.count(point) == 2
+    assert written(stream) == [0]
+
+
+def test_a_batch_that_is_too_long_for_a_transaction_is_an_error_that_says_so(kafka, tmp_path, monkeypatch):
+    stream = stream_of(kafka, tmp_path, options={"transaction.timeout.ms": 1000})
+    sink = stream.opened()
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "point", lambda name: time.sleep(1.2) if name == "sink.sending" else None)
+        rows = pa.table({"k": ["a"] * 5, "i": [0] * 5})
+        with pytest.raises(
+            SinkError, match=r"batch 0 of sink 'out': its 5 records took longer than transaction\.time"
+        ):
+            sink.publish_commit(stream.commit(0, rows))
+    sink.publish_commit(stream.commit(0))
+    assert written(stream) == [0]
+
+
+def test_a_transaction_timeout_that_the_broker_does_not_allow(kafka, tmp_path):
+    stream = stream_of(kafka, tmp_path, options={"transaction.timeout.ms": 100_000_000})
+    with pytest.raises(SinkError, match=r"INVALID_TRANSACTION_TIMEOUT\); set `transaction\.timeout\.ms`"):
+        stream.opened().publish_commit(stream.commit(0))
+
+
+def test_a_time_that_the_topic_does_not_take(kafka, tmp_path):
+    stream = stream_of(kafka, tmp_path, timestamp="at")
+    stream.topic = kafka.topic("times", config={"message.timestamp.after.max.ms": "1000"})
+    rows = pa.table({"k": ["a"], "i": [0], "at": pa.array([1 << 52], pa.timestamp("us"))})
+    sink = stream.opened()
+    with pytest.raises(SinkError, match=r"INVALID_TIMESTAMP\); raise `message\.timestamp"):
+        sink.publish_commit(stream.commit(0, rows))
+
+
+def test_brokers_that_do_not_answer(tmp_path):
+    stream = Stream(tmp_path, "127.0.0.1:1", "out", "markers", "cp", {"patience": "100 ms"})
+    with pytest.raises(
+        SinkError, match=r"^batch 0 of sink 'out': not published within 0 s; the last error: init"
+    ):
+        stream.sink().publish_commit(stream.commit(0))
+
+
+def test_a_client_without_credentials_is_not_answered_and_shows_none(kafka, tmp_path, caplog):
+    options = {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "user",
+        "sasl.password": SECRET,
+    }
+    stream = stream_of(kafka, tmp_path, patience="100 ms", options=options)
+    with pytest.raises(SinkError) as raised:
+        stream.sink().publish_commit(stream.commit(0))
+    assert SECRET not in str(raised.value) + caplog.text
+
+
+@pytest.fixture(scope="module")
+def secured():
+    """A broker with a user, over plain text and over TLS."""
+    from confluent_kafka.admin import AdminClient
+
+    from tests.support.kafka_broker import NewTopic, make_topics
+
+    with Brokers(users={"writer": SECRET}, tls=True) as brokers:
+        make_topics(AdminClient({"bootstrap.servers": brokers.bootstrap}), NewTopic("out", 1))
+        yield brokers
+
+
+def credentials(brokers: Brokers, listener: str, password: object) -> dict:
+    return {
+        "security.protocol": listener.lower(),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "writer",
+        "sasl.password_file": str(password),
+        **({"ssl.ca.location": str(brokers.certificate)} if "SSL" in listener else {}),
+    }
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_sink_with_a_password(secured, tmp_path, listener, caplog):
+    (tmp_path / "password").write_text("wrong-secret")
+    options = credentials(secured, listener, tmp_path / "password")
+    stream = Stream(tmp_path, secured.listener(listener), "out", "markers", listener, {"options": options})
+    for refused in (stream.opened, lambda: stream.sink().publish_commit(stream.commit(0))):
+        with pytest.raises(SinkError, match=r"_AUTHENTICATION\); check the credentials") as raised:
+            refused()
+        assert "wrong-secret" not in str(raised.value) + caplog.text + repr(stream.sink())
+    (tmp_path / "password").write_text(f"{SECRET}\n")
+    stream.opened().publish_commit(stream.commit(0))
+    assert SECRET not in caplog.text
+    stream.servers = secured.bootstrap
+    assert written(stream)[-1] == 0
+
+
+@pytest.mark.long
+def test_a_sink_that_does_not_trust_the_broker(secured, tmp_path):
+    (tmp_path / "password").write_text(SECRET)
+    options = credentials(secured, "SASL_SSL", tmp_path / "password")
+    del options["ssl.ca.location"]
+    stream = Stream(tmp_path, secured.listener("SASL_SSL"), "out", "markers", "cp", {"options": options})
+    with pytest.raises(SinkError, match=r"_SSL\); check the certificates"):
+        stream.opened()
+
+
+@pytest.mark.long
+def test_a_broker_that_is_killed_and_comes_back_under_load(tmp_path):
+    from confluent_kafka.admin import AdminClient
+
+    from tests.support.kafka_broker import NewTopic, make_topics
+
+    with Brokers() as brokers:
+        make_topics(AdminClient({"bootstrap.servers": brokers.bootstrap}), NewTopic("out", 2))
+        stream = Stream(tmp_path, brokers.bootstrap, "out", "markers", "cp")
+        batches, failed = 40, []
+        published, back = [threading.Event() for _ in range(batches)], threading.Event()
+
+        def run() -> None:
+            try:
+                sink = stream.opened()
+                for batch, done in enumerate(published):
+                    rows = pa.table(
+                        {
+                            "k": [f"k{i % 7}" for i in range(2000)],
+                            "i": [batch * 2000 + i for i in range(2000)],
+                        }
+                    )
+                    sink.publish_commit(stream.commit(batch, rows))
+                    done.set()
+                    if batch == batches - 2:
+                        back.wait(120)
+            except BaseException as error:
+                failed.append(error)
+                for done in published:
+                    done.set()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        for batch in (3, 12):
+            assert published[batch].wait(120)
+            brokers.kill(1)
+            brokers.restart(1)
+        back.set()
+        thread.join(120)
+        assert not failed
+        assert sorted(written(stream)) == list(range(batches * 2000))
+
+
+@pytest.mark.long
+def test_one_of_three_brokers_is_missing(tmp_path):
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+    from tests.support.kafka_broker import NewTopic, make_topics
+
+    with Brokers(3) as brokers:
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+        make_topics(admin, NewTopic("out", 3))
+        stream = Stream(tmp_path, brokers.bootstrap, "out", "markers", "cp")
+        sink = stream.opened()
+        sink.publish_commit(stream.commit(0))
+        (partition,) = admin.list_topics("markers", timeout=30).topics["markers"].partitions.values()
+        assert len(partition.replicas) == 3
+        resource = ConfigResource(ResourceType.TOPIC, "markers")
+        config = admin.describe_configs([resource])[resource].result(30)
+        assert config["min.insync.replicas"].value == "2"
+        for batch, number in enumerate((1, 2, 3), start=1):
+            brokers.kill(number)
+            sink.publish_commit(stream.commit(2 * batch - 1))  # by the driver that was connected
+            stream.sink().publish_commit(stream.commit(2 * batch))  # and by one that connects now
+            brokers.restart(number)
+        assert written(stream) == list(range(7))

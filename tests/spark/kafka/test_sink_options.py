@@ -1,0 +1,163 @@
+"""Wrong options of a `KafkaSink` are refused before anything starts, in Python and in YAML; secrets are never shown."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("confluent_kafka")
+
+from taskplace.dotted_keys import KAFKA_OUTPUT
+from taskplace.errors import ConfigError, InputError
+from taskplace.settings import Settings
+from taskplace.spark import yaml_application
+from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.sink import KafkaSink
+from taskplace.spark.yaml_application import YamlApplication
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topic": "a b"}, r"topic: found 'a b', expected a topic"),
+        ({"servers": " "}, r"servers: found ' ', expected brokers"),
+        ({"key": []}, r"key: found \[\], expected the name of a column"),
+        ({"key": ["a", "a"]}, r"key: .*each column once"),
+        ({"key_format": "jsn", "key": "a"}, r"key_format: found 'jsn', .*did you mean 'json'"),
+        ({"key_format": "raw", "key": ["a", "b"]}, r"key: .*one column for the format raw"),
+        ({"value_format": "raw"}, r"value: found None, expected one column"),
+        ({"value_format": "avro"}, r"value_schema: found 'no schema'"),
+        ({"value_schema": '"long"'}, r"value_schema: found 'a schema beside the format json'"),
+        ({"value_format": "avro", "value_schema": {"type": "recrd"}}, r"value_schema: found .*recrd"),
+        ({"value_format": "avro", "value_schema": "no/such.avsc"}, r"value_schema: .*No such file"),
+        ({"deleted": "gone"}, r"deleted: .*expected `key` as well"),
+        ({"key_format": "json"}, r"key_format: .*expected `key` as well"),
+        ({"delivery": "exactly once"}, r"delivery: .*did you mean 'exactly-once'"),
+        ({"marker_topic": "out"}, r"marker_topic: .*another topic"),
+        ({"replication": 0}, r"replication: found 0, expected an integer of at least 1"),
+        ({"patience": "soon"}, r"patience: found 'soon'"),
+        ({"options": {"transactional.id": "x"}}, r"options\.transactional\.id: .*does not set itself"),
+        ({"options": {"bootstrap.servers": "x"}}, r"options\.bootstrap\.servers: .*set `servers`"),
+        ({"options": {"transaction.timeout.ms": "soon"}}, r"options\.transaction\.timeout\.ms: found 'soon'"),
+        ({"options": {"linger.ms": None}}, r"options\.linger\.ms: found 'NoneType'"),
+        (
+            {"options": {"sasl.password_env": "X", "sasl.password_file": "x"}},
+            r"options\.sasl\.password_file: .*one value",
+        ),
+    ],
+)
+def test_options_that_are_refused(options, says):
+    with pytest.raises(InputError, match=rf"^KafkaSink\.{says}"):
+        KafkaSink(**{"topic": "out", "servers": "nowhere:9092"} | options)
+
+
+def test_a_property_that_librdkafka_does_not_know_is_found_by_the_probe():
+    sink = KafkaSink("out", servers="nowhere:9092", options={"linger.mss": 5})
+    with pytest.raises(
+        InputError, match=r'^KafkaSink\.options: found .*No such configuration property: "linger.mss"'
+    ):
+        sink.probe()
+
+
+def test_secrets_come_from_variables_and_files_and_are_never_shown(tmp_path, monkeypatch):
+    (tmp_path / "password").write_text(f"{SECRET}\n")
+    monkeypatch.setenv("KEY_PASSWORD", f"{SECRET}-2")
+    options = ClientOptions(
+        "KafkaSink",
+        "nowhere:9092",
+        {
+            "sasl.password_file": str(tmp_path / "password"),
+            "ssl.key.password_env": "KEY_PASSWORD",
+            "ssl.key.pem": f"{SECRET}-3",
+            "sasl.username": "user",
+        },
+    )
+    resolved = options.resolved()
+    assert resolved["sasl.password"] == SECRET
+    assert resolved["ssl.key.password"] == f"{SECRET}-2"
+    assert resolved["ssl.key.pem"] == f"{SECRET}-3"
+    assert SECRET not in repr(options)
+    assert "user" in repr(options)
+    for secret in ("", "-2", "-3"):
+        assert SECRET not in options.scrubbed(f"wrong: {SECRET}{secret}!")
+    (tmp_path / "password").write_text("other")
+    assert options.resolved()["sasl.password"] == "other"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"sasl.password_env": "NO_SUCH_VARIABLE"}, r"password_env: found .*variable that is set"),
+        ({"sasl.password_file": "no/such/file"}, r"password_file: found .*file that can be read"),
+    ],
+)
+def test_a_secret_that_cannot_be_read(given, says):
+    options = ClientOptions("KafkaSink", "nowhere:9092", given)
+    with pytest.raises(InputError, match=says):
+        options.resolved()
+
+
+def test_a_property_with_a_wrong_secret_does_not_show_it():
+    options = {"ssl.key.password": SECRET, "security.protocol": "ssl", "ssl.key.location": f"/{SECRET}"}
+    sink = KafkaSink("out", servers="nowhere:9092", options=options)
+    with pytest.raises(InputError, match="ssl") as raised:
+        sink.probe()
+    assert SECRET not in str(raised.value)
+    options = {"ssl.key.password": SECRET}
+    sink = KafkaSink("out", servers="nowhere:9092", options=options)
+    assert SECRET not in repr(sink)
+
+
+def settings(kafka: object, *, key: str = "customer") -> Settings:
+    return Settings.from_mapping(
+        {
+            "application": {"id": "orders"},
+            "topology": {
+                "sources": {"orders": {"key": "customer", "partitions": 2}},
+                "nodes": {
+                    "spent": {
+                        "process": "orders",
+                        "processor": "count",
+                        "options": {"by": {"customer": "string"}},
+                    },
+                    "totals": {"sink": "spent"},
+                },
+            },
+            "input": {"orders": {"format": "parquet", "path": "/data", "schema": {"customer": "string"}}},
+            "output": {"totals": {"kafka": kafka}},
+        }
+    )
+
+
+def test_yaml_has_the_arguments_of_the_class():
+    arguments = set(inspect.signature(KafkaSink).parameters)
+    assert arguments == set(KAFKA_OUTPUT)
+    given = {"topic": "totals", "servers": "nowhere:9092", "key": "customer", "options.linger.ms": 5}
+    sink = yaml_application._target("output.totals", {"kafka": given})
+    assert isinstance(sink, KafkaSink)
+    assert "'linger.ms': 5" in repr(sink)
+    YamlApplication(settings(given | {"options": {"sasl.password_env": "SECRET"}}))
+
+
+@pytest.mark.parametrize(
+    ("kafka", "says"),
+    [
+        ("totals", r"kafka: found 'totals', expected \{path"),
+        ({"topic": "totals"}, r"kafka\.servers: found None"),
+        ({"topic": "t", "servers": "s", "kee": "customer"}, r"kafka\.kee: .*did you mean 'key'"),
+        ({"topic": "t", "servers": "s", "key": "custmer"}, r"kafka\.key: found 'custmer', .*'customer'"),
+        ({"topic": "t", "servers": "s", "value_format": "xml"}, r"kafka\.value_format: found 'xml'"),
+        (
+            {"topic": "t", "servers": "s", "options": {"sasl.password": SECRET}},
+            r"kafka\.options\.sasl\.password: .*`sasl\.password_env`.*`sasl\.password_file`",
+        ),
+    ],
+)
+def test_mistakes_in_yaml_have_their_path(kafka, says):
+    with pytest.raises(ConfigError, match=rf"^output\.totals\.{says}") as raised:
+        YamlApplication(settings(kafka))
+    assert SECRET not in str(raised.value)

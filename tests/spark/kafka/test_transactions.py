@@ -1,0 +1,232 @@
+"""A batch is in the topic once, whatever becomes of its transaction. The brokers are in memory here."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("confluent_kafka")
+
+from taskplace.errors import CheckpointError, Fenced, SinkError
+from taskplace.spark.kafka import transactions
+from taskplace.spark.kafka.record_format import Record
+from taskplace.spark.kafka.transactions import FENCED_AT_MOST, Transactions
+from taskplace.spark.targets import Commit
+from tests.support.fake_kafka import ABORTABLE, RETRIABLE, FakeBrokers, FakeClients, FakeMarkers, error
+
+ROWS = [b"a", b"b", b"c"]
+SENT = ["begin", *["produce"] * (len(ROWS) + 1), "commit"]
+
+
+@pytest.fixture
+def brokers() -> FakeBrokers:
+    return FakeBrokers()
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Time passes with each look at the clock, and with each pause."""
+    ticks = itertools.count()
+    monkeypatch.setattr(transactions.time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(transactions.time, "sleep", lambda seconds: None)
+
+
+def writer(brokers: FakeBrokers, *, timeout: float = 1000.0, patience: float = 10_000.0) -> Transactions:
+    return Transactions(
+        clients=FakeClients(brokers, {"sasl.password": "hunter2"}),
+        topic="out",
+        markers=FakeMarkers(brokers),  # type: ignore[arg-type]
+        timeout=timeout,
+        patience=patience,
+    )
+
+
+def commit(batch: int, checksum: str = "m", check_epoch=lambda: None) -> Commit:
+    return Commit(
+        spark=None,  # type: ignore[arg-type]
+        checkpoint_id="cp",
+        sink="s",
+        batch_id=batch,
+        files=[],
+        check_epoch=check_epoch,
+        read_checksum=lambda: f"{checksum}{batch}",
+    )
+
+
+def records(*values: bytes):
+    return lambda: [Record(value, value, [], 0) for value in values or ROWS]
+
+
+def out(brokers: FakeBrokers) -> list[bytes | None]:
+    return [value for _, value in brokers.committed["out"]]
+
+
+def replaced() -> None:
+    raise Fenced("another driver")
+
+
+def test_the_predecessor_is_fenced_before_the_marker_is_read(brokers):
+    one = writer(brokers)
+    one.publish(commit(0), records())
+    assert brokers.calls == ["init", "read", *SENT]
+    assert brokers.producers[0].id == "taskplace-cp-s"
+    assert out(brokers) == ROWS
+    assert brokers.committed["markers"] == [
+        (b'{"checkpoint":"cp","sink":"s"}', b'{"batch":0,"manifest":"m0"}')
+    ]
+    brokers.calls.clear()
+    one.publish(commit(1), records(b"d"))
+    assert brokers.calls == ["begin", "produce", "produce", "commit"]
+
+
+def test_a_batch_that_the_topic_has_is_not_written_again(brokers):
+    writer(brokers).publish(commit(3), records())
+    brokers.calls.clear()
+    again = writer(brokers)
+    again.publish(commit(3), records())
+    again.publish(commit(3), records())
+    assert brokers.calls == ["init", "read"]
+    assert out(brokers) == ROWS
+    again.publish(commit(4), records(b"d"))
+    assert out(brokers) == [*ROWS, b"d"]
+
+
+@pytest.mark.parametrize(("batch", "checksum"), [(3, "other"), (2, "m")])
+def test_a_marker_of_a_batch_that_the_checkpoint_does_not_have(brokers, batch, checksum):
+    writer(brokers).publish(commit(3), records())
+    with pytest.raises(CheckpointError, match=r"topic 'out' has batch 3 .*was set back.* another name"):
+        writer(brokers).publish(commit(batch, checksum), records())
+    asked: list[int] = []
+
+    def replaced_after_the_start() -> None:
+        asked.append(1)
+        if len(asked) > 1:
+            replaced()
+
+    with pytest.raises(Fenced):
+        writer(brokers).publish(commit(batch, checksum, replaced_after_the_start), records())
+    assert out(brokers) == ROWS
+
+
+@pytest.mark.parametrize("call", ["begin", "produce", "commit"])
+def test_an_aborted_transaction_is_repeated_by_the_same_producer(brokers, call):
+    brokers.fail(call, error("_INCONSISTENT", **ABORTABLE), times=2)
+    writer(brokers).publish(commit(0), records())
+    assert out(brokers) == ROWS
+    assert brokers.calls.count("abort") == 2
+    assert brokers.calls.count("init") == 1
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize(
+    "failure", [error("_TIMED_OUT"), error("_FATAL", fatal=True)], ids=["unknown", "fatal"]
+)
+def test_after_an_unknown_outcome_the_marker_decides(brokers, done, failure):
+    brokers.fail("commit", failure, done=done)
+    writer(brokers).publish(commit(0), records())
+    assert out(brokers) == ROWS
+    assert brokers.calls.count("init") == brokers.calls.count("read") == 2
+    assert brokers.calls.count("commit") == (1 if done else 2)
+
+
+def test_a_commit_that_can_be_resumed_is_resumed_until_its_transaction_is_over(brokers):
+    brokers.fail("commit", error("_TIMED_OUT", **RETRIABLE), times=3)
+    writer(brokers).publish(commit(0), records())
+    assert brokers.calls.count("commit") == 4
+    assert brokers.calls.count("init") == 1
+    brokers.fail("commit", error("_TIMED_OUT", **RETRIABLE), done=True)
+    brokers.fail("commit", error("_TIMED_OUT", **RETRIABLE), times=100)
+    brokers.calls.clear()
+    writer(brokers, timeout=10).publish(commit(1), records())
+    assert out(brokers) == ROWS + ROWS, "the first call had committed it"
+    assert brokers.calls.count("init") == 2
+
+
+def test_a_fenced_producer_stops_if_its_driver_is_replaced(brokers):
+    one, other = writer(brokers), writer(brokers)
+    one.publish(commit(0), records())
+    other.publish(commit(1), records(b"d"))
+    with pytest.raises(Fenced):
+        one.publish(commit(1, check_epoch=replaced), records(b"d"))
+    one.publish(commit(1), records(b"d"))  # it is in charge: it fences the other one, and finds its batch
+    assert out(brokers) == [*ROWS, b"d"]
+    other.publish(commit(2), records(b"e"))
+    assert out(brokers) == [*ROWS, b"d", b"e"]
+
+
+def test_two_users_of_one_checkpoint_end_with_an_error(brokers):
+    brokers.fail("produce", error("_FENCED", fatal=True), times=100)
+    with pytest.raises(SinkError, match=r"fenced 6 times .*'taskplace-cp-s'; is a copy of the checkpoint"):
+        writer(brokers).publish(commit(0), records())
+    assert brokers.calls.count("init") == FENCED_AT_MOST + 1
+
+
+def test_a_transaction_that_is_too_long_is_an_error_that_says_so(brokers):
+    many = records(*[b"x"] * 3000)
+    with pytest.raises(
+        SinkError, match=r"its 3000 records took longer than transaction\.timeout\.ms = 2000; raise"
+    ):
+        writer(brokers, timeout=2).publish(commit(0), many)
+    assert out(brokers) == []
+    assert brokers.calls.count("abort") == 2
+
+
+def test_brokers_that_end_a_transaction_in_time_are_told_from_a_fence(brokers):
+    brokers.fail("commit", error("INVALID_PRODUCER_EPOCH", fatal=True), times=2)
+    with pytest.raises(SinkError, match=r"transaction\.timeout\.ms = 1\b"):
+        writer(brokers, timeout=0.001).publish(commit(0), records())
+
+
+def test_a_refusal_is_an_error_at_once(brokers):
+    brokers.fail("init", error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", fatal=True))
+    with pytest.raises(
+        SinkError, match=r"^batch 0 of sink 's': .*TRANSACTIONAL_ID_AUTHORIZATION_FAILED\); allow `Write`"
+    ):
+        writer(brokers).publish(commit(0), records())
+    assert brokers.calls.count("init") == 1
+
+
+def test_a_refused_record_is_an_error_that_names_the_reason(brokers):
+    one = writer(brokers)
+    one._start(transactions._Try(commit=commit(0), records=records(), until=1e9))
+    one._on_delivery(error("INVALID_TIMESTAMP").args[0], None)
+    with pytest.raises(SinkError, match=r"INVALID_TIMESTAMP\); raise `message\.timestamp\.before"):
+        one._abort(
+            transactions._Try(commit=commit(0), records=records(), until=1e9),
+            error("_INCONSISTENT", **ABORTABLE),
+        )
+
+
+def test_rows_that_cannot_be_read_leave_no_open_transaction(brokers):
+    def damaged():
+        yield Record(b"a", b"a", [], 0)
+        raise CheckpointError("damaged")
+
+    one = writer(brokers)
+    with pytest.raises(CheckpointError, match="damaged"):
+        one.publish(commit(0), damaged)
+    assert brokers.calls[-2:] == ["abort", "purge"]
+    one.publish(commit(0), records())
+    assert out(brokers) == ROWS
+
+
+def test_brokers_that_do_not_come_back_are_an_error_without_secrets(brokers):
+    brokers.fail("init", error("_TIMED_OUT", **RETRIABLE), times=1000)
+    with pytest.raises(
+        SinkError, match=r"^batch 0 of sink 's': not published within 100 s; the last error: init"
+    ):
+        writer(brokers, patience=100).publish(commit(0), records())
+    brokers.errors["init"] = []
+    brokers.fail("begin", ck_error_with("password is hunter2"), times=1000)
+    with pytest.raises(SinkError) as raised:
+        writer(brokers, patience=100).publish(commit(0), records())
+    assert "hunter2" not in str(raised.value)
+    assert "(hidden)" in str(raised.value)
+
+
+def ck_error_with(text: str):
+    import confluent_kafka as ck
+
+    return ck.KafkaException(ck.KafkaError(ck.KafkaError._FAIL, text))
