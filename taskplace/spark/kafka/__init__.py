@@ -1,0 +1,1 @@
+"""Kafka's topics as sources: formats, decoding, dead letters."""
