@@ -57,7 +57,7 @@ def records(spark, count: int, *, partition: int | None = None, first: int = 0):
         )
         for number, (key, at) in enumerate(zip(keys, split, strict=True))
     ]
-    return spark.createDataFrame(rows, RECORDS).coalesce(2)
+    return spark.createDataFrame(rows, RECORDS).coalesce(1)
 
 
 @pytest.fixture

@@ -42,10 +42,7 @@ class Died(BaseException):
 
 @dataclass(frozen=True)
 class Source:
-    """A source of the topology, and its rows in one batch. `partitions`: the partition count of its topic.
-
-    `column`: its partition column, if it has one.
-    """
+    """A source of the topology, and its rows in one batch. `partitions`, `column`: its partition count and column."""
 
     tag: int
     key: tuple[str, ...]
@@ -359,8 +356,8 @@ class World:
         counts, columns = placed.built.partitions, partition_columns(placed.built)
         return Frame(
             {
-                topic: Source(tag, keys[topic], topics[topic], counts[topic] or 1, columns.get(topic, ""))
-                for topic, tag in tags.items()
+                t: Source(tag, keys[t], topics[t], counts[t] or 1, columns.get(t, ""))
+                for t, tag in tags.items()
             }
         )
 

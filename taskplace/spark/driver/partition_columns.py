@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
@@ -78,7 +79,7 @@ def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
     for topic in partition_columns(built):
         path, key_bytes = f"sources.{topic}", options[topic].get("key_bytes")
         if key_bytes is not None:
-            named(key_bytes, f"{path}.key_bytes", "the name of a binary or string column")
+            key_bytes = named(key_bytes, f"{path}.key_bytes", "the name of a binary or string column")
         partitioner = options[topic].get("key_partitioner")
         made[topic] = PartitionedTopic(
             topic=topic,
@@ -143,7 +144,7 @@ def out_of_range(error: BaseException, built: BuiltTopology) -> InputError | Non
     return None
 
 
-def _options(built: BuiltTopology) -> dict[str, dict[str, object]]:
+def _options(built: BuiltTopology) -> dict[str, dict[str, Any]]:
     return {
         node.topic: node.options
         for node in built.nodes

@@ -162,7 +162,7 @@ def _program(
         ),
         splits=splits(sub, keys_of_stores),
         owned=checked,
-        partitioned={node.topic: split[node.topic] for node in sub.sources if node.topic in split},
+        partitioned={topic: split[topic] for node in sub.sources if (topic := node.topic or "") in split},
     )
 
 
