@@ -23,7 +23,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from examples.kafka.broker import ROOT, BrokerError, Brokers
+from examples.kafka.broker import ROOT, BrokerError, Brokers, jars
 
 STATE = ROOT / "var" / "kafka" / "running.json"
 
@@ -35,6 +35,7 @@ def up(state: Path = STATE, *, brokers: int = 1, owner: int | None = None) -> st
     """
     if (running := _running(state)) is not None:
         return str(running["bootstrap"])
+    jars()  # says that it fetches them; the first line of the server is the address
     state.parent.mkdir(parents=True, exist_ok=True)
     log = state.with_suffix(".log")
     command = [

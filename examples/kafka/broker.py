@@ -68,6 +68,7 @@ _SETTINGS = {
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "500",
     "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "4000",  # for so long, a broker that was killed cannot come back
 }
 
 
@@ -177,11 +178,11 @@ class Brokers:
         for number, node in self._nodes.items():
             if node.guard is not None:
                 self.kill(number)
-        if self._keeper is not None:
-            self._keeper.kill()
-            self._keeper.wait()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+        if self._keeper is not None:
+            self._keeper.kill()
+            self._keeper.communicate()
         self._nodes, self._keeper, self._directory = {}, None, None
 
     def kill(self, number: int) -> None:
@@ -193,9 +194,9 @@ class Brokers:
         self._end(number, signal.SIGTERM)
 
     def restart(self, number: int) -> None:
-        """Start one broker that was killed or shut down, and wait until it is ready."""
+        """Start one broker that was killed, was shut down or has ended, and wait until it is ready."""
         node = self._node(number)
-        if node.guard is not None:
+        if node.guard is not None and node.guard.poll() is None:
             raise BrokerError(f"broker {number} runs already, as process {node.pid}")
         self._launch(node)
         self._wait_until_ready([node])
