@@ -1,7 +1,7 @@
 # `make run` and `make test` set up everything that they need.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency mutants lint setup java clean distclean
+.PHONY: help run test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency mutants lint setup kafka-up kafka-down java kafka-jars clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -10,6 +10,7 @@ RUN_STAMP := .venv/.installed-run
 export PYTHONDONTWRITEBYTECODE :=
 # Options for pytest: make test ARGS="-k settings"; in one process: make test ARGS="-n 0 -x tests/spark/state"
 ARGS ?=
+BROKERS ?= 1
 # One worker per core. In `make test`, one of them runs all tests with Spark, first; `make test-long` has nothing else to
 # run, so two workers have a cluster each (tests/conftest.py).
 # A worker that crashes ends the run; xdist would otherwise wait for ever.
@@ -22,13 +23,13 @@ run: java $(RUN_STAMP) ## run the main job from the start: a year of flights, on
 	@rm -rf var/flights/checkpoint var/flights/state var/flights/output
 	@$(BIN)/taskplace run conf/flights.yaml
 
-test: java $(STAMP) ## run the everyday tests (5 to 6 minutes on 2 cores)
+test: java kafka-jars $(STAMP) ## run the everyday tests (5 to 6 minutes on 2 cores)
 	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
 
-test-long: java $(STAMP) ## run the tests with Spark that `make test` leaves out (about 12 minutes on 2 cores)
+test-long: java kafka-jars $(STAMP) ## run the tests with Spark that `make test` leaves out (about 12 minutes on 2 cores)
 	@TASKPLACE_TEST_CLUSTERS=2 $(PYTEST) -n 2 -m "long and not slow" $(ARGS)
 
-test-all: java $(STAMP) ## run all tests, with the long forms and the oldest Spark (hours)
+test-all: java kafka-jars $(STAMP) ## run all tests, with the long forms and the oldest Spark (hours)
 	@$(PYTEST) $(ARGS)
 	@scripts/test-oldest.sh
 
@@ -58,10 +59,19 @@ lint: $(STAMP) ## check style, types and import directions
 	@scripts/quietly.sh "mypy" $(BIN)/mypy
 	@scripts/quietly.sh "import rules" $(BIN)/lint-imports
 
+kafka-up: java $(STAMP) ## start a Kafka broker in the background; three with BROKERS=3
+	@$(BIN)/python -m examples.kafka up --brokers $(BROKERS)
+
+kafka-down: $(STAMP) ## stop what make kafka-up has started, and remove its data
+	@$(BIN)/python -m examples.kafka down
+
 setup: java $(STAMP) ## create .venv and install what is missing
 
 java:
 	@scripts/java.sh
+
+kafka-jars: java
+	@scripts/kafka.sh
 
 # Only what `make run` needs, so that a first run does not wait for linters.
 $(RUN_STAMP): pyproject.toml scripts/setup.sh
@@ -69,7 +79,7 @@ $(RUN_STAMP): pyproject.toml scripts/setup.sh
 	@touch $@
 
 $(STAMP): pyproject.toml scripts/setup.sh
-	@scripts/setup.sh spark,examples,plots,dev
+	@scripts/setup.sh spark,kafka,examples,plots,dev
 	@touch $@ $(RUN_STAMP)
 
 clean: ## remove the files that runs and tools have left

@@ -1,4 +1,5 @@
-"""One real local-cluster for all tests that need Spark; no clock judges an example of hypothesis.
+"""One real local-cluster for all tests that need Spark, one broker for all that need Kafka; no clock judges an
+example of hypothesis.
 
 `make test` leaves out what is marked `slow` or `long`. A test that asks for the session, or for a fixture made of it,
 needs Spark. What needs Spark is long unless it is marked `everyday`.
@@ -80,8 +81,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if " at 0x" in item.nodeid:  # the workers of xdist could not agree on the names
             raise pytest.UsageError(f"{item.nodeid}: a test's name has an address; give its parameters ids")
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker("spark")
+        for fixture in {"spark", "kafka"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(fixture)
         if item.get_closest_marker("spark"):
             if CLUSTERS == 1:
                 item.add_marker(pytest.mark.xdist_group("spark"))
@@ -147,6 +148,16 @@ def spark(only_cluster, fault_orders):
     for process in left:  # did not hear of it
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory):
+    """The broker that all workers share (`tests.support.kafka_broker.SharedBroker`)."""
+    from tests.support.kafka_broker import shared_broker
+
+    own = tmp_path_factory.getbasetemp()
+    with shared_broker(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -103,6 +103,68 @@ def test_an_installation_that_fails_ends_in_the_message(machine):
     assert "Spark needs Java 17 or newer; found none." in done.stderr
 
 
+@pytest.fixture
+def project(tmp_path):
+    """A copy of what scripts/kafka.sh reads."""
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "scripts", project / "scripts")
+    (project / "examples" / "kafka").mkdir(parents=True)
+    shutil.copy(ROOT / "examples" / "kafka" / "pom.xml", project / "examples" / "kafka")
+    return project
+
+
+@pytest.fixture
+def kafka_sh(machine, project):
+    """Run the project's scripts/kafka.sh."""
+    for tool in ("cp", "flock", "mkdir", "mv", "rm", "tail"):
+        (machine.bin / tool).symlink_to(shutil.which(tool))
+    return lambda: machine.run(project / "scripts" / "kafka.sh")
+
+
+#: A Maven that makes one jar, where it is told to.
+MAVEN = 'for last; do :; done; directory=${last#-DoutputDirectory=}; mkdir "$directory"; echo jar >"$directory/a.jar"'
+
+
+def test_the_jars_of_the_broker_are_fetched_once(machine, project, kafka_sh):
+    machine.command("mvn", MAVEN)
+    done = kafka_sh()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("fetching the jars of Kafka's broker into var/kafka/jars")
+    jars = project / "var" / "kafka" / "jars"
+    assert {path.name for path in jars.iterdir()} == {"a.jar", "pom.xml"}
+    machine.command("mvn", "exit 1")
+    done = kafka_sh()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_jars_are_fetched_again_for_another_version(machine, project, kafka_sh):
+    machine.command("mvn", MAVEN)
+    kafka_sh()
+    (project / "var" / "kafka" / "jars" / "old.jar").touch()
+    pom = project / "examples" / "kafka" / "pom.xml"
+    pom.write_text(pom.read_text().replace("4.3.1", "4.3.2"))
+    assert "fetching" in kafka_sh().stdout
+    assert not (project / "var" / "kafka" / "jars" / "old.jar").exists()
+
+
+def test_jars_that_cannot_be_fetched(machine, project, kafka_sh):
+    machine.command("mvn", f"{MAVEN}; echo 'Could not resolve'; exit 1")
+    for _ in range(2):
+        done = kafka_sh()
+        assert done.returncode == 1
+        assert "Could not resolve" in done.stderr
+        assert "the whole output is in var/kafka/maven.log" in done.stderr
+        assert not (project / "var" / "kafka" / "jars").exists()
+
+
+def test_no_maven_is_one_clear_message(kafka_sh):
+    done = kafka_sh()
+    assert done.returncode == 1
+    first, remedy = done.stderr.splitlines()
+    assert first == "The jars of Kafka's broker are fetched by Maven; found no mvn on the PATH."
+    assert "apt-get install maven" in remedy
+
+
 def test_setup_without_a_usable_python_says_what_to_install(tmp_path):
     project = tmp_path / "project"
     shutil.copytree(ROOT / "scripts", project / "scripts")

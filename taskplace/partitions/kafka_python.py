@@ -15,6 +15,10 @@ metadata. So its consumers can join a group of Kafka's sticky consumers one afte
 with its own algorithm. Other modes have other protocol names, such as "taskplace-sticky_fair". Under Kafka's names,
 racks come before moves, as in Kafka's own sticky assignors; see `rack_priority`.
 
+Messages have the bytes of Kafka's Java consumer. The user data of "sticky" has a second form: kafka-python's own sticky
+assignor puts a version before the fields. Both forms are read. `user_data` decides which one is written: a leader of
+the other kind treats the member as owning nothing.
+
 The metadata of members is read as Kafka reads it:
 
 | member | its partitions | their generation |
@@ -25,19 +29,21 @@ The metadata of members is read as Kafka reads it:
 One difference: for Kafka, an eager member without user data owns nothing. Here its fields are used. All values may be
 bytes, decoded messages, or plain Python: pairs, lists, dicts. Unreadable user data counts as missing.
 
-Not supported: `copartitioned`, because a consumer cannot use standbys.
+`copartitioned` gives partition p of all topics with equal counts and subscribers to one consumer, without standbys.
+
+Not supported: groups of the new protocol (KIP-848, `group.protocol=consumer`). There the broker assigns.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.partitions.assignors import ALIASES, MODES, assign_partitions, racks_first
+from taskplace.partitions.assignors import ALIASES, NAMES, assign_partitions, racks_first
 from taskplace.partitions.subscriptions import NO_GENERATION, Member, Subscriptions, check_rack_priority
 from topology.node import TopicPartition
 
@@ -48,8 +54,8 @@ try:
 except ImportError as error:
     raise ImportError('kafka-python 3.0 is needed: pip install "taskplace[kafka]"') from error
 
-_SUBSCRIPTION_VERSION = 3  # with owned partitions, generation and rack
-_ASSIGNMENT_VERSION = 0
+_VERSION = 3  # of subscriptions, with owned partitions, generation and rack, and of assignments
+_FORMS = ("java", "kafka-python")  # of the user data of "sticky"
 _MOST_GENERATION = 2**31 - 1
 _GENERATION = struct.Struct(">i")
 """The user data of Kafka's cooperative sticky assignor: the generation, for leaders that do not know the field."""
@@ -64,6 +70,7 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     - `name`: the name of the protocol. All consumers of a group need a common one
     - `rack_priority`: "stickiness" or "racks", as in `Subscriptions`; "racks" for the protocols "sticky" and
       "cooperative-sticky"
+    - `user_data`: "java", or "kafka-python" while the leader may be kafka-python's own eager sticky assignor
 
     >>> TaskplaceAssignor().name, TaskplaceAssignor(cooperative=True).name, TaskplaceAssignor("fair").name
     ('sticky', 'cooperative-sticky', 'taskplace-fair')
@@ -77,14 +84,14 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         rack: str | None = None,
         name: str | None = None,
         rack_priority: str | None = None,
+        user_data: str = "java",
     ) -> None:
         self.mode, staged = ALIASES.get(mode, (mode, False))
         self.cooperative = cooperative or staged
         self.rack = rack
-        if self.mode not in MODES:
-            known = (*MODES, *ALIASES)
-            hint = validation.nearest(mode, known)
-            raise InputError("mode", found=mode, expected="one of " + ", ".join(known), hint=hint)
+        _check_known(mode, "mode", NAMES)
+        _check_known(user_data, "user_data", _FORMS)
+        self.user_data = user_data
         self._name = name or _protocol(self.mode, self.cooperative)
         first = racks_first(self._name, check_rack_priority(rack_priority))
         self.rack_priority = "racks" if first else "stickiness"
@@ -104,12 +111,14 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         """Return the consumer's metadata for a join: topics, owned partitions, their generation, and the rack."""
         pair = ConsumerProtocolSubscription.TopicPartition
         by_topic = sorted(_by_topic(self._owned or ()).items())
+        memory: Any = None
         if self.cooperative:
-            memory: Any = _GENERATION.pack(self._generation)
-        else:
-            memory = b"" if self._owned is None else StickyAssignorUserData(by_topic, self._generation)
+            memory = _GENERATION.pack(self._generation)
+        elif self._owned is not None:
+            remembered = StickyAssignorUserData(by_topic, self._generation)
+            memory = remembered.encode(header=self.user_data == "kafka-python")
         return ConsumerProtocolSubscription(
-            version=_SUBSCRIPTION_VERSION,
+            version=_VERSION,
             topics=sorted(_topics(topics, "topics")),
             # An eager consumer owns nothing when it joins. Its remembered partitions are sent as user data.
             user_data=memory,
@@ -182,12 +191,18 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         made = assign_partitions(s, self.mode, cooperative=self.cooperative)
         return {
             name: ConsumerProtocolAssignment(
-                _ASSIGNMENT_VERSION,
+                _VERSION,
                 [(t, [numbers[t][k] for k in places]) for t, places in sorted(_by_topic(held).items())],
-                b"",
+                None,
             )
             for name, held in made.assignment.items()
         }
+
+
+def _check_known(value: object, path: str, known: Sequence[str]) -> None:
+    if value not in known:
+        hint = validation.nearest(value, known)
+        raise InputError(path, found=value, expected="one of " + ", ".join(known), hint=hint)
 
 
 def _protocol(mode: str, cooperative: bool) -> str:

@@ -74,16 +74,20 @@ def test_partitions_are_read_in_any_form(form: str) -> None:
         assert told.generation_id == 7
 
 
+def remembered(metadata: Any) -> tuple[list[tuple[str, list[int]]], int]:
+    """Return the partitions and the generation in an eager consumer's user data."""
+    told = StickyAssignorUserData.decode(metadata.user_data, version=1, header=False)
+    return [(one.topic, one.partitions) for one in told.previous_assignment], told.generation
+
+
 def test_what_a_consumer_owns_may_come_as_bytes_or_as_nothing() -> None:
     assignor = TaskplaceAssignor()
-    assert assignor.metadata(["t"]).user_data == b""
+    assert assignor.metadata(["t"]).user_data is None
     wire = ConsumerProtocolAssignment(0, [("t", [1])], b"").encode()
     assignor.on_assignment(wire, SimpleNamespace(generation_id=5))
-    memory = assignor.metadata({"t": None}).user_data
-    assert (memory.previous_assignment, memory.generation) == ([("t", [1])], 5)
+    assert remembered(assignor.metadata({"t": None})) == ([("t", [1])], 5)
     assignor.on_assignment(None, 6)
-    memory = assignor.metadata(["t"]).user_data  # it owns nothing now, and knows since when
-    assert (memory.previous_assignment, memory.generation) == ([], 6)
+    assert remembered(assignor.metadata(["t"])) == ([], 6)  # it owns nothing now, and knows since when
 
 
 @pytest.mark.parametrize("staged", [False, True])
@@ -183,8 +187,7 @@ def test_what_is_no_assignment_is_one_error_and_is_not_remembered(
 def test_an_assignment_of_nulls_is_nothing() -> None:
     assignor = TaskplaceAssignor()
     assignor.on_assignment(ConsumerProtocolAssignment(0, None, b""), 2)
-    memory = assignor.metadata(["t"]).user_data
-    assert (memory.previous_assignment, memory.generation) == ([], 2)
+    assert remembered(assignor.metadata(["t"])) == ([], 2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Kafka brokers on this machine, for examples and tests."""

@@ -1,0 +1,194 @@
+"""Kafka brokers on this machine: they start, work, are killed and come back, and leave nothing behind."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from examples.kafka.broker import BrokerError, Brokers, free_ports
+from tests.support.kafka_broker import make_topics
+
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.kafka
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def one():
+    """A broker that tests may kill."""
+    with Brokers() as brokers:
+        yield brokers
+
+
+def send(bootstrap, topic, values, **settings):
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, **settings})
+    for value in values:
+        producer.produce(topic, key=value[:1], value=value)
+    assert producer.flush(SECONDS) == 0
+
+
+def read(bootstrap, topic, partition=0):
+    """Return the values and offsets of the committed records up to the end of the partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": str(uuid.uuid4()),
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    with contextlib.closing(consumer):
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        found = []
+        while True:
+            record = consumer.poll(SECONDS)
+            assert record is not None, f"nothing came within {SECONDS} s"
+            if record.error():
+                assert record.error().name() == "_PARTITION_EOF"
+                return found
+            found.append((record.value().decode(), record.offset()))
+
+
+def values(bootstrap, topic):
+    return [value for value, _ in read(bootstrap, topic)]
+
+
+def test_records_and_transactions(kafka):
+    topic = kafka.topic("plain")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": kafka.unique("writer")})
+    producer.init_transactions(SECONDS)
+    for value, commit in (("a1", True), ("b1", False), ("c1", True)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        assert producer.flush(SECONDS) == 0
+        (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS)
+    assert values(kafka.bootstrap, topic) == ["a1", "c1"]
+
+
+def test_topics_of_one_name_are_different_topics(kafka):
+    assert kafka.topic("same") != kafka.topic("same")
+
+
+def test_a_compacted_topic_is_compacted_within_seconds(kafka):
+    compacted = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.01"}
+    topic = kafka.topic("compacted", config={**compacted, "max.compaction.lag.ms": "1"})
+    send(kafka.bootstrap, topic, [f"{key}{n}" for n in range(20) for key in "ab"])
+    for n in range(2000):  # the cleaner runs twice a second; a new record closes the segment before it
+        send(kafka.bootstrap, topic, [f"c{n}"])
+        if sum(value[0] == "a" for value in values(kafka.bootstrap, topic)) == 1:
+            break
+    else:
+        pytest.fail("the topic was not compacted")
+    assert [value for value in values(kafka.bootstrap, topic) if value[0] in "ab"] == ["a19", "b19"]
+
+
+def test_a_broker_comes_back_with_its_data_on_its_port(one):
+    address = one.bootstrap
+    make_topics(AdminClient({"bootstrap.servers": address}), NewTopic("kept", 1))
+    send(address, "kept", ["a1"])
+    for end in (one.kill, one.shut_down):
+        before = psutil.Process(one.pid(1))
+        end(1)
+        assert not before.is_running()
+        with pytest.raises(BrokerError, match="broker 1 does not run"):
+            one.pid(1)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(address.split(":")[1])))
+        one.restart(1)
+        assert one.bootstrap == address
+        assert values(address, "kept") == ["a1"]
+    with pytest.raises(BrokerError, match="broker 1 runs already"):
+        one.restart(1)
+
+
+def test_a_paused_broker_answers_later(one):
+    admin = AdminClient({"bootstrap.servers": one.bootstrap})
+    assert admin.list_topics(timeout=SECONDS)
+    one.pause(1)
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=1)
+    one.resume(1)
+    assert admin.list_topics(timeout=SECONDS)
+
+
+def test_nothing_is_left_after_the_end():
+    with Brokers(settings={"num.partitions": "3"}) as brokers:
+        process, directory = psutil.Process(brokers.pid(1)), brokers.directory
+        assert "num.partitions=3\n" in (directory / "node-1" / "server.properties").read_text()
+        guards = psutil.Process().children()
+    assert not process.is_running() and not directory.exists()
+    assert not any(str(directory) in guard.cmdline() for guard in guards if guard.is_running())
+
+
+def test_nothing_is_left_after_a_kill_of_the_starter():
+    text = (
+        "from examples.kafka.broker import Brokers; b = Brokers(); b.start(); "
+        "print(b.pid(1), b.directory, flush=True); input()"
+    )
+    starter = subprocess.Popen(
+        [sys.executable, "-c", text], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    pid, directory = starter.stdout.readline().split()
+    broker = psutil.Process(int(pid))
+    guards = psutil.Process(starter.pid).children()
+    starter.send_signal(signal.SIGKILL)
+    starter.communicate()
+    assert len(guards) == 2  # the broker's and the directory's
+    assert not psutil.wait_procs([broker, *guards], timeout=30)[1]
+    assert not Path(directory).exists()
+
+
+def test_a_broker_that_does_not_start_is_an_error_with_its_log():
+    brokers = Brokers(settings={"num.io.threads": "none"})
+    with pytest.raises(BrokerError, match=r"(?s)broker 1.*num\.io\.threads"):
+        brokers.start()
+    with pytest.raises(BrokerError, match="the brokers do not run"):
+        brokers.directory  # noqa: B018
+
+
+def test_wrong_use_is_one_clear_error(one):
+    with pytest.raises(BrokerError, match="found 2 brokers, expected 1 or 3"):
+        Brokers(2)
+    with pytest.raises(BrokerError, match="found 2 racks, expected one for each of 3 brokers"):
+        Brokers(3, racks=["a", "b"])
+    with pytest.raises(BrokerError, match="found broker 2, expected one of 1"):
+        one.kill(2)
+    with pytest.raises(BrokerError, match="the brokers run already"):
+        one.start()
+
+
+def test_ports_are_none_that_the_kernel_gives_to_connections():
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found = free_ports(6)
+    assert len(set(found)) == 6 and all(1024 <= port < lowest for port in found)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_three_brokers_go_on_without_one_of_them():
+    with Brokers(3, racks="abc") as brokers:
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+        make_topics(admin, NewTopic("t", 3, 3))
+        racks = {node.id: node.rack for node in admin.describe_cluster().result(SECONDS).nodes}
+        assert racks == {1: "a", 2: "b", 3: "c"}
+        for dead in (1, 2, 3):
+            brokers.kill(dead)
+            send(brokers.bootstrap, "t", [f"{key}{dead}" for key in "abcdef"], retries=100)
+            brokers.restart(dead)
+        found = [value for p in range(3) for value, _ in read(brokers.bootstrap, "t", p)]
+    assert sorted(set(found)) == sorted(f"{key}{dead}" for key in "abcdef" for dead in (1, 2, 3))
+
+
+def test_java_is_the_one_of_java_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(BrokerError, match=f"needs Java 17 or newer; found none at JAVA_HOME={tmp_path}"):
+        Brokers().start()

@@ -1,0 +1,138 @@
+"""Consumer groups on a real broker: consumers of kafka-python join, leave, crash and change their assignors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kafka")
+
+from tests.support.kafka_broker import SharedBroker
+from tests.support.kafka_consumers import Assignor, ConsumerGroup, Held, consumer_group
+
+pytestmark = pytest.mark.kafka
+
+STICKY: Assignor = {}
+COOPERATIVE: Assignor = {"cooperative": True}
+Groups = Callable[..., ConsumerGroup]
+
+
+@pytest.fixture
+def group(kafka: SharedBroker, tmp_path: Path) -> Iterator[Groups]:
+    """Make groups with topics of these partition counts."""
+    with ExitStack() as stack:
+
+        def make(*counts: int) -> ConsumerGroup:
+            topics = [kafka.topic("group", count) for count in counts]
+            return stack.enter_context(
+                consumer_group(kafka.bootstrap, kafka.unique("group"), topics, tmp_path)
+            )
+
+        yield make
+
+
+def numbers(held: Held, topic: str) -> set[int]:
+    return {partition for of, partition in held if of == topic}
+
+
+@pytest.mark.parametrize("assignor", [STICKY, COOPERATIVE], ids=["eager", "cooperative"])
+def test_members_join_leave_and_crash(group: Groups, assignor: Any) -> None:
+    g = group(7, 5)
+    g.join("A", assignor)
+    g.balanced(12)
+    g.join("B", assignor)
+    two = g.balanced(6, 6)
+    for consumer in g.consumers.values():
+        consumer.forget()
+    g.join("C", assignor)
+    three = g.balanced(4, 4, 4)
+    assert three["A"] < two["A"] and three["B"] < two["B"]
+    if assignor is COOPERATIVE:  # only what moves is let go
+        assert {name: g.consumers[name].revoked() for name in "AB"} == {n: two[n] - three[n] for n in "AB"}
+    g.leave("A")  # the leader, and with it all it knew
+    left = g.balanced(6, 6)
+    assert left["B"] > three["B"] and left["C"] > three["C"]
+    g.crash("B")
+    assert g.balanced(12)["C"] > left["C"]
+    assert g.overlaps() == []
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("sticky", {"user_data": "kafka-python"}), ("cooperative-sticky", COOPERATIVE)],
+    ids=["sticky", "cooperative-sticky"],
+)
+def test_a_group_of_the_same_protocol_changes_over_and_back(group: Groups, theirs: str, ours: Any) -> None:
+    """One consumer after the other; the first one, which leads, is the last of each round to change."""
+    g = group(8)
+    g.join("A", theirs)
+    g.balanced(8)
+    g.join("B", theirs)
+    held = g.balanced(4, 4)
+    for rnd, (assignor, name) in enumerate([(ours, "B"), (ours, "A"), (theirs, "B"), (theirs, "A")]):
+        other = "A" if name == "B" else "B"
+        g.leave(name)
+        g.balanced(8)
+        g.join(name, assignor)
+        now = g.balanced(4, 4, protocol=theirs)
+        assert now[other] < held["A"] | held["B"], rnd
+        assert len(now[other] & held[other]) == 4, rnd
+        held = now
+    assert g.overlaps() == []
+
+
+@pytest.mark.parametrize("theirs", ["range", "roundrobin"])
+def test_a_group_of_another_protocol_changes_over_and_back(group: Groups, theirs: str) -> None:
+    """In two rounds, as Kafka says: first all consumers support both protocols, then the old one goes."""
+    g = group(8)
+    for name in "AB":
+        g.join(name, theirs)
+    g.balanced(4, 4, protocol=theirs)
+    sticky = "taskplace-sticky_fair"
+    ours: Assignor = {"mode": "sticky_fair"}
+    for assignors, before, after in (
+        ((ours, theirs), theirs, sticky),
+        ((ours,), sticky, sticky),
+        ((theirs, ours), sticky, theirs),
+        ((theirs,), theirs, theirs),
+    ):
+        g.leave("B")
+        g.join("B", *assignors)
+        g.balanced(4, 4, protocol=before)
+        g.leave("A")
+        g.join("A", *assignors)
+        g.balanced(4, 4, protocol=after)
+    assert g.overlaps() == []
+
+
+def test_copartitioned_topics_go_together(group: Groups) -> None:
+    g = group(6, 6, 4)
+    together, also, alone = g.topics
+    for name in "ABC":
+        g.join(name, {"mode": "copartitioned"})
+    g.wait("all have their share", lambda: loads(g) == [5, 5, 6])
+    held = g.wait("one generation", lambda: len({c.generation for c in g.consumers.values()}) == 1)
+    assert all(numbers(h, together) == numbers(h, also) for h in held.values())
+    g.crash("C")
+    left = g.balanced(8, 8)
+    assert all(numbers(h, together) == numbers(h, also) for h in left.values())
+    assert all(numbers(left[n], together) >= numbers(held[n], together) for n in "AB")
+    assert sum(len(numbers(h, alone)) for h in left.values()) == 4
+
+
+def loads(g: ConsumerGroup) -> list[int]:
+    return sorted(len(consumer.held) for consumer in g.consumers.values())
+
+
+def test_members_with_different_topics_are_as_balanced_as_they_can_be(group: Groups) -> None:
+    g = group(2, 6)
+    few, many = g.topics
+    g.join("A", STICKY, topics=[few])
+    g.join("B", STICKY, topics=[few, many])
+    g.join("C", STICKY, topics=[many])
+    held = g.balanced(2, 3, 3)
+    assert held["A"] == {(few, 0), (few, 1)}

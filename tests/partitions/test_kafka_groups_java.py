@@ -1,0 +1,83 @@
+"""Consumer groups of kafka-python's consumers and Kafka's Java consumers, on a real broker."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kafka")
+
+from examples.kafka.broker import jars
+from tests.support.kafka_broker import SharedBroker
+from tests.support.kafka_consumers import ConsumerGroup, consumer_group
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(
+        shutil.which("javac") is None, reason="compiles a Java consumer: needs javac, of a JDK"
+    ),
+]
+SOURCE = Path(__file__).parents[1] / "support" / "KafkaMember.java"
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of a Java consumer, up to its arguments."""
+    classes = tmp_path_factory.mktemp("classes")
+    subprocess.run(["javac", "-cp", jars(), "-d", classes, SOURCE], check=True)
+    return [
+        "java",
+        "-Xmx96m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{jars()}:{classes}",
+        "KafkaMember",
+    ]
+
+
+@pytest.fixture
+def group(kafka: SharedBroker, tmp_path: Path) -> Iterator[ConsumerGroup]:
+    topics = [kafka.topic("mixed", count) for count in (7, 5)]
+    with consumer_group(kafka.bootstrap, kafka.unique("mixed"), topics, tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("protocol", "ours"),
+    [("sticky", {}), ("cooperative-sticky", {"cooperative": True})],
+    ids=["sticky", "cooperative-sticky"],
+)
+def test_either_leads_and_nobody_loses_what_it_may_keep(
+    group: ConsumerGroup, java: list[str], protocol: str, ours: Any
+) -> None:
+    def join_java(name: str) -> None:
+        group.start(name, [*java, group.bootstrap, group.group, ",".join(group.topics), protocol])
+
+    join_java("J")
+    group.balanced(12)
+    group.join("A", ours)
+    two = group.balanced(6, 6, protocol=protocol)
+    group.join("B", ours)
+    three = group.balanced(4, 4, 4, protocol=protocol)
+    assert group.consumers["J"].led() and not group.consumers["A"].led()
+    assert three["J"] < two["J"] and three["A"] < two["A"]
+
+    group.leave("J")
+    left = group.balanced(6, 6)
+    assert all(left[name] > three[name] for name in "AB")
+    group.crash("B" if group.consumers["A"].led() else "A")
+    (mine,) = group.balanced(12).values()
+    join_java("J")
+    again = group.balanced(6, 6, protocol=protocol)
+    assert not group.consumers["J"].led()
+    (name,) = set(again) - {"J"}
+    assert again[name] < mine
+    group.leave(name)
+    assert group.balanced(12)["J"] > again["J"]
+    assert group.overlaps() == []
