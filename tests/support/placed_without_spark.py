@@ -42,7 +42,7 @@ class Died(BaseException):
 
 @dataclass(frozen=True)
 class Source:
-    """A source of the topology, and its rows in one batch. `partitions`, `column`: its partition count and column."""
+    """A source of the topology, and its rows in one batch. `partitions`: of its topic."""
 
     tag: int
     key: tuple[str, ...]
@@ -70,7 +70,7 @@ class Frame:
         """Return the rows as Spark would deliver them: untagged from a single source, tagged from several."""
         parts: list[list[pa.Table]] = [[] for _ in order]
         for topic, source in self.sources.items():
-            keys = [source.rows[name] for name in source.key]
+            keys = [] if source.column else [source.rows[name] for name in source.key]
             at = np.arange(source.rows.num_rows) % source.partitions  # without a key: one after the other
             if source.column:
                 at = source.rows[source.column].to_numpy()

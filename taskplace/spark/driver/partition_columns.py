@@ -9,6 +9,10 @@ one, says which columns have one value in one partition only: state is kept by t
 | `partition_column` | the integer column with the number of the row's partition, from 0 |
 | `key_partitioner` | the partitioner of the topic's producers (`taskplace.spark.worker.partitioners`); `murmur2` |
 | `key_bytes` | the binary or string column with the serialized key, of which tasks check samples; none |
+| `reads` | a reader, with which tasks read the records of the ranges that Spark brings; see below |
+
+With `reads` (`taskplace.spark.worker.topic_reader`), the data frame has ranges instead of records. The partition of a
+range is that of its records, so there is no `partition_column`, and all of this applies.
 
 What elsewhere depends on the hash:
 - topics that are joined, or that feed one state, have to be split alike: all by Spark's hash, or all by partition
@@ -27,8 +31,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     ByteType,
@@ -45,12 +51,15 @@ from taskplace.spark.key_checks import alike
 from taskplace.spark.worker.key_samples import PartitionedTopic
 from taskplace.spark.worker.ownership import Owned
 from taskplace.spark.worker.partitioners import known_partitioner
+from taskplace.spark.worker.topic_reader import RANGES, TopicReader
 from taskplace.validation import named, nearest
 from topology import BuiltTopology
 
 #: The options of a source, see above.
-PARTITION_OPTIONS = ("partition_column", "key_partitioner", "key_bytes")
+PARTITION_OPTIONS = ("partition_column", "key_partitioner", "key_bytes", "reads")
 DEFAULT_PARTITIONER = "murmur2"
+#: The column of a range with its partition.
+RANGE_PARTITION = "partition"
 _BY_HASH = "the hash of the key"
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 
@@ -60,12 +69,20 @@ def partition_columns(built: BuiltTopology) -> dict[str, str]:
     found = {}
     for topic, options in _options(built).items():
         path, column = f"sources.{topic}", options.get("partition_column")
+        if options.get("reads") is not None:
+            if column is not None:
+                raise InputError(
+                    f"{path}.partition_column",
+                    found=column,
+                    expected="no partition_column beside `reads`, which brings the partition of each range",
+                )
+            column = RANGE_PARTITION
         for name in ("key_partitioner", "key_bytes"):
             if column is None and options.get(name) is not None:
                 raise InputError(
                     f"{path}.{name}",
                     found=options[name],
-                    expected="this option only beside partition_column",
+                    expected="this option only beside partition_column or reads",
                     hint="without it, rows are split by Spark's hash of the key",
                 )
         if column is not None:
@@ -93,6 +110,41 @@ def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
     return made
 
 
+def readers(built: BuiltTopology) -> dict[str, TopicReader]:
+    """Return the reader of each topic whose records tasks read themselves. Errors: `InputError`."""
+    found = {topic: o["reads"] for topic, o in _options(built).items() if o.get("reads") is not None}
+    for topic, reader in found.items():
+        if not callable(getattr(reader, "read", None)) or not isinstance(
+            getattr(reader, "columns", None), pa.Schema
+        ):
+            raise InputError(
+                f"sources.{topic}.reads",
+                found=reader,
+                expected="a reader of a topic, such as taskplace.spark.kafka.records.KafkaRecords",
+            )
+    return found
+
+
+def row_schemas(built: BuiltTopology, given: Mapping[str, StructType]) -> dict[str, StructType]:
+    """Return the schemas of the rows that tasks get, for those of the data frames.
+
+    Errors: `InputError` for a source with a reader whose data frame has no ranges.
+    """
+    own = readers(built)
+    for topic in own:
+        if topic in given and given[topic].names != RANGES.names:
+            raise InputError(
+                f"sources.{topic}",
+                found=f"a data frame with the columns {given[topic].names}",
+                expected=f"the ranges that its reader reads: {RANGES.names}",
+                hint="taskplace.spark.kafka.source.stream_of makes the data frame",
+            )
+    return {
+        topic: from_arrow_schema(own[topic].columns) if topic in own else schema
+        for topic, schema in given.items()
+    }
+
+
 def check_owned(owned: Sequence[Owned], topics: Mapping[str, PartitionedTopic]) -> None:
     """Refuse state behind a node that may have changed the key of a topic with a partition column.
 
@@ -114,8 +166,8 @@ def check_owned(owned: Sequence[Owned], topics: Mapping[str, PartitionedTopic]) 
 
 def check_schema(built: BuiltTopology, topic: str, schema: StructType) -> None:
     """Refuse a data frame without the columns that the options of its topic name, or with other types."""
-    column, options = partition_columns(built).get(topic), _options(built).get(topic, {})
-    if column is not None:
+    options = _options(built).get(topic, {})
+    if (column := options.get("partition_column")) is not None:
         _check_column(topic, schema, "partition_column", column, _INTEGERS, "an integer column")
     if (key_bytes := options.get("key_bytes")) is not None:
         kinds = (BinaryType, StringType)

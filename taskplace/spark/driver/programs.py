@@ -21,6 +21,8 @@ from taskplace.spark.driver.partition_columns import (
     partition_columns,
     partition_of_row,
     partitioned_topics,
+    readers,
+    row_schemas,
 )
 from taskplace.spark.driver.processor_forms import check_forms
 from taskplace.spark.driver.sources import NOTHING, Fixed, check_sources, hashable, source_key
@@ -143,6 +145,7 @@ def _program(
             check_options(node)
     _check_windows_alone(sub)
     _check_own_stores(sub)
+    own = readers(built)
     checked = owned(sub, keys_of_stores, built.partitions)
     check_owned(checked, split)
     return Program(
@@ -162,6 +165,7 @@ def _program(
         ),
         splits=splits(sub, keys_of_stores),
         owned=checked,
+        reads={topic: own[topic] for node in sub.sources if (topic := node.topic or "") in own},
         partitioned={topic: split[topic] for node in sub.sources if (topic := node.topic or "") in split},
     )
 
@@ -223,7 +227,9 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame], fixed: Fixed =
             "sources", found=sorted(sources), expected=f"data frames for {sorted(missing)} as well"
         )
     schemas = {topic: df.schema for topic, df in sources.items()}
-    check_sources(built, schemas, next(iter(sources.values())).sparkSession.conf.get, fixed)
+    check_sources(
+        built, row_schemas(built, schemas), next(iter(sources.values())).sparkSession.conf.get, fixed
+    )
     types = {topic: StructType(schema.fields) for topic, schema in schemas.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():

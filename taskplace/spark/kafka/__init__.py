@@ -1,1 +1,1 @@
-"""Kafka's topics as sources: formats, decoding, dead letters."""
+"""Kafka's topics as sources and sinks."""

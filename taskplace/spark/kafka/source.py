@@ -1,21 +1,30 @@
-"""Decodes the streaming data frame of Spark's own Kafka source.
+"""Streaming data frames of Kafka's records: decoded ones of Spark's own source, and ranges of `KafkaRecords`.
 
     records = spark.readStream.format("kafka").option("subscribe", "flights").load()
     flights = decoded(records, Decoder(key=Raw("tailnum", "string"), value=Json({...}), include=["partition"]))
 
 Every record becomes one row, in the order of its partition, so Kafka's `partition` column can be the task's number:
 `topo.source("flights", key="tailnum", partitions=12, partition_column="partition")`.
+
+Without a connector, and without a shuffle of records, tasks read the topic themselves (`KafkaRecords`):
+`stream_of(flights, spark)` is then the data frame of the ranges that they read.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from taskplace.spark.kafka.decoding import RECORD, Decoder
+from taskplace.spark.kafka.records import KafkaRecords, earlier
+from taskplace.spark.worker.topic_reader import RANGES
 
 
 def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
@@ -32,3 +41,50 @@ def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
             yield from decoder.frame(pa.Table.from_batches([batch])).combine_chunks().to_batches()
 
     return used.mapInArrow(decode, from_arrow_schema(decoder.frame_columns))
+
+
+def stream_of(records: KafkaRecords, spark: SparkSession) -> DataFrame:
+    """Return the streaming data frame of the ranges that tasks read: for a source with `reads=records`.
+
+    `records` is part of the source's definition, and not of its options, which Spark logs.
+    """
+    name = f"taskplace-kafka-{uuid.uuid4().hex}"
+    spark.dataSource.register(_source(name, records))
+    return spark.readStream.format(name).load()
+
+
+def _source(name: str, records: KafkaRecords) -> type[DataSource]:
+    """Return a data source of one topic. Its classes are local, so that they are pickled by value."""
+
+    class Ranges(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> Any:
+            return from_arrow_schema(RANGES)
+
+        def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: N802
+            return Reader()
+
+    class Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+        def __init__(self) -> None:
+            self._last: Any = None
+
+        def initialOffset(self) -> Any:  # noqa: N802
+            return records.first()
+
+        def read(self, start: Any) -> Any:
+            end = records.newest(start)
+            if self._last is not None:
+                end = earlier(end, self._last)
+            return iter(list(records.ranges(start, end))), end
+
+        def readBetweenOffsets(self, start: Any, end: Any) -> Any:  # noqa: N802
+            records.check(end)
+            return records.ranges(start, end)
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            self._last = records.last()
+
+    return Ranges

@@ -21,6 +21,7 @@ from taskplace.spark.worker.operators import Operator as Operator
 from taskplace.spark.worker.ownership import Owned, Ownership
 from taskplace.spark.worker.selectable import selectable
 from taskplace.spark.worker.splits import Split, check_splits
+from taskplace.spark.worker.topic_reader import TopicReader
 from taskplace.spark.worker.unify import concat
 from topology.ids import TaskId
 
@@ -63,6 +64,9 @@ class Program:
     owned: tuple[Owned, ...] = ()
     #: The topics that are read here and are split by a partition column.
     partitioned: Mapping[str, PartitionedTopic] = field(default_factory=dict)
+
+    #: The topics that are read here whose records a task reads itself.
+    reads: Mapping[str, TopicReader] = field(default_factory=dict)
 
     def check_samples(self, inputs: Mapping[str, pa.Table], partition: int) -> None:
         """Check that sampled keys belong to a task's partition. Errors: as for `PartitionedTopic.check`."""

@@ -1,0 +1,128 @@
+"""The properties of Kafka clients, as librdkafka names them, and the secrets among them.
+
+**Idea.** A property may be written with a suffix: `sasl.password_env` names an environment variable, and
+`sasl.password_file` a file. It is read when a client is made. So a file of settings has no secrets, and a password that
+was changed is found when the client is made again.
+
+Properties:
+- No error, log line or representation shows a secret: a value from a file or a variable, or of a property whose name
+  says that it is secret.
+- `resolved` is the only method that returns secrets. Clients get its result, and nothing keeps it.
+
+Errors: `InputError` for a property that the sink sets itself, a missing variable or file, and a value that is no text,
+number or boolean.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from taskplace.errors import InputError
+from taskplace.redaction import HIDDEN, scrubbed
+
+_SUFFIXES = ("_env", "_file")
+_SECRET = ("password", "passphrase", "secret", ".pem", "oauthbearer.config", "ssl_key", "ssl.key.pem")
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a property of librdkafka is secret.
+
+    >>> [is_secret(name) for name in ("sasl.password", "ssl.key.pem", "sasl.username", "ssl.key.location")]
+    [True, True, False, False]
+    """
+    public = name in ("ssl.certificate.pem", "ssl.ca.pem")
+    return not public and any(word in name.lower() for word in _SECRET)
+
+
+def check_no_secrets(path: str, options: Mapping[str, Any], error: type[InputError] = InputError) -> None:
+    """Refuse secrets that are written themselves, as in a file of settings. Errors: of the given kind."""
+    for name in options:
+        if is_secret(str(name)) and name == _meant(str(name)):
+            expected = f"`{name}_env`, the name of a variable, or `{name}_file`, the path of a file"
+            raise error(f"{path}.{name}", found=HIDDEN, expected=expected)
+
+
+class ClientOptions:
+    """The properties of a sink's clients: `servers`, and what the user gives.
+
+    >>> options = ClientOptions("KafkaSink", "localhost:9092", {"sasl.password": "hunter2", "linger.ms": 5})
+    >>> options
+    {'bootstrap.servers': 'localhost:9092', 'linger.ms': 5, 'sasl.password': '(hidden)'}
+    >>> options.scrubbed("refused: hunter2")
+    'refused: (hidden)'
+    """
+
+    def __init__(
+        self, path: str, servers: object, given: Mapping[str, Any], *, own: Collection[str] = ()
+    ) -> None:
+        """`path`: where the options are written, for errors. `own`: the properties that the caller sets itself."""
+        if not isinstance(servers, str) or not servers.strip():
+            raise InputError(
+                f"{path}.servers", found=servers, expected="brokers, like 'host:9092,other:9092'"
+            )
+        if not isinstance(given, Mapping):
+            raise InputError(
+                f"{path}.options", found=type(given).__name__, expected="a mapping of properties"
+            )
+        self._path = f"{path}.options"
+        self._given: dict[str, Any] = {}
+        for name, value in given.items():
+            at = f"{self._path}.{name}"
+            if not isinstance(name, str) or not isinstance(value, str | int | float):
+                raise InputError(at, found=type(value).__name__, expected="a text, a number or true/false")
+            meant = _meant(name)
+            if meant in own or meant == "bootstrap.servers":
+                hint = "set `servers`" if meant == "bootstrap.servers" else ""
+                raise InputError(
+                    at, found=meant, expected="a property that the sink does not set itself", hint=hint
+                )
+            if meant in map(_meant, self._given):
+                raise InputError(at, found="a property given twice", expected="one value")
+            self._given[name] = value
+        self._given["bootstrap.servers"] = servers
+
+    def __repr__(self) -> str:
+        shown = {name: HIDDEN if is_secret(name) else value for name, value in self._given.items()}
+        return repr({name: shown[name] for name in sorted(shown) if name == _meant(name)})
+
+    def get(self, name: str, default: Any) -> Any:
+        """Return a property that is no secret."""
+        return self._given.get(name, default)
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the properties for a client, with their secrets. Errors: `InputError` for what cannot be read."""
+        return {_meant(name): self._value(name, value) for name, value in self._given.items()}
+
+    def _value(self, name: str, value: Any) -> Any:
+        at = f"{self._path}.{name}"
+        if name.endswith("_env"):
+            if value not in os.environ:
+                raise InputError(at, found=value, expected="the name of an environment variable that is set")
+            return os.environ[value]
+        if name.endswith("_file"):
+            try:
+                return Path(value).read_text(encoding="utf-8").removesuffix("\n")
+            except (OSError, ValueError) as error:
+                raise InputError(
+                    at, found=str(value), expected="a file that can be read", hint=type(error).__name__
+                ) from None
+        return value
+
+    def scrubbed(self, text: str) -> str:
+        """Return a text, such as what a client says, without the secrets."""
+        for name, value in self._given.items():
+            if name != _meant(name) or is_secret(name):
+                try:
+                    secret = str(self._value(name, value))
+                except InputError:
+                    continue
+                text = text.replace(secret, HIDDEN) if secret else text
+        return scrubbed(text)
+
+
+def _meant(name: str) -> str:
+    """Return the name of the property, without the suffix that says where its value is."""
+    return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
