@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 from pyspark.sql.types import StructType
@@ -271,6 +272,13 @@ def stage_input(df: DataFrame, program: Program) -> DataFrame:
         if not names & {TAG, PARTITION}:
             return mine.select(PARTITION, f"{_quoted(topic)}.*")
     return mine.select(TAG, PARTITION, *map(_quoted, program.external)) if others else mine
+
+
+def topic_rows(part: DataFrame, program: Program, topic: str) -> pa.Table:
+    """Return the rows of one topic of what `stage_input` returned."""
+    if TAG in part.columns:
+        part = part.where(F.col(TAG) == program.external[topic]).select(f"{_quoted(topic)}.*")
+    return part.drop(PARTITION).toArrow()
 
 
 def check_names(built: BuiltTopology) -> None:

@@ -62,7 +62,14 @@ def run(placed: Placed, frame) -> None:
     placed.start({"flights": frame}, trigger={"availableNow": True}).awaitTermination()
 
 
-def test_a_stream_goes_on_after_a_restart(cluster, kafka, tmp_path):
+def set_back(spark_checkpoint, batch: int) -> None:
+    """Remove a batch from Spark's checkpoint, as a crash of the host may."""
+    for log in ("offsets", "commits"):
+        for name in (str(batch), f".{batch}.crc"):
+            (spark_checkpoint / log / name).unlink(missing_ok=True)
+
+
+def test_a_stream_goes_on_after_a_restart(cluster, kafka, tmp_path, caplog):
     topic = kafka.topic("flights", partitions=4)
     reads = KafkaRecords(topic, kafka.bootstrap, DECODER, most_records=60)
     counts = []
@@ -75,6 +82,15 @@ def test_a_stream_goes_on_after_a_restart(cluster, kafka, tmp_path):
         batches = placed.journal.last_batch
         placed.close()
     assert counts == [{10}, {15}] and batches >= 4
+    set_back(tmp_path / "checkpoint" / "spark", batches)
+    send(kafka, topic, 1)
+    placed = opened(cluster, tmp_path, KafkaRecords(topic, kafka.bootstrap, DECODER))
+    with caplog.at_level("WARNING", "taskplace"):
+        run(placed, stream_of(KafkaRecords(topic, kafka.bootstrap, DECODER), cluster))
+    placed.close()
+    assert (
+        f"batch {batches} was committed with" in caplog.text
+    )  # Spark has formed the batch anew, with more records
     out = cluster.read.parquet(str(tmp_path / "out")).toPandas()
     assert len(out) == 600 and (out["task"] == out["partition"]).all()
     assert not out.duplicated(["partition", "offset"]).any()
