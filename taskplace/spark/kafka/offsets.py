@@ -21,10 +21,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from taskplace.errors import InputError
 from taskplace.spark.kafka.client_options import ClientOptions
 
-#: Where clients write what they say: errors that matter are raised.
+#: Gets what clients say. What matters is raised as well, so nothing is shown unless the application sets up logging.
 LOG = logging.getLogger("taskplace.kafka")
 LOG.addHandler(logging.NullHandler())
-LOG.propagate = False
 
 
 class Described(NamedTuple):

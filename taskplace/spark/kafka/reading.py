@@ -87,7 +87,7 @@ def close_consumers() -> None:
 
 
 def _consumer(options: ClientOptions) -> Any:
-    key = (os.getpid(), repr(options))
+    key = (os.getpid(), str(sorted(options.resolved().items())))  # another password needs another consumer
     if key not in _open:
         _open[key] = made(Consumer, options, OWN)
     return _open[key]

@@ -234,6 +234,12 @@ def schema(**columns) -> StructType:
     return made
 
 
+def test_a_topology_as_text_has_them_as_options():
+    source = {"key": "k", "partitions": 4, "options": {**COUNT, "key_partitioner": "fnv1a_random"}}
+    built = Topology.from_dict({"name": "t", "sources": {"in": source}}).build()
+    assert partition_columns.partitioned_topics(built)["in"].partitioner == "fnv1a"
+
+
 @pytest.mark.parametrize("kind", [IntegerType(), LongType()])
 def test_columns_of_the_source(kind):
     built = counted(key_bytes="key").build()
