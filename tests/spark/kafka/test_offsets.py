@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from examples.kafka.broker import Brokers
 from taskplace.errors import InputError
 from taskplace.spark.kafka import reading
 from taskplace.spark.kafka.decoding import Decoder
@@ -144,3 +148,22 @@ def test_a_broker_that_does_not_answer():
         InputError, match=r"topic 't': found .*expected a topic that the cluster lets this client read"
     ):
         nobody.partitions()
+
+
+@pytest.mark.long
+def test_a_read_waits_for_a_broker_that_is_started_again():
+    with Brokers(1) as brokers, ThreadPoolExecutor(2) as pool:
+        make_topics(AdminClient({"bootstrap.servers": brokers.bootstrap}), NewTopic("t", 1))
+        kafka = SimpleNamespace(bootstrap=brokers.bootstrap)
+        send(kafka, "t", *"abc")
+        reads = records(kafka, "t")
+        first = reads.first()
+        end = reads.newest(first)
+        brokers.kill(1)
+        found, asked = pool.submit(lines, reads, first, end), pool.submit(reads.newest, first)
+        with pytest.raises(TimeoutError):
+            found.result(2)
+        brokers.restart(1)
+        assert (found.result(60), asked.result(60)) == (["a", "b", "c"], end)
+        send(kafka, "t", "d")
+        assert lines(reads, end, reads.newest(end)) == ["d"]
