@@ -29,6 +29,7 @@ from taskplace.spark.cluster import Executor
 from taskplace.spark.driver import bins
 from taskplace.spark.driver.idle_tasks import bytes_by_partition
 from taskplace.spark.messages import Boundary, Recovery, Report, Setting
+from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.worker import boundary
 from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.listing import read_listing, write_listing
@@ -36,6 +37,8 @@ from topology import TaskId
 
 TOPIC = "totals"
 EXECUTORS = [Executor(str(number), "host", 2) for number in range(3)]
+#: Bins of writers, each with a boundary file: two for each slot.
+BINS = 12
 
 
 class Clock:
@@ -54,14 +57,14 @@ class Clock:
 def written(root: Path, tasks: int, rows: int, clock: Clock) -> list[Boundary]:
     """Let all tasks of the first subtopology write their rows."""
     boundaries = []
+    files = [SectionFile(root, f"topics/{TOPIC}/{number}.arrow") for number in range(min(tasks, BINS))]
     for task in range(tasks):
         keys = range(task, task + rows * tasks)
         table = pa.table(
             {"k": keys, "name": [f"n{key}" for key in keys], "total": [float(key) for key in keys]}
         )
         with clock.step("write"):
-            file = f"topics/{TOPIC}/0_{task}-attempt.arrow"
-            boundaries.append(boundary.write(root, file, table, ["k"], tasks, topic=TOPIC))
+            boundaries.append(boundary.write(files[task % len(files)], table, ["k"], tasks, topic=TOPIC))
     return boundaries
 
 

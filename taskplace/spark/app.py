@@ -11,7 +11,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from taskplace.model.events import CheckResult, Reporter
 from taskplace.redaction import scrubbed
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
 from taskplace.spark.bridge import TESTED
-from taskplace.spark.messages import change_files, reports_dir
+from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed
 from topology import Topology
 
@@ -178,12 +179,13 @@ class Drill:
             which = self._due.pop(batch)
             pid = self._pid(which)
             checkpoint = self._placed.checkpoint
-            signs = (
-                f"{reports_dir(batch, subtopology)}/*.json",  # a task without changes
-                change_files(subtopology, batch),
-            )
+            reports = checkpoint / reports_dir(batch, subtopology)
+            before = _written(checkpoint, reports)
             threading.Thread(
-                target=self._kill, args=(pid, checkpoint, signs), name="taskplace-drill", daemon=True
+                target=self._kill,
+                args=(pid, lambda: _written(checkpoint, reports) != before),
+                name="taskplace-drill",
+                daemon=True,
             ).start()
 
     def _pid(self, which: str) -> int:
@@ -197,8 +199,17 @@ class Drill:
         return members[name].pid
 
     @staticmethod
-    def _kill(pid: int, checkpoint: Path, signs: Sequence[str]) -> None:
+    def _kill(pid: int, begun: Callable[[], bool]) -> None:
         # Wait for the first task's changes, so that the loss comes while the others run.
-        while not any(True for sign in signs for _ in checkpoint.glob(sign)):
+        while not begun():
             time.sleep(POLL_SECONDS)
         os.kill(pid, signal.SIGKILL)
+
+
+def _written(checkpoint: Path, reports: Path) -> dict[Path, int]:
+    """Return the bytes of each changelog segment, and of each report: what changes with the first attempt to end."""
+    written = {}
+    for path in (*checkpoint.glob("changelog/*.segment"), *reports.glob("*.json")):
+        with suppress(FileNotFoundError):  # pruned meanwhile
+            written[path] = path.stat().st_size
+    return written

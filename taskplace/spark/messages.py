@@ -48,7 +48,9 @@ EMPTY = Position()
 class Change(Message, frozen=True):
     """One committed step: the records that lead from `base` (an attempt) to this position.
 
-    `file` is relative to the checkpoint; empty when a batch changed only stores that are not logged.
+    - `file`: has the records, in `size` bytes from `start`; relative to the checkpoint. Empty when a batch changed only
+      stores that are not logged
+    - `checksum`: of these bytes
     """
 
     version: int
@@ -59,6 +61,7 @@ class Change(Message, frozen=True):
     file: str = ""
     size: int = 0
     checksum: str = ""
+    start: int = 0
 
     @property
     def position(self) -> Position:
@@ -101,11 +104,11 @@ class History(Message, frozen=True):
 
 
 #: A new version needs a step in `driver/versions.py`, and golden checkpoints of the one before.
-SCHEMA = "taskplace.manifest/6"
+SCHEMA = "taskplace.manifest/7"
 
 
 class StagedFile(Message, frozen=True):
-    """A sink's rows of one attempt, in the checkpoint, waiting for the commit."""
+    """A sink's rows in the checkpoint, waiting for the commit: those of all attempts of a `ReportGroup`."""
 
     file: str
     rows: int
@@ -216,31 +219,36 @@ class Boundary(Message, frozen=True):
 
     The driver lists the boundaries of a topic, so that a stage need not read them one by one.
 
-    - `file`: has the rows; empty without rows
+    - `file`: has the rows, beside those of other attempts; empty without rows
     - `slices`: by partition, for the partitions that got rows
     - `schema`: the serialised Arrow schema
     - `key`: the types under which the key columns were hashed; empty without rows
+    - `task`: the task of the attempt
     """
 
     file: str
     schema: bytes
     slices: Mapping[int, Slice]
     key: tuple[str, ...] = ()
+    task: str = ""
 
 
 class ListingHead(Message, frozen=True):
-    """The boundary files of one internal topic: the driver writes it, and the bins of a stage read it.
+    """The writers of one internal topic: the driver writes it, and the bins of a stage read it.
 
-    It stands at the head of a listing, and their slices stand behind it (`worker/listing.py`).
+    It stands at the head of a listing, and the writers' slices stand behind it (`worker/listing.py`).
 
-    - `files`: of the attempts, in the order in which their rows are read
+    - `writers`: the tasks with rows, in the order in which their rows are read
+    - `files`: the boundary files, each once
     - `schemas`: the serialised Arrow schemas, each once
-    - `written_as`: by file, the position of its schema
+    - `written_to`, `written_as`: by writer, the positions of its file and of its schema
     - `slices`: the number of slices
     """
 
+    writers: tuple[str, ...]
     files: tuple[str, ...]
     schemas: tuple[bytes, ...]
+    written_to: tuple[int, ...]
     written_as: tuple[int, ...]
     slices: int
 
@@ -333,6 +341,7 @@ class Report(Message, frozen=True):
     - `expiring`: whether expired entries remain to be removed
     - `watermarks`: by store with expiry, the watermark that it used
     - `behind`: by internal topic that the attempt wrote to, the watermark of its rows
+    - `sinks`: by sink, the file with the staged rows, which may have rows of other attempts of its group
     - `staged_as`: by sink, the columns of the staged rows
     """
 
@@ -354,6 +363,20 @@ class Report(Message, frozen=True):
     behind: Mapping[str, Watermark] = {}
 
 
+class ReportGroup(Message, frozen=True):
+    """The reports of attempts of one bin that were sealed together. They count together or not at all.
+
+    One attempt of a group may not win without the others, because they share the files with their staged rows.
+    """
+
+    reports: tuple[Report, ...]
+
+    @property
+    def tasks(self) -> frozenset[TaskId]:
+        """The tasks of the attempts."""
+        return frozenset(report.task for report in self.reports)
+
+
 # -- names of files, relative to the checkpoint
 
 
@@ -363,13 +386,15 @@ def batch_dir(batch: int) -> str:
 
 
 def reports_dir(batch: int, subtopology: int) -> str:
-    """Return the directory with the reports of a stage's finished attempts."""
+    """Return the directory with the reports of a stage's finished attempts, a file for each group."""
     return f"{batch_dir(batch)}/attempts/{subtopology}"
 
 
-def report_file(setting: Setting, task: TaskId, attempt: str) -> str:
-    """Return the file with the report of a finished attempt."""
-    return f"{reports_dir(setting.batch, task.subtopology)}/{task}-{setting.run}-{attempt}.json"
+def report_file(setting: Setting, group: ReportGroup) -> str:
+    """Return the file with the reports of a group. Errors: `IndexError` for an empty group."""
+    first = group.reports[0]
+    name = f"{setting.run}-{first.task}-{first.attempt}.json"
+    return f"{reports_dir(setting.batch, first.task.subtopology)}/{name}"
 
 
 def inputs_file(setting: Setting, subtopology: int) -> str:
@@ -382,28 +407,14 @@ def cancellation_mark(setting: Setting, subtopology: int) -> str:
     return f"{reports_dir(setting.batch, subtopology)}/called-off-{setting.run}-{setting.round}"
 
 
-def change_file(task: TaskId, version: int, attempt: str) -> str:
-    """Return the file of an attempt's changes."""
-    return f"changelog/{task}/{version:010d}-{attempt}.arrow"
-
-
-def change_files(subtopology: int, version: int) -> str:
-    """Return the pattern of the files with the changes of a subtopology's tasks in one batch."""
-    return f"changelog/{subtopology}_*/{version:010d}-*.arrow"
+def segment_file(last: int, epoch: int, unique: str) -> str:
+    """Return a file with changes of several tasks and batches: those up to the batch `last`, under one driver."""
+    return f"changelog/{last:010d}-{epoch}-{unique}.segment"
 
 
 def snapshot_file(task: TaskId, version: int, attempt: str) -> str:
     """Return the file for the first snapshot of an attempt's state."""
     return f"snapshots/{task}/{version:010d}-{attempt}.arrow"
-
-
-def task_of(name: str) -> TaskId:
-    """Return the task whose attempt wrote a file of a batch: its name begins with it.
-
-    >>> task_of("1_12-4f2a-3-9bc1.json")
-    TaskId(subtopology=1, partition=12)
-    """
-    return TaskId.parse(name.partition("-")[0])
 
 
 # -- requests to followers and store readers, and their answers

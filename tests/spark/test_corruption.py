@@ -23,7 +23,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import decode_records, write_file
 from taskplace.spark.state.history import without
 from taskplace.spark.state.store import Store
-from taskplace.spark.worker import identity
+from taskplace.spark.worker import identity, segments
 from taskplace.spark.worker.follow import visit
 from taskplace.spark.worker.guard import DEATHS, guarded
 from topology import TaskId, Topology
@@ -34,14 +34,14 @@ FLIGHTS = [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
 PLANES = [("a", 10), ("b", 20)]
 
 
-def cut(path, rng):
+def cut(path, rng, end=None):
     with path.open("r+b") as file:
-        file.truncate(rng.randrange(path.stat().st_size))
+        file.truncate(rng.randrange(end or path.stat().st_size))
 
 
-def change(path, rng):
+def change(path, rng, end=None, start=0):
     data = bytearray(path.read_bytes())
-    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    data[rng.randrange(start, end or len(data))] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
 
 
@@ -52,6 +52,16 @@ def remove(path, rng):
 DAMAGES = [cut, change, remove]
 
 
+def harm(root, piece, damage, rng):
+    """Damage the file of a change or a snapshot, so that it cannot be read. A change has a section of its file."""
+    where = {}
+    if isinstance(piece, Change) and damage is not remove:
+        where["end"] = piece.start + piece.size
+    if isinstance(piece, Change) and damage is change:
+        where["start"] = piece.start
+    damage(root / piece.file, rng, **where)
+
+
 @pytest.fixture
 def rng():
     print(f"seed {SEED}")
@@ -59,8 +69,9 @@ def rng():
 
 
 @pytest.fixture
-def ran(runtime):
-    """Six batches; each task has a snapshot after the second and the fourth."""
+def ran(runtime, monkeypatch):
+    """Six batches, a segment for each; each task has a snapshot after the second and the fourth."""
+    monkeypatch.setattr(segments, "BATCHES", 1)
     for batch in range(6):
         runtime.run_batch([(f"{key}{batch % 2}", n) for key, n in FLIGHTS], PLANES)
         if batch in (1, 3):
@@ -101,7 +112,7 @@ def test_a_damaged_file_of_the_checkpoint(ran, rng, damage, which, way_around):
     task = TaskId(0, 0)
     truth = ran.contents(task)
     damaged = part(ran.history[task], which)
-    damage(ran.checkpoint / damaged.file, rng)
+    harm(ran.checkpoint, damaged, damage, rng)
     # What is pruned away is not looked at again, so that each file has to serve here.
     history = ran.history[task]
     if which != "first change":
@@ -125,7 +136,7 @@ def test_a_damaged_file_of_the_checkpoint(ran, rng, damage, which, way_around):
 def test_all_ways_damaged_is_an_error_that_names_a_file(ran, rng, damage, trimmed):
     history = ran.history[TaskId(0, 0)]
     for piece in (*history.snapshots, history.changes[0]):
-        damage(ran.checkpoint / piece.file, rng)
+        harm(ran.checkpoint, piece, damage, rng)
     if trimmed:  # as the journal does it: what two snapshots cover goes
         later = tuple(c for c in history.changes if c.version > history.snapshots[0].version)
         ran.history[TaskId(0, 0)] = replace(history, changes=later)
@@ -145,12 +156,41 @@ def test_of_the_snapshots_that_cover_a_damaged_change_any_serves(ran, rng, damag
     truth = ran.contents(TaskId(0, 0))
     history = ran.history[TaskId(0, 0)]
     for piece in (history.changes[1], history.snapshots[-1]):
-        damage(ran.checkpoint / piece.file, rng)
+        harm(ran.checkpoint, piece, damage, rng)
     # It is replayed as long as that is cheaper, and then meets the damage.
     large = tuple(replace(s, records=10**6) for s in history.snapshots)
     ran.history[TaskId(0, 0)] = replace(history, snapshots=large)
     ran.be("2")
     assert ran.contents(TaskId(0, 0), "2") == truth
+
+
+@pytest.mark.parametrize("damage", [cut, remove])
+def test_a_segment_of_several_batches_is_not_needed_if_a_snapshot_covers_all_of_them(runtime, rng, damage):
+    task = TaskId(0, 0)
+    for _ in range(3):
+        runtime.run_batch(FLIGHTS, PLANES)
+    history = runtime.history[task]
+    (segment,) = {part.file for part in history.changes}
+    stores = {p.subtopology: sorted(p.databases) for p in (runtime.first, runtime.second)}
+    orders = FollowRequest(
+        "executor-1",
+        str(runtime.checkpoint),
+        str(runtime.state),
+        "app",
+        stores,
+        stores,
+        snapshot={task: history},
+    )
+    runtime.be("1")
+    snapshot = visit(orders).snapshots[task]
+    truth = runtime.contents(task)
+    harm(runtime.checkpoint, history.changes[0], damage, rng)
+    runtime.be("2")
+    with pytest.raises(CheckpointError, match=rf"{segment}: (found|the file is missing)"):
+        runtime.contents(task, "2")
+    large = replace(snapshot, records=10**6)  # the changes are the first choice
+    runtime.history[task] = replace(history, snapshots=(large,))
+    assert runtime.contents(task, "2") == truth
 
 
 def test_a_history_never_does_without_what_only_a_damaged_file_has(ran):

@@ -96,7 +96,7 @@ def test_a_message_comes_back_as_it_was(kind):
     check()
 
 
-CHANGE = Change(3, "1-a", "1-b", 20, 10, "changelog/0_1/0000000003-1-a.arrow", 100, "ab")
+CHANGE = Change(3, "1-a", "1-b", 20, 10, "changelog/0000000015-1-ef.segment", 100, "ab", 4096)
 TASK = TaskId(0, 1)
 
 
@@ -168,7 +168,7 @@ MANIFEST = Manifest(
     {TASK: {"s": None}},
 )
 WRITTEN = {
-    "schema": "taskplace.manifest/6",
+    "schema": "taskplace.manifest/7",
     "batch": 3,
     "epoch": 2,
     "generation": 7,
@@ -180,9 +180,10 @@ WRITTEN = {
             "base": "1-b",
             "offset": 20,
             "records": 10,
-            "file": "changelog/0_1/0000000003-1-a.arrow",
+            "file": "changelog/0000000015-1-ef.segment",
             "size": 100,
             "checksum": "ab",
+            "start": 4096,
         }
     },
     "snapshots": {
@@ -226,7 +227,7 @@ def sealed_before(body: object, indent: int | None = None) -> bytes:
     return json.dumps({"seal": seal, "body": body}, sort_keys=True, indent=indent).encode()
 
 
-def test_a_manifest_has_the_form_of_version_6():
+def test_a_manifest_has_the_form_of_version_7():
     assert json.loads(unsealed(sealed(MANIFEST))) == WRITTEN
     assert json.loads(sealed(MANIFEST)) == json.loads(sealed_before(WRITTEN))
 
@@ -236,9 +237,16 @@ def test_a_manifest_that_was_written_before_is_read(tmp_path, indent):
     path = tmp_path / "0000000003.json"
     path.write_bytes(sealed_before(WRITTEN, indent))
     assert read_manifest(path) == MANIFEST
-    old = {key: value for key, value in WRITTEN.items() if key not in ("expired", "held")}
+    alone = {key: value for key, value in WRITTEN["changes"]["0_1"].items() if key != "start"}
+    histories = {"0_1": {"changes": [alone], "snapshots": []}}
+    old = {**WRITTEN, "changes": {"0_1": alone}, "histories": histories}
+    path.write_bytes(sealed_before({**old, "schema": "taskplace.manifest/6"}, indent))
+    change = replace(CHANGE, start=0)
+    then = replace(MANIFEST, changes={TASK: change}, histories={TASK: History((change,), ())})
+    assert read_manifest(path) == then
+    old = {key: value for key, value in old.items() if key not in ("expired", "held")}
     path.write_bytes(sealed_before({**old, "schema": "taskplace.manifest/5"}, indent))
-    assert read_manifest(path) == replace(MANIFEST, expired=None, held={})
+    assert read_manifest(path) == replace(then, expired=None, held={})
 
 
 def test_a_declaration_has_the_form_that_it_always_had():

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import checksum_of, sealed
 from taskplace.spark.driver.versions import read_manifest
+from taskplace.spark.messages import StagedFile
 from tests.support.placed_without_spark import World
 from tests.support.sink_streams import Stream, table
 
@@ -36,11 +37,13 @@ def older(world: World, *sends: pa.Table) -> Stream:
     checkpoint = world.folder / "checkpoint"
     path = checkpoint / "manifests" / f"{0:010d}.json"
     manifest = read_manifest(path)
+    (staged,) = manifest.sinks["out"]
     files = []
-    for file, rows in zip(manifest.sinks["out"], sends, strict=True):
-        pq.write_table(rows, checkpoint / file.file)
-        data = (checkpoint / file.file).read_bytes()
-        files.append(replace(file, rows=rows.num_rows, size=len(data), checksum=checksum_of(data)))
+    for number, rows in enumerate(sends):  # then each task staged a file of its own
+        name = f"{staged.file.removesuffix('.parquet')}-{number}.parquet"
+        pq.write_table(rows, checkpoint / name)
+        data = (checkpoint / name).read_bytes()
+        files.append(StagedFile(name, rows.num_rows, len(data), checksum_of(data)))
     identity = {name: value for name, value in manifest.identity.items() if name != "schemas"}
     path.write_bytes(sealed(replace(manifest, identity=identity, sinks={"out": tuple(files)})))
     stream.target = None

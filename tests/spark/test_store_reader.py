@@ -150,7 +150,8 @@ def counted(runtime, store, ids, tasks, type, spark_type):
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
         task = AttemptDescriptor(TaskId(0, partition), "executor-1", History())
         batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
-        (report,) = run_bin(program, setting, BinDescriptor((task,)), batches)
+        (group,) = run_bin(program, setting, BinDescriptor((task,)), batches)
+        (report,) = group.reports
         change = report.change
         runtime.history[task.task] = History((change,) if change else ())
     there = {0: tuple(runtime.history)}

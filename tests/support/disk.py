@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +14,8 @@ import pytest
 class Disk:
     """A disk that keeps only what was synced, as POSIX promises.
 
-    A file keeps its content of its last sync, if nothing was written since. A directory keeps its names of its last
-    sync, so a file that was renamed since is lost.
+    A file keeps its content of its last sync. What was appended since is lost; if anything else was written since, all
+    is. A directory keeps its names of its last sync, so a file that was renamed since is lost.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,10 +59,10 @@ class Disk:
                 continue
             if path.is_dir():
                 self.cut(path, into / path.name, luck)
-            elif self._contents.get((status.st_dev, status.st_ino)) == (status.st_size, status.st_mtime_ns):
-                shutil.copy(path, into / path.name)
             else:
-                (into / path.name).touch()
+                size, at = self._contents.get((status.st_dev, status.st_ino), (0, 0))
+                kept = size if size < status.st_size or at == status.st_mtime_ns else 0
+                (into / path.name).write_bytes(path.read_bytes()[:kept])
 
     def close(self) -> None:
         for handle in self._held:

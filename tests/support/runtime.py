@@ -11,7 +11,15 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import AttemptDescriptor, Boundary, Change, History, Report, Setting
+from taskplace.spark.messages import (
+    AttemptDescriptor,
+    Boundary,
+    Change,
+    History,
+    Report,
+    ReportGroup,
+    Setting,
+)
 from taskplace.spark.processors import Aggregate, Count, TableJoin, count, max_
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
@@ -206,8 +214,8 @@ class Runtime:
                 program=program, setting=of_stage, files=reporting.files, external=rows, internal=internal
             )
             reporting.add(run_attempt(context, descriptor))
-            (report,) = reporting.report()
-        return Report.decode(report.encode())
+            (report,) = ReportGroup.decode(reporting.report().encode()).reports
+        return report
 
     def commit(self, *reports: Report) -> None:
         """Add the attempts of a batch to the history, and continue with the next batch."""

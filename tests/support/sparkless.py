@@ -10,7 +10,7 @@ from typing import Any
 
 from taskplace.spark.bridge import ArrowInput, Executor
 from taskplace.spark.driver import stages
-from taskplace.spark.messages import BinDescriptor, Report
+from taskplace.spark.messages import BinDescriptor, Report, ReportGroup
 from topology import TaskId
 
 
@@ -110,9 +110,11 @@ class Sparkless:
         self.rounds += 1
         done = []
         for i in partitions:
-            reports = job.attempt(i)
+            groups, reported = job.attempt(i), frozenset[TaskId]()
             for task in job.tasks(i):
                 self.attempted.append(task)
                 self.before_attempt(task)
-                done.append(next(reports))
+                if task not in reported:
+                    done.append(next(groups))
+                    reported |= ReportGroup.decode(done[-1]).tasks
         return done

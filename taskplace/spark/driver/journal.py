@@ -3,7 +3,7 @@
     <checkpoint>/
       epochs/0000000003               one file per driver: its declared topology and store layouts
       manifests/0000000012.json       batch 12 is committed; never overwritten
-      changelog/<task>/<version>-<attempt>.arrow
+      changelog/<version>-<epoch>-<id>.segment   changes of several tasks, up to that version
       snapshots/<task>/<version>-<attempt>.arrow
       batches/0000000012/             attempts' reports, rows between subtopologies and lists of them, staged sink
                                       output, marks of cancelled rounds
@@ -14,6 +14,8 @@ Properties:
 - A manifest names, per task, the winning attempt and its files with length and checksum. Files that no
   manifest names are not part of the checkpoint.
 - The manifest of a batch is created once, exclusively (`taskplace.spark.driver.manifests`).
+- With each full manifest, the last sections that are needed of old segments move to a new one
+  (`taskplace.spark.driver.compaction`).
 - A checkpoint keeps its identity: the last manifest's driver has declared the structure, and every manifest has the
   key types, the schemas of sinks, the hash version and Spark's query. A mismatch is refused at the start, before the
   driver changes anything.
@@ -31,10 +33,11 @@ from typing import Any
 from taskplace.errors import Fenced
 from taskplace.spark import faults
 from taskplace.spark.driver.checkpoint_identity import check_bound, check_identity, with_keys, with_splits
+from taskplace.spark.driver.compaction import compacted
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.histories import continued, first_needed, kept_snapshots, read_histories
 from taskplace.spark.driver.manifests import Manifests
-from taskplace.spark.driver.pruning import abandoned, numbered_below, remove, unneeded
+from taskplace.spark.driver.pruning import abandoned, batch_files, numbered_below, remove, unneeded
 from taskplace.spark.messages import (
     Change,
     Declaration,
@@ -217,6 +220,8 @@ class Journal:
         snapshots = kept_snapshots(self.history, dict(self._new_snapshots), self.spared)
         after = continued(self.history, changes, snapshots)
         full = [*self._full[-1:], batch] if batch > 0 and batch % FULL_EVERY == 0 else self._full
+        if full is not self._full:
+            after = compacted(self.root, after, batch, self.epoch)
         manifest = Manifest(
             batch=batch,
             epoch=self.epoch,
@@ -283,9 +288,13 @@ class Journal:
         """
         # Visits first: a visit that ends meanwhile has noted its snapshot before.
         old = unneeded(
-            self.root, self.history, visits=list(self._visits.values()), new=dict(self._new_snapshots)
+            self.root,
+            self.history,
+            last=self.last_batch,
+            visits=list(self._visits.values()),
+            new=dict(self._new_snapshots),
         )
-        old.update(numbered_below(self.root / "batches", self.last_batch - BATCHES_KEPT + 1))
+        old.update(batch_files(self.root, self.last_batch, BATCHES_KEPT))
         old.update(abandoned(self.root, self.epoch))
         old.update(numbered_below(self.manifests.folder, self.last.needs if self.last else 0))
         old.update(self._epochs.below(self.last.epoch if self.last else 0))

@@ -1,4 +1,8 @@
-"""Finds the files of a checkpoint that are no longer needed, and removes them."""
+"""Finds the files of a checkpoint that are no longer needed, and removes them.
+
+A changelog segment has sections of several tasks. It is needed as long as one of them is, so the driver moves the last
+ones elsewhere (`taskplace.spark.driver.compaction`).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from taskplace.spark.driver.histories import files_of
-from taskplace.spark.messages import FollowRequest, History, Snapshot
+from taskplace.spark.messages import FollowRequest, History, Snapshot, batch_dir
 from topology import TaskId
 
 ABANDONED_SECONDS = 3600.0
@@ -20,31 +24,53 @@ def unneeded(
     root: Path,
     histories: Mapping[TaskId, History],
     *,
+    last: int,
     visits: Collection[FollowRequest],
     new: Mapping[TaskId, Snapshot],
 ) -> set[Path]:
     """Return the files of attempts that lost, and the files that newer snapshots cover.
 
+    - `last`: the last committed batch
     - `visits`: the running ones; what they read and make is needed
     - `new`: snapshots that no manifest names yet; they are needed as well
 
     A file with a newer version than the end can only be from an attempt that lost; it is kept until the end has
-    passed it.
+    passed it. A segment is kept until all its batches are committed, because attempts may still write to it.
     """
+    needed = {file for history in histories.values() for file in files_of(history)}
+    needed.update(snapshot.file for snapshot in new.values())
+    needed.update(file for visit in visits for history in visit.follow.values() for file in files_of(history))
     paths = set()
     for task, history in histories.items():
-        needed = {*files_of(history), *((new[task].file,) if task in new else ())}
-        needed.update(*(files_of(visit.follow[task]) for visit in visits if task in visit.follow))
         # The name of a snapshot that a visit makes begins with its version.
         made = {visit.snapshot[task].end.version for visit in visits if task in visit.snapshot}
-        for kind in ("changelog", "snapshots"):
+        for kind in ("changelog", "snapshots"):  # before version 7 of the manifest, each change had a file
             for path in (root / kind / str(task)).glob("*.arrow"):
-                version = int(path.name.split("-")[0])
+                version = _version(path)
                 if version > history.end.version or (kind == "snapshots" and version in made):
                     continue
                 if f"{kind}/{task}/{path.name}" not in needed:
                     paths.add(path)
+    for path in (root / "changelog").glob("*.segment"):
+        if _version(path) <= last and f"changelog/{path.name}" not in needed:
+            paths.add(path)
     return paths
+
+
+def _version(path: Path) -> int:
+    return int(path.name.split("-")[0])
+
+
+def batch_files(root: Path, last: int, kept: int) -> Iterator[Path]:
+    """Yield what batches before the `last` one have left: all but the staged output of the `kept` newest batches.
+
+    `kept`: counts the last batch, whose files all stay.
+    """
+    yield from numbered_below(root / "batches", last - kept + 1)
+    for batch in range(max(0, last - kept + 1), last):
+        for kind in ("attempts", "inputs", "topics"):
+            if (folder := root / batch_dir(batch) / kind).is_dir():
+                yield folder
 
 
 def abandoned(root: Path, epoch: int) -> Iterator[Path]:

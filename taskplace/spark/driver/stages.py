@@ -28,6 +28,7 @@ from taskplace.spark.messages import (
     Boundary,
     History,
     Report,
+    ReportGroup,
     Setting,
     cancellation_mark,
     inputs_file,
@@ -93,8 +94,9 @@ class Stage:
 
     def finished(self, partitions: Sequence[int]) -> dict[TaskId, Report]:
         """Return the reports that attempts of this run have written, of the tasks of these partitions."""
-        tasks = {self.tasks[partition] for partition in partitions}
-        return finished(Path(self.setting.checkpoint), self.setting, self.program.subtopology, tasks)
+        tasks = frozenset(self.tasks[partition] for partition in partitions)
+        groups = finished(Path(self.setting.checkpoint), self.setting, self.program.subtopology, tasks)
+        return {report.task: report for group in groups for report in group.reports}
 
     def descriptor(self, bin_: Bin) -> BinDescriptor:
         """Return what is sent to a bin's Spark task."""
@@ -172,7 +174,7 @@ def _run_bins(cluster: Cluster, stage: Stage, cut: Sequence[Bin]) -> dict[TaskId
         watch=frozenset(bin_.owner.id for bin_ in cut if bin_.owner is not None),
         on_lost=partial(mark_cancelled, setting, subtopology),
     )
-    reports = [Report.decode(answer) for answer in answers]
+    reports = [report for answer in answers for report in ReportGroup.decode(answer).reports]
     for report in reports:
         for damaged in report.recovery.damaged:
             log.warning("task %s recovered without a damaged file: %s", report.task, damaged)

@@ -109,7 +109,7 @@ class SinkSchemas:
     ) -> tuple[dict[str, list[StagedFile]], Schemas]:
         """Return the files that a batch's manifest names, by sink, and the schemas to keep.
 
-        O(tasks), and O(bytes) of the files that must be rewritten.
+        A file has the rows of all reports that name it. O(tasks), and O(bytes) of the files that must be rewritten.
         """
         staged: dict[str, dict[TaskId, Report]] = {}
         for task in sorted(reports):
@@ -122,9 +122,9 @@ class SinkSchemas:
             fixed = self.of([sink], identity).get(sink)
             schema = _settled(sink, {task: report.staged_as[sink] for task, report in by_task.items()}, fixed)
             schemas[sink] = [list(column) for column in columns_of(schema)]
+            written_as = {report.sinks[sink]: report.staged_as[sink] for report in by_task.values()}
             files[sink] = [
-                _settled_file(root, sink, report.sinks[sink], report.staged_as[sink], schema)
-                for report in by_task.values()
+                _settled_file(root, sink, file, columns, schema) for file, columns in written_as.items()
             ]
         return files, schemas
 

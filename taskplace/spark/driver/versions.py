@@ -26,6 +26,11 @@ def _one_watermark(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "expired": None, "held": {}}
 
 
+def _a_file_per_change(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade version 6, in which each change had a file of its own; so it starts at its first byte, the default."""
+    return raw
+
+
 class _Version(msgspec.Struct):
     schema: Any
 
@@ -47,7 +52,11 @@ def read_manifest(path: Path) -> Manifest:
 
 _NEVER_RELEASED = "no release of taskplace wrote them, only development versions"
 #: By version: the step to the next version; or, as text, why its checkpoints cannot be continued.
-STEPS: Mapping[int, Upgrade | str] = {**dict.fromkeys(range(1, 5), _NEVER_RELEASED), 5: _one_watermark}
+STEPS: Mapping[int, Upgrade | str] = {
+    **dict.fromkeys(range(1, 5), _NEVER_RELEASED),
+    5: _one_watermark,
+    6: _a_file_per_change,
+}
 
 _ANEW = "or start a new checkpoint in another directory"
 
@@ -55,7 +64,7 @@ _ANEW = "or start a new checkpoint in another directory"
 def upgraded(
     raw: Mapping[str, Any], own: str, path: Path, steps: Mapping[int, Upgrade | str] = STEPS
 ) -> dict[str, Any]:
-    """Return a manifest's fields, without `schema`, in the form of the version `own` ("taskplace.manifest/6").
+    """Return a manifest's fields, without `schema`, in the form of the version `own` ("taskplace.manifest/7").
 
     Errors: `CheckpointError` for a version that cannot be read; it names the readable versions and the way out.
     `KeyError` without a version.

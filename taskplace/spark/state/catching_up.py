@@ -19,6 +19,7 @@ from taskplace.spark import faults
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Meta, Recovery, Snapshot
 from taskplace.spark.state.files import RecordFile, decode_records, open_sealed
 from taskplace.spark.state.history import Action, NoWay, Step, next_step, without
+from taskplace.spark.state.sections import open_section
 from taskplace.spark.state.transaction import Transaction
 
 
@@ -171,9 +172,12 @@ class CheckpointFiles:
         self._snapshot: tuple[str, RecordFile] | None = None
 
     def read(self, part: Change | Snapshot) -> pa.NativeFile:
-        """Return an open file after a check of all its bytes."""
+        """Return an open file, or section of a file, after a check of all its bytes."""
+        path = self.root / part.file
         try:
-            return open_sealed(self.root / part.file, part.size, part.checksum)
+            if isinstance(part, Change):
+                return open_section(path, part.start, part.size, part.checksum)
+            return open_sealed(path, part.size, part.checksum)
         except CheckpointError as error:
             raise _DamagedFile(part, error) from None
 

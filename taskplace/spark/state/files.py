@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -111,6 +112,13 @@ def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool, mode: int = 0
             sync_directory(directory)
 
 
+class Syncable(Protocol):
+    """A file that can be synced."""
+
+    def sync(self) -> None:
+        """Make it survive a crash of the host. Errors: `OSError`."""
+
+
 class Unsynced:
     """New files that are written now and synced together, which costs a fraction of syncing each by itself.
 
@@ -140,16 +148,20 @@ class Unsynced:
         file.write(memoryview(data))
         file.flush()
 
-    def sync(self) -> None:
-        """Make the files that were written survive a crash of the host. Errors: `OSError`; then none may be used."""
-        files, directories = self._files, list(self._directories)
+    def sync(self, also: Sequence[Syncable] = ()) -> None:
+        """Make the files that were written survive a crash of the host, and the other files in `also`.
+
+        Errors: `OSError`; then none may be used.
+        """
+        directories = list(self._directories)
+        syncs = [partial(os.fsync, file.fileno()) for file in self._files] + [file.sync for file in also]
         try:
             # Threads wait together: the file system writes its journal once for several files.
-            if len(files) > 1:
-                with ThreadPoolExecutor(min(SYNC_THREADS, len(files))) as threads:
-                    deque(threads.map(os.fsync, [file.fileno() for file in files]), maxlen=0)
-            elif files:
-                os.fsync(files[0].fileno())
+            if len(syncs) > 1:
+                with ThreadPoolExecutor(min(SYNC_THREADS, len(syncs))) as threads:
+                    deque(threads.map(lambda sync: sync(), syncs), maxlen=0)
+            elif syncs:
+                syncs[0]()
             for directory in directories:
                 with suppress(FileNotFoundError):  # its batch is over, so nobody needs these files
                     sync_directory(directory)

@@ -1,10 +1,10 @@
 """Runs one attempt of one task at one batch: bring the copy to its base, process, seal, commit locally.
 
-The order of the last steps matters. First the attempt writes changelog, boundary and staged output into the checkpoint
-(`taskplace.spark.worker.sealing`). Then the copy commits, with an undo record. Last comes the report
-(`taskplace.spark.worker.attempt_reports`), once the changelog and the staged output are synced. An attempt counts only
-when a manifest names it. An attempt that lost, or whose driver died, leaves files that no manifest names, and a copy
-that the next descriptor rolls back.
+The order of the last steps matters. First the attempt writes changelog and boundary into the checkpoint
+(`taskplace.spark.worker.sealing`). Then the copy commits, with an undo record. Last come the staged output and the
+report (`taskplace.spark.worker.attempt_reports`), together with those of other attempts, and with a sync before the
+report. An attempt counts only when a manifest names it. An attempt that lost, or whose driver died, leaves sections and
+files that no manifest names, and a copy that the next descriptor rolls back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow as pa
 
 from taskplace.spark import faults
 from taskplace.spark.messages import EMPTY, AttemptDescriptor, Change, Fence, Recovery, Report
@@ -26,8 +29,16 @@ from taskplace.spark.worker.program import Outputs
 from taskplace.spark.worker.sealing import Sealed, Sealer
 
 
-def run_attempt(context: BinContext, descriptor: AttemptDescriptor) -> Report:
-    """Run one attempt and return its report, which counts once `context.files` are synced.
+@dataclass(frozen=True)
+class Attempted:
+    """A finished attempt: its report, and its rows by sink, which are not staged yet."""
+
+    report: Report
+    rows: Mapping[str, pa.Table]
+
+
+def run_attempt(context: BinContext, descriptor: AttemptDescriptor) -> Attempted:
+    """Run one attempt. Its report counts once its rows are staged and `context.files` are synced.
 
     Errors: `Fenced` if the copy has seen a newer driver or batch; `Superseded` if the round was cancelled or the task
     planned again; `CheckpointError` for damaged files; `DiskFull`; the exception of a processor.
@@ -74,7 +85,7 @@ class _Attempt:
             self._context.check_cancelled(self._descriptor.task)
             time.sleep(0.05)
 
-    def run_on_copy(self) -> Report:
+    def run_on_copy(self) -> Attempted:
         """Open the task's copy, bring it to the attempt's base, and run; again on a larger map if the map is full."""
         context, history = self._context, self._descriptor.history
         fence = Fence(context.setting.epoch, context.setting.batch, context.setting.generation)
@@ -85,7 +96,7 @@ class _Attempt:
         ):
             return copy.growing(lambda: self.run(copy, copy.bring_to(history, context.checkpoint, recovery)))
 
-    def run(self, copy: Copy | None, recovery: Recovery) -> Report:
+    def run(self, copy: Copy | None, recovery: Recovery) -> Attempted:
         """Run the operators from the base, seal their output, and commit the copy; None for a stateless task."""
         self._clock.lap("position")
         faults.point("attempt.positioned")
@@ -102,7 +113,8 @@ class _Attempt:
             _commit(copy, writes, sealed.change)
         self._clock.lap("store")
         faults.point("attempt.stored")
-        return self._report(attempt, outputs, sealed, stores=stores, recovery=recovery)
+        report = self._report(attempt, outputs, sealed, stores=stores, recovery=recovery)
+        return Attempted(report, sealed.rows)
 
     def _stores(self, copy: Copy) -> dict[str, Store]:
         late = {**self._context.setting.late, **self._descriptor.held}
@@ -133,7 +145,7 @@ class _Attempt:
             instance=self._instance,
             planned=self._descriptor.instance,
             change=sealed.change,
-            sinks=sealed.sinks,
+            sinks={},
             boundaries=sealed.boundaries,
             rows=sum(self._inputs[topic].num_rows for topic in program.external),
             recovery=recovery,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from taskplace.spark.messages import Setting, cancellation_mark
 from taskplace.spark.state.catching_up import Superseded
-from taskplace.spark.state.files import Unsynced
+from taskplace.spark.worker.bin_files import BinFiles
 from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
 from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
@@ -37,13 +37,13 @@ class Patience:
 class BinContext:
     """The values that the attempts of one bin share.
 
-    - `files`: gets the sealed files of all attempts; a report counts once they are synced
+    - `files`: the attempts append their changes and boundaries to them; a report counts once they are synced
     - `external`, `internal`: the rows of external and of internal topics; None if the subtopology reads none
     """
 
     program: Program
     setting: Setting
-    files: Unsynced
+    files: BinFiles
     external: ExternalRows | None = None
     internal: InternalRows | None = None
     patience: Patience = field(default_factory=Patience)

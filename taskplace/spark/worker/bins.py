@@ -1,10 +1,10 @@
 """Runs the tasks of one bin, one after the other, in one Spark task.
 
-**Idea.** Each task of a bin is an attempt of its own, with its own report. The files of several short attempts are
-synced together (`taskplace.spark.worker.attempt_reports`), before their reports. So a bin that ends early leaves the
-reports of most tasks that had finished:
+**Idea.** Each task of a bin is an attempt of its own, with its own report. Several short attempts are sealed and
+reported together, as a group (`taskplace.spark.worker.attempt_reports`). So a bin that ends early leaves the reports of
+most tasks that had finished:
 
-- Spark may run a bin again, for example after a worker died. The new bin takes over the reports of the same run of the
+- Spark may run a bin again, for example after a worker died. The new bin takes over the groups of the same run of the
   stage, and runs only the other tasks.
 - The driver may cancel a round. A bin looks for the mark of that before each of its tasks.
 
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from taskplace.spark.messages import BinDescriptor, Report, Setting
+from taskplace.spark.messages import BinDescriptor, ReportGroup, Setting
 from taskplace.spark.worker import worker_process
 from taskplace.spark.worker.attempt import run_attempt
 from taskplace.spark.worker.attempt_reports import AttemptReports, finished
@@ -28,7 +28,7 @@ from taskplace.spark.worker.program import Program
 
 
 def run_stage(program: Program, encoded: bytes, elements: Iterable[Any]) -> Iterator[bytes]:
-    """Run the bins of one Spark partition and yield the reports of their tasks, encoded.
+    """Run the bins of one Spark partition and yield the reports of their tasks, in groups, encoded.
 
     - `encoded`: the setting of the stage
     - `elements`: bins with their Arrow batches, or only the bins if the stage has no external input
@@ -38,34 +38,35 @@ def run_stage(program: Program, encoded: bytes, elements: Iterable[Any]) -> Iter
     for element in elements:
         bin_, batches = (element, ()) if setting.schema is None else element
         del element  # the rows are held once
-        for report in run_bin(program, setting, BinDescriptor.decode(bytes(bin_)), batches):
-            yield report.encode()
+        for group in run_bin(program, setting, BinDescriptor.decode(bytes(bin_)), batches):
+            yield group.encode()
 
 
 def run_bin(
     program: Program, setting: Setting, bin_: BinDescriptor, batches: Sequence[bytes]
-) -> Iterator[Report]:
+) -> Iterator[ReportGroup]:
     """Run the tasks of a bin in order, and yield their reports.
 
     Errors: as `run_attempt`; `Superseded` if the round was cancelled; `TaskplaceError` for rows of other tasks.
     """
-    tasks = {descriptor.task for descriptor in bin_.descriptors}
+    tasks = frozenset(descriptor.task for descriptor in bin_.descriptors)
     external = ExternalRows(setting, {t.partition for t in tasks}, batches) if program.external else None
     del batches
-    done = finished(Path(setting.checkpoint), setting, program.subtopology, tasks)
-    left = {task.partition for task in tasks if task not in done}
-    internal = InternalRows(setting, program.internal, left) if program.internal else None
+    taken_over = finished(Path(setting.checkpoint), setting, program.subtopology, tasks)
+    yield from taken_over
+    done = {task for group in taken_over for task in group.tasks}
+    left = [descriptor for descriptor in bin_.descriptors if descriptor.task not in done]
+    partitions = {descriptor.task.partition for descriptor in left}
+    internal = InternalRows(setting, program.internal, partitions) if program.internal else None
     with AttemptReports(setting) as reporting:
         context = BinContext(
             program=program, setting=setting, files=reporting.files, external=external, internal=internal
         )
-        for number, descriptor in enumerate(bin_.descriptors):
-            if descriptor.task in done:
-                yield done[descriptor.task]
-                continue
-            if number:
+        for number, descriptor in enumerate(left):
+            if number or done:
                 context.check_cancelled(descriptor.task)
             reporting.add(run_attempt(context, descriptor))
             if reporting.due():
-                yield from reporting.report()
-        yield from reporting.report()
+                yield reporting.report()
+        if reporting.pending:
+            yield reporting.report()

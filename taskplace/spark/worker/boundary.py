@@ -1,12 +1,13 @@
 """Writes boundary files: the rows that pass from one subtopology to the next.
 
-An attempt writes one file for each topic, with one slice for each partition. The files implement the repartition topic.
-The writer hashes the rows as Spark would, and writes the partitions one after the other. The reader of a partition
-reads its slice of every *winning* attempt's file (`taskplace.spark.worker.internal`). The rows are files, not an RDD,
-so nothing downstream can make Spark run a stateful task again.
+The attempts of a bin write one file for each topic, one after the other. Each attempt writes one slice for each
+partition. The files implement the repartition topic. The writer hashes the rows as Spark would, and writes the
+partitions one after the other. The reader of a partition reads its slice of every *winning* attempt
+(`taskplace.spark.worker.internal`). The rows are files, not an RDD, so nothing downstream can make Spark run a stateful
+task again.
 
-A slice is an Arrow stream without its schema, which is the same for all slices of a file. So a reader can append the
-slices of several files to one schema, and decode them together.
+A slice is an Arrow stream without its schema, which is the same for all slices of an attempt. So a reader can append
+the slices of several attempts to one schema, and decode them together.
 """
 
 from __future__ import annotations
@@ -14,35 +15,36 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from taskplace.errors import InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
 from taskplace.spark.messages import Boundary, Slice
-from taskplace.spark.state.files import write_file, write_options
+from taskplace.spark.state.files import write_options
+from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.worker.hashing import hashed_as, partition_of
 
 TURNS = 16
 
 
 def write(
-    root: Path,
-    file: str,
+    file: SectionFile,
     rows: pa.Table,
     key: Sequence[str],
     partitions: int,
     *,
     seed: int = 0,
     topic: str = "",
+    task: str = "",
 ) -> Boundary:
-    """Write `rows` by partition of their key into `root/file`; write no file without rows. O(bytes).
+    """Append `rows` by partition of their key to `file`; write nothing without rows. O(bytes).
 
-    Without a key, rows are spread evenly in runs; `seed` decides the order. `topic` is for errors.
+    Without a key, rows are spread evenly in runs; `seed` decides the order. `topic` and `task` are for errors.
     Errors: `InputError` for a missing key column, or one of a type that cannot be hashed.
     """
     where = f"repartition {topic!r}" if topic else "repartition"
@@ -51,19 +53,27 @@ def write(
     rows = rows.combine_chunks()
     schema = rows.schema.serialize().to_pybytes()
     if not rows.num_rows:
-        return Boundary("", schema, {})
+        return Boundary("", schema, {}, task=task)
     numbers = _by_key(rows, key, partitions, where) if key else _spread(rows, partitions, seed)
     order = np.argsort(numbers, kind="stable")  # stable: rows of a partition keep their order
     rows = rows.take(pa.array(order))
     edges = np.searchsorted(numbers[order], np.arange(partitions + 1))
     data, slices = _encoded(rows, edges.tolist(), len(schema))
     # Not synced: it is needed only until this batch is committed, and made again after a crash.
-    write_file(root / file, data, sync=False)
-    return Boundary(file, schema, slices, tuple(hashed_as(rows.schema.field(name).type) for name in key))
+    start = file.append(data)
+    return Boundary(
+        file=file.name,
+        schema=schema,
+        slices={
+            partition: replace(piece, offset=start + piece.offset) for partition, piece in slices.items()
+        },
+        key=tuple(hashed_as(rows.schema.field(name).type) for name in key),
+        task=task,
+    )
 
 
 def _encoded(rows: pa.Table, edges: Sequence[int], schema: int) -> tuple[pa.Buffer, dict[int, Slice]]:
-    """Return the bytes of a file, and the slices in it. `schema` is the length of the encoded schema."""
+    """Return the bytes of an attempt, and the slices in them. `schema` is the length of the encoded schema."""
     out = pa.BufferOutputStream()
     places: dict[int, tuple[int, int, int]] = {}
     stream = None

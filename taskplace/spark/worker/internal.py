@@ -53,7 +53,7 @@ class InternalRows:
     def _read(self, topic: str) -> _TopicRows:
         root, listing = Path(self._setting.checkpoint), self._setting.inputs
         listed = read_listing(root, listing).get(topic) if listing is not None else None
-        if listed is None or not listed.head.files:
+        if listed is None or not listed.head.writers:
             raise CheckpointError(f"internal topic {topic!r} has no boundary file")
         return _TopicRows(root, topic, listed, self._partitions)
 
@@ -65,9 +65,9 @@ class _TopicRows:
         head = listed.head
         self._where = f"repartition {topic!r}"
         # Writers of one schema need no uniting among themselves, so the first one stands for them.
-        first = [head.files[head.written_as.index(number)] for number in range(len(head.schemas))]
+        first = [head.writers[head.written_as.index(number)] for number in range(len(head.schemas))]
         schemas = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in head.schemas]
-        names = [f"task {Path(file).name.partition('-')[0]}" for file in first]
+        names = [f"task {task}" for task in first]
         self._schema = united(list(zip(names, schemas, strict=True)), self._where)
         self._streams: dict[int, list[pa.Buffer]] = {}
         mine = listed.slices[np.isin(listed.slices["partition"], list(partitions))]
@@ -106,9 +106,10 @@ class _TopicRows:
             views.append(view[len(schema) :])
             self._streams.setdefault(int(mine["partition"][first]), []).append(buffer)
         # Each file is read once, from its beginning to its end.
-        order = np.lexsort((mine["offset"], mine["writer"]))
+        file = np.array(head.written_to)[mine["writer"]]
+        order = np.lexsort((mine["offset"], file))
         columns = (stream, at, *(mine[name] for name in ("partition", "offset", "length", "rows", "crc")))
-        slices = zip(*(column[order].tolist() for column in (mine["writer"], *columns)), strict=True)
+        slices = zip(*(column[order].tolist() for column in (file, *columns)), strict=True)
         _read_slices(root, head.files, slices, views)
 
 
@@ -117,10 +118,10 @@ def _read_slices(
 ) -> None:
     """Read slices to their places in the streams. They are sorted by file and then by offset.
 
-    A slice: the writer, the stream, the place in it, the partition, the offset in the file, the length, rows, and CRC.
+    A slice: the file, the stream, the place in it, the partition, the offset in the file, the length, rows, and CRC.
     """
-    for writer, of_one in groupby(slices, itemgetter(0)):
-        path = root / files[writer]
+    for number, of_one in groupby(slices, itemgetter(0)):
+        path = root / files[number]
         pieces = list(of_one)
         try:
             file = path.open("rb")

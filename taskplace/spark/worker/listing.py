@@ -23,7 +23,7 @@ from taskplace.spark.codec import checksum_of, decoded, encoded
 from taskplace.spark.messages import Boundary, ListingFile, ListingHead
 from taskplace.spark.state.files import read_sealed, write_file
 
-#: One slice, with the position of its writer in `ListingHead.files`.
+#: One slice, with the position of its writer in `ListingHead.writers`.
 SLICE = np.dtype(
     [
         ("partition", "<i4"),
@@ -74,6 +74,7 @@ def _listed(boundaries: Sequence[Boundary]) -> TopicListing:
     # Only writers with rows count: an empty table may lack columns, or have wrong types.
     some = [boundary for boundary in boundaries if boundary.slices] or list(boundaries[:1])
     schemas = {schema: number for number, schema in enumerate(dict.fromkeys(one.schema for one in some))}
+    files = {file: number for number, file in enumerate(dict.fromkeys(one.file for one in some))}
     slices = np.fromiter(
         (
             (partition, writer, piece.offset, piece.length, piece.rows, piece.crc)
@@ -83,8 +84,10 @@ def _listed(boundaries: Sequence[Boundary]) -> TopicListing:
         SLICE,
     )
     head = ListingHead(
-        files=tuple(one.file for one in some),
+        writers=tuple(one.task for one in some),
+        files=tuple(files),
         schemas=tuple(schemas),
+        written_to=tuple(files[one.file] for one in some),
         written_as=tuple(schemas[one.schema] for one in some),
         slices=len(slices),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from taskplace.spark.messages import reports_dir, task_of
 from taskplace.spark.worker.hashing import partition_of
+from tests.support.attempt_files import reports_in
 from tests.support.placed_harness import kill_executor, wait_until
 from topology import TaskId
 
@@ -15,8 +15,7 @@ pytestmark = pytest.mark.spark
 
 def attempts(p, batch, subtopology):
     """Return the tasks that an attempt of a batch has finished for."""
-    folder = p.folder / "checkpoint" / reports_dir(batch, subtopology)
-    return {task_of(path.name) for path in folder.glob("*.json")}
+    return {report.task for report in reports_in(p.folder / "checkpoint", batch, subtopology)}
 
 
 def test_only_tasks_with_rows_run_and_those_whose_copy_is_behind(pipeline):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from taskplace.spark.bridge import JobLostError
-from taskplace.spark.messages import Report
 from taskplace.spark.state.catching_up import Superseded
 from taskplace.spark.worker import attempt_reports, bin_context
 from taskplace.spark.worker import bins as worker_bins
+from tests.support.attempt_files import decoded, reports_in
 from tests.support.attempts import BATCHES, PLANES
 from tests.support.sparkless import Sparkless
 from topology import TaskId
@@ -17,7 +17,7 @@ from topology import TaskId
 @pytest.fixture
 def sparkless(runtime, monkeypatch):
     """A bridge whose bins report each attempt as soon as it ends, so that a test can end a bin in between."""
-    monkeypatch.setattr(attempt_reports, "FILES_LIMIT", 0)
+    monkeypatch.setattr(attempt_reports, "SECONDS_LIMIT", 0.0)
     return Sparkless(runtime)
 
 
@@ -59,7 +59,8 @@ def test_the_rows_of_a_dead_bins_finished_tasks_count_once(runtime, truth, spark
     sparkless.before_attempt = lose
     first = sparkless.stage(0, BATCHES[0], PLANES)
     assert sparkless.rounds == 2 and sparkless.attempted == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 1)]
-    assert len(list(root.rglob("topics/by-delay/0_0-*.arrow"))) == 2
+    lost = [report.task for report in reports_in(root, 0, 0)]
+    assert lost.count(TaskId(0, 0)) == 2
     second = sparkless.stage(1, reports=list(first.values()))
     runtime.commit(*first.values(), *second.values())
     truth.run_batch(BATCHES[0], PLANES)
@@ -75,7 +76,7 @@ def test_a_zombie_of_an_earlier_run_of_the_batch_does_not_count(runtime, sparkle
 
     def lose(task):
         if sparkless.rounds == 2:
-            late.extend(Report.decode(text) for text in zombie.attempt(0))  # it reports only now
+            late.extend(decoded(zombie.attempt(0)))  # it reports only now
             raise JobLostError(frozenset({"1"}))
 
     sparkless.before_attempt = lose
@@ -107,9 +108,10 @@ def test_a_bin_that_spark_runs_again_takes_over_what_had_finished(runtime, truth
     def again(task):
         if task == TaskId(0, 1) and "2" not in (sparkless.elsewhere or ""):
             sparkless.elsewhere = "2"
-            reports = [Report.decode(text) for text in sparkless.job.attempt(0)]
+            reports = decoded(sparkless.job.attempt(0))
             assert [(r.task.partition, r.instance) for r in reports] == [(0, "executor-1"), (1, "executor-2")]
-            assert len(runtime.files("0_0-*.json")) == 1
+            finished = [report.task for report in reports_in(runtime.checkpoint, 0, 0)]
+            assert sorted(finished) == [TaskId(0, 0), TaskId(0, 1)]
             raise JobLostError(frozenset({"1"}))
 
     sparkless.before_attempt = again
@@ -132,29 +134,29 @@ def test_a_bin_stops_before_its_next_task_when_its_round_is_cancelled(runtime, s
     sparkless.before_attempt = cancel
     with pytest.raises(Superseded, match="0_1: round 0 of batch 0 was cancelled"):
         sparkless.stage(0, BATCHES[0], PLANES)
-    assert len(runtime.files("0_*-*.json")) == 1
+    assert [report.task for report in reports_in(runtime.checkpoint, 0, 0)] == [TaskId(0, 0)]
 
 
 def test_of_two_attempts_that_have_finished_when_an_executor_is_lost_one_counts(
     runtime, truth, sparkless, monkeypatch
 ):
     """Spark has run 0_0 on two executors at the same time; what follows comes from one of them."""
-    monkeypatch.setattr(worker_bins, "finished", lambda *_: {})  # both looked before the other one reported
+    monkeypatch.setattr(worker_bins, "finished", lambda *_: [])  # both looked before the other one reported
     sparkless.owners = {TaskId(0, 1): "3"}
     duplicates = []
 
     def lose(task):
         if task == TaskId(0, 1) and sparkless.rounds == 1:
             sparkless.elsewhere = "2"
-            duplicates.extend(Report.decode(text) for text in sparkless.job.attempt(0))
+            duplicates.extend(decoded(sparkless.job.attempt(0)))
             sparkless.elsewhere = None
             raise JobLostError(frozenset({"3"}))
 
     sparkless.before_attempt = lose
     first = sparkless.stage(0, BATCHES[0], PLANES)
     assert sparkless.attempted == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 1)]
-    finished = runtime.files("0_0-*.json")
-    assert len(finished) == 2 and finished[0].endswith(f"-{first[TaskId(0, 0)].attempt}.json")
+    finished = [r.attempt for r in reports_in(runtime.checkpoint, 0, 0) if r.task == TaskId(0, 0)]
+    assert len(finished) == 2 and finished[0] == first[TaskId(0, 0)].attempt
     second = sparkless.stage(1, reports=list(first.values()))
     runtime.commit(*first.values(), *second.values())
     truth.run_batch(BATCHES[0], PLANES)

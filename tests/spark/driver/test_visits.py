@@ -8,6 +8,7 @@ import pytest
 
 from taskplace.spark.cluster import JobLostError
 from taskplace.spark.driver.visits import Order
+from taskplace.spark.worker import segments
 from tests.support.held_visits import HeldVisits
 from tests.support.placed_without_spark import Ended
 from tests.support.word_counts import counts, words
@@ -26,6 +27,12 @@ def placed(world, request):
 
 
 snapshots_often = pytest.mark.parametrize("placed", [{"snapshot_interval": 1}], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def a_segment_for_each_batch(monkeypatch):
+    """So a change's segment can go as soon as the change is not needed."""
+    monkeypatch.setattr(segments, "BATCHES", 1)
 
 
 def begin(placed) -> list[str]:

@@ -144,6 +144,7 @@ def test_no_threads_are_started_for_it():
     script = """
 import psutil, tempfile, pathlib, pyarrow as pa
 from taskplace.spark.state.files import decode_records, encode_changes
+from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.worker import boundary
 from tests.support.boundaries import read
 before = psutil.Process().num_threads()
@@ -152,7 +153,7 @@ for compression in ("lz4", "zstd", None):
     assert sum(len(entries) for _, entries in decode_records(encode_changes(changes, {}, compression))) == 20_000
 root = pathlib.Path(tempfile.mkdtemp())
 rows = pa.table({"k": [str(i) for i in range(20_000)]})
-written = boundary.write(root, "x", rows, ["k"], 3)
+written = boundary.write(SectionFile(root, "x"), rows, ["k"], 3)
 assert read(root, [written], 1).num_rows == written.slices[1].rows
 print(psutil.Process().num_threads() - before)
 """

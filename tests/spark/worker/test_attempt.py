@@ -15,11 +15,13 @@ from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, AttemptDescriptor, BinDescriptor, History, Report, reports_dir
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import environment
-from taskplace.spark.state.files import decode_records, read_sealed
+from taskplace.spark.state.files import decode_records
+from taskplace.spark.state.sections import open_section
 from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
+from tests.support.attempt_files import decoded, reports_in
 from tests.support.attempts import BATCHES, PLANES, sink_rows
 from topology import TaskId
 
@@ -90,8 +92,9 @@ def test_changes_form_a_chain_that_replays(runtime):
         for change in history.changes:
             assert change.base == before.attempt
             assert change.offset == before.offset + change.records
-            assert change.file == f"changelog/{task}/{change.version:010d}-{change.attempt}.arrow"
-            data = read_sealed(runtime.checkpoint / change.file, change.size, change.checksum)
+            path = runtime.checkpoint / change.file
+            with open_section(path, change.start, change.size, change.checksum) as section:
+                data = section.read_buffer()
             metadata = pa.ipc.open_file(data).schema.metadata
             assert (metadata[b"task"], metadata[b"attempt"], metadata[b"base"]) == tuple(
                 text.encode() for text in (str(task), change.attempt, change.base)
@@ -119,9 +122,11 @@ def test_a_batch_that_does_not_touch_a_task_changes_nothing_of_it(runtime):
 
 def test_the_report_is_in_the_checkpoint(runtime):
     report = runtime.attempt(TaskId(0, 0), BATCHES[0], PLANES, planned="executor-1", run="abc")
-    file = runtime.checkpoint / reports_dir(0, 0) / f"0_0-abc-{report.attempt}.json"
-    assert Report.decode(file.read_text()) == report == Report.decode(report.encode())
-    assert [f.name for f in file.parent.iterdir()] == [file.name], "nothing half-written is left"
+    assert reports_in(runtime.checkpoint, 0, 0) == [report] == [Report.decode(report.encode())]
+    folder = runtime.checkpoint / reports_dir(0, 0)
+    assert [file.name for file in folder.iterdir()] == [f"abc-0_0-{report.attempt}.json"], (
+        "nothing half-written"
+    )
     assert report.attempt.startswith(f"{runtime.epoch}-")
     assert (report.task, report.instance, report.planned) == (TaskId(0, 0), "executor-1", "executor-1")
     assert set(report.seconds) == {"read", "position", "process", "seal", "store"}
@@ -203,7 +208,7 @@ def test_a_full_map_is_grown_and_one_report_is_left(runtime, monkeypatch):
     monkeypatch.setattr(environment, "INITIAL_MAP", 1 << 17)
     many = [(f"N{i}", i) for i in range(5000)]
     reports = runtime.run_batch(many)
-    assert len(runtime.files("0_0-*.json")) == 1
+    assert [report.task for report in reports_in(runtime.checkpoint, 0, 0)] == [TaskId(0, 0), TaskId(0, 1)]
     assert sum(report.change.records for report in reports[:2]) == 5000
     assert sum(len(runtime.contents(task)["totals"]) for task in (TaskId(0, 0), TaskId(0, 1))) == 5000
     staged = {report.sinks["out"].file for report in reports[:2]}
@@ -248,8 +253,7 @@ def test_bytes_like_elements_are_taken(runtime):
     descriptor = AttemptDescriptor(TaskId(0, 0), "executor-1", History())
     batches = [bytearray(b) for b in runtime.input(0, BATCHES[0], PLANES)]
     element = bytearray(BinDescriptor((descriptor,)).encode()), batches
-    (answer,) = run_stage(runtime.first, runtime.setting(runtime.first).encode(), [element])
-    report = Report.decode(answer)
+    (report,) = decoded(run_stage(runtime.first, runtime.setting(runtime.first).encode(), [element]))
     assert report.rows == runtime.attempt(TaskId(0, 0), BATCHES[0], PLANES).rows > 0
     assert AttemptDescriptor.decode(bytes(bytearray(descriptor.encode()))) == descriptor
 
@@ -257,6 +261,6 @@ def test_bytes_like_elements_are_taken(runtime):
 def test_the_seal_in_the_report_is_that_of_the_file(runtime):
     report = runtime.attempt(TaskId(0, 1), BATCHES[0], PLANES)
     for named in [report.change, *report.sinks.values()]:
-        data = (runtime.checkpoint / named.file).read_bytes()
+        data = (runtime.checkpoint / named.file).read_bytes()[getattr(named, "start", 0) :]
         assert (named.size, named.checksum) == (len(data), checksum_of(data))
     assert json.loads(report.encode())["change"]["size"] == report.change.size

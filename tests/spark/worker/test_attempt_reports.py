@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History, Report, reports_dir
+from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History, Report, ReportGroup
 from taskplace.spark.state import files
 from taskplace.spark.worker import attempt_reports
+from taskplace.spark.worker.attempt import Attempted
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.guard import DiskFull
+from tests.support.attempt_files import decoded, reports_in
 from tests.support.attempts import BATCHES, PLANES
 from topology import TaskId
 
@@ -30,17 +32,16 @@ def bin_of(runtime, tasks=TASKS):
 
 def run(runtime, element) -> list[Report]:
     setting = runtime.setting(runtime.first).encode()
-    return [Report.decode(report) for report in run_stage(runtime.first, setting, [element])]
+    return decoded(run_stage(runtime.first, setting, [element]))
 
 
 def reported(runtime) -> set[str]:
-    folder = runtime.checkpoint / reports_dir(runtime.batch, 0)
-    return {path.name.partition("-")[0] for path in folder.glob("*.json")}
+    return {str(report.task) for report in reports_in(runtime.checkpoint, runtime.batch, 0)}
 
 
 @pytest.fixture
 def events(monkeypatch, runtime):
-    """What happens, in order: "sync" for each file or directory, and the name of each report."""
+    """What happens, in order: "sync" for each file or directory, and the tasks of each group of reports."""
     happened: list[str] = []
     really_sync, really_rename = os.fsync, Path.rename
 
@@ -50,7 +51,7 @@ def events(monkeypatch, runtime):
 
     def rename(path, target):
         if target.suffix == ".json":
-            happened.append(target.name.partition("-")[0])
+            happened.extend(str(report.task) for report in ReportGroup.decode(path.read_bytes()).reports)
         return really_rename(path, target)
 
     monkeypatch.setattr(os, "fsync", sync)
@@ -61,15 +62,17 @@ def events(monkeypatch, runtime):
 def test_the_files_of_all_attempts_are_synced_before_the_first_report(runtime, events, monkeypatch):
     monkeypatch.setattr(attempt_reports, "SECONDS_LIMIT", 60.0)  # however busy the machine is
     reports = run(runtime, bin_of(runtime))
-    sealed = [r.change for r in reports if r.change] + [s for r in reports for s in r.sinks.values()]
+    sealed = {r.change.file for r in reports if r.change} | {
+        s.file for r in reports for s in r.sinks.values()
+    }
     assert [report.task for report in reports] == TASKS
     assert events[-2:] == ["0_0", "0_1"]
     assert set(events[:-2]) == {"sync"}
     assert len(events) - 2 >= len(sealed) >= 2
 
 
-def test_so_many_files_are_due(runtime, events, monkeypatch):
-    monkeypatch.setattr(attempt_reports, "FILES_LIMIT", 1)
+def test_so_many_rows_are_due(runtime, events, monkeypatch):
+    monkeypatch.setattr(attempt_reports, "BYTES_LIMIT", 1)
     run(runtime, bin_of(runtime))
     assert [event for event in events if event != "sync"] == ["0_0", "0_1"]
     assert "sync" in events[events.index("0_0") :], "the second attempt has a sync of its own"
@@ -82,6 +85,7 @@ def test_after_a_long_attempt_nothing_waits_for_the_next_one(runtime, events, mo
     assert not reporting.due()
     clock[0] += attempt_reports.SECONDS_LIMIT * 2  # the first attempt takes so long
     assert reporting.due()
+    reporting.add(Attempted(runtime.attempt(TASKS[0], BATCHES[0], PLANES), {}))
     reporting.report()
     assert not reporting.due()
 
@@ -104,7 +108,8 @@ def test_attempts_before_one_that_fails_are_reported(runtime, monkeypatch):
     assert reported(runtime) == {"0_0"}
     again = run(runtime, bin_of(runtime))
     assert [report.task for report in again] == TASKS
-    assert len(list((runtime.checkpoint / reports_dir(0, 0)).glob("0_0-*.json"))) == 1, "it was taken over"
+    done = [report.task for report in reports_in(runtime.checkpoint, 0, 0)]
+    assert sorted(done) == TASKS, "the first was taken over"
 
 
 def test_without_a_sync_there_is_no_report(runtime, monkeypatch):

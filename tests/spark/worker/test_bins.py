@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History, Report
+from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History
 from taskplace.spark.worker.bins import run_stage
+from tests.support.attempt_files import decoded
 from tests.support.attempts import BATCHES, PLANES
 from topology import TaskId
 
@@ -14,9 +15,7 @@ def test_a_bin_of_all_tasks_gives_the_results_of_each_alone(runtime, truth):
     read = [b for p in (1, 0) for b in runtime.input(p, BATCHES[0], PLANES)]  # Spark mixes the partitions
     runtime.be("1")
     element = BinDescriptor(descriptors).encode(), read
-    reports = [
-        Report.decode(r) for r in run_stage(runtime.first, runtime.setting(runtime.first).encode(), [element])
-    ]
+    reports = decoded(run_stage(runtime.first, runtime.setting(runtime.first).encode(), [element]))
     assert [report.task for report in reports] == tasks
     alone = [truth.attempt(task, BATCHES[0], PLANES) for task in tasks]
     assert [r.rows for r in reports] == [r.rows for r in alone]

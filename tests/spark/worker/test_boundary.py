@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.messages import Boundary
+from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.worker import boundary
 from taskplace.spark.worker.hashing import partition_of
 from tests.support.boundaries import read
@@ -27,7 +28,7 @@ def table(keys: list[tuple[str | None, int | None]], first: int = 0) -> pa.Table
 
 
 def write(root: Path, number: int, rows: pa.Table, partitions: int) -> Boundary:
-    return boundary.write(root, f"topics/t/{number}.arrow", rows, ["name", "day"], partitions)
+    return boundary.write(SectionFile(root, f"topics/t/{number}.arrow"), rows, ["name", "day"], partitions)
 
 
 @settings(print_blob=True, deadline=None, max_examples=40)
@@ -145,27 +146,30 @@ def test_an_attempt_never_overwrites_another(one):
 @pytest.mark.parametrize(("count", "partitions"), [(1, 3), (7, 3), (3, 7), (1000, 12), (12, 12)])
 def test_rows_without_a_key_are_spread_evenly(tmp_path, count, partitions):
     rows = pa.table({"n": range(count), "text": [f"row {n:08}" for n in range(count)]})
-    written = boundary.write(tmp_path, "x", rows, [], partitions, seed=7)
+    written = boundary.write(SectionFile(tmp_path, "x"), rows, [], partitions, seed=7)
     sizes = [written.slices[p].rows if p in written.slices else 0 for p in range(partitions)]
     assert sum(sizes) == count
     assert max(sizes) - min(sizes) <= 1 + count // (16 * partitions)  # a record, and a turn
     back = [n for p in range(partitions) for n in read(tmp_path, [written], p)["n"].to_pylist()]
     assert sorted(back) == list(range(count))
-    again = boundary.write(tmp_path, "y", rows, [], partitions, seed=7)
+    again = boundary.write(SectionFile(tmp_path, "y"), rows, [], partitions, seed=7)
     assert again.slices == written.slices
 
 
 def test_rows_without_a_key_are_spread_by_their_bytes(tmp_path):
     """Long rows and short ones in a pattern that lines up with the partitions."""
     texts = ["x" * (50_000 if n % 8 == 0 else 5) for n in range(800)]
-    written = boundary.write(tmp_path, "x", pa.table({"text": texts}), [], 8, seed=3)
+    written = boundary.write(SectionFile(tmp_path, "x"), pa.table({"text": texts}), [], 8, seed=3)
     sizes = [len("".join(read(tmp_path, [written], p)["text"].to_pylist())) for p in range(8)]
     assert max(sizes) - min(sizes) <= 16_384 + 2 * 50_000  # a turn, and the largest record at both ends
 
 
 def test_few_rows_of_many_tasks_do_not_all_go_to_one_partition(tmp_path):
     rows = pa.table({"n": [1]})
-    taken = {next(iter(boundary.write(tmp_path, f"{s}", rows, [], 6, seed=s).slices)) for s in range(60)}
+    taken = {
+        next(iter(boundary.write(SectionFile(tmp_path, f"{s}"), rows, [], 6, seed=s).slices))
+        for s in range(60)
+    }
     assert taken == set(range(6))
 
 
@@ -178,9 +182,9 @@ def test_a_key_that_is_not_hashed_is_named_with_its_topic(tmp_path, kind):
         InputError,
         match=r"^repartition 'again', key 'k': found '.*', expected a key of type boolean.*; cast the",
     ):
-        boundary.write(tmp_path, "x", rows, ["n", "k"], 2, topic="again")
+        boundary.write(SectionFile(tmp_path, "x"), rows, ["n", "k"], 2, topic="again")
     with pytest.raises(InputError, match=r"^repartition 'again': found \"no column \['q'\]\""):
-        boundary.write(tmp_path, "x", rows, ["q"], 2, topic="again")
+        boundary.write(SectionFile(tmp_path, "x"), rows, ["q"], 2, topic="again")
 
 
 @pytest.mark.parametrize(
@@ -202,8 +206,8 @@ def test_a_key_in_another_layout_goes_where_the_plain_values_go(tmp_path, kind, 
         plain.cast(kind.value_type).dictionary_encode("encode") if pa.types.is_dictionary(kind) else plain
     )
     rows = {"k": column.cast(kind), "n": range(20)}
-    one = boundary.write(tmp_path, "one", pa.table(rows), ["k"], 7)
-    other = boundary.write(tmp_path, "other", pa.table({**rows, "k": plain}), ["k"], 7)
+    one = boundary.write(SectionFile(tmp_path, "one"), pa.table(rows), ["k"], 7)
+    other = boundary.write(SectionFile(tmp_path, "other"), pa.table({**rows, "k": plain}), ["k"], 7)
     assert one.key == other.key == (str(like),)
     for partition in range(7):
         assert (

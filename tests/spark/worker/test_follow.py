@@ -13,6 +13,7 @@ from taskplace.spark.messages import EMPTY, FollowRequest, History, Position
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import RecordFile, decode_records, read_sealed
 from taskplace.spark.worker import identity
+from tests.support.attempt_files import damage
 from tests.support.copies import peek
 from tests.support.visits import ROWS, orders, visit
 from topology import TaskId
@@ -162,7 +163,7 @@ def test_stores_without_changelog_are_in_no_snapshot(ran):
 
 def test_what_cannot_be_read_is_told_and_the_others_follow(ran):
     tasks = sorted(ran.history)
-    (ran.checkpoint / ran.history[tasks[0]].changes[-1].file).write_bytes(b"torn")
+    damage(ran.checkpoint, ran.history[tasks[0]].changes[-1])
     done = visit(ran, orders(ran, follow=ran.history))
     assert list(done.errors) == [tasks[0]]
     assert done.errors[tasks[0]].startswith("CheckpointError: ") and "torn" not in done.errors[tasks[0]]

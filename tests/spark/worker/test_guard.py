@@ -17,7 +17,7 @@ import pytest
 from taskplace.spark.messages import FollowRequest, History, Owner
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.warm import WARM
-from taskplace.spark.worker import identity
+from taskplace.spark.worker import identity, segments
 from taskplace.spark.worker.follow import visit
 from taskplace.spark.worker.guard import DiskFull, guarded, raising_disk_full
 from topology import TaskId
@@ -169,6 +169,7 @@ def small_disk(tmp_path):
         pytest.skip("may not mount a file system here")
     yield folder
     WARM.clear()  # it keeps files open there
+    segments.OPEN.clear()
     subprocess.run(["umount", str(folder)], check=True)
 
 

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, TaskplaceError
-from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History, Report
+from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History
+from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.worker import attempt_reports, boundary
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.hashing import partition_of
+from tests.support.attempt_files import decoded
 from tests.support.attempts import BATCHES, PLANES, sink_rows
 from tests.support.boundaries import read, rows_of_bin
 from topology import TaskId
@@ -52,7 +54,7 @@ def test_each_task_of_a_bin_gets_its_rows_in_the_order_of_their_writers(
 ):
     root = tmp_path_factory.mktemp("bin")
     written = [
-        boundary.write(root, f"topics/t/0_{i}-a.arrow", rows, ["k"], partitions)
+        boundary.write(SectionFile(root, f"topics/t/0_{i}-a.arrow"), rows, ["k"], partitions)
         for i, rows in enumerate(writers)
     ]
     bin_ = data.draw(st.sets(st.integers(0, partitions - 1), min_size=1))
@@ -78,7 +80,8 @@ def two(tmp_path):
     tables = [table(list(range(30)), 0, pa.int64(), pa.string()), table([], 1, pa.int64(), pa.string())]
     tables.append(table(list(range(30, 60)), 2, pa.int64(), pa.string()))
     written = [
-        boundary.write(tmp_path, f"topics/t/0_{i}-a.arrow", rows, ["k"], 4) for i, rows in enumerate(tables)
+        boundary.write(SectionFile(tmp_path, f"topics/t/0_{i}-a.arrow"), rows, ["k"], 4)
+        for i, rows in enumerate(tables)
     ]
     assert [sorted(one.slices) for one in written] == [[0, 1, 2, 3], [], [0, 1, 2, 3]]
     return tmp_path, written
@@ -131,14 +134,14 @@ def test_a_lost_file_fails_the_bin_with_its_name(two):
 
 def test_a_bin_that_runs_again_reads_only_what_its_other_tasks_need(runtime, truth, monkeypatch):
     """The first bin died after 1_0. The slices of 1_0 are damaged by now, and nobody needs them."""
-    monkeypatch.setattr(attempt_reports, "FILES_LIMIT", 1)  # each attempt is reported as soon as it ends
+    monkeypatch.setattr(attempt_reports, "SECONDS_LIMIT", 0.0)  # each attempt is reported as soon as it ends
     reports = [runtime.attempt(TaskId(0, p), BATCHES[0], PLANES) for p in range(2)]
     setting = runtime.setting(runtime.second, reports, run="r")
     tasks = [TaskId(1, partition) for partition in range(3)]
     descriptors = tuple(AttemptDescriptor(task, "executor-1", History()) for task in tasks)
     runtime.be("1")
     died = run_stage(runtime.second, setting.encode(), [BinDescriptor(descriptors).encode()])
-    before = Report.decode(next(died))
+    (before,) = decoded([next(died)])
     died.close()
     for report in reports:
         written = report.boundaries["by-delay"]
@@ -148,10 +151,7 @@ def test_a_bin_that_runs_again_reads_only_what_its_other_tasks_need(runtime, tru
             data[piece.offset : piece.offset + piece.length] = bytes(piece.length)
             path.write_bytes(data)
     runtime.be("2")
-    second = [
-        Report.decode(r)
-        for r in run_stage(runtime.second, setting.encode(), [BinDescriptor(descriptors).encode()])
-    ]
+    second = decoded(run_stage(runtime.second, setting.encode(), [BinDescriptor(descriptors).encode()]))
     assert [report.instance for report in second] == ["executor-1", "executor-2", "executor-2"]
     assert second[0] == before
     expected = truth.run_batch(BATCHES[0], PLANES)

@@ -11,10 +11,10 @@ from taskplace.spark.worker.listing import read_listing, write_listing
 LARGE = 2**40
 TOPICS = {
     "one/topic": [
-        Boundary("a", b"x", {3: Slice(0, 8, 1, 2**32 - 1), 0: Slice(8, LARGE, LARGE, 7)}),
+        Boundary("a", b"x", {3: Slice(0, 8, 1, 2**32 - 1), 0: Slice(8, LARGE, LARGE, 7)}, task="0_0"),
         Boundary("", b"nothing", {}),
-        Boundary("b", b"y", {0: Slice(LARGE, 16, 2, 0)}),
-        Boundary("c", b"x", {3: Slice(0, 8, 1, 5)}),
+        Boundary("b", b"y", {0: Slice(LARGE, 16, 2, 0)}, task="0_2"),
+        Boundary("a", b"x", {3: Slice(96, 8, 1, 5)}, task="0_3"),
     ],
     "without rows": [Boundary("", b"first", {}), Boundary("", b"second", {})],
     "without writers": [],
@@ -26,17 +26,18 @@ def test_what_is_written_is_read(tmp_path):
     found = read_listing(tmp_path, write_listing(tmp_path, "inputs/1", TOPICS))
     assert list(found) == list(TOPICS)
     one = found["one/topic"]
-    assert (one.head.files, one.head.schemas) == (("a", "b", "c"), (b"x", b"y"))
-    assert one.head.written_as == (0, 1, 0)
+    assert (one.head.files, one.head.schemas) == (("a", "b"), (b"x", b"y"))
+    assert one.head.writers == ("0_0", "0_2", "0_3")
+    assert (one.head.written_to, one.head.written_as) == ((0, 1, 0), (0, 1, 0))
     assert one.slices.tolist() == [
         (0, 0, 8, LARGE, LARGE, 7),
         (0, 1, LARGE, 16, 2, 0),
         (3, 0, 0, 8, 1, 2**32 - 1),
-        (3, 2, 0, 8, 1, 5),
+        (3, 2, 96, 8, 1, 5),
     ]
     none = found["without rows"]
     assert (none.head.files, none.head.schemas, len(none.slices)) == (("",), (b"first",), 0)
-    assert found["without writers"].head.files == ()
+    assert found["without writers"].head.writers == ()
     assert found["another"].slices.tolist() == [(1, 0, 0, 24, 3, 9)]
 
 
