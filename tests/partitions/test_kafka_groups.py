@@ -67,20 +67,27 @@ def test_members_join_leave_and_crash(group: Groups, assignor: Any) -> None:
     ids=["sticky", "cooperative-sticky"],
 )
 def test_a_group_of_the_same_protocol_changes_over_and_back(group: Groups, theirs: str, ours: Any) -> None:
-    """One consumer after the other. Whoever leads, the consumers that stay keep what they may."""
+    """One consumer after the other. Where ours leads, only partitions that must move do.
+
+    kafka-python's own assignor at times moves one or two partitions more.
+    """
     g = group(7, 5)
     for name, size in zip("ABC", ([12], [6, 6], [4, 4, 4]), strict=True):
         g.join(name, theirs)
-        held = g.balanced(*size)
+        g.balanced(*size)
+    uses = dict.fromkeys("ABC", theirs)
+    led = set()
     for assignor, name in [*((ours, name) for name in "BAC"), *((theirs, name) for name in "BAC")]:
         g.leave(name)
         left = g.balanced(6, 6)
+        uses[name] = assignor
         g.join(name, assignor)
         now = g.balanced(4, 4, 4, protocol=theirs)
-        for other in left:
-            assert held[other] < left[other], f"{name} left"
-            assert now[other] < left[other], f"{name} came back"
-        held = now
+        ours_led = uses[g.leader()] is ours
+        led.add(ours_led)
+        stayed = sum(len(now[other] & left[other]) for other in left)
+        assert stayed == 8 if ours_led else stayed >= 6, g.told()
+    assert led == {True, False}
     assert g.overlaps() == []
 
 

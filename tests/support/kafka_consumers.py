@@ -141,6 +141,20 @@ class ConsumerGroup:
                     owner[tp] = name
         return found
 
+    def leader(self) -> str:
+        """Return the consumer that led last, of those that are in the group."""
+        led = [
+            (event["at"], name) for name, c in self.consumers.items() for event in c.said if "leads" in event
+        ]
+        return max(led)[1]
+
+    def told(self) -> str:
+        """Return what all consumers have said, in the order of time."""
+        said = [
+            {"name": name, **event} for name, consumer in self.consumers.items() for event in consumer.said
+        ]
+        return "\n".join(map(str, sorted(said, key=lambda event: float(event["at"]))))
+
     def _listen(self, name: str, consumer: Consumer) -> None:
         for line in consumer.process.stdout or ():
             event = json.loads(line)
