@@ -67,21 +67,27 @@ def test_members_join_leave_and_crash(group: Groups, assignor: Any) -> None:
     ids=["sticky", "cooperative-sticky"],
 )
 def test_a_group_of_the_same_protocol_changes_over_and_back(group: Groups, theirs: str, ours: Any) -> None:
-    """One consumer after the other; the first one, which leads, is the last of each round to change."""
-    g = group(8)
-    g.join("A", theirs)
-    g.balanced(8)
-    g.join("B", theirs)
-    held = g.balanced(4, 4)
-    for rnd, (assignor, name) in enumerate([(ours, "B"), (ours, "A"), (theirs, "B"), (theirs, "A")]):
-        other = "A" if name == "B" else "B"
+    """One consumer after the other. Where ours leads, only partitions that must move do.
+
+    kafka-python's own assignor at times moves one or two partitions more.
+    """
+    g = group(7, 5)
+    for name, size in zip("ABC", ([12], [6, 6], [4, 4, 4]), strict=True):
+        g.join(name, theirs)
+        g.balanced(*size)
+    uses = dict.fromkeys("ABC", theirs)
+    led = set()
+    for assignor, name in [*((ours, name) for name in "BAC"), *((theirs, name) for name in "BAC")]:
         g.leave(name)
-        g.balanced(8)
+        left = g.balanced(6, 6)
+        uses[name] = assignor
         g.join(name, assignor)
-        now = g.balanced(4, 4, protocol=theirs)
-        assert now[other] < held["A"] | held["B"], rnd
-        assert len(now[other] & held[other]) == 4, rnd
-        held = now
+        now = g.balanced(4, 4, 4, protocol=theirs)
+        ours_led = uses[g.leader()] is ours
+        led.add(ours_led)
+        stayed = sum(len(now[other] & left[other]) for other in left)
+        assert stayed == 8 if ours_led else stayed >= 6, g.told()
+    assert led == {True, False}
     assert g.overlaps() == []
 
 
@@ -92,12 +98,12 @@ def test_a_group_of_another_protocol_changes_over_and_back(group: Groups, theirs
     for name in "AB":
         g.join(name, theirs)
     g.balanced(4, 4, protocol=theirs)
-    sticky = "taskplace-sticky_fair"
-    ours: Assignor = {"mode": "sticky_fair"}
+    fair = "taskplace-fair"
+    ours: Assignor = {"mode": "fair"}
     for assignors, before, after in (
-        ((ours, theirs), theirs, sticky),
-        ((ours,), sticky, sticky),
-        ((theirs, ours), sticky, theirs),
+        ((ours, theirs), theirs, fair),
+        ((ours,), fair, fair),
+        ((theirs, ours), fair, theirs),
         ((theirs,), theirs, theirs),
     ):
         g.leave("B")

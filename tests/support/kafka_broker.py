@@ -21,7 +21,7 @@ class SharedBroker:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._numbers = itertools.count(1)
 
     def unique(self, name: str) -> str:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ class Consumer:
 
     process: subprocess.Popen[str]
     errors: Path
+    listener: threading.Thread = field(default_factory=threading.Thread)
     held: Held = frozenset()
     protocol: str = ""
     generation: int = -1
@@ -78,7 +80,8 @@ class ConsumerGroup:
                 command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
         consumer = self.consumers[name] = Consumer(process, errors)
-        threading.Thread(target=self._listen, args=(name, consumer), daemon=True).start()
+        consumer.listener = threading.Thread(target=self._listen, args=(name, consumer), daemon=True)
+        consumer.listener.start()
         return consumer
 
     def leave(self, name: str) -> None:
@@ -87,12 +90,15 @@ class ConsumerGroup:
         if consumer.process.stdin:
             consumer.process.stdin.close()
         consumer.process.wait(SECONDS)
+        consumer.listener.join(SECONDS)
 
     def crash(self, name: str) -> None:
         """Kill a consumer: the group learns of it when its session is over."""
         consumer = self.consumers.pop(name)
         consumer.process.kill()
         consumer.process.wait(SECONDS)
+        consumer.listener.join(SECONDS)
+        self.history.append((time.monotonic(), name, "revoked", consumer.held))
 
     def close(self) -> None:
         """End all consumers."""
@@ -134,6 +140,20 @@ class ConsumerGroup:
                         found.append((owner[tp], name, tp))
                     owner[tp] = name
         return found
+
+    def leader(self) -> str:
+        """Return the consumer that led last, of those that are in the group."""
+        led = [
+            (event["at"], name) for name, c in self.consumers.items() for event in c.said if "leads" in event
+        ]
+        return max(led)[1]
+
+    def told(self) -> str:
+        """Return what all consumers have said, in the order of time."""
+        said = [
+            {"name": name, **event} for name, consumer in self.consumers.items() for event in consumer.said
+        ]
+        return "\n".join(map(str, sorted(said, key=lambda event: float(event["at"]))))
 
     def _listen(self, name: str, consumer: Consumer) -> None:
         for line in consumer.process.stdout or ():
