@@ -2,7 +2,7 @@
 
     flights = KafkaRecords("flights", "host:9092", decoder)
     topology.source("flights", key="tailnum", partitions=flights.partitions(), reads=flights)
-    placed.start({"flights": stream_of(flights, spark)})   # taskplace.spark.kafka.source
+    placed.start({"flights": stream_of(flights, placed)})   # taskplace.spark.kafka.source
 
 **Idea.** Spark keeps and repeats offsets: a batch has one row for each partition with new records, the range that is
 read (`taskplace.spark.worker.topic_reader.RANGES`). The range's partition is its task's number, so the range reaches

@@ -7,17 +7,18 @@ Every record becomes one row, in the order of its partition, so Kafka's `partiti
 `topo.source("flights", key="tailnum", partitions=12, partition_column="partition")`.
 
 Without a connector, and without a shuffle of records, tasks read the topic themselves (`KafkaRecords`):
-`stream_of(flights, spark)` is then the data frame of the ranges that they read.
+`stream_of(flights, placed)` is then the data frame of the ranges that they read.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -43,14 +44,32 @@ def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
     return used.mapInArrow(decode, from_arrow_schema(decoder.frame_columns))
 
 
-def stream_of(records: KafkaRecords, spark: SparkSession) -> DataFrame:
+class Registry(Protocol):
+    """What `stream_of` uses of a stream's cluster (`taskplace.spark.cluster.Cluster`)."""
+
+    spark: Any
+
+    def register_source(self, spark: Any, name: str, source: Callable[[], type[DataSource]]) -> None:
+        """Make a data source known to the session. The driver's own Python plans it."""
+
+
+class Stream(Protocol):
+    """What `stream_of` uses of `Placed`."""
+
+    @property
+    def bridge(self) -> Registry:
+        """The cluster on which the stream runs."""
+
+
+def stream_of(records: KafkaRecords, placed: Stream) -> DataFrame:
     """Return the streaming data frame of the ranges that tasks read: for a source with `reads=records`.
 
-    `records` is part of the source's definition, and not of its options, which Spark logs.
+    `records` is part of the data source's code, and not of its options, which Spark logs.
     """
-    name = f"taskplace-kafka-{uuid.uuid4().hex}"
-    spark.dataSource.register(_source(name, records))
-    return spark.readStream.format(name).load()
+    name, spark = f"taskplace-kafka-{uuid.uuid4().hex}", placed.bridge.spark
+    placed.bridge.register_source(spark, name, partial(_source, name, records))
+    frame: DataFrame = spark.readStream.format(name).load()
+    return frame
 
 
 def _source(name: str, records: KafkaRecords) -> type[DataSource]:

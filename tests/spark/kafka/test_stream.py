@@ -76,7 +76,7 @@ def test_a_stream_goes_on_after_a_restart(cluster, kafka, tmp_path, caplog):
     for times in (10, 5):
         send(kafka, topic, times)
         placed = opened(cluster, tmp_path, reads)
-        run(placed, stream_of(reads, cluster))
+        run(placed, stream_of(reads, placed))
         found = placed.store("flown").get_many(pa.table({"tailnum": KEYS}))["value"].to_pylist()
         counts.append({value["count"] for value in found})
         batches = placed.journal.last_batch
@@ -86,7 +86,7 @@ def test_a_stream_goes_on_after_a_restart(cluster, kafka, tmp_path, caplog):
     send(kafka, topic, 1)
     placed = opened(cluster, tmp_path, KafkaRecords(topic, kafka.bootstrap, DECODER))
     with caplog.at_level("WARNING", "taskplace"):
-        run(placed, stream_of(KafkaRecords(topic, kafka.bootstrap, DECODER), cluster))
+        run(placed, stream_of(KafkaRecords(topic, kafka.bootstrap, DECODER), placed))
     placed.close()
     assert (
         f"batch {batches} was committed with" in caplog.text
