@@ -81,7 +81,8 @@ class Json:
     columns: pa.Schema
 
     def __init__(self, columns: Mapping[str, object] | pa.Schema) -> None:
-        schema = arrow_schema(columns_of(columns, "Json.columns"), "Json.columns")
+        given = arrow_schema(columns_of(columns, "Json.columns"), "Json.columns")
+        schema = pa.schema([(field.name, _nullable(field.type)) for field in given])
         for field in schema:
             _json_type(field.type, f"Json.columns.{field.name}")
         object.__setattr__(self, "columns", schema)
@@ -314,6 +315,17 @@ def _json_value(kind: pa.DataType, path: str) -> Any:
         expected="a boolean, signed integer, float, decimal, string, binary, date or timestamp, a list, a struct, or "
         "a map with string keys",
     )
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """Return a type all of whose parts may be null, because any field of a record may be missing."""
+    if T.is_list(kind):
+        return pa.list_(_nullable(kind.value_type))
+    if T.is_struct(kind):
+        return pa.struct([(field.name, _nullable(field.type)) for field in kind.fields])
+    if T.is_map(kind):
+        return pa.map_(kind.key_type, _nullable(kind.item_type))
+    return kind
 
 
 _JSON_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (

@@ -105,6 +105,18 @@ def test_what_is_no_single_object_is_a_fault(payload):
     assert fault(Json({"v": "string"}), payload).startswith("JSON: ")
 
 
+def test_a_field_that_may_not_be_null_may_be_missing():
+    def strict(kind: pa.DataType) -> pa.DataType:
+        return pa.struct([pa.field("a", kind, nullable=False)])
+
+    form = Json(pa.schema([pa.field("v", strict(pa.list_(strict(pa.string()))), nullable=False)]))
+    field = form.columns.field("v")
+    assert field.nullable and field.type.field("a").nullable
+    assert field.type.field("a").type.value_type.field("a").nullable
+    rows, faults = form.read([b"{}", b'{"v": {}}', b'{"v": {"a": [{}]}}'])
+    assert rows["v"].to_pylist() == [None, {"a": None}, {"a": [{"a": None}]}] and not faults
+
+
 def test_faults_leave_the_other_rows_as_they_are():
     rows, faults = Json({"v": "decimal(3, 2)"}).read([b'{"v": 1}', b'{"v": 1.234}', b"?", b'{"v": 2}'])
     assert rows["v"].to_pylist() == [1, None, None, 2]
