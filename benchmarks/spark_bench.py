@@ -72,17 +72,26 @@ def cluster(
     name: str, scratch: str | None, *, executors: int = EXECUTORS, **conf: str
 ) -> Iterator[tuple[Any, Path]]:
     """Yield a session on a real local-cluster and an empty directory; both are gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
+    try:
+        with session(name, folder / "spark", executors=executors, **conf) as spark:
+            wait_until(lambda: executor_count(spark) >= executors, "all executors are there", 90)
+            yield spark, folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def session(name: str, local: Path, *, executors: int = EXECUTORS, **conf: str) -> Iterator[Any]:
+    """Yield a session whose executors are on their way, with its files in `local`; it is stopped afterwards."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
     builder = SparkSession.builder.master(f"local-cluster[{executors},2,1024]").appName(name)
-    workers = {"spark.local.dir": str(folder / "spark")}
-    spark = builder.config(map={**CONF, **workers, **conf}).getOrCreate()
+    spark = builder.config(map={**CONF, "spark.local.dir": str(local), **conf}).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")  # an executor that is killed is no news here
     try:
-        wait_until(lambda: executor_count(spark) >= executors, "all executors are there", 90)
-        yield spark, folder
+        yield spark
     finally:
         before = list(executor_processes().values())
         for query in spark.streams.active:
@@ -91,7 +100,6 @@ def cluster(
         for process in psutil.wait_procs(before, timeout=10)[1]:  # those that did not hear of it
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def executor_count(spark: Any) -> int:
@@ -130,7 +138,8 @@ class Stream:
     """One variant: a streaming query with an input directory of its own, fed file by file.
 
     `start(frame, folder)` starts it and returns Spark's query, the directory of its Spark checkpoint, and the `Placed`
-    behind it or None. Files are linked, so all variants read the same bytes.
+    behind it or None. Files are linked, so all variants read the same bytes. An earlier stream in the folder is
+    continued: its input counts as fed.
     """
 
     def __init__(
@@ -138,11 +147,11 @@ class Stream:
     ) -> None:
         self.spark, self.name, self.folder = spark, name, folder
         self._input = folder / "input"
-        self._input.mkdir(parents=True)
+        self._input.mkdir(parents=True, exist_ok=True)
+        self.fed = len(list(self._input.iterdir()))
         frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self._input))
         self.query, checkpoint, self.placed = start(frame, folder)
         self._commits = checkpoint / "commits"
-        self.fed = 0
 
     def feed(self, file: Path) -> int:
         """Give it a file and return the number of the batch that this will be."""

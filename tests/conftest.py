@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -64,7 +65,7 @@ class PlainNames:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        report.nodeid = report.nodeid.removesuffix("@spark")
+        report.nodeid = re.sub(r"@[\w-]+$", "", report.nodeid)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -81,3 +81,45 @@ def test_ticks(tmp_path):
         assert len(figures[name]["seconds"]) == 3
         assert name in text
     assert set(figures["unite"]) == {"3", "500"}
+
+
+def test_restart(tmp_path):
+    figures, text = run("bench_restart.py", tmp_path)
+    (variants,) = figures["results"].values()
+    assert set(variants) == {"placed, state kept", "placed, state lost", "native"}
+    for name, found in variants.items():
+        (restart,) = found["restarts"]
+        assert restart["session"] > 0 and restart["first"] > 0, name
+        assert restart["without_session"] == pytest.approx(restart["start"] + restart["first"]), name
+        assert name in text
+    (kept,), (lost,) = (variants[f"placed, state {how}"]["restarts"] for how in ("kept", "lost"))
+    assert kept["scratch"] == kept["restored"] == 0
+    assert lost["scratch"] == 12 and lost["restored"] > 0
+
+
+def test_scale_out(tmp_path):
+    figures, text = run("bench_scale_out.py", tmp_path)
+    found = figures["scale-out"]
+    assert found["moves"]["moves"] + found.get("starts", {}).get("moves", 0) >= 4  # a third of 12 tasks
+    assert found["before"]["slowest"] > 0 and found["balanced_after"] >= found["member_after"] > 0
+    assert "slowest / median before" in text
+
+
+def test_files_of_a_checkpoint(tmp_path):
+    figures, text = run("bench_files.py", tmp_path)
+    state, spark = (figures["3 batches"][part]["3"] for part in ("placed", "spark"))
+    assert set(state) >= {"changelog", "manifests", "epochs", "batches/attempts", "batches/topics"}
+    assert set(spark) >= {"spark/offsets", "spark/commits", "spark/sources", "spark/metadata"}
+    for part in (state, spark):
+        together = [sum(some[i] for name, some in part.items() if name != "all") for i in range(2)]
+        assert part["all"] == together and min(together) > 0
+    assert "batches/topics" in text and "both parts after 3 batches" in text
+
+
+def test_restore(tmp_path):
+    figures, text = run("bench_restore.py", tmp_path)
+    found = figures["restore"]
+    assert found["bytes"] > 1_900_000
+    assert set(found["seconds"]) == {"restore", "cp"} and all(map(all, found["seconds"].values()))
+    assert all(seconds > 0 for seconds in found["steps"].values())
+    assert "of the speed of cp" in text

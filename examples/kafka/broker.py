@@ -38,10 +38,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
+PLAIN = "PLAINTEXT"
+CONTROLLER = "CONTROLLER"
 READY_SECONDS = 120  # the most that a start may take; 5 to 15 s are usual
 STOP_SECONDS = 60
 _GUARD = Path(__file__).with_name("guard.py")
@@ -78,18 +85,16 @@ class BrokerError(RuntimeError):
 
 @dataclass(slots=True)
 class _Node:
-    """One broker: its number, ports and directory; while it runs, its guard and process id."""
+    """One broker: its number, the ports of its listeners, its directory; while it runs, its guard and process id."""
 
     number: int
-    port: int
-    controller_port: int
+    ports: Mapping[str, int]  # of each listener
     directory: Path
     guard: subprocess.Popen[str] | None = None
     pid: int | None = None
 
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
+    def address(self, listener: str = PLAIN) -> str:
+        return f"{HOST}:{self.ports[listener]}"
 
     @property
     def log(self) -> Path:
@@ -102,8 +107,10 @@ class Brokers:
     - `settings`: settings of the brokers, instead of the ones above or in addition to them
     - `racks`: the rack of each broker (`broker.rack`), for rack-aware consumers
     - `heap`: the largest heap of each JVM. A broker needs about as much again
+    - `users`: names and passwords. Adds the listener SASL_PLAINTEXT, with SCRAM-SHA-512
+    - `tls`: adds the listener SSL, with a certificate for the loopback address (openssl). With `users`, also SASL_SSL
 
-    Brokers have the numbers 1 to `count`.
+    Brokers have the numbers 1 to `count`. They and their controllers speak PLAINTEXT among each other.
     """
 
     def __init__(
@@ -113,6 +120,8 @@ class Brokers:
         settings: Mapping[str, str] | None = None,
         racks: Sequence[str] = (),
         heap: str = "320m",
+        users: Mapping[str, str] | None = None,
+        tls: bool = False,
     ) -> None:
         if count not in (1, 3):
             raise BrokerError(f"found {count} brokers, expected 1 or 3")
@@ -122,6 +131,8 @@ class Brokers:
         self._settings = dict(settings or {})
         self._racks = tuple(racks)
         self._heap = heap
+        self._users = dict(users or {})
+        self._tls = tls
         self._nodes: dict[int, _Node] = {}
         self._directory: Path | None = None
         self._keeper: subprocess.Popen[str] | None = None
@@ -136,7 +147,18 @@ class Brokers:
     @property
     def bootstrap(self) -> str:
         """The addresses of all brokers, for `bootstrap.servers`."""
-        return ",".join(node.address for node in self._nodes.values())
+        return self.listener(PLAIN)
+
+    def listener(self, name: str) -> str:
+        """Return the addresses of all brokers at a listener: PLAINTEXT, SASL_PLAINTEXT, SSL or SASL_SSL."""
+        if name not in self._listeners():
+            raise BrokerError(f"found listener {name!r}, expected one of {', '.join(self._listeners())}")
+        return ",".join(node.address(name) for node in self._nodes.values())
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate of the brokers, which clients have to trust (`ssl.ca.location`)."""
+        return self.directory / "certificate.pem"
 
     @property
     def directory(self) -> Path:
@@ -147,7 +169,7 @@ class Brokers:
 
     def address(self, number: int) -> str:
         """Return the address of one broker."""
-        return self._node(number).address
+        return self._node(number).address()
 
     def pid(self, number: int) -> int:
         """Return the process id of one broker's JVM."""
@@ -164,11 +186,15 @@ class Brokers:
         self._directory = Path(tempfile.mkdtemp(prefix="taskplace-kafka-"))
         try:
             self._keeper = self._guard(self._directory)
+            if self._tls:
+                _make_certificate(self.certificate, self._key_store)
             self._lay_out()
             self._format(classpath)
             for node in self._nodes.values():
                 self._launch(node)
             self._wait_until_ready(self._nodes.values())
+            if self._users:
+                self._add_users()
         except BaseException:
             self.stop()
             raise
@@ -220,14 +246,23 @@ class Brokers:
             raise BrokerError(f"found broker {number!r}, expected one of {known}")
         return self._nodes[number]
 
+    def _listeners(self) -> list[str]:
+        secured = {"SASL_PLAINTEXT": self._users, "SSL": self._tls, "SASL_SSL": self._users and self._tls}
+        return [PLAIN, *(name for name, asked in secured.items() if asked)]
+
+    @property
+    def _key_store(self) -> Path:
+        return self.directory / "key-store.pem"
+
     def _lay_out(self) -> None:
         """Choose the ports and write the configuration of each broker."""
-        ports = free_ports(2 * self.count)
+        listeners = [*self._listeners(), CONTROLLER]
+        ports = free_ports(len(listeners) * self.count)
         for number in range(1, self.count + 1):
-            node = _Node(number, ports.pop(), ports.pop(), self.directory / f"node-{number}")
+            own = {name: ports.pop() for name in listeners}
+            node = self._nodes[number] = _Node(number, own, self.directory / f"node-{number}")
             node.directory.mkdir()
-            self._nodes[number] = node
-        voters = ",".join(f"{n.number}@{HOST}:{n.controller_port}" for n in self._nodes.values())
+        voters = ",".join(f"{node.number}@{node.address(CONTROLLER)}" for node in self._nodes.values())
         replicas, in_sync = ("1", "1") if self.count == 1 else ("3", "2")
         for node in self._nodes.values():
             properties = {
@@ -245,12 +280,46 @@ class Brokers:
                 "node.id": str(node.number),
                 "log.dirs": str(node.directory / "data"),
                 "controller.quorum.voters": voters,
-                "controller.listener.names": "CONTROLLER",
-                "inter.broker.listener.name": "PLAINTEXT",
-                "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
+                "controller.listener.names": CONTROLLER,
+                "inter.broker.listener.name": PLAIN,
+                "listeners": ",".join(f"{name}://{node.address(name)}" for name in listeners),
+                "listener.security.protocol.map": f"{CONTROLLER}:{PLAIN},"
+                + ",".join(f"{name}:{name}" for name in self._listeners()),
+                **self._security(),
             }
             text = "".join(f"{key}={value}\n" for key, value in properties.items())
             (node.directory / "server.properties").write_text(text)
+
+    def _security(self) -> dict[str, str]:
+        """Return the settings of the listeners with users and with TLS."""
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        made = {
+            f"listener.name.{name.lower()}.scram-sha-512.sasl.jaas.config": module
+            for name in self._listeners()
+            if name.startswith("SASL_")
+        }
+        if self._users:
+            made["sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
+        if self._tls:
+            made |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(self._key_store)}
+        return made
+
+    def _add_users(self) -> None:
+        """Add the users, and wait until every broker knows them."""
+        kind, names = ScramMechanism.SCRAM_SHA_512, list(self._users)
+        added = [
+            UserScramCredentialUpsertion(name, ScramCredentialInfo(kind, 4096), password.encode())
+            for name, password in self._users.items()
+        ]
+        for k, node in enumerate(self._nodes.values()):
+            admin = AdminClient({"bootstrap.servers": node.address(), "log_level": 0})
+            if k == 0:
+                for future in admin.alter_user_scram_credentials(added).values():
+                    future.result(READY_SECONDS)
+            deadline = time.monotonic() + READY_SECONDS
+            while any(future.exception() for future in admin.describe_user_scram_credentials(names).values()):
+                if time.monotonic() > deadline:
+                    raise BrokerError(f"broker {node.number} does not know the users after {READY_SECONDS} s")
 
     def _format(self, classpath: str) -> None:
         """Format the data directories of all brokers, beside each other."""
@@ -314,7 +383,7 @@ class Brokers:
         expected = {node.number for node in waiting}
         deadline = time.monotonic() + READY_SECONDS
         for node in waiting:
-            while not expected <= _members(node.address):
+            while not expected <= _members(node.address()):
                 if node.guard is not None and _ended(node.guard):
                     raise BrokerError(f"broker {node.number} has ended:\n{self.log_end(node.number)}")
                 if time.monotonic() > deadline:
@@ -362,6 +431,29 @@ def _java(classpath: str, heap: str) -> list[str]:
         where = f"at JAVA_HOME={home}" if home else "on the PATH"
         raise BrokerError(f"a Kafka broker needs Java 17 or newer; found none {where}")
     return [command, f"-Xmx{heap}", *_JVM, "-cp", classpath]
+
+
+def _make_certificate(certificate: Path, key_store: Path) -> None:
+    """Make a key and a certificate that it signs itself; the key store has both."""
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "30",
+        "-subj",
+        f"/CN={HOST}",
+    ]
+    command += ["-addext", f"subjectAltName=IP:{HOST}", "-keyout", str(key_store), "-out", str(certificate)]
+    if shutil.which(command[0]) is None:
+        raise BrokerError("TLS needs openssl to make a certificate; found none on the PATH")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BrokerError(f"openssl could not make a certificate:\n{done.stderr.strip()}")
+    key_store.write_text(key_store.read_text() + certificate.read_text())
 
 
 def _cluster_id() -> str:

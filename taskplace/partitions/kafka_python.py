@@ -31,11 +31,15 @@ bytes, decoded messages, or plain Python: pairs, lists, dicts. Unreadable user d
 
 `copartitioned` gives partition p of all topics with equal counts and subscribers to one consumer, without standbys.
 
-Not supported: groups of the new protocol (KIP-848, `group.protocol=consumer`). There the broker assigns.
+Not supported: groups of the new protocol (KIP-848, `group.protocol=consumer`). There the broker assigns. Under Kafka's
+names, a single such consumer turns the group into one, and the others stay in it without an error. Under other names,
+our leader puts a mark into the user data of assignments. The broker takes it for that of a custom assignor, and refuses
+such a consumer. In a group of the new protocol, the mark is missing, and `on_assignment` raises an error.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,6 +59,9 @@ except ImportError as error:
     raise ImportError('kafka-python 3.0 is needed: pip install "taskplace[kafka]"') from error
 
 _VERSION = 3  # of subscriptions, with owned partitions, generation and rack, and of assignments
+_KAFKAS = ("range", "roundrobin", "sticky", "cooperative-sticky")  # protocols in which others may lead
+_MARK = b"taskplace"
+"""The user data of our assignments in all other protocols. If it is missing, the broker has assigned (KIP-848)."""
 _FORMS = ("java", "kafka-python")  # of the user data of "sticky"
 _MOST_GENERATION = 2**31 - 1
 _GENERATION = struct.Struct(">i")
@@ -92,6 +99,7 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         _check_known(mode, "mode", NAMES)
         _check_known(user_data, "user_data", _FORMS)
         self.user_data = user_data
+        _load(self.mode)
         self._name = name or _protocol(self.mode, self.cooperative)
         first = racks_first(self._name, check_rack_priority(rack_priority))
         self.rack_priority = "racks" if first else "stickiness"
@@ -133,12 +141,13 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         `assignment`: a message, decoded or as bytes, or the partitions. `generation`: a number, or an object with a
         `generation_id` or `generation`.
 
-        Errors: `InputError` for wrong partitions, bytes that are not an assignment, or a generation that does not fit
-        into a message. Then nothing is remembered.
+        Errors: `InputError` for wrong partitions, bytes that are not an assignment, a generation that does not fit into
+        a message, or a message that the broker has made instead of our leader. Then nothing is remembered.
         """
         assignment = _message(ConsumerProtocolAssignment, assignment, "assignment", "bytes of an assignment")
         held: Any = assignment
         if isinstance(assignment, ConsumerProtocolAssignment):
+            self._check_leader(assignment)
             held = assignment.assigned_partitions  # null if nothing is assigned
         elif (given := _field(assignment, "assigned_partitions", "partitions")) is not None:
             held = given() if callable(given) else given
@@ -152,6 +161,16 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             expected = f"an integer of at most {_MOST_GENERATION}"
             raise InputError("generation", found=number, expected=expected)
         self._owned, self._generation = owned, max(number, NO_GENERATION)
+
+    def _check_leader(self, assignment: Any) -> None:
+        if self.name not in _KAFKAS and assignment.user_data != _MARK:
+            raise InputError(
+                "assignment",
+                found="an assignment that no TaskplaceAssignor has made",
+                expected=f"one of a leader with the protocol {self.name!r}",
+                hint="a consumer with group.protocol=consumer (KIP-848) has the broker assign: restart it with "
+                "group.protocol=classic, or give it another group",
+            )
 
     def assign(self, cluster: Any, members: Any) -> dict[str, Any]:
         """Return the assignments of all members. Called on the group's leader.
@@ -193,10 +212,17 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             name: ConsumerProtocolAssignment(
                 _VERSION,
                 [(t, [numbers[t][k] for k in places]) for t, places in sorted(_by_topic(held).items())],
-                None,
+                None if self.name in _KAFKAS else _MARK,
             )
             for name, held in made.assignment.items()
         }
+
+
+@functools.cache
+def _load(mode: str) -> None:
+    """Assign once, so that solvers are loaded. kafka-python may lose an assignment that takes longer than a poll."""
+    two = {name: Member(["t"]) for name in "ab"}
+    assign_partitions(Subscriptions({"t": 3}, two), mode)
 
 
 def _check_known(value: object, path: str, known: Sequence[str]) -> None:

@@ -33,6 +33,8 @@ from topology import Topology
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.02
+#: How many batches Spark's own logs go back. A stream goes on after its last batch only; Spark would keep 100.
+BATCHES_RETAINED = 10
 #: Checkpoints are on a POSIX file system. Spark's default starts processes for each file of its own logs there.
 LOGS_WITHOUT_PROCESSES = (
     {
@@ -117,6 +119,7 @@ def session(settings: Settings) -> SparkSession:
         # then not run on just any executor.
         "spark.shuffle.reduceLocality.enabled": "false",
         **LOGS_WITHOUT_PROCESSES,
+        "spark.sql.streaming.minBatchesToRetain": str(BATCHES_RETAINED),
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
         **settings.spark.conf,
     }

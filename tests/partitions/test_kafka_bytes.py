@@ -83,10 +83,10 @@ def test_an_assignment(case: str) -> None:
     others = [(t, p) for t in topics for p in known.partitions_for_topic(t) or () if (t, p) not in held]
     members = []
     for name, owned in (("A", held), ("B", others)):
-        assignor = TaskplaceAssignor("sticky_fair")
+        assignor = TaskplaceAssignor("sticky_fair", name="sticky")
         assignor.on_assignment(owned, 1)
         members.append((name, assignor.metadata(topics)))
-    made = TaskplaceAssignor("sticky_fair").assign(known, members)
+    made = TaskplaceAssignor("sticky_fair", name="sticky").assign(known, members)
     assert made["A"].encode().hex() == JAVA[f"assignment-{case}"]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 pytest.importorskip("kafka")
 
+from confluent_kafka import Consumer
+
 from tests.support.kafka_broker import SharedBroker
-from tests.support.kafka_consumers import Assignor, ConsumerGroup, Held, consumer_group
+from tests.support.kafka_consumers import SECONDS, Assignor, ConsumerGroup, Held, consumer_group
 
 pytestmark = pytest.mark.kafka
 
@@ -61,6 +64,7 @@ def test_members_join_leave_and_crash(group: Groups, assignor: Any) -> None:
     assert g.overlaps() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [("sticky", {"user_data": "kafka-python"}), ("cooperative-sticky", COOPERATIVE)],
@@ -91,6 +95,7 @@ def test_a_group_of_the_same_protocol_changes_over_and_back(group: Groups, their
     assert g.overlaps() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theirs", ["range", "roundrobin"])
 def test_a_group_of_another_protocol_changes_over_and_back(group: Groups, theirs: str) -> None:
     """In two rounds, as Kafka says: first all consumers support both protocols, then the old one goes."""
@@ -142,3 +147,34 @@ def test_members_with_different_topics_are_as_balanced_as_they_can_be(group: Gro
     g.join("C", STICKY, topics=[many])
     held = g.balanced(2, 3, 3)
     assert held["A"] == {(few, 0), (few, 1)}
+
+
+def new_consumer(g: ConsumerGroup) -> Consumer:
+    """Return a consumer of the new protocol (KIP-848), which has the broker assign."""
+    settings = {"bootstrap.servers": g.bootstrap, "group.id": g.group, "group.protocol": "consumer"}
+    theirs = Consumer({**settings, "log_level": 0})
+    theirs.subscribe(g.topics)
+    return theirs
+
+
+def test_a_consumer_of_the_new_protocol_is_refused_where_ours_leads(group: Groups) -> None:
+    g = group(4)
+    g.join("A", {"mode": "fair"})
+    g.balanced(4)
+    with closing(new_consumer(g)) as theirs:
+        refused = theirs.poll(SECONDS)
+        assert refused is not None and refused.error().name() == "_FATAL"
+    assert g.balanced(4, protocol="taskplace-fair")
+
+
+def test_a_group_of_the_new_protocol_is_refused_by_ours(group: Groups) -> None:
+    g = group(4)
+    with closing(new_consumer(g)) as theirs:
+        deadline = time.monotonic() + SECONDS
+        while len(theirs.assignment()) < 4 and time.monotonic() < deadline:
+            theirs.poll(0.2)
+        member = g.join("A", {"mode": "fair"})
+        while member.process.poll() is None and time.monotonic() < deadline:
+            theirs.poll(0.2)
+    assert member.process.poll() not in (None, 0)
+    assert "restart it with group.protocol=classic" in member.errors.read_text()

@@ -18,6 +18,7 @@ from tests.support.kafka_consumers import ConsumerGroup, consumer_group
 
 pytestmark = [
     pytest.mark.kafka,
+    pytest.mark.long,
     pytest.mark.skipif(
         shutil.which("javac") is None, reason="compiles a Java consumer: needs javac, of a JDK"
     ),

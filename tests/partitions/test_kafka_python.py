@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,8 @@ from kafka.protocol.consumer.metadata import (  # noqa: E402
 from taskplace.errors import InputError  # noqa: E402
 from taskplace.partitions.kafka_python import TaskplaceAssignor  # noqa: E402
 from tests.support.kafka_python_group import Held, cluster  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
 
 
 class Group:
@@ -171,3 +176,32 @@ def test_partitions_move_for_racks_under_kafkas_protocols() -> None:
     assert not changed(rack_priority="stickiness") and not changed(name="ours")
     with pytest.raises(InputError, match="rack_priority: found 'rack'"):
         TaskplaceAssignor(rack_priority="rack")
+
+
+def test_an_assignment_of_the_broker_is_refused_where_only_ours_may_lead() -> None:
+    """In a group of the new protocol (KIP-848), the broker assigns: its message is Kafka's plain one."""
+    brokers = ConsumerProtocolAssignment(3, [("t", [0])], None).encode()
+    known = cluster({"t": 1})
+    for mode, refused in (("fair", True), ("copartitioned", True), ("sticky", False), ("cooperative", False)):
+        assignor = TaskplaceAssignor(mode)
+        assignor.on_assignment(assignor.assign(known, [("A", assignor.metadata(["t"]))])["A"].encode(), 1)
+        if refused:
+            with pytest.raises(InputError, match=r"restart it with group\.protocol=classic"):
+                assignor.on_assignment(brokers, 2)
+        else:
+            assignor.on_assignment(brokers, 2)
+        assert assignor.metadata(["t"]).generation_id == 2 - refused
+
+
+@pytest.mark.parametrize("mode", ["sticky", "copartitioned"])
+def test_what_an_assignment_needs_is_loaded_before_the_first_one(mode: str) -> None:
+    """kafka-python may lose an assignment that takes longer than a poll."""
+    text = (
+        "import sys; from taskplace.partitions.kafka_python import TaskplaceAssignor; "
+        "from tests.support.kafka_python_group import cluster; known = cluster({'t': 7, 'u': 7, 'v': 3}); "
+        f"made = TaskplaceAssignor({mode!r}); before = set(sys.modules); "
+        "told = [(name, made.metadata(['t', 'u', 'v'])) for name in 'ABC']; "
+        "made.assign(known, told); print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -164,35 +164,6 @@ def test_of_the_snapshots_that_cover_a_damaged_change_any_serves(ran, rng, damag
     assert ran.contents(TaskId(0, 0), "2") == truth
 
 
-@pytest.mark.parametrize("damage", [cut, remove])
-def test_a_segment_of_several_batches_is_not_needed_if_a_snapshot_covers_all_of_them(runtime, rng, damage):
-    task = TaskId(0, 0)
-    for _ in range(3):
-        runtime.run_batch(FLIGHTS, PLANES)
-    history = runtime.history[task]
-    (segment,) = {part.file for part in history.changes}
-    stores = {p.subtopology: sorted(p.databases) for p in (runtime.first, runtime.second)}
-    orders = FollowRequest(
-        "executor-1",
-        str(runtime.checkpoint),
-        str(runtime.state),
-        "app",
-        stores,
-        stores,
-        snapshot={task: history},
-    )
-    runtime.be("1")
-    snapshot = visit(orders).snapshots[task]
-    truth = runtime.contents(task)
-    harm(runtime.checkpoint, history.changes[0], damage, rng)
-    runtime.be("2")
-    with pytest.raises(CheckpointError, match=rf"{segment}: (found|the file is missing)"):
-        runtime.contents(task, "2")
-    large = replace(snapshot, records=10**6)  # the changes are the first choice
-    runtime.history[task] = replace(history, snapshots=(large,))
-    assert runtime.contents(task, "2") == truth
-
-
 def test_a_history_never_does_without_what_only_a_damaged_file_has(ran):
     for history in ran.history.values():
         for piece in (*history.changes, *history.snapshots):

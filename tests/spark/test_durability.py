@@ -22,9 +22,9 @@ from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.messages import FollowRequest
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.state.catching_up import CheckpointFiles
 from taskplace.spark.state.files import write_file
 from taskplace.spark.worker.follow import visit
+from tests.support.attempt_files import check_part
 from tests.support.disk import Disk
 from tests.support.sparkless import Sparkless
 from topology import TaskId
@@ -105,10 +105,9 @@ class Stream:
         """All files are there, state is the truth, and each batch's output was published; the last one's again."""
         journal, runtime, last = self.journal, self.runtime, self.journal.last_batch
         for history in journal.history.values():
-            files = CheckpointFiles(runtime.checkpoint)
             for part in (*history.changes, *history.snapshots):
                 if part.file:
-                    files.read(part).close()
+                    check_part(runtime.checkpoint, part)
         runtime.history = journal.history
         flights, days = self.truth(last)
         rows = [row for task in TASKS[:2] for row in runtime.contents(task)["totals"]]

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from taskplace.spark.messages import Change, Report, ReportGroup, reports_dir
+from taskplace.spark.messages import Change, Report, ReportGroup, Snapshot, reports_dir
+from taskplace.spark.state.files import open_sealed
+from taskplace.spark.state.sections import open_section
 
 
 def decoded(answers: Iterable[bytes]) -> list[Report]:
     """Return the reports of the groups that a job has answered with."""
     return [report for answer in answers for report in ReportGroup.decode(answer).reports]
+
+
+def check_part(checkpoint: Path, part: Change | Snapshot) -> None:
+    """Read a part of a history. Errors: `CheckpointError` if it is missing or damaged."""
+    path = checkpoint / part.file
+    if isinstance(part, Change):
+        open_section(path, part.start, part.size, part.checksum).close()
+    else:
+        open_sealed(path, part.size, part.checksum).close()
 
 
 def damage(checkpoint: Path, change: Change) -> None:

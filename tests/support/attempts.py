@@ -19,10 +19,8 @@ PLANES = [("N1", 100), ("N7", 200)]
 def sink_rows(runtime, reports, sink):
     """Return the staged rows of a batch. Checks their seals first."""
     rows = []
-    for report in reports:
-        if sink in report.sinks:
-            staged = report.sinks[sink]
-            read_sealed(runtime.checkpoint / staged.file, staged.size, staged.checksum)
-            rows += pq.read_table(runtime.checkpoint / staged.file, use_threads=False).to_pylist()
-            assert staged.rows == pq.read_metadata(runtime.checkpoint / staged.file).num_rows
+    for staged in {report.sinks[sink] for report in reports if sink in report.sinks}:
+        read_sealed(runtime.checkpoint / staged.file, staged.size, staged.checksum)
+        rows += pq.read_table(runtime.checkpoint / staged.file, use_threads=False).to_pylist()
+        assert staged.rows == pq.read_metadata(runtime.checkpoint / staged.file).num_rows
     return sorted(rows, key=repr)

@@ -21,8 +21,10 @@ from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import Change, Fence, FollowReport, FollowRequest, History, Position, StagedFile
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import encode_changes, write_file
+from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.state.transaction import Transaction
 from taskplace.spark.worker import follow, identity
+from taskplace.spark.worker.segments import segment
 from topology import TaskId
 
 if TYPE_CHECKING:
@@ -138,14 +140,17 @@ class Driver:
             copy.bring_to(history, self.world.root)
             self.world.check_contents(copy, base.attempt)
             data = encode_changes(changes, {})
-            file = f"changelog/{task}/{batch:010d}-{attempt}.arrow"
-            write_file(self.world.root / file, data, sync=True)
+            file = segment(self.world.root, batch, self.journal.epoch)
+            start = file.append(data)
+            file.sync()
             output = f"batches/{batch:010d}/sinks/out/{task}-{attempt}.parquet"
             write_file(self.world.root / output, attempt.encode(), sync=True)
             records = sum(map(len, changes.values()))
             to = Position(batch, attempt, base.offset + records)
             copy.commit(changes, to)
-        change = Change(batch, attempt, base.attempt, to.offset, records, file, data.size, checksum_of(data))
+        change = Change(
+            batch, attempt, base.attempt, to.offset, records, file.name, data.size, checksum_of(data), start
+        )
         return change, StagedFile(output, 1, len(attempt), checksum_of(attempt.encode()))
 
     def _orders(self, executor: str) -> FollowRequest:
@@ -185,7 +190,8 @@ class Steps:
 
     FILES = ("open", "link", "unlink", "mkdir", "rmdir", "rename", "replace", "fsync")
     LOOKS = ("listdir", "scandir")  # a kill before these changes nothing; a stop may
-    COPY = (
+    STATE = (
+        (SectionFile, "append"),
         (Transaction, "put"),
         (Transaction, "write_meta"),
         (Copy, "_begin"),
@@ -200,7 +206,7 @@ class Steps:
             setattr(os, name, self._before(getattr(os, name)))
         os.fsync = self._before(lambda handle: None)  # no host crashes in these tests
         os.fdopen = self._in_two_writes(os.fdopen)  # type: ignore[assignment]
-        for owner, name in self.COPY:
+        for owner, name in self.STATE:
             setattr(owner, name, self._before(getattr(owner, name)))
         faults.point = lambda name: self.take()
 

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from taskplace.spark.driver import compaction
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import History, StagedFile
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import read_sealed
+from taskplace.spark.worker import segments
+from tests.support.attempt_files import check_part
 from tests.support.forks import wait_for
 from tests.support.journal_driver import (
     BEFORE,
@@ -68,6 +71,7 @@ class World:
         if child == 0:
             try:
                 journal_module.FULL_EVERY = FULL_EVERY
+                segments.BATCHES, compaction.MOST_NEEDED = 2, 0.6
                 self._log = os.open(self.folder / "told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                 Driver(self, Steps(at, sent)).run(batches)
             except BaseException:
@@ -128,7 +132,7 @@ class World:
 
     def check_files(self, history: History) -> None:
         for part in (*history.changes, *history.snapshots):
-            read_sealed(self.root / part.file, part.size, part.checksum)
+            check_part(self.root, part)
 
     def check_output(self, manifest: journal_module.Manifest) -> None:
         """Check that the output of every attempt of the last batch exists, because it may be published again."""
@@ -206,8 +210,13 @@ class World:
         for task in TASKS:
             history = journal.history[task]
             needed = {part.file for part in (*history.changes, *history.snapshots)}
-            there = {str(path.relative_to(self.root)) for path in self.root.glob(f"*/{task}/*.arrow")}
-            assert there == needed
+            there = {str(path.relative_to(self.root)) for path in self.root.glob(f"snapshots/{task}/*.arrow")}
+            assert there == {file for file in needed if file.startswith("snapshots/")}
+        named = {change.file for history in journal.history.values() for change in history.changes}
+        there = {str(path.relative_to(self.root)) for path in self.root.glob("changelog/*")}
+        assert named <= there
+        # Segments to which attempts of the next batch may still write stay as well.
+        assert all(int(Path(name).name.split("-")[0]) > journal.last_batch for name in there - named)
         manifests = sorted(int(path.stem) for path in (self.root / "manifests").glob("[0-9]*.json"))
         assert journal.last is not None
         assert manifests == list(range(journal.last.needs, journal.last_batch + 1))

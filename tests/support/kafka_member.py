@@ -9,6 +9,7 @@ The configuration is JSON: `bootstrap`, `group`, `topics`, and `assignors`: name
 from __future__ import annotations
 
 import json
+import logging
 import select
 import sys
 import time
@@ -60,6 +61,9 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 def main(configuration: str) -> None:
+    logging.basicConfig(
+        level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s"
+    )  # for a failure's report
     given = json.loads(configuration)
     assignors = [
         THEIRS[one]() if isinstance(one, str) else TaskplaceAssignor(one.pop("mode", "fair_sticky"), **one)
@@ -76,7 +80,7 @@ def main(configuration: str) -> None:
     )
     consumer.subscribe(given["topics"], listener=Listener())
     while not select.select([sys.stdin], [], [], 0)[0]:
-        consumer.poll(timeout_ms=100)
+        consumer.poll(timeout_ms=1000)  # not shorter: see "Limits" in docs/partitions.md
     consumer.close()
     say(closed=True)
 

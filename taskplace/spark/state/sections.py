@@ -23,6 +23,7 @@ from taskplace.spark.state.files import NEW, open_file, sync_directory
 
 #: A section up to this size is read at once; a larger one in parts, so that it takes the memory of a part.
 READ_AT_ONCE = 1 << 20
+_PART = 1 << 20
 
 
 class SectionFile:
@@ -159,7 +160,7 @@ class _Section(io.RawIOBase):
     def checksum(self) -> str:
         """Return the checksum of all its bytes; reads them in parts."""
         digest = hashlib.blake2b(digest_size=16)
-        while part := self.read(READ_AT_ONCE):
+        while part := self.read(_PART):
             digest.update(part)
         return digest.hexdigest()
 

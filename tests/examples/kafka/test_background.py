@@ -48,6 +48,7 @@ def test_up_and_down(tmp_path):
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_they_end_with_their_owner(tmp_path):
     owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     background.up(tmp_path / "running.json", owner=owner.pid)

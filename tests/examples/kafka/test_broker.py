@@ -17,7 +17,10 @@ from examples.kafka.broker import BrokerError, Brokers, free_ports
 from tests.support.kafka_broker import make_topics
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.kafka
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("kafka-broker"),
+]  # one worker makes the fixture `one`
 SECONDS = 60
 
 

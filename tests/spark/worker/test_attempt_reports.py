@@ -6,16 +6,26 @@ import errno
 import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 
-from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History, Report, ReportGroup
+from taskplace.spark.messages import (
+    AttemptDescriptor,
+    BinDescriptor,
+    History,
+    Report,
+    ReportGroup,
+    report_file,
+)
 from taskplace.spark.state import files
 from taskplace.spark.worker import attempt_reports
 from taskplace.spark.worker.attempt import Attempted
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.guard import DiskFull
 from tests.support.attempt_files import decoded, reports_in
-from tests.support.attempts import BATCHES, PLANES
+from tests.support.attempts import BATCHES, PLANES, sink_rows
 from topology import TaskId
 
 TASKS = [TaskId(0, 0), TaskId(0, 1)]
@@ -69,6 +79,65 @@ def test_the_files_of_all_attempts_are_synced_before_the_first_report(runtime, e
     assert events[-2:] == ["0_0", "0_1"]
     assert set(events[:-2]) == {"sync"}
     assert len(events) - 2 >= len(sealed) >= 2
+
+
+def test_a_group_has_one_file_for_each_sink_and_schema(runtime, monkeypatch):
+    monkeypatch.setattr(attempt_reports, "SECONDS_LIMIT", 60.0)
+    reports = run(runtime, bin_of(runtime))
+    (staged,) = {report.sinks["out"] for report in reports}
+    alone = [runtime.attempt(task, BATCHES[0], PLANES, executor="3", run="alone") for task in TASKS]
+    rows = [sink_rows(runtime, [report], "out") for report in alone]
+    assert all(rows), "both have rows"
+    assert staged.rows == sum(report.sinks["out"].rows for report in alone)
+    assert sink_rows(runtime, reports[:1], "out") == sorted(rows[0] + rows[1], key=repr)
+    assert len({report.change.file for report in reports}) == 1, "their changes are in one segment"
+
+
+def test_rows_under_several_schemas_are_in_several_files(runtime, monkeypatch):
+    monkeypatch.setattr(attempt_reports, "SECONDS_LIMIT", 60.0)
+    reporting = attempt_reports.AttemptReports(runtime.setting(runtime.first))
+    done = runtime.attempt(TASKS[0], BATCHES[0], PLANES)
+    tables = [pa.table({"n": [1, 2]}), pa.table({"n": ["x"]}), pa.table({"n": [3]})]
+    for table in tables:
+        reporting.add(Attempted(done, {"out": table}))
+    files = [report.sinks["out"] for report in reporting.report().reports]
+    assert files[0] == files[2] != files[1]
+    assert pq.read_table(runtime.checkpoint / files[0].file)["n"].to_pylist() == [1, 2, 3]
+    assert pq.read_table(runtime.checkpoint / files[1].file)["n"].to_pylist() == ["x"]
+
+
+def group(runtime, number: int, *partitions: int) -> ReportGroup:
+    """Write a group of reports of these tasks, as the attempt with this number."""
+    report = runtime.attempt(TASKS[0], BATCHES[0], PLANES, run="elsewhere")
+    tasks = [TaskId(0, partition) for partition in partitions]
+    written = ReportGroup(
+        tuple(structs.replace(report, task=task, attempt=f"{number}-{task}") for task in tasks)
+    )
+    path = runtime.checkpoint / report_file(runtime.setting(runtime.first, run="r"), written)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(written.encode())
+    return written
+
+
+@pytest.mark.parametrize(
+    ("written", "asked", "counts"),
+    [
+        ([(0, 1), (2, 3)], {0, 1, 2, 3}, [0, 1]),
+        ([(0, 1), (2, 3)], {0, 1, 2}, [0]),  # 0_3 is of another bin, or has a report already
+        ([(0, 1), (1, 2)], {0, 1, 2}, [0]),  # 0_1 finished twice
+        ([(1, 2), (0, 1), (0,)], {0, 1, 2}, [1]),  # the first by name
+        ([(0, 1), (0, 1)], {0, 1}, [0]),
+        ([(0, 2), (1,), (2,)], {0, 1, 2}, [0, 1]),
+        ([(0,)], {1}, []),
+    ],
+)
+def test_groups_count_whole_and_no_task_counts_twice(runtime, written, asked, counts):
+    groups = [group(runtime, number, *partitions) for number, partitions in enumerate(written)]
+    tasks = frozenset(TaskId(0, partition) for partition in asked)
+    found = attempt_reports.finished(runtime.checkpoint, runtime.setting(runtime.first, run="r"), 0, tasks)
+    assert found == [groups[number] for number in counts]
+    other = runtime.setting(runtime.first, run="another")
+    assert attempt_reports.finished(runtime.checkpoint, other, 0, tasks) == []
 
 
 def test_so_many_rows_are_due(runtime, events, monkeypatch):

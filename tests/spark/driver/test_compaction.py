@@ -1,0 +1,129 @@
+"""The last needed sections of old segments move, so that a task that seldom changes does not keep whole segments."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.spark.codec import checksum_of
+from taskplace.spark.driver import compaction
+from taskplace.spark.driver import journal as journal_module
+from taskplace.spark.driver.compaction import compacted
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.messages import Change, FollowRequest, History
+from taskplace.spark.state.catching_up import CheckpointFiles
+from taskplace.spark.worker import segments
+from tests.support.attempt_files import damage
+from tests.support.journals import snapshot
+from topology import TaskId
+
+BUSY, RARE = TaskId(0, 0), TaskId(0, 1)
+
+
+def logged(journal: Journal, task: TaskId, batch: int, size: int = 1000) -> Change:
+    """Append a change to the process' segment."""
+    base = journal.history[task].end if task in journal.history else History().end
+    data, file = f"{task} {batch} ".encode() * size, segments.segment(journal.root, batch, journal.epoch)
+    start = file.append(data)
+    return Change(
+        version=batch,
+        attempt=f"a{batch}",
+        base=base.attempt,
+        offset=base.offset + 1,
+        records=1,
+        file=file.name,
+        size=len(data),
+        checksum=checksum_of(data),
+        start=start,
+    )
+
+
+def readable(journal: Journal) -> None:
+    for history in journal.history.values():
+        for change in history.changes:
+            with CheckpointFiles(journal.root).read(change) as section:
+                assert section.read()[: change.size].startswith(b"0_")
+
+
+@pytest.fixture
+def often(monkeypatch):
+    monkeypatch.setattr(journal_module, "FULL_EVERY", 10)
+    monkeypatch.setattr(segments, "BATCHES", 4)
+
+
+def test_a_task_that_changes_once_does_not_keep_the_segment_of_the_others(tmp_path, often):
+    journal = Journal(tmp_path, {})
+    sizes = []
+    for batch in range(120):
+        changes = {BUSY: logged(journal, BUSY, batch)}
+        if batch == 5:
+            changes[RARE] = logged(journal, RARE, batch)
+        journal.commit(batch, 1, changes, {}, {})
+        journal.add_snapshots({BUSY: snapshot(journal, BUSY)})
+        journal.prune()
+        readable(journal)
+        assert Journal(tmp_path, {}, take_over=False).history == journal.history
+        sizes.append(sum(path.stat().st_size for path in (tmp_path / "changelog").iterdir()))
+    (change,) = journal.history[RARE].changes
+    assert change.version == 5 and change.start == 0, "it has moved, alone"
+    # Of the others: the last two changes, and what is in their segments with them.
+    assert max(sizes[20:]) <= 12 * len(b"0_0 100 ") * 1000
+
+
+def test_what_is_needed_of_a_segment_decides(tmp_path, monkeypatch):
+    """Four equal sections: with one or none of them needed it is emptied, with two it stays."""
+    journal = Journal(tmp_path, {})
+    old = [logged(journal, RARE, 0) for _ in range(4)]
+    for needed, moves in ((2, False), (1, True)):
+        histories = {TaskId(0, number): History((old[number],)) for number in range(needed)}
+        after = compacted(tmp_path, histories, 100, 1)
+        assert (after != histories) == moves
+        assert {task: h.end for task, h in after.items()} == {task: h.end for task, h in histories.items()}
+
+
+def test_a_segment_that_may_still_grow_is_left_alone(tmp_path):
+    journal = Journal(tmp_path, {})
+    old = [logged(journal, RARE, 0) for _ in range(5)]
+    histories = {RARE: History((old[0],))}
+    last = segments.BATCHES - 1
+    assert compacted(tmp_path, histories, last, 1) == histories
+    assert compacted(tmp_path, histories, last + 1, 1) != histories
+
+
+def test_no_more_moves_than_the_limit_and_the_smallest_rest_first(tmp_path, monkeypatch):
+    journal = Journal(tmp_path, {})
+    monkeypatch.setattr(segments, "BATCHES", 1)
+    histories = {}
+    for number, size in enumerate((300, 100, 200)):
+        kept = logged(journal, RARE, number, size)
+        logged(journal, RARE, number, 9 * size)
+        histories[TaskId(0, number)] = History((kept,))
+    monkeypatch.setattr(compaction, "BYTES_LIMIT", 300 * len(b"0_1 0 "))
+    after = compacted(tmp_path, histories, 100, 1)
+    assert [after[TaskId(0, n)] != histories[TaskId(0, n)] for n in range(3)] == [False, True, True]
+
+
+def test_a_damaged_section_stays_with_those_beside_it_and_is_told(tmp_path, caplog):
+    journal = Journal(tmp_path, {})
+    sections = [logged(journal, RARE, 0) for _ in range(9)]
+    damage(tmp_path, sections[1])
+    histories = {TaskId(0, number): History((sections[number],)) for number in range(2)}
+    assert compacted(tmp_path, histories, 100, 1) == histories
+    assert sections[0].file in caplog.text
+
+
+def test_a_segment_that_a_visit_reads_stays_until_the_visit_ends(tmp_path, often):
+    journal = Journal(tmp_path, {})
+    journal.commit(0, 1, {RARE: logged(journal, RARE, 0)}, {}, {})
+    for batch in range(1, 10):
+        journal.commit(batch, 1, {BUSY: logged(journal, BUSY, batch)}, {}, {})
+        journal.add_snapshots({BUSY: snapshot(journal, BUSY)})
+    before = journal.history[RARE]
+    request = FollowRequest("executor-1", "", "", "app", {}, {}, follow={RARE: before})
+    with journal.visit(request):
+        journal.commit(10, 1, {BUSY: logged(journal, BUSY, 10)}, {}, {})
+        assert journal.history[RARE] != before, "it has moved"
+        journal.prune()
+        assert (tmp_path / before.changes[0].file).exists()
+    journal.prune()
+    assert not (tmp_path / before.changes[0].file).exists()
+    readable(journal)

@@ -1,0 +1,55 @@
+"""Which changes share a changelog segment."""
+
+from __future__ import annotations
+
+import os
+
+from taskplace.spark.worker import segments
+from taskplace.spark.worker.segments import BATCHES, segment
+
+
+def used(root, batch, epoch=1):
+    file = segment(root, batch, epoch)
+    file.append(b"x")
+    return file
+
+
+def test_neighbouring_batches_of_one_driver_share_a_segment_that_is_named_by_the_last_of_them(tmp_path):
+    first = used(tmp_path, 0)
+    assert all(used(tmp_path, batch) is first for batch in range(BATCHES))
+    assert first.path.name.startswith(f"{BATCHES - 1:010d}-1-")
+    following = used(tmp_path, BATCHES)
+    assert following is not first and following.path.name.startswith(f"{2 * BATCHES - 1:010d}-1-")
+
+
+def test_another_driver_and_another_checkpoint_get_segments_of_their_own(tmp_path):
+    files = [used(tmp_path / "a", 3, 1), used(tmp_path / "a", 3, 2), used(tmp_path / "b", 3, 1)]
+    assert len({file.path for file in files}) == 3
+    assert used(tmp_path / "b", 4, 1) is files[2]
+
+
+def test_a_process_that_was_forked_gets_its_own(tmp_path, monkeypatch):
+    first = used(tmp_path, 0)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert used(tmp_path, 0) is not first
+
+
+def test_a_checkpoint_that_was_removed_and_made_again_gets_a_new_segment(tmp_path):
+    first = used(tmp_path, 0)
+    first.path.unlink()
+    again = used(tmp_path, 1)
+    assert again is not first and again.path.exists()
+
+
+def test_a_segment_that_failed_is_left(tmp_path):
+    first = used(tmp_path, 0)
+    first.failed = True
+    assert used(tmp_path, 0) is not first
+
+
+def test_a_process_keeps_a_bounded_number_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "OPEN", {})
+    files = [used(tmp_path / str(number), 0) for number in range(segments.CHECKPOINTS + 3)]
+    assert len(segments.OPEN) == segments.CHECKPOINTS
+    assert used(tmp_path / str(segments.CHECKPOINTS + 2), 0) is files[-1]
+    assert used(tmp_path / "0", 0) is not files[0]
