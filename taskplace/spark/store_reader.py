@@ -125,7 +125,8 @@ class StoreReader:
         """Return `keys` with a struct column `value`, which is null for a key without a value.
 
         A key is looked up in the task that its rows are sent to. If an operator may have cast or rewritten keys on the
-        way, the key may lie in another task; if it is not found, all other tasks are asked as well.
+        way, the key may lie in another task; if it is not found, all other tasks are asked as well. If the rows are
+        split by a partition column, all tasks are asked.
         Errors: `InputError` if `keys` already has a column `value`, in upper or lower case.
         """
         table_given(keys, "keys")
@@ -193,8 +194,11 @@ class StoreReader:
     def _tasks_of_keys(self, keys: pa.Table) -> list[Sequence[TaskId]]:
         """Return per row the tasks to ask first: one, if the store's key contains the columns of the split.
 
-        `keys` has the types of the store's key.
+        `keys` has the types of the store's key. All tasks are asked if a partition column splits the rows: only the
+        producers know the partition of a key.
         """
+        if any(split.topic in self._program.partitioned for split in self._splits):
+            return [self._tasks] * keys.num_rows
         counts = {o.topic: o.partitions for o in self._program.operators if o.kind == "source"}
         # A topic may have fewer partitions than the subtopology has tasks, and its columns other names.
         ways = {

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from taskplace.spark import faults
 from taskplace.spark.cluster import ArrowInput, Executor, JobLostError
 from taskplace.spark.driver import followers, programs, rebalancer
+from taskplace.spark.driver.partition_columns import partition_columns
 from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
 from taskplace.spark.worker import identity
@@ -41,12 +42,13 @@ class Died(BaseException):
 
 @dataclass(frozen=True)
 class Source:
-    """A source of the topology, and its rows in one batch. `partitions`: the partition count of its topic."""
+    """A source of the topology, and its rows in one batch. `partitions`: of its topic."""
 
     tag: int
     key: tuple[str, ...]
     rows: pa.Table
     partitions: int
+    column: str = ""
 
 
 class Frame:
@@ -68,9 +70,11 @@ class Frame:
         """Return the rows as Spark would deliver them: untagged from a single source, tagged from several."""
         parts: list[list[pa.Table]] = [[] for _ in order]
         for topic, source in self.sources.items():
-            keys = [source.rows[name] for name in source.key]
+            keys = [] if source.column else [source.rows[name] for name in source.key]
             at = np.arange(source.rows.num_rows) % source.partitions  # without a key: one after the other
-            if keys and source.rows.num_rows:
+            if source.column:
+                at = source.rows[source.column].to_numpy()
+            elif keys and source.rows.num_rows:
                 at = partition_of(keys, source.partitions)
             for number, part in enumerate(parts):
                 part.append(self._tagged(topic, source.rows.filter(pa.array(at == number))))
@@ -349,8 +353,13 @@ class World:
     def frame(placed: Placed, topics: Mapping[str, pa.Table]) -> Any:
         keys = {node.topic: node.key for node in placed.built.nodes if node.kind == "source"}
         tags = programs.external_topics(placed.built)
-        counts = placed.built.partitions
-        return Frame({t: Source(tag, keys[t], topics[t], counts[t] or 1) for t, tag in tags.items()})
+        counts, columns = placed.built.partitions, partition_columns(placed.built)
+        return Frame(
+            {
+                t: Source(tag, keys[t], topics[t], counts[t] or 1, columns.get(t, ""))
+                for t, tag in tags.items()
+            }
+        )
 
     def batch(self, placed: Placed, number: int, /, **topics: pa.Table) -> None:
         """Run a batch with the rows of each source."""

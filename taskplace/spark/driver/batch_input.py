@@ -15,6 +15,7 @@ from taskplace.errors import InputError
 from taskplace.spark.driver import programs
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.partition_columns import partition_columns, row_schemas
 from taskplace.spark.driver.sources import Fixed, key_types
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.worker.external import PARTITION, TAG
@@ -32,7 +33,9 @@ class BatchInput:
         """Return one data frame of all sources, given by topic. Errors: as for `programs.unite`."""
         built = self.definition.built
         united = programs.unite(built, sources, self._fixed())
-        self.journal.bind_keys(key_types(built, {topic: df.schema for topic, df in sources.items()}))
+        self.journal.bind_splits(sources, partition_columns(built))
+        schemas = row_schemas(built, {topic: df.schema for topic, df in sources.items()})
+        self.journal.bind_keys(key_types(built, schemas))
         return united
 
     def of_batch(self, df: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ Every manifest has the identity, and a driver has to match it. Errors: `Checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,28 @@ def check_bound(root: Path, identity: Mapping[str, Any], name: str, value: Any) 
             f"{root}: the checkpoint belongs to {name} {bound!r}, found {value!r}; Spark's checkpoint and "
             "this one belong together: keep both, or start a new checkpoint for both"
         )
+
+
+def with_splits(
+    root: Path, identity: Mapping[str, Any], topics: Iterable[str], by_column: Collection[str]
+) -> list[str]:
+    """Return the topics that the checkpoint has split by a partition column, with those of `topics` in `by_column`.
+
+    A topic of the identity's `keys` that is not among the identity's `by_column` was split by Spark's hash.
+
+    >>> with_splits(Path("/checkpoint"), {"keys": {"a": ["string"]}}, ["a", "b"], ["b"])
+    ['b']
+    """
+    known, before = identity.get("keys") or {}, set(identity.get("by_column") or ())
+    ways = {True: "a partition column", False: "Spark's hash of the key"}
+    for topic in topics:
+        was, now = topic in before, topic in by_column
+        if topic in known and was != now:
+            raise CheckpointError(
+                f"{root}: the rows of topic {topic!r} were split by {ways[was]}, found {ways[now]}; it assigns keys "
+                "to other partitions: go back to the original, or start a new checkpoint"
+            )
+    return sorted(before | set(by_column))
 
 
 def with_keys(

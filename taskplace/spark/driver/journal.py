@@ -24,7 +24,7 @@ Properties:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +32,7 @@ from typing import Any
 
 from taskplace.errors import Fenced
 from taskplace.spark import faults
-from taskplace.spark.driver.checkpoint_identity import check_bound, check_identity, with_keys
+from taskplace.spark.driver.checkpoint_identity import check_bound, check_identity, with_keys, with_splits
 from taskplace.spark.driver.compaction import compacted, wasteful
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.histories import continued, first_needed, kept_snapshots, read_histories
@@ -93,6 +93,7 @@ class Journal:
         self.epoch = 0
         self.declaration = UNDECLARED
         self._declare, self._check_keys = declare, check_keys
+        self._splits: tuple[Collection[str], Collection[str]] = ((), ())
         if take_over:
             self.take_over()
         else:
@@ -121,6 +122,7 @@ class Journal:
         while True:
             self.identity = dict(self._given)
             self._load()
+            self.bind_splits(*self._splits)
             if keys is not None:
                 self.bind_keys(keys)
             self.bind("query", query)
@@ -156,6 +158,17 @@ class Journal:
             return
         check_bound(self.root, self.identity, name, value)
         self.identity[name] = value
+
+    def bind_splits(self, topics: Iterable[str], by_column: Collection[str]) -> None:
+        """Bind the checkpoint to how its external topics are split: by a partition column, or by Spark's hash.
+
+        Comes before `bind_keys`, which records all topics. Errors: `CheckpointError` for a topic that was split in
+        another way.
+        """
+        bound = with_splits(self.root, self.identity, topics, by_column)
+        self._splits = (tuple(topics), tuple(by_column))
+        if bound:
+            self.identity["by_column"] = bound
 
     def bind_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
         """Bind the checkpoint to the key types of its topics; topics may be added. `check_keys` may refuse the result.

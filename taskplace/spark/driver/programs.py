@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 from pyspark.sql.types import StructType
 
@@ -15,6 +16,15 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.spark import targets
 from taskplace.spark.driver.changes import check_changes
 from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS, check_options
+from taskplace.spark.driver.partition_columns import (
+    PARTITION_OPTIONS,
+    check_owned,
+    partition_columns,
+    partition_of_row,
+    partitioned_topics,
+    readers,
+    row_schemas,
+)
 from taskplace.spark.driver.processor_forms import check_forms
 from taskplace.spark.driver.sources import NOTHING, Fixed, check_sources, hashable, source_key
 from taskplace.spark.driver.stores import stores_of
@@ -23,6 +33,7 @@ from taskplace.spark.key_checks import check_keys, owned, splits
 from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.worker.external import PARTITION, TAG
+from taskplace.spark.worker.key_samples import PartitionedTopic
 from taskplace.spark.worker.program import Operator, Program
 from taskplace.validation import named
 from topology import BuiltTopology, Node, Subtopology
@@ -41,9 +52,9 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     check_forms(built)
     check_keys(built)
     check_changes(built)
-    tags, times = external_topics(built), event_times(built)
+    tags, times, split = external_topics(built), event_times(built), partitioned_topics(built)
     check_names(built)
-    made = tuple(_program(sub, built, tags, times) for sub in built.subtopologies)
+    made = tuple(_program(sub, built, tags, times, split) for sub in built.subtopologies)
     forgetting = sorted(store.name for p in made for store in p.stores.values() if store.ttl)
     if forgetting and not times:
         raise InputError(
@@ -77,8 +88,8 @@ def event_times(built: BuiltTopology) -> dict[str, EventTime]:
         if node.kind != "source" or node.internal or not node.topic:
             continue
         for name in node.options:
-            if name not in EVENT_TIME_OPTIONS:
-                raise ConfigError.unknown_key(f"sources.{node.topic}", name, EVENT_TIME_OPTIONS)
+            if name not in (known := (*EVENT_TIME_OPTIONS, *PARTITION_OPTIONS)):
+                raise ConfigError.unknown_key(f"sources.{node.topic}", name, known)
         column, delay = node.options.get("event_time"), node.options.get("delay")
         if column is None and delay is None:
             continue
@@ -107,7 +118,11 @@ def watermark(
 
 
 def _program(
-    sub: Subtopology, built: BuiltTopology, tags: Mapping[str, int], times: Mapping[str, EventTime]
+    sub: Subtopology,
+    built: BuiltTopology,
+    tags: Mapping[str, int],
+    times: Mapping[str, EventTime],
+    split: Mapping[str, PartitionedTopic],
 ) -> Program:
     keys = {node.topic: node.key for node in sub.sources if node.topic and node.key}
     operators = tuple(
@@ -132,6 +147,9 @@ def _program(
             check_options(node)
     _check_windows_alone(sub)
     _check_own_stores(sub)
+    own = readers(built)
+    checked = owned(sub, keys_of_stores, built.partitions)
+    check_owned(checked, split)
     return Program(
         subtopology=sub.id,
         operators=operators,
@@ -148,7 +166,9 @@ def _program(
             if sum(topic in keys for topic in group) > 1
         ),
         splits=splits(sub, keys_of_stores),
-        owned=owned(sub, keys_of_stores, built.partitions),
+        owned=checked,
+        reads={topic: own[topic] for node in sub.sources if (topic := node.topic or "") in own},
+        partitioned={topic: split[topic] for node in sub.sources if (topic := node.topic or "") in split},
     )
 
 
@@ -194,7 +214,8 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame], fixed: Fixed =
     """Return one data frame with the rows of all sources: a tag, the partition, and one struct per source.
 
     So one streaming query can read any number of sources, with one shuffle. A null key belongs to one fixed partition.
-    The rows of a source without a key are spread by all its columns. `fixed`: what the checkpoint has fixed.
+    The rows of a source without a key are spread by all its columns. A source with a partition column is split by
+    that one. `fixed`: what the checkpoint has fixed.
     Errors: `InputError` for a source that is missing, unknown or does not fit the topology (`check_sources`).
     """
     tags = external_topics(built)
@@ -208,17 +229,17 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame], fixed: Fixed =
             "sources", found=sorted(sources), expected=f"data frames for {sorted(missing)} as well"
         )
     schemas = {topic: df.schema for topic, df in sources.items()}
-    check_sources(built, schemas, next(iter(sources.values())).sparkSession.conf.get, fixed)
+    check_sources(
+        built, row_schemas(built, schemas), next(iter(sources.values())).sparkSession.conf.get, fixed
+    )
     types = {topic: StructType(schema.fields) for topic, schema in schemas.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():
         # As SQL text: each function call would be several calls to the JVM, in every batch.
         rows = ", ".join(map(_quoted, schemas[topic].names))
-        spread = source_key(built, topic) or hashable(topic, dict(sources[topic].dtypes))
-        keys = ", ".join(map(_quoted, spread))
         columns = [
             F.expr(f"{tag} AS {TAG}"),
-            F.expr(f"pmod(hash({keys}), {built.partitions[topic]}) AS {PARTITION}"),
+            _partition(built, topic, sources[topic]),
             *(
                 F.expr(f"struct({rows}) AS {_quoted(topic)}")
                 if other == topic
@@ -228,6 +249,14 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame], fixed: Fixed =
         ]
         tagged.append(sources[topic].select(*columns))
     return reduce(DataFrame.unionByName, tagged)
+
+
+def _partition(built: BuiltTopology, topic: str, rows: DataFrame) -> Column:
+    partitions = built.partitions[topic] or 0
+    if (column := partition_columns(built).get(topic)) is not None:
+        return partition_of_row(topic, column, partitions).alias(PARTITION)
+    spread = source_key(built, topic) or hashable(topic, dict(rows.dtypes))
+    return F.expr(f"pmod(hash({', '.join(map(_quoted, spread))}), {partitions}) AS {PARTITION}")
 
 
 def stage_input(df: DataFrame, program: Program) -> DataFrame:
@@ -244,6 +273,13 @@ def stage_input(df: DataFrame, program: Program) -> DataFrame:
         if not names & {TAG, PARTITION}:
             return mine.select(PARTITION, f"{_quoted(topic)}.*")
     return mine.select(TAG, PARTITION, *map(_quoted, program.external)) if others else mine
+
+
+def topic_rows(part: DataFrame, program: Program, topic: str) -> pa.Table:
+    """Return the rows of one topic of what `stage_input` returned."""
+    if TAG in part.columns:
+        part = part.where(F.col(TAG) == program.external[topic]).select(f"{_quoted(topic)}.*")
+    return part.drop(PARTITION).toArrow()
 
 
 def check_names(built: BuiltTopology) -> None:

@@ -10,6 +10,7 @@ Refused:
 - columns that a node reads and no source has, or whose type does not suit the node (`taskplace.spark.driver.columns`)
 - event times without a zone, if the session's time zone is not UTC
 - a source without a key that has no column to spread its rows by
+- columns that options of a source name, such as its partition column, that are missing or have another type
 - columns of a sink, and keys of a repartition, that do not fit those of earlier batches
 
 Errors: `InputError` with the source or node, the value found, and the values expected.
@@ -29,6 +30,7 @@ from pyspark.sql.types import DataType, StructType
 from taskplace.errors import InputError
 from taskplace.spark.driver.columns import check_columns
 from taskplace.spark.driver.key_types import check_group
+from taskplace.spark.driver.partition_columns import check_schema, partition_columns
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.key_checks import alike, splits
 from taskplace.spark.messages import SinkSchema
@@ -68,14 +70,16 @@ def check_sources(
         _check_names(topic, schema, conf)
         _check_passed(topic, schema)
         _check_key(topic, source_key(built, topic), schema)
+        check_schema(built, topic, schema)
     _check_key_types(built, schemas)
     columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
     known = check_columns(built, columns, lambda: _is_utc(conf(ZONE)), fixed.sinks)
     types = {topic: arrow_types(of_topic) for topic, of_topic in known.items()}
     _check_internal_keys(built, types)
     _check_kept_keys(built, types, fixed.keys)
+    by_column = partition_columns(built)
     for topic in schemas:
-        source_key(built, topic) or hashable(topic, columns[topic])
+        source_key(built, topic) or topic in by_column or hashable(topic, columns[topic])
 
 
 def source_key(built: BuiltTopology, topic: str) -> tuple[str, ...]:

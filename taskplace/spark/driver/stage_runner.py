@@ -15,6 +15,7 @@ from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.listeners import Listeners
+from taskplace.spark.driver.partition_columns import out_of_range
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.messages import Boundary, History, Report, Setting
@@ -74,7 +75,10 @@ class StageRunner:
         )
 
     def _external_rows(self, batch: Batch, program: Program) -> ArrowInput | None:
-        """Shuffle the rows of external topics; None for a subtopology that reads only internal topics."""
+        """Shuffle the rows of external topics; None for a subtopology that reads only internal topics.
+
+        Errors: `InputError` for a partition column whose number is no partition.
+        """
         if not program.external:
             return None
         rows = programs.stage_input(batch.input, program)
@@ -82,7 +86,12 @@ class StageRunner:
         order = bins.shuffle_order(
             [hosts.get(task, ()) for task in self.definition.tasks[program.subtopology]]
         )
-        return self.rebalancer.bridge.arrow_input(rows, order, PARTITION)
+        try:
+            return self.rebalancer.bridge.arrow_input(rows, order, PARTITION)
+        except Exception as error:
+            if (own := out_of_range(error, self.definition.built)) is not None:
+                raise own from error
+            raise
 
     def _setting(self, batch: Batch, program: Program, arrow: ArrowInput | None) -> Setting:
         return Setting(

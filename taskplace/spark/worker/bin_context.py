@@ -70,11 +70,18 @@ class BinContext:
             raise Superseded(f"{task}: round {round_} of batch {batch} was cancelled")
 
     def inputs(self, task: TaskId) -> dict[str, pa.Table]:
-        """Return a task's rows by topic. Errors: `InputError` for too many bytes, and as for `Program.check_keys`."""
+        """Return a task's rows by topic.
+
+        Errors: `InputError` for too many bytes; as for the reader of a topic, `Program.check_keys` and
+        `Program.check_samples`.
+        """
         inputs = self.internal.of(task.partition) if self.internal is not None else {}
         if self.external is not None:
             rows = self.external.of(task.partition)
             check_size(rows, str(task), self.setting.bytes_per_task)
             inputs |= by_topic(rows, self.program.external)
+            for topic, reader in self.program.reads.items():
+                inputs[topic] = reader.read(inputs[topic], self.setting.bytes_per_task)
         self.program.check_keys(inputs)
+        self.program.check_samples(inputs, task.partition)
         return inputs

@@ -16,11 +16,13 @@ from taskplace.spark.state.store import Store
 from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.worker.clock import Clock, slowest
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
+from taskplace.spark.worker.key_samples import PartitionedTopic
 from taskplace.spark.worker.operators import Operator as Operator
 from taskplace.spark.worker.operators import RowCheck
 from taskplace.spark.worker.ownership import Owned, Ownership
 from taskplace.spark.worker.selectable import selectable
 from taskplace.spark.worker.splits import Split, check_splits
+from taskplace.spark.worker.topic_reader import TopicReader
 from taskplace.spark.worker.unify import concat
 from topology.ids import TaskId
 
@@ -61,6 +63,16 @@ class Program:
     splits: tuple[Split, ...] = ()
     #: The stores whose keys a task checks, because a node may have changed the columns that rows are split by.
     owned: tuple[Owned, ...] = ()
+    #: The topics that are read here and are split by a partition column.
+    partitioned: Mapping[str, PartitionedTopic] = field(default_factory=dict)
+
+    #: The topics that are read here whose records a task reads itself.
+    reads: Mapping[str, TopicReader] = field(default_factory=dict)
+
+    def check_samples(self, inputs: Mapping[str, pa.Table], partition: int) -> None:
+        """Check that sampled keys belong to a task's partition. Errors: as for `PartitionedTopic.check`."""
+        for topic, split in self.partitioned.items():
+            split.check(inputs[topic], partition)
 
     def check_keys(self, inputs: Mapping[str, pa.Table]) -> None:
         """Check that all rows of a state key reach this task.

@@ -1,0 +1,121 @@
+"""Separates rows from dead letters inside a topology: one processor for each.
+
+A source whose records were decoded with `bad_records="dead_letters"` (`taskplace.spark.kafka.source.decoded`) has one
+row for each record, and the column `dead_letter`, which is null for a good one:
+
+    flights = topo.source("flights", key="tailnum", partitions=12, partition_column="partition")
+    good = flights.process(GoodRecords(), name="good")
+    flights.process(DeadLetters(), name="bad").sink("dead-letters", target=...)
+
+Both processors keep no state. The rows of the sink are the count of bad records, exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from taskplace.errors import InputError
+from taskplace.spark.kafka.decoding import DEAD_LETTER, DEAD_LETTERS
+from taskplace.spark.processors.base import Context
+from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_sent
+from taskplace.spark.processors.times import Times
+from taskplace.spark.processors.traits import UNKNOWN, Traits
+from taskplace.validation import nearest
+
+
+class GoodRecords:
+    """Passes on the rows of records that were decoded, without the column of dead letters.
+
+    >>> letter = pa.array([None, {"reason": "value: JSON"}], pa.struct(list(DEAD_LETTERS)))
+    >>> GoodRecords().process(None, pa.table({"id": [1, None], "dead_letter": letter})).to_pylist()
+    [{'id': 1}]
+    """
+
+    traits = Traits(
+        keeps_state_by_key=False,
+        by_has_split_key=False,
+        keeps_key_columns=True,
+        passes_keys_on=True,
+        owns_its_store=False,
+    )
+
+    def input_columns(self) -> Iterator[InputColumn]:
+        """Yield the column of dead letters."""
+        yield InputColumn(0, DEAD_LETTER)
+
+    def check_types(self, rows: Types) -> None:
+        """Refuse a column of dead letters that is no struct of them."""
+        _check(rows[DEAD_LETTER])
+
+    def output_columns(self, rows: Columns | None) -> Columns | None:
+        """Return the input's columns without that of dead letters."""
+        return None if rows is None else {name: kind for name, kind in rows.items() if name != DEAD_LETTER}
+
+    def output_times(self, rows: Times) -> Times:
+        """Return the input's time columns."""
+        return rows
+
+    def process(self, context: Context, rows: pa.Table) -> pa.Table:
+        """Return the rows without a dead letter."""
+        if _lacks_columns(rows):
+            return rows
+        letters = _letters(rows)
+        good = rows.filter(pc.is_null(letters)) if letters.null_count < len(letters) else rows
+        return good.drop_columns(DEAD_LETTER)
+
+
+class DeadLetters:
+    """Passes on the dead letters: the reason, and the record as it was.
+
+    >>> letter = pa.array([None, {"reason": "value: JSON", "offset": 7}], pa.struct(list(DEAD_LETTERS)))
+    >>> out = DeadLetters().process(None, pa.table({"id": [1, None], "dead_letter": letter}))
+    >>> out.select(["reason", "offset"]).to_pylist()
+    [{'reason': 'value: JSON', 'offset': 7}]
+    """
+
+    traits = UNKNOWN
+
+    def input_columns(self) -> Iterator[InputColumn]:
+        """Yield the column of dead letters."""
+        yield InputColumn(0, DEAD_LETTER)
+
+    def check_types(self, rows: Types) -> None:
+        """Refuse a column of dead letters that is no struct of them."""
+        _check(rows[DEAD_LETTER])
+
+    def output_columns(self, rows: Columns | None) -> Columns | None:
+        """Return the columns of a dead letter."""
+        return columns_sent(dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True)))
+
+    def process(self, context: Context, rows: pa.Table) -> pa.Table:
+        """Return the dead letters."""
+        if _lacks_columns(rows):
+            return DEAD_LETTERS.empty_table()
+        letters = _letters(rows).combine_chunks().drop_null()
+        return pa.table(letters.flatten(), names=letters.type.names)
+
+
+def _lacks_columns(rows: pa.Table) -> bool:
+    """Return whether a table has no rows, and therefore maybe no columns."""
+    return not rows.num_rows and DEAD_LETTER not in rows.column_names
+
+
+def _letters(rows: pa.Table) -> pa.ChunkedArray:
+    if DEAD_LETTER not in rows.column_names:
+        raise InputError(
+            "dead letters",
+            found=rows.column_names,
+            expected=f"a column {DEAD_LETTER!r}",
+            hint=nearest(DEAD_LETTER, rows.column_names)
+            or "decode the source with bad_records='dead_letters', and put this processor directly behind it",
+        )
+    _check(rows[DEAD_LETTER].type)
+    return rows[DEAD_LETTER]
+
+
+def _check(kind: pa.DataType) -> None:
+    if not pa.types.is_null(kind) and (not pa.types.is_struct(kind) or kind.names != DEAD_LETTERS.names):
+        raise InputError(DEAD_LETTER, found=str(kind), expected=f"a struct of {DEAD_LETTERS.names}")

@@ -1,0 +1,262 @@
+"""Decodes Kafka's records to rows, and keeps apart the records that cannot be decoded.
+
+**Idea.** A `Decoder` has a format for values, perhaps one for keys, and the names under which rows get the other
+columns of a record: its partition, offset, timestamp, headers. It turns a table of records, with the columns that
+Spark's Kafka source gives them, into a table of rows. A record that does not fit its format either stops the batch, or
+becomes a *dead letter*: a row of a second table, with the reason and the record as it was.
+
+Properties:
+- rows and dead letters keep the order of the records. Each record is in one of the two tables;
+- a record with a null value is a *tombstone*. Its row has the columns of its key, nulls for those of its value, and
+  true in the column `tombstone`, which `TableJoin(deleted=...)` takes for a removal. A decoder without that column
+  takes a tombstone for a bad record, because nothing in its row would tell it from a row of nulls;
+- a record with a null key has nulls in the columns of its key;
+- an error names topic, partition and offset, and never shows a key or a value. A dead letter has both.
+
+Errors: `InputError` for a wrong declaration, for records without a needed column, and for a bad record if
+`bad_records` is "stop".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from taskplace.errors import InputError
+from taskplace.spark.kafka.formats import Faults, Format
+from taskplace.validation import named, nearest
+
+TIME = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+#: The columns of a record, as Spark's Kafka source names them. Headers are there with `includeHeaders`.
+RECORD = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIME),
+        ("timestampType", pa.int32()),
+        ("headers", HEADERS),
+    ]
+)
+#: Those without which no record can be decoded: errors name a record by them.
+NEEDED = ("key", "value", "topic", "partition", "offset")
+#: The columns of a dead letter: the reason, and the record as it was.
+DEAD_LETTERS = pa.schema(
+    [("reason", pa.string()), *(each for each in RECORD if each.name != "timestampType")]
+)
+#: The column of `Decoder.frame` that has the dead letter of a bad record.
+DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The rows of a table of records, the dead letters, and how many of the rows are tombstones."""
+
+    rows: pa.Table
+    dead_letters: pa.Table
+    tombstones: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoder:
+    """Decodes records.
+
+    - `value`, `key`: formats; without one for keys, rows have no columns of the key
+    - `include`: the columns of a record that rows get as well, as a list, or as new names by old ones; see `RECORD`
+    - `tombstone`: the name of the boolean column that is true for a record with a null value
+    - `bad_records`: "stop" ends the batch with an error; "dead_letters" keeps such records apart
+
+    >>> from taskplace.spark.kafka.formats import Json, Raw
+    >>> decoder = Decoder(value=Json({"name": "string"}), key=Raw("id", "string"), include=["partition"],
+    ...                   tombstone="deleted", bad_records="dead_letters")
+    >>> records = pa.table({"key": [b"1", b"2", b"3"], "value": [b'{"name": "a"}', None, b"?"], "topic": ["t"] * 3,
+    ...                     "partition": [0, 0, 0], "offset": [5, 6, 7]})
+    >>> decoded = decoder.decode(records)
+    >>> for row in decoded.rows.to_pylist(): print(row)
+    {'id': '1', 'name': 'a', 'partition': 0, 'deleted': False}
+    {'id': '2', 'name': None, 'partition': 0, 'deleted': True}
+    >>> decoded.dead_letters.select(["offset", "reason"]).to_pylist()
+    [{'offset': 7, 'reason': 'value: JSON: JSON is malformed: invalid character (byte 0)'}]
+    """
+
+    value: Format
+    key: Format | None = None
+    include: Mapping[str, str] | Sequence[str] = ()
+    tombstone: str | None = None
+    bad_records: Literal["stop", "dead_letters"] = "stop"
+    #: The columns of a row: those of the key, of the value, of the record, and the mark of tombstones.
+    columns: pa.Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.bad_records not in ("stop", "dead_letters"):
+            raise InputError(
+                "Decoder.bad_records", found=self.bad_records, expected="'stop' or 'dead_letters'"
+            )
+        fields = [
+            *(self.key.columns if self.key is not None else ()),
+            *self.value.columns,
+            *(pa.field(name, RECORD.field(of).type) for of, name in self._included().items()),
+        ]
+        if self.tombstone is not None:
+            named(self.tombstone, "Decoder.tombstone", "the name of a column")
+            fields.append(pa.field(self.tombstone, pa.bool_()))
+        taken = {DEAD_LETTER: "the dead letters"} if self.bad_records == "dead_letters" else {}
+        for each in fields:
+            if each.name.lower() in taken:
+                raise InputError(
+                    "Decoder",
+                    found=f"two columns {each.name!r}",
+                    expected="each name once, because Spark ignores the case of names",
+                    hint="give the column of the key, or of `include`, another name",
+                )
+            taken[each.name.lower()] = each.name
+        object.__setattr__(self, "columns", pa.schema(fields))
+
+    @property
+    def frame_columns(self) -> pa.Schema:
+        """The columns of `frame`: those of a row and, if dead letters are kept, the struct `DEAD_LETTER`."""
+        if self.bad_records == "stop":
+            return self.columns
+        return self.columns.append(pa.field(DEAD_LETTER, pa.struct(list(DEAD_LETTERS))))
+
+    def decode(self, records: pa.Table) -> Decoded:
+        """Return the rows and the dead letters of records. O(bytes)."""
+        frame, faults, tombstones = self._decoded(records)
+        good = np.ones(records.num_rows, np.bool_)
+        good[list(faults)] = False
+        rows = frame.filter(pa.array(good)) if faults else frame
+        return Decoded(rows, _letters(records, faults), tombstones)
+
+    def frame(self, records: pa.Table) -> pa.Table:
+        """Return one row for each record, as `frame_columns`.
+
+        The row of a bad record has only the columns of `include`, and the dead letter. All others have a null there.
+        """
+        frame, faults, _ = self._decoded(records)
+        if self.bad_records == "stop":
+            return frame
+        places = pa.array([None] * records.num_rows, pa.int64())
+        if faults:
+            number = {at: place for place, at in enumerate(sorted(faults))}
+            places = pa.array([number.get(at) for at in range(records.num_rows)], pa.int64())
+        letters = _letters(records, faults).to_struct_array().combine_chunks()
+        return frame.append_column(self.frame_columns.field(DEAD_LETTER), letters.take(places))
+
+    def check(self, columns: Sequence[str], path: str = "records") -> None:
+        """Refuse records that lack a column. Errors: `InputError` with the nearest name."""
+        for name in dict.fromkeys([*NEEDED, *self._included()]):
+            if name not in columns:
+                raise InputError(
+                    path,
+                    found=list(columns),
+                    expected=f"Kafka's column {name!r}",
+                    hint='set the option "includeHeaders" of Spark\'s Kafka source'
+                    if name == "headers"
+                    else nearest(name, columns),
+                )
+
+    def _included(self) -> Mapping[str, str]:
+        """Return the names in rows of the record's columns, by their own names."""
+        given = self.include
+        listed = isinstance(given, list | tuple)
+        if not listed and not isinstance(given, Mapping):
+            raise InputError(
+                "Decoder.include", found=given, expected="a list of columns, or new names by old ones"
+            )
+        names = dict(zip(given, given, strict=True)) if listed else dict(given)  # type: ignore[arg-type]
+        for of, name in names.items():
+            if of not in RECORD.names:
+                known = RECORD.names
+                raise InputError(
+                    f"Decoder.include.{of}", found=of, expected=f"one of {known}", hint=nearest(of, known)
+                )
+            named(name, f"Decoder.include.{of}", "the name of a column")
+        return names
+
+    def _decoded(self, records: pa.Table) -> tuple[pa.Table, dict[int, str], int]:
+        """Return one row for each record, the faults, and the number of tombstones among the good rows."""
+        self.check(records.column_names)
+        records = records.combine_chunks()
+        faults: dict[int, str] = {}
+        columns: list[pa.ChunkedArray | pa.Array] = []
+        absent = np.zeros(records.num_rows, np.bool_)
+        for name, of in (("key", self.key), ("value", self.value)):
+            if of is None:
+                continue
+            table, missing, found = _part(records[name], of)
+            for at, why in found.items():
+                faults.setdefault(at, f"{name}: {why}")
+            columns += table.columns
+            absent = missing
+        if self.tombstone is None:
+            for at in np.flatnonzero(absent).tolist():
+                faults.setdefault(
+                    at, "value: null (a tombstone), and the decoder has no column that marks it"
+                )
+        if faults and self.bad_records == "stop":
+            raise _bad(records, min(faults), faults[min(faults)], len(faults))
+        if faults:
+            valid = np.ones(records.num_rows, np.bool_)
+            valid[list(faults)] = False
+            columns = [_only(column, valid) for column in columns]
+        columns += [records[of].cast(RECORD.field(of).type) for of in self._included()]
+        good = np.ones(records.num_rows, np.bool_)
+        good[list(faults)] = False
+        if self.tombstone is not None:
+            columns.append(pa.array(absent & good))
+        return pa.table(columns, schema=self.columns), faults, int((absent & good).sum())
+
+
+def _part(
+    column: pa.ChunkedArray, of: Format
+) -> tuple[pa.Table, np.ndarray[tuple[int], np.dtype[np.bool_]], Faults]:
+    """Return the rows of all keys, or of all values; which of them are null; and the faults."""
+    payloads = column.to_pylist()
+    present = [at for at, payload in enumerate(payloads) if payload is not None]
+    missing = np.ones(len(payloads), np.bool_)
+    missing[present] = False
+    table, faults = of.read([payloads[at] for at in present])
+    if len(present) == len(payloads):
+        return table, missing, faults
+    places = np.full(len(payloads), -1)
+    places[present] = np.arange(len(present))
+    table = table.take(pa.array(places, mask=missing))
+    return table, missing, {present[place]: why for place, why in faults.items()}
+
+
+def _only(
+    column: pa.ChunkedArray | pa.Array, valid: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> pa.ChunkedArray:
+    """Return a column with nulls where `valid` is false: a bad record's row has nothing of it."""
+    places = pa.array(np.arange(len(valid)), mask=~valid)
+    return column.take(places)
+
+
+def _letters(records: pa.Table, faults: Mapping[int, str]) -> pa.Table:
+    """Return the dead letters, in the order of the records."""
+    rows = sorted(faults)
+    bad = records.take(pa.array(rows, pa.int64()))
+    columns: list[pa.ChunkedArray | pa.Array] = [pa.array([faults[at] for at in rows], pa.string())]
+    for each in DEAD_LETTERS:
+        if each.name == "reason":
+            continue
+        known = each.name in bad.column_names
+        columns.append(bad[each.name].cast(each.type) if known else pa.nulls(len(rows), each.type))
+    return pa.table(columns, schema=DEAD_LETTERS)
+
+
+def _bad(records: pa.Table, at: int, why: str, count: int) -> InputError:
+    topic, partition, offset = (records[name][at].as_py() for name in ("topic", "partition", "offset"))
+    return InputError(
+        f"topic {topic!r}, partition {partition}, offset {offset}",
+        found=f"a record that cannot be decoded, {why}" + (f" ({count} such records)" if count > 1 else ""),
+        expected="a record in the formats of the decoder",
+        hint="bad_records='dead_letters' keeps such records apart, and the stream goes on",
+    )

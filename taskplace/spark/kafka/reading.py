@@ -1,0 +1,212 @@
+"""Reads ranges of a partition from Kafka's brokers, into tables of records.
+
+**Idea.** A range ends at an offset, not at a record. Compaction removes records, aborted transactions have records that
+are not delivered, and markers of transactions take offsets. So a range is read when the consumer's position has passed
+its end, whatever was delivered.
+
+Properties:
+- only committed records are delivered;
+- records that retention has removed are an error, never a gap without a word: no position is chosen automatically;
+- a consumer stays open in its process, and is used for one range after the other;
+- while no broker answers, a read waits, at most as long as it may go without progress.
+
+Errors: `InputError` with topic, partition and offsets.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from taskplace.errors import InputError
+from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.decoding import RECORD
+from taskplace.spark.kafka.offsets import made, refused
+
+#: The properties that a read depends on, and which users cannot set.
+OWN = {
+    "group.id": "taskplace",  # librdkafka wants one; no group is joined and no offset is committed
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+}
+#: Records that are taken from the consumer's queue at once.
+CHUNK = 1000
+POLL_SECONDS = 0.2
+#: What ends a read at once; all others may pass, as when a broker is started again.
+_FINAL = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError._AUTHENTICATION,
+    KafkaError._FATAL,
+}
+_REMOVED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_open: dict[tuple[int, str], Any] = {}
+
+
+def read_range(
+    topic: str, partition: int, start: int, end: int, *, options: ClientOptions, seconds: float, most: int
+) -> pa.Table:
+    """Return the records of a partition from `start` to before `end`, with the columns `RECORD`. O(bytes).
+
+    - `seconds`: how long the read may go without progress
+    - `most`: the bytes of keys and values that it may have
+
+    Errors: `InputError` for records that are gone, a topic that cannot be read, too many bytes, and no answer.
+    """
+    reading = _Range(topic, partition, start, end, options, most)
+    consumer = _consumer(options)
+    consumer.assign([TopicPartition(topic, partition, start)])
+    try:
+        deadline = time.monotonic() + seconds
+        while not reading.done:
+            if reading.take(_polled(consumer)) or reading.moved_to(_position(consumer, topic, partition)):
+                deadline = time.monotonic() + seconds
+            elif time.monotonic() > deadline:
+                raise reading.stuck(seconds)
+    except BaseException:
+        close_consumers()
+        raise
+    consumer.unassign()
+    return reading.table()
+
+
+def close_consumers() -> None:
+    """Close the consumers of this process. The next read makes new ones."""
+    for key in [key for key in _open if key[0] == os.getpid()]:
+        _open.pop(key).close()
+
+
+def _consumer(options: ClientOptions) -> Any:
+    key = (os.getpid(), str(sorted(options.resolved().items())))  # another password needs another consumer
+    if key not in _open:
+        _open[key] = made(Consumer, options, OWN)
+    return _open[key]
+
+
+def _polled(consumer: Any) -> list[Message]:
+    """Wait for one event, and return it with those that are there as well."""
+    first = consumer.poll(POLL_SECONDS)
+    return [] if first is None else [first, *consumer.consume(CHUNK, timeout=0)]
+
+
+def _position(consumer: Any, topic: str, partition: int) -> int:
+    """Return the offset behind the last record or marker; negative before the first."""
+    (at,) = consumer.position([TopicPartition(topic, partition)])
+    return int(at.offset)
+
+
+class _Range:
+    """The records of a range that were read so far. `done`: whether the range's end was reached."""
+
+    def __init__(
+        self, topic: str, partition: int, start: int, end: int, options: ClientOptions, most: int
+    ) -> None:
+        self._topic, self._partition, self._start, self._end = topic, partition, start, end
+        self._options, self._most = options, most
+        self._at, self._bytes, self._said = start, 0, ""
+        self._messages: list[Message] = []
+        self.done = start >= end
+
+    def take(self, messages: Iterable[Message]) -> bool:
+        """Take events, and return whether one of them is progress. Errors: `InputError`."""
+        before = self._at
+        for message in messages:
+            if (error := message.error()) is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    self.moved_to(message.offset())
+                else:
+                    self._failed(error)
+            elif self._start <= message.offset() < self._end:
+                self._add(message)
+            else:
+                self.moved_to(message.offset())
+        return self._at > before
+
+    def moved_to(self, position: int) -> bool:
+        """Take note of the consumer's position, and return whether it has moved on."""
+        moved = position > self._at
+        self._at = max(self._at, position)
+        self.done = self._at >= self._end
+        return moved
+
+    def table(self) -> pa.Table:
+        """Return the records as a table."""
+        of = self._messages
+        stamps = [message.timestamp() for message in of]
+        columns = [
+            [message.key() for message in of],
+            [message.value() for message in of],
+            [self._topic] * len(of),
+            [self._partition] * len(of),
+            [message.offset() for message in of],
+            [None if kind == 0 else 1000 * millis for kind, millis in stamps],
+            [kind - 1 for kind, _ in stamps],
+            [_headers(message) for message in of],
+        ]
+        arrays = [
+            pa.array(values, pa.int64()).cast(each.type)
+            if pa.types.is_timestamp(each.type)
+            else pa.array(values, each.type)
+            for values, each in zip(columns, RECORD, strict=True)
+        ]
+        return pa.table(arrays, schema=RECORD)
+
+    def stuck(self, seconds: float) -> InputError:
+        """Return the error for a read without progress."""
+        return InputError(
+            self._place(),
+            found=f"no record and no end after {seconds:g} s{self._said and f'; the client said {self._said}'}",
+            expected=f"the records up to offset {self._end}",
+            hint="check that the brokers run; the batch is run again when the query is started again",
+        )
+
+    def _add(self, message: Message) -> None:
+        self._messages.append(message)
+        self.moved_to(message.offset() + 1)
+        self._bytes += len(message.key() or b"") + len(message.value() or b"")
+        if self._bytes > self._most:
+            raise InputError(
+                f"topic {self._topic!r}, partition {self._partition}",
+                found=f"more than {self._most} bytes of records in one batch, from offset {self._start}",
+                expected=f"at most runtime.bytes.per.task.max = {self._most}",
+                hint="raise the limit, because Spark repeats this batch unchanged; then make batches smaller with "
+                "most_records",
+            )
+
+    def _failed(self, error: KafkaError) -> None:
+        """Raise for an error that ends the read, and remember any other."""
+        if error.code() in _REMOVED:
+            raise removed(self._topic, self._partition, self._at)
+        if error.code() in _FINAL or error.fatal():
+            raise refused(self._topic, error, self._options)
+        self._said = self._options.scrubbed(f"{error.name()}: {error.str()}")
+
+    def _place(self) -> str:
+        return f"topic {self._topic!r}, partition {self._partition}, offset {self._at}"
+
+
+def removed(topic: str, partition: int, offset: int, first: int | None = None) -> InputError:
+    """Return the error for records that were removed before they were read. `first`: the first that is there."""
+    return InputError(
+        f"topic {topic!r}, partition {partition}, offset {offset}",
+        found="records that the broker no longer has"
+        + ("" if first is None else f"; its first offset is {first}"),
+        expected="records that were not read yet",
+        hint="retention, or a deletion of records, has removed them: they are lost. Keep records longer than the "
+        "stream may be down; to go on without them, start a new checkpoint",
+    )
+
+
+def _headers(message: Message) -> list[dict[str, Any]] | None:
+    headers = message.headers()
+    return None if headers is None else [{"key": key, "value": value} for key, value in headers]

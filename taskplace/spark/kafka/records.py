@@ -1,0 +1,206 @@
+"""A topic whose records tasks read themselves: Spark brings only ranges of offsets, and no record is shuffled.
+
+    flights = KafkaRecords("flights", "host:9092", decoder)
+    topology.source("flights", key="tailnum", partitions=flights.partitions(), reads=flights)
+    placed.start({"flights": stream_of(flights, placed)})   # taskplace.spark.kafka.source
+
+**Idea.** Spark keeps and repeats offsets: a batch has one row for each partition with new records, the range that is
+read (`taskplace.spark.worker.topic_reader.RANGES`). The range's partition is its task's number, so the range reaches
+the executor that has the task's state, and the task reads and decodes the records there.
+
+Properties:
+- a batch is the same whenever it is repeated: its ranges are in Spark's checkpoint;
+- a range ends at the last stable offset, so its records do not change any more;
+- a topic that was deleted and made again, one that got more partitions, and records that were removed before they were
+  read, stop the query.
+
+Errors: `InputError`, with the topic, what was found, and what can be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from taskplace.durations import milliseconds
+from taskplace.errors import InputError
+from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.decoding import Decoder
+from taskplace.spark.kafka.offsets import TopicOffsets
+from taskplace.spark.kafka.reading import OWN, read_range, removed
+from taskplace.validation import integer, named
+
+#: An offset of the stream: the topic's id, and by partition (as text, as JSON has it) the offset that comes next.
+Offset = Mapping[str, Any]
+#: A range, as a row of `RANGES`.
+Range = tuple[str, int, int, int]
+
+
+class KafkaRecords:
+    """A topic, and how its records are read and decoded.
+
+    - `topic`: its name in Kafka
+    - `servers`: the brokers, such as "host:9092,other:9092"
+    - `decoder`: makes rows of records
+    - `options`: librdkafka's properties. A secret is best named by `sasl.password_file` or `sasl.password_env`: it is
+      then read where a client is made, and is sent nowhere
+    - `starting`: where a stream without a checkpoint begins
+    - `most_records`: how many offsets of each partition a batch has at most; None: all that there are
+    - `patience`: how long a read waits for brokers that do not answer
+
+    Errors: `InputError` for a wrong argument.
+
+    >>> from taskplace.spark.kafka.formats import Raw
+    >>> KafkaRecords("flights", "localhost:9092", Decoder(value=Raw("line", "string")),
+    ...              options={"sasl.password": "hunter2"})
+    KafkaRecords('flights', {'bootstrap.servers': 'localhost:9092', 'sasl.password': '(hidden)'})
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        servers: str,
+        decoder: Decoder,
+        *,
+        options: Mapping[str, Any] | None = None,
+        starting: Literal["earliest", "latest"] = "earliest",
+        most_records: int | None = None,
+        patience: Any = "2 minutes",
+    ) -> None:
+        self.topic = named(topic, "KafkaRecords.topic", "the name of a topic")
+        if not isinstance(decoder, Decoder):
+            raise InputError("KafkaRecords.decoder", found=decoder, expected="a Decoder")
+        if starting not in ("earliest", "latest"):
+            raise InputError("KafkaRecords.starting", found=starting, expected="'earliest' or 'latest'")
+        self._decoder, self._starting = decoder, starting
+        self._options = ClientOptions("KafkaRecords", servers, options or {}, own=OWN)
+        self._most = integer(most_records, "KafkaRecords.most_records", 1, optional=True)
+        self._seconds = milliseconds(patience, "KafkaRecords.patience") / 1000
+        self._offsets: TopicOffsets | None = None
+
+    def __repr__(self) -> str:
+        return f"KafkaRecords({self.topic!r}, {self._options!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the client, which belongs to this process."""
+        return {**self.__dict__, "_offsets": None}
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the rows that a task gets."""
+        return self._decoder.frame_columns
+
+    def partitions(self) -> int:
+        """Return the topic's partition count, as the brokers say it. Errors: `InputError` for a missing topic."""
+        return self._asked().described().partitions
+
+    # -- for tasks
+
+    def read(self, ranges: pa.Table, most: int) -> pa.Table:
+        """Return the rows of ranges. Errors: as for `reading.read_range` and `Decoder.frame`."""
+        tables = [
+            self._decoder.frame(
+                read_range(
+                    self.topic,
+                    each["partition"],
+                    each["start"],
+                    each["end"],
+                    options=self._options,
+                    seconds=self._seconds,
+                    most=most,
+                )
+            )
+            for each in ranges.to_pylist()
+        ]
+        return pa.concat_tables(tables) if tables else self.columns.empty_table()
+
+    # -- for the stream of ranges
+
+    def first(self) -> Offset:
+        """Return the offset where a stream begins that has no checkpoint."""
+        if self._starting == "latest":
+            return self.last()
+        topic_id, partitions = self._asked().described()
+        return _offset(topic_id, self._asked().starts(partitions))
+
+    def newest(self, start: Offset) -> Offset:
+        """Return the offset at which the next batch ends: that of all committed records, within `most_records`.
+
+        Errors: `InputError` for a topic that is not the one of `start`, or has lost records behind it.
+        """
+        begins = self._checked(start)
+        ends = self._asked().ends(len(begins))
+        firsts = self._asked().starts(len(begins))
+        for partition, at in begins.items():
+            if firsts[partition] > at:
+                raise removed(self.topic, partition, at, firsts[partition])
+            if ends[partition] < at:
+                raise InputError(
+                    f"topic {self.topic!r}, partition {partition}",
+                    found=f"{ends[partition]} as its end, before {at}, up to which it was read",
+                    expected="a topic that keeps its records",
+                    hint="a broker has lost records; start a new checkpoint, or read again what is there",
+                )
+        most = self._most
+        return _offset(
+            start["topic_id"],
+            {p: end if most is None else min(end, begins[p] + most) for p, end in ends.items()},
+        )
+
+    def last(self) -> Offset:
+        """Return the offset behind all records that are committed now."""
+        topic_id, partitions = self._asked().described()
+        return _offset(topic_id, self._asked().ends(partitions))
+
+    def ranges(self, start: Offset, end: Offset) -> Iterator[Range]:
+        """Yield the ranges between two offsets of the stream, without empty ones."""
+        begins, ends = _by_partition(start), _by_partition(end)
+        for partition, stop in sorted(ends.items()):
+            if stop > begins[partition]:
+                yield str(end["topic_id"]), partition, begins[partition], stop
+
+    def check(self, offset: Offset) -> None:
+        """Refuse a topic that is not the one that a stream has read so far."""
+        self._checked(offset)
+
+    def _checked(self, offset: Offset) -> dict[int, int]:
+        topic_id, partitions = self._asked().described()
+        begins = _by_partition(offset)
+        if topic_id != offset["topic_id"]:
+            raise InputError(
+                f"topic {self.topic!r}",
+                found=f"the id {topic_id}",
+                expected=f"the id {offset['topic_id']}: the topic was deleted and made again",
+                hint="its offsets mean other records now; start a new checkpoint",
+            )
+        if partitions != len(begins):
+            raise InputError(
+                f"topic {self.topic!r}",
+                found=f"{partitions} partitions",
+                expected=f"{len(begins)}, as at the start of the stream: keys go to other partitions now",
+                hint="start a new checkpoint with a new count of the source, or move the records to a topic with the "
+                "old count",
+            )
+        return begins
+
+    def _asked(self) -> TopicOffsets:
+        if self._offsets is None:
+            self._offsets = TopicOffsets(self.topic, self._options, self._seconds)
+        return self._offsets
+
+
+def earlier(one: Offset, other: Offset) -> Offset:
+    """Return, for each partition, the earlier of two offsets of one topic."""
+    ends, others = _by_partition(one), _by_partition(other)
+    return _offset(one["topic_id"], {p: min(end, others.get(p, end)) for p, end in ends.items()})
+
+
+def _offset(topic_id: str, by_partition: Mapping[int, int]) -> Offset:
+    """Return an offset whose JSON text is always the same: Spark compares texts."""
+    return {"topic_id": topic_id, "offsets": {str(p): by_partition[p] for p in sorted(by_partition)}}
+
+
+def _by_partition(offset: Offset) -> dict[int, int]:
+    return {int(partition): at for partition, at in offset["offsets"].items()}

@@ -1,0 +1,109 @@
+"""Streaming data frames of Kafka's records: decoded ones of Spark's own source, and ranges of `KafkaRecords`.
+
+    records = spark.readStream.format("kafka").option("subscribe", "flights").load()
+    flights = decoded(records, Decoder(key=Raw("tailnum", "string"), value=Json({...}), include=["partition"]))
+
+Every record becomes one row, in the order of its partition, so Kafka's `partition` column can be the task's number:
+`topo.source("flights", key="tailnum", partitions=12, partition_column="partition")`.
+
+Without a connector, and without a shuffle of records, tasks read the topic themselves (`KafkaRecords`):
+`stream_of(flights, placed)` is then the data frame of the ranges that they read.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from taskplace.spark.kafka.decoding import RECORD, Decoder
+from taskplace.spark.kafka.records import KafkaRecords, earlier
+from taskplace.spark.worker.topic_reader import RANGES
+
+
+def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
+    """Return the rows of Kafka's records: `decoder.frame_columns`. Other columns of `records` are not used.
+
+    Errors: `InputError` for a data frame without a column that the decoder needs. A bad record ends the query with an
+    `InputError` in Spark's error, if the decoder is to stop there.
+    """
+    decoder.check(records.columns, "decoded: records")
+    used = records.select(*(name for name in RECORD.names if name in records.columns))
+
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from decoder.frame(pa.Table.from_batches([batch])).combine_chunks().to_batches()
+
+    return used.mapInArrow(decode, from_arrow_schema(decoder.frame_columns))
+
+
+class Registry(Protocol):
+    """What `stream_of` uses of a stream's cluster (`taskplace.spark.cluster.Cluster`)."""
+
+    spark: Any
+
+    def register_source(self, spark: Any, name: str, source: Callable[[], type[DataSource]]) -> None:
+        """Make a data source known to the session. The driver's own Python plans it."""
+
+
+class Stream(Protocol):
+    """What `stream_of` uses of `Placed`."""
+
+    @property
+    def bridge(self) -> Registry:
+        """The cluster on which the stream runs."""
+
+
+def stream_of(records: KafkaRecords, placed: Stream) -> DataFrame:
+    """Return the streaming data frame of the ranges that tasks read: for a source with `reads=records`.
+
+    `records` is part of the data source's code, and not of its options, which Spark logs.
+    """
+    name, spark = f"taskplace-kafka-{uuid.uuid4().hex}", placed.bridge.spark
+    placed.bridge.register_source(spark, name, partial(_source, name, records))
+    frame: DataFrame = spark.readStream.format(name).load()
+    return frame
+
+
+def _source(name: str, records: KafkaRecords) -> type[DataSource]:
+    """Return a data source of one topic. Its classes are local, so that they are pickled by value."""
+
+    class Ranges(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> Any:
+            return from_arrow_schema(RANGES)
+
+        def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: N802
+            return Reader()
+
+    class Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+        def __init__(self) -> None:
+            self._last: Any = None
+
+        def initialOffset(self) -> Any:  # noqa: N802
+            return records.first()
+
+        def read(self, start: Any) -> Any:
+            end = records.newest(start)
+            if self._last is not None:
+                end = earlier(end, self._last)
+            return iter(list(records.ranges(start, end))), end
+
+        def readBetweenOffsets(self, start: Any, end: Any) -> Any:  # noqa: N802
+            records.check(end)
+            return records.ranges(start, end)
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            self._last = records.last()
+
+    return Ranges

@@ -1,0 +1,62 @@
+"""Checks sampled keys of a topic that is split by a partition column: each has to be in the partition of its key.
+
+**Idea.** Kafka's producers choose the partition, and topics that are joined have to be split by one partitioner. A
+producer with another partitioner, and a topic that got more partitions, put one key into several partitions: each task
+then has a part of the key's state. So a task computes the partition of some of its keys, and compares.
+
+Properties: at most `SAMPLED` keys for each task, topic and batch, spread over its rows. Keys that decide no partition,
+such as null, are not compared. Nothing is written before the check.
+
+Errors: `InputError` with the topic, the offset and both partitions. It shows no key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from taskplace.errors import InputError
+from taskplace.spark.worker.partitioners import ANY, partitions_of
+
+SAMPLED = 64
+#: Kafka's column with the number of a record in its partition. Errors name it if the rows have it.
+OFFSET = "offset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionedTopic:
+    """A topic whose rows are split by a partition column.
+
+    - `partitioner`: the partitioner of its producers
+    - `key_bytes`: the column with the serialized key; "" if no keys are compared
+    """
+
+    topic: str
+    partitions: int
+    partitioner: str
+    key_bytes: str = ""
+
+    def check(self, rows: pa.Table, partition: int) -> None:
+        """Raise `InputError` if a sampled key of these rows belongs to another partition than this one."""
+        if not self.key_bytes or not rows.num_rows:
+            return
+        every = -(-rows.num_rows // SAMPLED)
+        sampled = rows.take(pa.array(np.arange(0, rows.num_rows, every)))
+        found = partitions_of(sampled[self.key_bytes].cast(pa.binary()), self.partitioner, self.partitions)
+        wrong = np.flatnonzero((found != partition) & (found != ANY))
+        if not len(wrong):
+            return
+        at, place = int(wrong[0]), ""
+        if OFFSET in sampled.column_names:
+            place = f", offset {sampled[OFFSET][at].as_py()}"
+        raise InputError(
+            f"topic {self.topic!r}, partition {partition}{place}",
+            found=f"a key that belongs to partition {found[at]} of {self.partitions} by {self.partitioner} "
+            f"({len(wrong)} of {len(found)} sampled keys belong elsewhere)",
+            expected=f"keys that their producers put into the partition of the key by {self.partitioner}; otherwise "
+            "the rows of one key reach several tasks",
+            hint="name the partitioner of the producers as key_partitioner; if they use several, or the topic got "
+            "more partitions, repartition the rows by the key instead of using partition_column",
+        )

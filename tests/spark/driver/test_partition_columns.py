@@ -1,0 +1,314 @@
+"""Sources that are split by a partition column: what is refused at the start, what tasks check, how stores are read."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, DoubleType, IntegerType, LongType, StringType, StructType
+
+from taskplace.errors import CheckpointError, ConfigError, InputError
+from taskplace.spark.driver import partition_columns
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.programs import programs
+from taskplace.spark.driver.sources import check_sources
+from taskplace.spark.processors import Count, PerKey, TableJoin, passes_keys_on
+from taskplace.spark.sinks import ParquetSink
+from taskplace.spark.worker.hashing import partition_of
+from taskplace.spark.worker.partitioners import partitions_of
+from topology import Topology
+
+BY = {"k": "string"}
+COUNT = {"partition_column": "partition"}
+
+
+def counted(*between, partitions: int = 4, **options) -> Topology:
+    topo = Topology("t")
+    rows = topo.source("in", key="k", partitions=partitions, **{**COUNT, **options})
+    for number, processor in enumerate(between):
+        rows = rows.process(processor, name=f"step-{number}")
+    rows.process(Count("n", by=BY), name="count")
+    return topo
+
+
+def rows_of(keys: list[str], partitions: int = 4, **more) -> pa.Table:
+    """Return rows as Kafka's producers split them."""
+    payloads = pa.array([key.encode() for key in keys], pa.binary())
+    numbers = partitions_of(payloads, "murmur2", partitions)
+    columns = {
+        "k": keys,
+        "key": payloads,
+        "partition": pa.array(numbers, pa.int32()),
+        "offset": range(len(keys)),
+    }
+    return pa.table({**columns, **more})
+
+
+KEYS = [f"N{number}" for number in range(200)]
+
+
+# ------------------------------------------------------------------------------------- in a stream
+
+
+def test_rows_go_to_the_task_of_their_partition(world):
+    placed = world.open(counted(key_bytes="key"))
+    rows = rows_of(KEYS)
+    assert (partition_of([rows["k"]], 4) != rows["partition"].to_numpy()).any()  # Spark's hash would differ
+    world.batch(placed, 0, **{"in": rows})
+    world.batch(placed, 1, **{"in": rows.slice(0, 50)})
+    assert world.stored(placed, "n") == sorted(
+        ((k, 2 if at < 50 else 1) for at, k in enumerate(KEYS)), key=repr
+    )
+    ends = {str(task): history.end.offset for task, history in placed.journal.history.items()}
+    per_task = rows["partition"].value_counts().to_pylist()
+    assert len(per_task) == 4 and {f"0_{each['values']}" for each in per_task} == set(ends)
+
+
+def test_a_read_by_key_asks_all_tasks(world):
+    placed = world.open(counted())
+    world.batch(placed, 0, **{"in": rows_of(KEYS)})
+    reader = placed.store("n")
+    assert [reader.get({"k": key}) for key in KEYS] == [{"count": 1}] * len(KEYS)
+    found = reader.get_many(pa.table({"k": [*KEYS, "unknown"]}))
+    assert found["value"].null_count == 1 and found["value"].to_pylist()[-1] is None
+
+
+def test_a_key_in_the_partition_of_another_key_stops_the_batch(world):
+    placed = world.open(counted(key_bytes="key"))
+    rows = rows_of(KEYS)
+    moved = rows.set_column(2, "partition", pa.array([0] * len(KEYS), pa.int32()))
+    with pytest.raises(
+        InputError, match=r"topic 'in', partition 0, offset \d+: found 'a key that belongs to partition"
+    ):
+        world.batch(placed, 0, **{"in": moved})
+    assert placed.journal.last is None
+
+
+def test_the_key_of_a_table_and_of_a_stream_meet(world):
+    topo = Topology("t")
+    stream, table = (topo.source(name, key="k", partitions=4, **COUNT) for name in ("stream", "table"))
+    join = TableJoin("j", on=BY, columns={"v": "int64"})
+    joined = stream.join_table(table, join, name="joined")
+    joined.sink("out", target=ParquetSink(world.folder / "out"))
+    placed = world.open(topo)
+    world.batch(placed, 0, stream=rows_of(KEYS), table=rows_of(KEYS, v=range(len(KEYS))))
+    assert sorted((row[0], row[4]) for row in world.sent("out")[0]) == sorted(
+        (k, at) for at, k in enumerate(KEYS)
+    )
+
+
+def test_without_a_key_a_task_has_the_rows_of_its_partition(world):
+    topo = Topology("t")
+    topo.source("in", partitions=4, **COUNT).sink("out", target=ParquetSink(world.folder / "out"))
+    placed = world.open(topo)
+    world.batch(placed, 0, **{"in": rows_of(KEYS)})
+    assert len(world.sent("out")[0]) == len(KEYS)
+
+
+# ------------------------------------------------------------------------------------- refused at the start
+
+
+def two(one: dict, other: dict, *, repartition: bool = False, partitions: int = 4) -> Topology:
+    topo = Topology("t")
+    a = topo.source("a", key="k", partitions=partitions, **one)
+    b = topo.source("b", key="k", partitions=partitions, **other)
+    if repartition:
+        b = b.repartition(key="k", name="again", partitions=partitions)
+    a.merge(b).process(Count("n", by=BY), name="count")
+    return topo
+
+
+@pytest.mark.parametrize(
+    "topo, message",
+    [
+        (
+            two(COUNT, {}),
+            "a by murmur2, b by the hash of the key'.*of a by the key, or give all of them a partition_col",
+        ),
+        (two(COUNT, COUNT, repartition=True), ".*; repartition the rows of a by the key$"),
+        (
+            two(COUNT, COUNT | {"key_partitioner": "consistent"}),
+            "a by murmur2, b by consistent'.*; produce them with one partitioner",
+        ),
+    ],
+)
+def test_topics_that_meet_are_split_alike(topo, message):
+    with pytest.raises(InputError, match=f"sources .*: found .*split in different ways: {message}"):
+        programs(topo.build())
+
+
+@pytest.mark.parametrize(
+    "topo",
+    [
+        two(COUNT, COUNT),
+        two(COUNT | {"key_partitioner": "fnv1a"}, COUNT | {"key_partitioner": "fnv1a_random"}),
+        two(COUNT, {}, partitions=1),
+    ],
+)
+def test_topics_that_are_split_alike(topo):
+    assert programs(topo.build())
+
+
+def test_a_join_is_compared_as_well():
+    topo = Topology("t")
+    stream = topo.source("stream", key="k", partitions=4, **COUNT)
+    table = topo.source("table", key="k", partitions=4)
+    stream.join_table(table, TableJoin("j", on=BY, columns={"v": "int64"}), name="joined")
+    with pytest.raises(InputError, match=r"sources stream, table: found .*split in different ways"):
+        programs(topo.build())
+
+
+def test_a_repartition_makes_topics_alike():
+    topo = Topology("t")
+    a = topo.source("a", key="k", partitions=4, **COUNT).repartition(key="k", name="a-again", partitions=4)
+    b = topo.source("b", key="k", partitions=4)
+    a.merge(b).process(Count("n", by=BY), name="count")
+    assert programs(topo.build())
+
+
+def unknown(context, rows):
+    return rows
+
+
+@passes_keys_on()
+def known(context, rows):
+    return rows
+
+
+class Own:
+    def layouts(self):
+        return {"s": {"key": BY, "value": {"n": "int64"}}}
+
+    def process(self, context, rows):
+        return rows
+
+
+def test_a_node_that_may_change_the_key_is_refused_before_state():
+    message = (
+        "node 'count': found .*behind 'step-0', which may have changed.*declare that 'step-0' passes them on"
+    )
+    with pytest.raises(InputError, match=message):
+        programs(counted(unknown).build())
+    assert programs(counted(known).build())
+    assert programs(counted(unknown, partitions=1).build())
+
+
+def test_a_class_that_states_no_traits_is_refused():
+    topo = Topology("t")
+    topo.source("in", key="k", partitions=4, **COUNT).process(Own(), name="own")
+    with pytest.raises(InputError, match=r"node 'own': found .*behind 'own', which may have changed"):
+        programs(topo.build())
+
+
+def test_a_function_per_key_is_accepted():
+    topo = Topology("t")
+    per_key = PerKey("s", lambda key, rows, state: (state, []), by=BY, state={"n": "int64"}, output=BY)
+    topo.source("in", key="k", partitions=4, **COUNT).process(per_key, name="own")
+    assert programs(topo.build())
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"partition_column": 7}, InputError, "sources.in.partition_column: found 7, expected the name of"),
+        ({"key_bytes": ""}, InputError, "sources.in.key_bytes: found ''"),
+        (
+            {"key_partitioner": "murmur3"},
+            InputError,
+            "key_partitioner: found 'murmur3'.*did you mean 'murmur2'",
+        ),
+        ({"partition_column": None, "key_bytes": "key"}, InputError, "only beside partition_column"),
+        ({"partition_columm": "p"}, ConfigError, "did you mean 'partition_column'"),
+    ],
+)
+def test_wrong_options(options, error, message):
+    with pytest.raises(error, match=message):
+        programs(counted(**options).build())
+
+
+def schema(**columns) -> StructType:
+    made = StructType()
+    for name, kind in columns.items():
+        made = made.add(name, kind)
+    return made
+
+
+def test_a_topology_as_text_has_them_as_options():
+    source = {"key": "k", "partitions": 4, "options": {**COUNT, "key_partitioner": "fnv1a_random"}}
+    built = Topology.from_dict({"name": "t", "sources": {"in": source}}).build()
+    assert partition_columns.partitioned_topics(built)["in"].partitioner == "fnv1a"
+
+
+@pytest.mark.parametrize("kind", [IntegerType(), LongType()])
+def test_columns_of_the_source(kind):
+    built = counted(key_bytes="key").build()
+    check_sources(built, {"in": schema(k=StringType(), partition=kind, key=BinaryType())})
+
+
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        (
+            {"partitions": IntegerType(), "key": BinaryType()},
+            "partition_column: found 'partition', .*mean 'partitions'",
+        ),
+        (
+            {"partition": DoubleType(), "key": BinaryType()},
+            "found \"'partition', double\", expected an integer column",
+        ),
+        ({"partition": IntegerType()}, "key_bytes: found 'key', expected a binary or string column among"),
+        (
+            {"partition": IntegerType(), "key": LongType()},
+            "key_bytes: found \"'key', bigint\", expected a binary",
+        ),
+    ],
+)
+def test_columns_that_do_not_fit(columns, message):
+    with pytest.raises(InputError, match=message):
+        check_sources(counted(key_bytes="key").build(), {"in": schema(k=StringType(), **columns)})
+
+
+def test_a_source_without_a_key_needs_no_column_that_spark_can_hash():
+    topo = Topology("t")
+    topo.source("in", partitions=4, **COUNT).process(known, name="step")
+    check_sources(topo.build(), {"in": schema(partition=IntegerType())})
+
+
+# ------------------------------------------------------------------------------------- restarts and errors
+
+
+@pytest.mark.parametrize("before, after", [([], ["a"]), (["a"], [])])
+def test_a_checkpoint_stays_with_its_split(tmp_path, before, after):
+    journal = Journal(tmp_path, {})
+    journal.bind_splits(["a"], before)
+    journal.bind_keys({"a": ["string"]})
+    journal.commit(0, 1, {}, {}, {})
+    again = Journal(tmp_path, {}, take_over=False)
+    again.bind_splits(["a", "b"], [*before, "b"])  # a new topic may be split in any way
+    again.bind_keys({"a": ["string"], "b": ["string"]})
+    again.take_over()
+    again.commit(1, 2, {}, {}, {})
+    assert Journal(tmp_path, {}).identity["by_column"] == sorted([*before, "b"])
+    with pytest.raises(CheckpointError, match=r"topic 'a' were split by .*, found .*start a new checkpoint"):
+        Journal(tmp_path, {}).bind_splits(["a", "b"], [*after, "b"])
+
+
+def test_a_checkpoint_without_partition_columns_has_no_word_of_them(tmp_path):
+    journal = Journal(tmp_path, {})
+    journal.bind_splits(["a"], [])
+    assert "by_column" not in journal.identity
+
+
+@pytest.mark.parametrize("number", [None, -1, 4, 2**40])
+def test_the_number_that_failed_sparks_task_is_read_from_its_error(number):
+    built = counted().build()
+    before, after = partition_columns._message("in", "partition", 4)
+    text = f"Task 0 failed 4 times: [USER_RAISED_EXCEPTION] {before}{number}{after} SQLSTATE: P0001\n at x.y"
+    error = partition_columns.out_of_range(RuntimeError(text), built)
+    assert re.match(
+        rf"sources.in.partition_column: found {number}, expected a partition of 0 to 3 in the column 'partition'; the "
+        "topology declares partitions=4",
+        str(error),
+    )
+    assert partition_columns.out_of_range(RuntimeError("found 7, expected"), built) is None

@@ -1,0 +1,289 @@
+"""Formats of keys and values: what each decodes, and which payloads are faults. No reason shows a value."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import io
+import json
+import math
+import struct
+import uuid
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+
+from taskplace.errors import InputError
+from taskplace.spark.kafka.formats import Avro, Json, Raw
+
+SECRET = "hunter2hunter2"
+UTC = dt.UTC
+
+
+def only(form, payload: bytes):
+    """Return the one row of a payload without faults."""
+    rows, faults = form.read([payload])
+    assert faults == {}
+    return rows.to_pylist()[0]
+
+
+def fault(form, payload: bytes) -> str:
+    """Return the reason for a faulty payload, whose row has only nulls."""
+    rows, faults = form.read([payload])
+    assert rows.num_rows == 1 and set(rows.to_pylist()[0].values()) == {None}
+    return faults[0]
+
+
+# --------------------------------------------------------------------------------------- JSON
+
+
+@pytest.mark.parametrize(
+    "kind, written, value",
+    [
+        ("boolean", "true", True),
+        ("int8", "-128", -128),
+        ("int64", "9223372036854775807", 2**63 - 1),
+        ("double", "3", 3.0),
+        ("float32", "0.5", 0.5),
+        ("decimal(5, 2)", "1.25", decimal.Decimal("1.25")),
+        ("decimal(5, 2)", '"1.25"', decimal.Decimal("1.25")),
+        ("string", '"\\u00e9"', "é"),
+        ("binary", '"AAE="', b"\x00\x01"),
+        ("date", '"2013-01-02"', dt.date(2013, 1, 2)),
+        ("timestamp", '"2013-01-02T03:04:05.000006+01:00"', dt.datetime(2013, 1, 2, 2, 4, 5, 6, tzinfo=UTC)),
+        ("timestamp_ntz", '"2013-01-02T03:04:05"', dt.datetime(2013, 1, 2, 3, 4, 5)),
+        ("array<int32>", "[1, null]", [1, None]),
+        ("struct<a: int64, b: array<string>>", '{"a": 1, "more": 2}', {"a": 1, "b": None}),
+        ("map<string, int64>", '{"k": 1}', [("k", 1)]),
+        ("string", "null", None),
+    ],
+)
+def test_json_has_typed_columns(kind, written, value):
+    form = Json({"v": kind, "other": "string"})
+    assert only(form, b'{"v": ' + written.encode() + b', "unknown": [1]}') == {"v": value, "other": None}
+
+
+@pytest.mark.parametrize(
+    "kind, written",
+    [
+        ("int64", f'"{SECRET}"'),
+        ("int64", "1.5"),
+        ("int8", "128"),
+        ("int64", "9223372036854775808"),
+        ("float32", "1e300"),
+        ("double", "1e999"),
+        ("boolean", "1"),
+        ("string", "1"),
+        ("string", '"\\ud800"'),
+        ("decimal(5, 2)", "1.255"),
+        ("decimal(5, 2)", "12345"),
+        ("decimal(5, 2)", f'"{SECRET}"'),
+        ("date", f'"{SECRET}"'),
+        ("timestamp", '"2013-01-02T03:04:05"'),
+        ("timestamp_ntz", '"2013-01-02T03:04:05Z"'),
+        ("array<int32>", f'[1, "{SECRET}"]'),
+        ("struct<a: int64>", f'{{"a": "{SECRET}"}}'),
+        ("map<string, int64>", f'{{"k": "{SECRET}"}}'),
+        ("map<string, int64>", f'{{"{SECRET}": "x"}}'),
+    ],
+)
+def test_a_value_of_another_type_is_a_fault_that_does_not_show_it(kind, written):
+    why = fault(Json({"v": kind}), b'{"v": ' + written.encode() + b"}")
+    assert why.startswith("JSON: ") and SECRET not in why and written not in why
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"{", b"null", b"[1]", b'{"v": "a"}{"v": "b"}', b'{"v": "\xff"}', b'{"v": ' + b"[" * 100_000],
+    ids=["empty", "cut", "null", "list", "two", "not utf-8", "deep"],
+)
+def test_what_is_no_single_object_is_a_fault(payload):
+    assert fault(Json({"v": "string"}), payload).startswith("JSON: ")
+
+
+def test_a_field_that_may_not_be_null_may_be_missing():
+    def strict(kind: pa.DataType) -> pa.DataType:
+        return pa.struct([pa.field("a", kind, nullable=False)])
+
+    form = Json(pa.schema([pa.field("v", strict(pa.list_(strict(pa.string()))), nullable=False)]))
+    field = form.columns.field("v")
+    assert field.nullable and field.type.field("a").nullable
+    assert field.type.field("a").type.value_type.field("a").nullable
+    rows, faults = form.read([b"{}", b'{"v": {}}', b'{"v": {"a": [{}]}}'])
+    assert rows["v"].to_pylist() == [None, {"a": None}, {"a": [{"a": None}]}] and not faults
+
+
+def test_faults_leave_the_other_rows_as_they_are():
+    rows, faults = Json({"v": "decimal(3, 2)"}).read([b'{"v": 1}', b'{"v": 1.234}', b"?", b'{"v": 2}'])
+    assert rows["v"].to_pylist() == [1, None, None, 2]
+    assert faults == {
+        1: "JSON: a value that does not fit its type at JSON.v",
+        2: "JSON: JSON is malformed: invalid character (byte 0)",
+    }
+
+
+@pytest.mark.parametrize("kind", ["map<int64, string>", "uint8", "time64[us]", "duration[us]"])
+def test_json_refuses_types_that_it_cannot_decode(kind):
+    with pytest.raises(InputError, match=r"Json.columns.a(.element)?: found"):
+        Json(pa.schema([("a", pa.map_(pa.int64(), pa.string()))]) if kind.startswith("map") else {"a": kind})
+
+
+# --------------------------------------------------------------------------------------- Avro
+
+FLIGHT = {
+    "type": "record",
+    "name": "Flight",
+    "namespace": "air",
+    "fields": [
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}], "default": None},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "again", "type": "Kind"},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "fare", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "by_leg", "type": {"type": "map", "values": "float"}},
+        {"name": "plane", "type": {"type": "record", "name": "Plane", "fields": [
+            {"name": "seats", "type": {"type": "array", "items": ["null", "int"]}}]}},
+        {"name": "clock", "type": {"type": "int", "logicalType": "time-millis"}},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "code", "type": {"type": "fixed", "name": "Code", "size": 2}},
+        {"name": "late", "type": "boolean"},
+    ],
+}  # fmt: skip
+ROW = {
+    "at": dt.datetime(2013, 1, 1, 2, tzinfo=UTC),
+    "kind": "A",
+    "again": "B",
+    "id": uuid.UUID(int=5),
+    "fare": decimal.Decimal("1.25"),
+    "by_leg": {"one": 1.5},
+    "plane": {"seats": [1, None]},
+    "clock": dt.time(1),
+    "local": dt.datetime(2013, 1, 1),
+    "day": dt.date(2013, 1, 1),
+    "code": b"ab",
+    "late": True,
+}
+
+
+def written(schema, row) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
+    return out.getvalue()
+
+
+def record(**fields):
+    return {"type": "record", "name": "R", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+def test_avro_has_the_columns_of_the_schema():
+    assert only(Avro(FLIGHT), written(FLIGHT, ROW)) == {
+        **ROW,
+        "id": str(ROW["id"]),
+        "by_leg": [("one", 1.5)],
+        "clock": 3_600_000,
+    }
+
+
+def test_avro_takes_its_schema_as_text_and_can_be_sent():
+    form = cloudpickle.loads(cloudpickle.dumps(Avro(json.dumps(FLIGHT))))
+    assert form == Avro(FLIGHT)
+    assert only(form, written(FLIGHT, ROW))["kind"] == "A"
+
+
+def test_avro_of_a_single_value_has_the_named_column():
+    assert only(Avro("string", column="id"), written("string", "x")) == {"id": "x"}
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, -1])
+def test_a_datum_that_is_cut_is_a_fault(cut):
+    assert fault(Avro(FLIGHT), written(FLIGHT, ROW)[:cut]).startswith("Avro: not a datum of the schema")
+
+
+def test_bytes_behind_a_datum_are_a_fault():
+    assert fault(Avro(FLIGHT), written(FLIGHT, ROW) + SECRET.encode()) == "Avro: 14 bytes behind the datum"
+
+
+def test_text_that_is_not_utf8_is_a_fault_that_does_not_show_it():
+    why = fault(Avro(record(a="string")), bytes([2 * 15]) + b"\xff" + SECRET.encode())
+    assert why == "Avro: not a datum of the schema (UnicodeDecodeError)"
+
+
+def test_data_of_a_writer_is_resolved_to_the_schema():
+    old, new = record(a="int"), record(a="long", b=["null", "string"])
+    new["fields"][1]["default"] = None
+    form = Avro(new, writers={3: old, 7: new})
+    rows, faults = form.read(
+        [
+            struct.pack(">bI", 0, 3) + written(old, {"a": 1}),
+            struct.pack(">bI", 0, 7) + written(new, {"a": 2, "b": "x"}),
+            struct.pack(">bI", 0, 8) + written(new, {"a": 2, "b": "x"}),
+            written(new, {"a": 2, "b": "x"}),
+        ]
+    )
+    assert rows.to_pylist()[:2] == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
+    assert faults == {
+        2: "Avro: written with schema 8, known are [3, 7]",
+        3: "Avro: no zero byte and schema id in front",
+    }
+
+
+@pytest.mark.parametrize(
+    "schema, message",
+    [
+        (record(a=["int", "string"]), "Avro.schema.a: found 'a union of 2 types', expected one type, or"),
+        (record(a=["null", "R"]), "expected a type with values, and no record that contains itself"),
+        (record(a="null"), "Avro.schema.a: found 'null', expected a type with values"),
+        (record(a={"type": "bytes", "logicalType": "decimal", "precision": 39}), "at most 38"),
+        (record(a="strin"), "Avro.schema: found .*UnknownType"),
+        ("{", "expected a schema as JSON"),
+        (7, "expected an Avro schema"),
+        ("long", "Avro.column: found None, expected a name of a column"),
+    ],
+)
+def test_avro_refuses_schemas_that_have_no_columns(schema, message):
+    with pytest.raises(InputError, match=message):
+        Avro(schema)
+
+
+def test_the_column_of_a_record_has_no_name():
+    with pytest.raises(InputError, match=r"Avro.column: found 'a', expected no name"):
+        Avro(FLIGHT, column="a")
+
+
+# --------------------------------------------------------------------------------------- raw
+
+
+@given(st.binary())
+def test_raw_bytes_are_kept(payload):
+    assert only(Raw("v"), payload) == {"v": payload}
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1)))
+def test_raw_numbers_are_big_endian(numbers):
+    rows, faults = Raw("v", "int32").read([struct.pack(">i", number) for number in numbers])
+    assert rows["v"].to_pylist() == numbers and not faults
+
+
+@pytest.mark.parametrize("kind, code", [("int16", "h"), ("int64", "q"), ("float32", "f"), ("float64", "d")])
+def test_raw_numbers_of_each_size(kind, code):
+    assert only(Raw("v", kind), struct.pack(f">{code}", 7)) == {"v": 7}
+    assert fault(Raw("v", kind), b"").endswith(f"0 bytes, expected {struct.calcsize(code)}")
+
+
+def test_raw_numbers_may_be_nan():
+    assert math.isnan(only(Raw("v", "float64"), struct.pack(">d", math.nan))["v"])
+
+
+def test_raw_text_is_utf8():
+    rows, faults = Raw("v", "string").read(["é".encode(), b"\xff", b""])
+    assert rows["v"].to_pylist() == ["é", None, ""] and faults == {1: "string: not UTF-8 (byte 0)"}
+
+
+def test_raw_refuses_other_types():
+    with pytest.raises(InputError, match=r"Raw.kind: found 'int46'.*did you mean 'int64'"):
+        Raw("v", "int46")

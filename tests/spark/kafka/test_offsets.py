@@ -1,0 +1,194 @@
+"""Topics of a real broker: what a stream of ranges asks of it, transactions, and topics that change under a stream."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from examples.kafka.broker import Brokers
+from taskplace.errors import InputError
+from taskplace.spark.kafka import reading
+from taskplace.spark.kafka.decoding import Decoder
+from taskplace.spark.kafka.formats import Raw
+from taskplace.spark.kafka.records import KafkaRecords, earlier
+from taskplace.spark.worker.topic_reader import RANGES
+from tests.support.kafka_broker import make_topics
+
+SECONDS = 60
+DECODER = Decoder(value=Raw("line", "string"), include=["partition", "offset"])
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    reading.close_consumers()
+
+
+def records(kafka, topic: str, **more) -> KafkaRecords:
+    return KafkaRecords(topic, kafka.bootstrap, DECODER, patience="30 s", **more)
+
+
+def send(kafka, topic: str, *lines: str, partition: int = 0, key: bytes | None = None) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for line in lines:
+        producer.produce(topic, key=key, value=line.encode(), partition=partition)
+    assert producer.flush(SECONDS) == 0
+
+
+def lines(reads: KafkaRecords, start, end) -> list[str]:
+    ranges = [dict(zip(RANGES.names, each, strict=True)) for each in reads.ranges(start, end)]
+    return reads.read(pa.Table.from_pylist(ranges, RANGES), 1 << 20)["line"].to_pylist()
+
+
+def test_a_stream_reads_what_comes(kafka):
+    topic = kafka.topic("lines", partitions=2)
+    reads = records(kafka, topic)
+    assert reads.partitions() == 2
+    send(kafka, topic, "a", "b")
+    first, late = reads.first(), records(kafka, topic, starting="latest").first()
+    assert first["offsets"] == {"0": 0, "1": 0} and late["offsets"] == {"0": 2, "1": 0}
+    end = reads.newest(first)
+    assert end == late == reads.last()
+    send(kafka, topic, "c", partition=1)
+    assert lines(reads, first, end) == ["a", "b"]
+    assert lines(reads, end, reads.newest(end)) == ["c"]
+    assert earlier(reads.newest(end), end) == end
+
+
+def test_batches_are_limited(kafka):
+    topic = kafka.topic("limited")
+    send(kafka, topic, *"abcde")
+    reads = records(kafka, topic, most_records=2)
+    at, found = reads.first(), []
+    while (end := reads.newest(at)) != at:
+        found.append("".join(lines(reads, at, end)))
+        at = end
+    assert found == ["ab", "cd", "e"]
+
+
+def test_only_committed_records_are_read_and_a_batch_ends_before_an_open_transaction(kafka):
+    topic = kafka.topic("transactions")
+    reads = records(kafka, topic)
+    first = reads.first()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(SECONDS)
+    for line, end in (("a", "commit"), ("b", "abort"), ("c", "commit"), ("d", "abort")):
+        producer.begin_transaction()
+        producer.produce(topic, value=line.encode())
+        producer.flush(SECONDS)
+        if line == "c":  # open: the last stable offset is before it
+            assert lines(reads, first, reads.newest(first)) == ["a"]
+        (producer.commit_transaction if end == "commit" else producer.abort_transaction)(SECONDS)
+    end = reads.newest(first)
+    assert end["offsets"] == {
+        "0": 8
+    }  # a marker takes an offset, and the last one stands behind an aborted record
+    assert lines(reads, first, end) == ["a", "c"]
+    tail = {**end, "offsets": {"0": 6}}
+    assert lines(reads, tail, end) == []  # a range without any record
+
+
+def test_a_compacted_topic_full_of_gaps(kafka):
+    """Ranges of any cut have the records that are left, also those whose ends were removed."""
+    gaps = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+    topic = kafka.topic("gaps", config={**gaps, "max.compaction.lag.ms": "100", "delete.retention.ms": "0"})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(300):
+        producer.produce(topic, key=b"hot" if number % 50 else b"%d" % number, value=b"%d" % number)
+    assert producer.flush(SECONDS) == 0
+    reads = records(kafka, topic)
+    whole = (reads.first(), reads.newest(reads.first()))
+    deadline = time.monotonic() + SECONDS
+    while len(left := lines(reads, *whole)) > 10:  # until the broker has compacted the topic
+        assert time.monotonic() < deadline
+        send(kafka, topic, "more", key=b"more")  # a segment is closed when a record comes
+    assert left == ["0", "50", "100", "150", "200", "250", "299"]
+    cuts = [{**whole[1], "offsets": {"0": at}} for at in (0, 1, 60, 120, 130, 240, 300)]
+    assert [lines(reads, *pair) for pair in itertools.pairwise(cuts)] == [
+        ["0"], ["50"], ["100"], [], ["150", "200"], ["250", "299"]
+    ]  # fmt: skip
+
+
+def test_a_missing_topic(kafka):
+    with pytest.raises(InputError, match=r"topic 'nowhere.*UNKNOWN_TOPIC_OR_PART.*make the topic first"):
+        records(kafka, kafka.unique("nowhere")).partitions()
+
+
+def test_a_topic_that_was_made_again(kafka):
+    topic = kafka.topic("again")
+    send(kafka, topic, "a")
+    reads = records(kafka, topic)
+    start = reads.newest(reads.first())
+    kafka.admin.delete_topics([topic], operation_timeout=SECONDS)[topic].result(SECONDS)
+    make_topics(kafka.admin, NewTopic(topic, 1))
+    send(kafka, topic, "b", "c")
+    message = "expected the id .*: the topic was deleted and made again; .*start a new checkpoint"
+    with pytest.raises(InputError, match=message):
+        reads.newest(start)
+    with pytest.raises(InputError, match=message):
+        reads.check(start)
+
+
+def test_a_topic_that_got_more_partitions(kafka):
+    topic = kafka.topic("more")
+    reads = records(kafka, topic)
+    start = reads.first()
+    kafka.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(SECONDS)
+    with pytest.raises(
+        InputError, match=r"found '3 partitions', expected 1, as at the start .*start a new checkpoint"
+    ):
+        reads.newest(start)
+
+
+def test_records_that_were_removed_before_they_were_read(kafka):
+    topic = kafka.topic("removed")
+    send(kafka, topic, *"abcde")
+    reads = records(kafka, topic)
+    first = reads.first()
+    end = reads.newest(first)
+    partition = TopicPartition(topic, 0, 3)
+    kafka.admin.delete_records([partition])[partition].result()
+    with pytest.raises(
+        InputError, match="offset 0: found 'records that the broker no longer has; its first offset is 3'"
+    ):
+        reads.newest(first)
+    with pytest.raises(InputError, match="offset 0: found 'records that the broker no longer has'"):
+        lines(reads, first, end)
+    assert lines(reads, {**end, "offsets": {"0": 3}}, end) == ["d", "e"]
+
+
+def test_a_broker_that_does_not_answer():
+    secret = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+    secret["sasl.password"] = "hunter2"
+    nobody = KafkaRecords("t", "127.0.0.1:1", DECODER, patience="1 s", options=secret)
+    with pytest.raises(
+        InputError, match=r"topic 't': found .*expected a topic that the cluster lets this client read"
+    ) as raised:
+        nobody.partitions()
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.long
+def test_a_read_waits_for_a_broker_that_is_started_again():
+    with Brokers(1) as brokers, ThreadPoolExecutor(2) as pool:
+        make_topics(AdminClient({"bootstrap.servers": brokers.bootstrap}), NewTopic("t", 1))
+        kafka = SimpleNamespace(bootstrap=brokers.bootstrap)
+        send(kafka, "t", *"abc")
+        reads = records(kafka, "t")
+        first = reads.first()
+        end = reads.newest(first)
+        brokers.kill(1)
+        found, asked = pool.submit(lines, reads, first, end), pool.submit(reads.newest, first)
+        with pytest.raises(TimeoutError):
+            found.result(2)
+        brokers.restart(1)
+        assert (found.result(60), asked.result(60)) == (["a", "b", "c"], end)
+        send(kafka, "t", "d")
+        assert lines(reads, end, reads.newest(end)) == ["d"]

@@ -1,0 +1,135 @@
+"""Ranges of a partition: what is read, where a read ends, and what ends it with an error."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError
+
+from taskplace.errors import InputError
+from taskplace.spark.kafka import reading
+from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.decoding import RECORD
+from tests.support.mock_kafka import mock_kafka as mock_kafka
+
+MANY = [(b"k%d" % number, b"v%d" % number) for number in range(50)]
+
+
+def read(cluster, start: int, end: int, *, partition: int = 1, seconds: float = 20.0, most: int = 1 << 20):
+    options = ClientOptions("test", cluster.bootstrap, {})
+    return reading.read_range(
+        "t", partition, start, end, options=options, seconds=seconds, most=most
+    ).to_pylist()
+
+
+def offsets(rows) -> list[int]:
+    return [row["offset"] for row in rows]
+
+
+@pytest.mark.parametrize("start, end", [(0, 50), (0, 1), (7, 31), (49, 50), (20, 20)])
+def test_a_range_is_read_from_its_start_to_before_its_end(mock_kafka, start, end):
+    mock_kafka.send("t", 1, *MANY)
+    mock_kafka.send("t", 2, (b"other", b"partition"))
+    rows = read(mock_kafka, start, end)
+    assert offsets(rows) == list(range(start, end))
+    assert [(row["key"], row["value"]) for row in rows] == MANY[start:end]
+
+
+def test_ranges_follow_each_other_and_may_be_repeated(mock_kafka):
+    mock_kafka.send("t", 1, *MANY)
+    found = [offsets(read(mock_kafka, *each)) for each in ((0, 10), (10, 30), (10, 30), (0, 50))]
+    assert found == [list(range(0, 10)), list(range(10, 30)), list(range(10, 30)), list(range(50))]
+    assert len(reading._open) == 1  # one consumer for all of them
+
+
+def test_records_have_all_columns(mock_kafka):
+    mock_kafka.send("t", 1, (None, None), timestamp=1_356_998_400_123, headers=[("h", b"x"), ("n", None)])
+    mock_kafka.send("t", 1, (b"", b""))
+    null, empty = read(mock_kafka, 0, 2)
+    assert list(null) == RECORD.names
+    assert (null["key"], null["value"], null["topic"], null["partition"]) == (None, None, "t", 1)
+    assert null["timestamp"].isoformat() == "2013-01-01T00:00:00.123000+00:00"
+    assert null["timestampType"] == 0
+    assert null["headers"] == [{"key": "h", "value": b"x"}, {"key": "n", "value": None}]
+    assert (empty["key"], empty["value"], empty["headers"]) == (b"", b"", None)
+
+
+def test_an_offset_that_is_not_there_is_an_error(mock_kafka):
+    mock_kafka.send("t", 1, *MANY)
+    with pytest.raises(
+        InputError, match=r"^topic 't', partition 1, offset 777: found 'records that the broker no lon"
+    ):
+        read(mock_kafka, 777, 800)
+    assert offsets(read(mock_kafka, 48, 50)) == [48, 49]
+
+
+def test_a_read_without_progress_ends(mock_kafka):
+    mock_kafka.send("t", 1, *MANY)
+    with pytest.raises(InputError, match=r"partition 1, offset 50: found 'no record and no end after 1 s"):
+        read(mock_kafka, 40, 51, seconds=1.0)
+
+
+def test_too_many_bytes_are_an_error(mock_kafka):
+    mock_kafka.send("t", 1, *MANY)
+    with pytest.raises(
+        InputError, match=r"more than 100 bytes of records in one batch, from offset 5.*most_records"
+    ):
+        read(mock_kafka, 5, 50, most=100)
+
+
+def message(offset: int, error: int | None = None) -> SimpleNamespace:
+    said = None if error is None else KafkaError(error, "says")
+    return SimpleNamespace(offset=lambda: offset, error=lambda: said, key=lambda: b"", value=lambda: b"")
+
+
+def reached(*events, start: int = 10, end: int = 20) -> tuple[bool, list[int]]:
+    of = reading._Range("t", 1, start, end, ClientOptions("test", "nowhere:1", {}), 1 << 20)
+    of.take(events)
+    return of.done, [each.offset() for each in of._messages]
+
+
+@pytest.mark.parametrize(
+    "events, done, kept",
+    [
+        ([message(10), message(19)], True, [10, 19]),  # compaction has left a gap
+        ([message(10), message(12)], False, [10, 12]),
+        ([message(12), message(25)], True, [12]),  # a gap at the end: the next record is behind it
+        (
+            [message(12), message(20, KafkaError._PARTITION_EOF)],
+            True,
+            [12],
+        ),  # a gap or a marker, and no record behind
+        ([message(12), message(19, KafkaError._PARTITION_EOF)], False, [12]),
+        ([message(20)], True, []),  # nothing is left of the range
+        ([message(5), message(10)], False, [10]),  # records before the start are not of the range
+    ],
+)
+def test_where_a_range_ends(events, done, kept):
+    assert reached(*events) == (done, kept)
+
+
+def test_a_marker_of_a_transaction_moves_the_position():
+    of = reading._Range("t", 1, 10, 20, ClientOptions("test", "nowhere:1", {}), 1 << 20)
+    assert of.take([message(18)]) and not of.done
+    assert not of.moved_to(19) and not of.done
+    assert of.moved_to(20) and of.done
+
+
+@pytest.mark.parametrize(
+    "code, message_",
+    [
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "UNKNOWN_TOPIC_OR_PART: says.*make the topic first"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "allow Describe and Read"),
+        (KafkaError._AUTHENTICATION, "check the mechanism, the user and the password"),
+        (KafkaError.OFFSET_OUT_OF_RANGE, "offset 10: found 'records that the broker no longer has"),
+    ],
+)
+def test_errors_that_end_a_read(code, message_):
+    with pytest.raises(InputError, match=message_):
+        reached(message(-1, code))
+
+
+@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT])
+def test_errors_that_pass(code):
+    assert reached(message(-1, code)) == (False, [])

@@ -1,0 +1,208 @@
+"""Tasks that read their records themselves: a stream of ranges in this process, with a cluster beside it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from taskplace.errors import InputError
+from taskplace.spark.driver import programs as programs_module
+from taskplace.spark.driver.partition_columns import row_schemas
+from taskplace.spark.driver.programs import programs
+from taskplace.spark.driver.sources import check_sources
+from taskplace.spark.kafka.decoding import Decoder
+from taskplace.spark.kafka.formats import Json, Raw
+from taskplace.spark.kafka.records import KafkaRecords
+from taskplace.spark.processors import Count, TableJoin
+from taskplace.spark.sinks import ParquetSink
+from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.worker.topic_reader import RANGES
+from tests.support.mock_kafka import mock_kafka as mock_kafka
+from topology import Topology
+
+DECODER = Decoder(
+    key=Raw("k", "string"), value=Json({"v": "int64"}), include=["key", "offset"], tombstone="gone"
+)
+KEYS = [f"N{number}".encode() for number in range(40)]
+
+
+def records(cluster, topic: str = "t", **more) -> KafkaRecords:
+    return KafkaRecords(topic, cluster.bootstrap, DECODER, patience="20 s", **more)
+
+
+def send(cluster, topic: str = "t", value: bytes | None = b'{"v": 1}') -> None:
+    split = partitions_of(pa.array(KEYS), "murmur2", 4).tolist()
+    for key, partition in zip(KEYS, split, strict=True):
+        cluster.producer.produce(topic, key=key, value=value, partition=partition)
+    assert cluster.producer.flush(20) == 0
+
+
+def ranges(starts: list[int], ends: list[int]) -> pa.Table:
+    rows = [
+        ("id", p, start, end) for p, (start, end) in enumerate(zip(starts, ends, strict=True)) if end > start
+    ]
+    return pa.Table.from_pylist([dict(zip(RANGES.names, row, strict=True)) for row in rows], RANGES)
+
+
+def ends(times: int = 1) -> list[int]:
+    split = partitions_of(pa.array(KEYS), "murmur2", 4).tolist()
+    return [split.count(partition) * times for partition in range(4)]
+
+
+def counted(reads: KafkaRecords, **options) -> Topology:
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=4, reads=reads, **options)
+    source.process(Count("n", by={"k": "string"}), name="count")
+    return topo
+
+
+def test_each_task_reads_its_partition(world, mock_kafka):
+    send(mock_kafka)
+    placed = world.open(counted(records(mock_kafka), key_bytes="key"))
+    world.batch(placed, 0, **{"in": ranges([0] * 4, ends())})
+    send(mock_kafka)
+    send(mock_kafka)
+    world.batch(placed, 1, **{"in": ranges(ends(), ends(2))})
+    assert world.stored(placed, "n") == sorted(((key.decode(), 2) for key in KEYS), key=repr)
+    assert placed.journal.last.rows == len(KEYS)  # records, not ranges
+    assert placed.store("n").get({"k": "N7"}) == {"count": 2}
+
+
+def test_a_table_and_a_stream_are_read_in_one_task(world, mock_kafka):
+    send(mock_kafka, "stream")
+    send(mock_kafka, "table")
+    topo = Topology("t")
+    stream = topo.source("stream", key="k", partitions=4, reads=records(mock_kafka, "stream"))
+    table = topo.source("table", key="k", partitions=4, reads=records(mock_kafka, "table"))
+    only_key = stream.process(Renamed(), name="renamed")
+    join = TableJoin("j", on={"k": "string"}, columns={"v": "int64"}, deleted="gone")
+    only_key.join_table(table, join, name="joined").sink("out", target=ParquetSink(world.folder / "out"))
+    placed = world.open(topo)
+    whole = ranges([0] * 4, ends())
+    world.batch(placed, 0, stream=whole, table=whole)
+    send(mock_kafka, "table", None)
+    world.batch(placed, 1, stream=whole, table=ranges(ends(), ends(2)))
+    assert {row[-1] for row in world.sent("out")[0]} == {1}
+    assert {row[-1] for row in world.sent("out")[1]} == {None}  # tombstones have removed the rows
+
+
+def test_a_repeated_batch_is_compared_by_its_records(world, mock_kafka, monkeypatch, caplog):
+    monkeypatch.setattr(programs_module, "topic_rows", lambda part, program, topic: part.sources[topic].rows)
+    send(mock_kafka)
+    placed = world.open(counted(records(mock_kafka)))
+    for _ in range(2):
+        world.batch(placed, 0, **{"in": ranges([0] * 4, ends())})
+    assert "batch 0" not in caplog.text
+    send(mock_kafka)
+    world.batch(placed, 0, **{"in": ranges([0] * 4, ends(2))})
+    assert "batch 0 was committed with 40 rows, found 80 rows for it now" in caplog.text
+
+
+class Renamed:
+    """Leaves only the key of a stream's row."""
+
+    from taskplace.spark.processors.traits import PASSES as traits  # noqa: N811
+
+    def process(self, context, rows):
+        return rows.select(["k"])
+
+
+def test_an_executor_that_dies_in_a_batch_costs_no_record(world, mock_kafka):
+    from tests.support.placed_without_spark import Died
+
+    send(mock_kafka)
+    world.come(1)
+    placed = world.open(counted(records(mock_kafka)))
+    died = []
+
+    def kill(point: str) -> None:
+        if point == "attempt.sealed" and not died:
+            died.append(world.running)
+            world.lose(world.running)
+            raise Died
+
+    world.at = kill
+    world.batch(placed, 0, **{"in": ranges([0] * 4, ends())})
+    assert died and world.stored(placed, "n") == sorted(((key.decode(), 1) for key in KEYS), key=repr)
+
+
+def test_a_key_elsewhere_and_too_many_bytes_stop_the_batch(world, mock_kafka):
+    send(mock_kafka)
+    mock_kafka.send("t", 1, (KEYS[[*partitions_of(pa.array(KEYS), "murmur2", 4)].index(2)], b"{}"))
+    placed = world.open(counted(records(mock_kafka), key_bytes="key"))
+    more = ends()
+    more[1] += 1
+    with pytest.raises(
+        InputError, match=r"topic 'in', partition 1, offset \d+: found 'a key that belongs to partition 2"
+    ):
+        world.batch(placed, 0, **{"in": ranges([0] * 4, more)})
+    small = world.open(counted(records(mock_kafka)), checkpoint="other", bytes_per_task=50)
+    with pytest.raises(InputError, match="more than 50 bytes of records in one batch"):
+        world.batch(small, 0, **{"in": ranges([0] * 4, ends())})
+
+
+def spark(schema: pa.Schema) -> StructType:
+    return from_arrow_schema(schema)
+
+
+def test_the_rows_are_checked_and_not_the_ranges(mock_kafka):
+    built = counted(records(mock_kafka), key_bytes="key").build()
+    schemas = row_schemas(built, {"in": spark(RANGES)})
+    assert schemas["in"].names == DECODER.columns.names
+    check_sources(built, schemas)
+    with pytest.raises(
+        InputError, match=r"sources.in: found .*expected the ranges that its reader reads.*stream_of"
+    ):
+        row_schemas(built, {"in": spark(DECODER.columns)})
+    with pytest.raises(InputError, match=r"key_bytes: found 'kee', expected .* 'key'"):
+        check_sources(counted(records(mock_kafka), key_bytes="kee").build(), schemas)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"reads": "flights"}, "sources.in.reads: found 'flights', expected a reader of a topic"),
+        ({"partition_column": "p"}, "no partition_column beside `reads`"),
+        ({"key_partitioner": "md5"}, "key_partitioner: found 'md5'"),
+    ],
+)
+def test_wrong_options_of_a_source(mock_kafka, options, message):
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=4, **{"reads": records(mock_kafka), **options})
+    source.process(Count("n", by={"k": "string"}), name="count")
+    with pytest.raises(InputError, match=message):
+        programs(topo.build())
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"starting": "last"}, "starting: found 'last'"),
+        ({"most_records": 0}, "most_records: found 0"),
+        ({"patience": "soon"}, "patience"),
+        ({"options": {"isolation.level": "read_uncommitted"}}, "isolation.level"),
+        ({"decoder": "json"}, "KafkaRecords.decoder: found 'json', expected a Decoder"),
+        ({"servers": ""}, "servers: found ''"),
+    ],
+)
+def test_wrong_arguments(given, message):
+    with pytest.raises(InputError, match=message):
+        KafkaRecords(**{"topic": "t", "servers": "nowhere:1", "decoder": DECODER, **given})
+
+
+def test_it_can_be_sent_with_its_file_of_a_secret_and_without_the_secret(tmp_path):
+    (tmp_path / "password").write_text("hunter2")
+    made = KafkaRecords("t", "h:1", DECODER, options={"sasl.password_file": str(tmp_path / "password")})
+    sent = cloudpickle.dumps(made)
+    assert b"hunter2" not in sent and "hunter2" not in repr(cloudpickle.loads(sent))
+
+
+def test_offsets_of_a_stream():
+    made = KafkaRecords("t", "h:1", DECODER)
+    start = {"topic_id": "id", "offsets": {"0": 5, "1": 7, "10": 0}}
+    end = {"topic_id": "id", "offsets": {"0": 9, "1": 7, "10": 3}}
+    assert list(made.ranges(start, end)) == [("id", 0, 5, 9), ("id", 10, 0, 3)]
+    assert list(made.ranges(end, end)) == []

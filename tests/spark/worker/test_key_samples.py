@@ -1,0 +1,69 @@
+"""Sampled keys have to be in the partition of the key; an error names the record and shows no key."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from taskplace.errors import InputError
+from taskplace.spark.worker.key_samples import SAMPLED, PartitionedTopic
+from taskplace.spark.worker.partitioners import partitions_of
+
+FLIGHTS = PartitionedTopic(topic="flights", partitions=4, partitioner="murmur2", key_bytes="key")
+KEYS = [f"secret-{number}".encode() for number in range(4000)]
+
+
+def rows_of(partition: int, *more: bytes) -> pa.Table:
+    own = [
+        key
+        for key, at in zip(KEYS, partitions_of(pa.array(KEYS), "murmur2", 4), strict=True)
+        if at == partition
+    ]
+    return pa.table({"key": [*own, *more], "offset": range(1000, 1000 + len(own) + len(more))})
+
+
+@pytest.mark.parametrize("partition", range(4))
+def test_keys_of_the_partition_pass(partition):
+    assert rows_of(partition).num_rows > 10 * SAMPLED
+    FLIGHTS.check(rows_of(partition), partition)
+
+
+def test_a_key_of_another_partition_is_an_error_without_the_key():
+    (other,) = rows_of(3)["key"].to_pylist()[:1]
+    rows = rows_of(2).slice(0, 5)
+    rows = pa.concat_tables([rows, pa.table({"key": [None, other, other], "offset": [77, 78, 79]})])
+    with pytest.raises(InputError) as raised:
+        FLIGHTS.check(rows, 2)
+    assert str(raised.value).startswith(
+        "topic 'flights', partition 2, offset 78: found 'a key that belongs to partition 3 of 4 by murmur2 (2 of 8 "
+        "sampled keys belong elsewhere)', expected keys that their producers put into"
+    )
+    assert "secret" not in str(raised.value)
+
+
+def test_the_keys_of_another_partitioner_are_noticed():
+    rows = rows_of(1)
+    with pytest.raises(InputError, match="by consistent"):
+        PartitionedTopic(topic="t", partitions=4, partitioner="consistent", key_bytes="key").check(rows, 1)
+
+
+def test_samples_are_spread_over_the_rows():
+    """A producer that begins to use another partitioner in the middle of a batch is noticed in this batch."""
+    wrong = rows_of(0)
+    rows = pa.concat_tables([rows_of(1), wrong])
+    with pytest.raises(InputError, match="found 'a key that belongs to partition 0 of 4"):
+        FLIGHTS.check(rows, 1)
+
+
+def test_without_a_column_of_keys_nothing_is_compared():
+    PartitionedTopic(topic="t", partitions=4, partitioner="murmur2").check(rows_of(0), 1)
+
+
+def test_without_offsets_the_error_names_the_partition():
+    with pytest.raises(InputError, match="topic 'flights', partition 1: found"):
+        FLIGHTS.check(rows_of(0).select(["key"]), 1)
+
+
+def test_text_keys_are_hashed_as_their_bytes():
+    rows = rows_of(2)
+    FLIGHTS.check(rows.set_column(0, "key", rows["key"].cast(pa.string())), 2)
