@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from taskplace.spark.driver import compaction
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
@@ -23,6 +24,7 @@ from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.messages import FollowRequest
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.files import write_file
+from taskplace.spark.worker import segments
 from taskplace.spark.worker.follow import visit
 from tests.support.attempt_files import check_part
 from tests.support.disk import Disk
@@ -193,6 +195,8 @@ def host(tmp_path, disk, runtime, be_executor) -> Host:
 def test_a_crashed_host_keeps_what_is_committed_and_published(host, disk, monkeypatch):
     """The power is cut after every step, and when a manifest has just appeared, in both ways that this may end."""
     monkeypatch.setattr(journal_module, "FULL_EVERY", 3)
+    monkeypatch.setattr(segments, "BATCHES", 1)
+    monkeypatch.setattr(compaction, "MOST_NEEDED", 1.0)  # every section moves
     link = os.link
 
     def cut_at_manifests(source, target, **how):
@@ -211,6 +215,9 @@ def test_a_crashed_host_keeps_what_is_committed_and_published(host, disk, monkey
     assert host.cuts == 5 * len(BATCHES)
     assert all(len(history.snapshots) == 2 for history in stream.journal.history.values())
     assert stream.journal.last.needs > 0
+    files = {change.file for history in stream.journal.history.values() for change in history.changes}
+    moved = {file for file in files if int(Path(file).name.split("-")[0]) % 3 == 0}
+    assert moved, "the sections of a full manifest are in a segment of its number"
 
 
 class Killed(BaseException):

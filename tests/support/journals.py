@@ -8,9 +8,12 @@ from taskplace.spark.state.files import write_file
 from topology import TaskId
 
 
-def change(journal, task, batch, records=1, attempt="a"):
+def change(journal, task, batch, records=1, attempt="a", *, layout=7):
+    """Write a change as version 7 of the manifest has it, alone in its segment; or as version 6."""
     base = journal.history[task].end if task in journal.history else None
-    name = f"changelog/{task}/{batch:010d}-{attempt}{batch}.arrow"
+    name = f"changelog/{batch:010d}-{attempt}-{task}.segment"
+    if layout == 6:
+        name = f"changelog/{task}/{batch:010d}-{attempt}{batch}.arrow"
     write_file(journal.root / name, b"x", sync=False)
     offset = (base.offset if base else 0) + records
     return Change(

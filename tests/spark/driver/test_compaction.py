@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
+
 import pytest
 
 from taskplace.spark.codec import checksum_of
@@ -38,10 +42,10 @@ def logged(journal: Journal, task: TaskId, batch: int, size: int = 1000) -> Chan
 
 
 def readable(journal: Journal) -> None:
-    for history in journal.history.values():
+    for task, history in journal.history.items():
         for change in history.changes:
             with CheckpointFiles(journal.root).read(change) as section:
-                assert section.read()[: change.size].startswith(b"0_")
+                assert section.read().startswith(f"{task} {change.version} ".encode())
 
 
 @pytest.fixture
@@ -89,7 +93,7 @@ def test_a_segment_that_may_still_grow_is_left_alone(tmp_path):
     assert compacted(tmp_path, histories, last + 1, 1) != histories
 
 
-def test_no_more_moves_than_the_limit_and_the_smallest_rest_first(tmp_path, monkeypatch):
+def test_a_pass_ends_after_the_limit_and_the_smallest_rest_comes_first(tmp_path, monkeypatch):
     journal = Journal(tmp_path, {})
     monkeypatch.setattr(segments, "BATCHES", 1)
     histories = {}
@@ -97,9 +101,71 @@ def test_no_more_moves_than_the_limit_and_the_smallest_rest_first(tmp_path, monk
         kept = logged(journal, RARE, number, size)
         logged(journal, RARE, number, 9 * size)
         histories[TaskId(0, number)] = History((kept,))
-    monkeypatch.setattr(compaction, "BYTES_LIMIT", 300 * len(b"0_1 0 "))
+    monkeypatch.setattr(compaction, "BYTES_LIMIT", 150 * len(b"0_1 0 "))
     after = compacted(tmp_path, histories, 100, 1)
     assert [after[TaskId(0, n)] != histories[TaskId(0, n)] for n in range(3)] == [False, True, True]
+    again = compacted(tmp_path, after, 200, 1)
+    assert again[TaskId(0, 0)] != after[TaskId(0, 0)], "however large, it goes at last"
+
+
+def refuse(*_):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_segments_that_cannot_be_read_stay_and_the_others_move(tmp_path, monkeypatch, caplog):
+    journal = Journal(tmp_path, {})
+    monkeypatch.setattr(segments, "BATCHES", 1)
+    histories = {}
+    for number in range(3):
+        histories[TaskId(0, number)] = History((logged(journal, RARE, number),))
+        logged(journal, RARE, number, 9000)
+    unreadable = tmp_path / histories[TaskId(0, 1)].changes[0].file
+    really_open = os.open
+    monkeypatch.setattr(
+        os,
+        "open",
+        lambda path, *how, **more: refuse() if path == unreadable else really_open(path, *how, **more),
+    )
+    after = compacted(tmp_path, histories, 100, 1)
+    assert [after[TaskId(0, n)] != histories[TaskId(0, n)] for n in range(3)] == [True, False, True]
+    assert "Input/output error" in caplog.text
+    journal.commit(0, 1, {}, {}, {})
+
+
+@pytest.mark.parametrize("step", ["write", "fsync"])
+def test_a_disk_that_takes_no_new_segment_stops_no_commit(tmp_path, monkeypatch, caplog, step):
+    journal = Journal(tmp_path, {})
+    kept = logged(journal, RARE, 0)
+    logged(journal, RARE, 0, 9000)
+    histories = {RARE: History((kept,))}
+    before = sorted((tmp_path / "changelog").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, refuse)
+        assert compacted(tmp_path, histories, 100, 1) == histories
+    assert sorted((tmp_path / "changelog").iterdir()) == before
+    assert "stay where they are" in caplog.text
+
+
+def test_many_unneeded_bytes_bring_a_full_manifest_before_its_time(tmp_path, monkeypatch):
+    """In each batch another task changes once, and its section keeps a whole segment."""
+    monkeypatch.setattr(segments, "BATCHES", 1)
+    monkeypatch.setattr(compaction, "UNNEEDED_LIMIT", 100_000)
+    journal, full, most = Journal(tmp_path, {}), [], 0
+    for batch in range(journal_module.FULL_EVERY):
+        changes = {BUSY: logged(journal, BUSY, batch, 2000)}
+        task = TaskId(1, batch)
+        changes[task] = logged(journal, task, batch, 10)
+        journal.commit(batch, 1, changes, {}, {})
+        if journal.last.histories is not None:
+            full.append(batch)
+        journal.add_snapshots({BUSY: snapshot(journal, BUSY)})
+        journal.prune()
+        most = max(most, sum(path.stat().st_size for path in (tmp_path / "changelog").iterdir()))
+    between = journal_module.FULL_EVERY // 5
+    assert full and all(later - earlier >= between for earlier, later in itertools.pairwise(full))
+    assert len(full) >= 3
+    assert most < 20 * 2000 * len(b"0_0 10 ")
+    readable(journal)
 
 
 def test_a_damaged_section_stays_with_those_beside_it_and_is_told(tmp_path, caplog):

@@ -17,7 +17,9 @@ from topology import TaskId
 
 
 def files(journal):
-    return {str(path.relative_to(journal.root)) for path in journal.root.rglob("*.arrow")}
+    """Return the files of changelogs and snapshots."""
+    there = (*journal.root.glob("changelog/**/*.*"), *journal.root.glob("snapshots/*/*"))
+    return {str(path.relative_to(journal.root)) for path in there}
 
 
 def test_a_task_that_changes_once_does_not_hold_manifests_for_ever(tmp_path, monkeypatch):
@@ -36,6 +38,22 @@ def test_a_task_that_changes_once_does_not_hold_manifests_for_ever(tmp_path, mon
     assert files(again) == {
         change_file for c in again.history[TaskId(0, 0)].changes for change_file in [c.file]
     }
+
+
+def test_the_changelogs_of_an_older_version_are_pruned_as_well(tmp_path):
+    """Each of its changes had a file, in a directory of its task."""
+    journal, task = Journal(tmp_path, {}), TaskId(0, 0)
+    for batch in range(6):
+        layout = 6 if batch < 3 else 7
+        journal.commit(batch, 1, {task: change(journal, task, batch, layout=layout)}, {}, {})
+        journal.prune()
+        assert {c.file for c in journal.history[task].changes} == files(journal)
+    for batch in range(6, 9):
+        journal.add_snapshots({task: snapshot(journal, task)})
+        journal.commit(batch, 1, {task: change(journal, task, batch)}, {}, {})
+        journal.prune()
+    assert not list((tmp_path / "changelog" / "0_0").iterdir())
+    assert {c.file for c in journal.history[task].changes} <= files(journal)
 
 
 def test_a_restart_finds_every_history_as_it_was(tmp_path, monkeypatch):

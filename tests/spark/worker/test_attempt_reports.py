@@ -181,6 +181,40 @@ def test_attempts_before_one_that_fails_are_reported(runtime, monkeypatch):
     assert sorted(done) == TASKS, "the first was taken over"
 
 
+def test_the_error_of_an_attempt_is_not_hidden_by_that_of_the_reports_before_it(runtime, monkeypatch, caplog):
+    reporting = attempt_reports.AttemptReports(runtime.setting(runtime.first))
+    done = runtime.attempt(TASKS[0], BATCHES[0], PLANES)
+    with pytest.raises(ValueError, match="of the processor"), reporting:
+        reporting.add(Attempted(done, {"out": pa.table({"n": pa.array([{}], pa.struct([]))})}))
+        raise ValueError("of the processor")
+    assert "rows that Parquet cannot store" in caplog.text
+
+
+def test_rows_that_are_a_slice_count_with_what_they_keep_in_memory(runtime, monkeypatch):
+    monkeypatch.setattr(attempt_reports, "SECONDS_LIMIT", 60.0)
+    reporting = attempt_reports.AttemptReports(runtime.setting(runtime.first))
+    done = runtime.attempt(TASKS[0], BATCHES[0], PLANES)
+    large = pa.table({"n": range(attempt_reports.BYTES_LIMIT // 8)})
+    reporting.add(Attempted(done, {"out": large.slice(0, 1)}))
+    assert reporting.due()
+    reporting.report()
+    assert not reporting.due()
+
+
+def test_boundary_files_are_sent_to_other_hosts_before_the_report(runtime, monkeypatch):
+    """A network file system does that when a handle is closed."""
+    closed, really_close = [], os.close
+
+    def close(handle):
+        closed.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        really_close(handle)
+
+    monkeypatch.setattr(os, "close", close)
+    reports = run(runtime, bin_of(runtime))
+    (boundary,) = {one.file for report in reports for one in report.boundaries.values()}
+    assert str(runtime.checkpoint / boundary) in closed
+
+
 def test_without_a_sync_there_is_no_report(runtime, monkeypatch):
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

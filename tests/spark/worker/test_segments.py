@@ -53,3 +53,22 @@ def test_a_process_keeps_a_bounded_number_open(tmp_path, monkeypatch):
     assert len(segments.OPEN) == segments.CHECKPOINTS
     assert used(tmp_path / str(segments.CHECKPOINTS + 2), 0) is files[-1]
     assert used(tmp_path / "0", 0) is not files[0]
+
+
+def test_a_full_segment_is_followed_by_segments_for_as_many_batches_as_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "BYTES_LIMIT", 100)
+
+    def batches(sizes: list[int], first: int) -> list[str]:
+        names = []
+        for number, size in enumerate(sizes, first):
+            file = segment(tmp_path, number, 1)
+            file.append(b"x" * size)
+            names.append(file.name)
+        return names
+
+    busy = batches([60, 60, 60, 60], 0)
+    assert busy[0] == busy[1] != busy[2] != busy[3], "full after two; then one batch in each"
+    assert [int(name.split("/")[1].split("-")[0]) for name in busy] == [BATCHES - 1, BATCHES - 1, 2, 3]
+    quiet = batches([1] * 12, 4)
+    assert quiet[0] != quiet[1] and len(set(quiet[1:])) == 1, "the next one is for the rest"
+    assert int(quiet[-1].split("/")[1].split("-")[0]) == BATCHES - 1
