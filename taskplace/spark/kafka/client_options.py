@@ -9,7 +9,7 @@ Properties:
   says that it is secret.
 - `resolved` is the only method that returns secrets. Clients get its result, and nothing keeps it.
 
-Errors: `InputError` for a property that the sink sets itself, a missing variable or file, and a value that is no text,
+Errors: `InputError` for a property that taskplace sets itself, a missing variable or file, and a value that is no text,
 number or boolean.
 """
 
@@ -46,7 +46,7 @@ def check_no_secrets(path: str, options: Mapping[str, Any], error: type[InputErr
 
 
 class ClientOptions:
-    """The properties of a sink's clients: `servers`, and what the user gives.
+    """The properties of clients: `servers`, and what the user gives.
 
     >>> options = ClientOptions("KafkaSink", "localhost:9092", {"sasl.password": "hunter2", "linger.ms": 5})
     >>> options
@@ -77,7 +77,7 @@ class ClientOptions:
             if meant in own or meant == "bootstrap.servers":
                 hint = "set `servers`" if meant == "bootstrap.servers" else ""
                 raise InputError(
-                    at, found=meant, expected="a property that the sink does not set itself", hint=hint
+                    at, found=meant, expected="a property that taskplace does not set itself", hint=hint
                 )
             if meant in map(_meant, self._given):
                 raise InputError(at, found="a property given twice", expected="one value")
