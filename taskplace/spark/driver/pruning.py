@@ -62,15 +62,16 @@ def _version(path: Path) -> int:
 
 
 def batch_files(root: Path, last: int, kept: int) -> Iterator[Path]:
-    """Yield what batches before the `last` one have left: all but the staged output of the `kept` newest batches.
+    """Yield what batches before the `last` one have left, and of the `kept` newest batches what is of no more use.
 
-    `kept`: counts the last batch, whose files all stay.
+    That is what their subtopologies read and reported. Their staged output stays, and the marks of cancelled rounds, by
+    which attempts that still run end. All files of the last batch stay.
     """
     yield from numbered_below(root / "batches", last - kept + 1)
     for batch in range(max(0, last - kept + 1), last):
-        for kind in ("attempts", "inputs", "topics"):
-            if (folder := root / batch_dir(batch) / kind).is_dir():
-                yield folder
+        folder = root / batch_dir(batch)
+        yield from (part for part in (folder / "inputs", folder / "topics") if part.is_dir())
+        yield from folder.glob("attempts/*/*.json")
 
 
 def abandoned(root: Path, epoch: int) -> Iterator[Path]:

@@ -56,6 +56,34 @@ def test_the_changelogs_of_an_older_version_are_pruned_as_well(tmp_path):
     assert {c.file for c in journal.history[task].changes} <= files(journal)
 
 
+def test_of_the_batch_before_the_last_one_marks_and_staged_output_stay(tmp_path):
+    """By the mark of its cancelled round, an attempt that still runs ends."""
+    kinds = (
+        "attempts/0/r-0_0-1.json",
+        "attempts/0/called-off-r-0",
+        "inputs/0.listing",
+        "topics/t/x",
+        "sinks/out/x",
+    )
+    for batch in range(3):
+        for kind in kinds:
+            write_file(tmp_path / f"batches/{batch:010d}" / kind, b"x", sync=False)
+    journal = Journal(tmp_path, {})
+    for batch in range(3):
+        journal.commit(batch, 1, {}, {}, {})
+    journal.prune()
+    left = {
+        str(path.relative_to(tmp_path / "batches"))
+        for path in tmp_path.glob("batches/**/*")
+        if path.is_file()
+    }
+    assert left == {
+        *(f"{2:010d}/{kind}" for kind in kinds),
+        f"{1:010d}/attempts/0/called-off-r-0",
+        f"{1:010d}/sinks/out/x",
+    }
+
+
 def test_a_restart_finds_every_history_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "FULL_EVERY", 7)
     journal = Journal(tmp_path, {})
