@@ -20,6 +20,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import KafkaError
 
 from taskplace.partitions.kafka_python import TaskplaceAssignor
 
@@ -80,7 +81,12 @@ def main(configuration: str) -> None:
     )
     consumer.subscribe(given["topics"], listener=Listener())
     while not select.select([sys.stdin], [], [], 0)[0]:
-        consumer.poll(timeout_ms=1000)  # not shorter: see "Limits" in docs/partitions.md
+        try:
+            consumer.poll(timeout_ms=1000)  # not shorter: see "Limits" in docs/partitions.md
+        except KafkaError as error:  # a broker is down just now: `poll` raises what the next call may heal
+            if not error.retriable:
+                raise
+            logging.info("poll: %r", error)
     consumer.close()
     say(closed=True)
 
