@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taskplace.dotted_keys import INPUT, KAFKA_OUTPUT, OUTPUT
+from taskplace.dotted_keys import INPUT, KAFKA_FORMATS, KAFKA_INPUT, KAFKA_OUTPUT, OUTPUT
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
 from taskplace.partitioner import PartitionerConfig
@@ -35,6 +35,8 @@ likes. For the others, [topology.md](topology.md) explains the fields of the ent
 ENTRIES = {
     **{f"topology.{section}": fields for section, fields in TOPOLOGY_SECTIONS.items()},
     "input": INPUT,
+    "input.kafka": KAFKA_INPUT,
+    **{f"input.kafka.value` and `key`, `format: {name}": ("format", *of) for name, of in KAFKA_FORMATS.items()},
     "output": OUTPUT,
     "output.kafka": KAFKA_OUTPUT,
 }
