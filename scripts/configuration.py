@@ -36,7 +36,10 @@ ENTRIES = {
     **{f"topology.{section}": fields for section, fields in TOPOLOGY_SECTIONS.items()},
     "input": INPUT,
     "input.kafka": KAFKA_INPUT,
-    **{f"input.kafka.value` and `key`, `format: {name}": ("format", *of) for name, of in KAFKA_FORMATS.items()},
+    **{
+        f"input.kafka.value` and `key`, `format: {name}": ("format", *of)
+        for name, of in KAFKA_FORMATS.items()
+    },
     "output": OUTPUT,
     "output.kafka": KAFKA_OUTPUT,
 }
