@@ -141,12 +141,12 @@ def consumed(servers: str, topic: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         left = set(partitions)
         while left:
-            messages = consumer.consume(1000, SECONDS)
-            if not messages:
+            first = consumer.poll(SECONDS)
+            if first is None:
                 raise InputError(
                     f"topic {topic!r}", found=f"no answer in {SECONDS} s", expected="its records"
                 )
-            for message in messages:
+            for message in (first, *consumer.consume(1000, 0)):
                 if message.error() is None:
                     rows.append({**json.loads(message.key()), **json.loads(message.value())})
                 elif message.error().code() == KafkaError._PARTITION_EOF:
