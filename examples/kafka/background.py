@@ -109,24 +109,30 @@ def run_with(command: Sequence[str], *, brokers: int) -> int:
 
     Ctrl-C reaches the command as well, and SIGTERM is passed on to it: the command says when it ends.
     """
-    with Brokers(brokers) as cluster:
-        environment = {**os.environ, VARIABLE: cluster.bootstrap}
-        try:
-            process = subprocess.Popen(command, env=environment)
-        except OSError as error:
-            raise BrokerError(f"{command[0]} cannot be run: {error.strerror}") from None
-        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-        try:
-            code = _ended(process)
-        finally:
-            signal.signal(signal.SIGTERM, before)
+    process: subprocess.Popen[bytes] | None = None
+
+    def interrupt(*_: object) -> None:
+        if process is None:
+            raise KeyboardInterrupt
+
+    def terminate(*_: object) -> None:
+        if process is None:
+            sys.exit(128 + signal.SIGTERM)
+        process.terminate()
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        with Brokers(brokers) as cluster:
+            try:
+                process = subprocess.Popen(command, env={**os.environ, VARIABLE: cluster.bootstrap})
+            except OSError as error:
+                raise BrokerError(f"{command[0]} cannot be run: {error.strerror}") from None
+            code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return code if code >= 0 else 128 - code  # killed by a signal: as a shell says it
-
-
-def _ended(process: subprocess.Popen[bytes]) -> int:
-    while True:
-        with contextlib.suppress(KeyboardInterrupt):
-            return process.wait()
 
 
 def _running(state: Path) -> dict[str, object] | None:
