@@ -31,8 +31,8 @@ runtime:
 On the command line a key is named by its path: `--set runtime.snapshot.interval=5`.
 Unknown keys are refused with the nearest known one, before anything starts."""
 READ = """What an application reads itself. An application class may read `input` and `output` as it
-likes. For the others, [topology.md](topology.md) explains the fields of the entries, and [kafka.md](kafka.md) those of `kafka`. `topology` has
-also a `name`."""
+likes. For the others, [topology.md](topology.md) explains the fields of the entries, and [kafka.md](kafka.md)
+those of `kafka`. `topology` has also a `name`."""
 ENTRIES = {
     **{f"topology.{section}": fields for section, fields in TOPOLOGY_SECTIONS.items()},
     "input": INPUT,
