@@ -121,6 +121,45 @@ def test_the_environment_may_have_the_brokers(monkeypatch):
         declared_records("p", ENTRY | entry)
 
 
+def test_dead_letters_are_separated_and_tombstones_delete(tmp_path):
+    separate = "taskplace.spark.kafka.dead_letters"
+    delays = {"process": "flights", "processor": f"{separate}:GoodRecords"}
+    entry = ENTRY | {"bad_records": "dead_letters"}
+    models = {
+        "topic": "models",
+        "servers": "nowhere:9092",
+        "key": ENTRY["key"],
+        "value": {"format": "json", "columns": {"model": "string"}},
+        "tombstone": "gone",
+    }
+    join = {"by": {"tailnum": "string"}, "columns": {"model": "string"}, "deleted": "gone"}
+    document = {
+        "application": {"id": "delays"},
+        "topology": {
+            "sources": {name: {"key": "tailnum", "partitions": 4} for name in ("flights", "models")},
+            "nodes": {
+                "good": delays,
+                "bad": delays | {"processor": f"{separate}:DeadLetters"},
+                "with-model": {
+                    "join_table": ["good", "models"],
+                    "processor": "table-join",
+                    "options": join,
+                },
+                "letters": {"sink": "bad"},
+            },
+        },
+        "input": {"flights": {"kafka": entry}, "models": {"kafka": models}},
+        "output": {"letters": {"path": str(tmp_path)}},
+    }
+    built = YamlApplication(Settings.from_mapping(document)).topology().build()
+    assert [len(each.sources) for each in built.subtopologies] == [2]
+    del document["input"]["models"]["kafka"]["tombstone"]
+    with pytest.raises(
+        ConfigError, match=r"^topology\.nodes\.with-model\.options\.deleted: found \"no column 'gone'"
+    ):
+        YamlApplication(Settings.from_mapping(document))
+
+
 WRONG = [
     ("departures", r": found 'departures', expected \{topic"),
     ({"topic": None}, r"\.topic: found None"),
