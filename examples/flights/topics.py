@@ -85,7 +85,7 @@ def _rows(directory: Path, columns: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def make(servers: str, topics: Iterable[NewTopic]) -> None:
     """Make the topics that are missing."""
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
     for name, made in admin.create_topics(list(topics), operation_timeout=SECONDS).items():
         try:
             made.result(SECONDS)
@@ -103,6 +103,7 @@ def send(servers: str, records: Mapping[str, Iterable[Record]]) -> None:
             "transactional.id": "taskplace-flights",
             "transaction.timeout.ms": 1000 * TRANSACTION_SECONDS,
             "linger.ms": 50,
+            "log_level": 3,
         }
     )
     try:
@@ -133,6 +134,7 @@ def consumed(servers: str, topic: str) -> list[dict[str, Any]]:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            "log_level": 3,
         }
     )
     try:
