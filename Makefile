@@ -1,11 +1,12 @@
 # `make run` and `make test` set up everything that they need.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency mutants lint setup kafka-up kafka-down java kafka-jars clean distclean
+.PHONY: help run run-kafka test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency mutants lint setup kafka-up kafka-down java kafka-jars clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 RUN_STAMP := .venv/.installed-run
+RUN_KAFKA_STAMP := .venv/.installed-run-kafka
 # Tests and executors start hundreds of interpreters; without compiled files each would compile the project anew.
 export PYTHONDONTWRITEBYTECODE :=
 # Options for pytest: make test ARGS="-k settings"; in one process: make test ARGS="-n 0 -x tests/spark/state"
@@ -22,6 +23,10 @@ help: ## show this list
 run: java $(RUN_STAMP) ## run the main job from the start: a year of flights, one executor killed on the way
 	@rm -rf var/flights/checkpoint var/flights/state var/flights/output
 	@$(BIN)/taskplace run conf/flights.yaml
+
+run-kafka: java kafka-jars $(RUN_KAFKA_STAMP) ## run the main job on Kafka topics, from the start, with a broker of its own
+	@rm -rf var/kafka-flights/checkpoint var/kafka-flights/state
+	@$(BIN)/python -m examples.kafka with $(BIN)/taskplace run conf/kafka-flights.yaml
 
 test: java kafka-jars $(STAMP) ## run the everyday tests (5 to 6 minutes on 2 cores)
 	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
@@ -73,14 +78,18 @@ java:
 kafka-jars: java
 	@scripts/kafka.sh
 
-# Only what `make run` needs, so that a first run does not wait for linters.
+# Only what a run needs, so that a first run does not wait for linters.
 $(RUN_STAMP): pyproject.toml scripts/setup.sh
 	@scripts/setup.sh spark,examples
 	@touch $@
 
+$(RUN_KAFKA_STAMP): pyproject.toml scripts/setup.sh
+	@scripts/setup.sh spark,kafka,examples
+	@touch $@ $(RUN_STAMP)
+
 $(STAMP): pyproject.toml scripts/setup.sh
 	@scripts/setup.sh spark,kafka,examples,plots,dev
-	@touch $@ $(RUN_STAMP)
+	@touch $@ $(RUN_STAMP) $(RUN_KAFKA_STAMP)
 
 clean: ## remove the files that runs and tools have left
 	@rm -rf var work app-[0-9]* build spark-warehouse metastore_db derby.log *.egg-info

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taskplace.dotted_keys import INPUT, KAFKA_OUTPUT, OUTPUT
+from taskplace.dotted_keys import INPUT, KAFKA_FORMATS, KAFKA_INPUT, KAFKA_OUTPUT, OUTPUT
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
 from taskplace.partitioner import PartitionerConfig
@@ -31,10 +31,16 @@ runtime:
 On the command line a key is named by its path: `--set runtime.snapshot.interval=5`.
 Unknown keys are refused with the nearest known one, before anything starts."""
 READ = """What an application reads itself. An application class may read `input` and `output` as it
-likes. For the others, [topology.md](topology.md) explains the fields of the entries. `topology` has also a `name`."""
+likes. For the others, [topology.md](topology.md) explains the fields of the entries, and [kafka.md](kafka.md)
+those of `kafka`. `topology` has also a `name`."""
 ENTRIES = {
     **{f"topology.{section}": fields for section, fields in TOPOLOGY_SECTIONS.items()},
     "input": INPUT,
+    "input.kafka": KAFKA_INPUT,
+    **{
+        f"input.kafka.value` and `key`, `format: {name}": ("format", *of)
+        for name, of in KAFKA_FORMATS.items()
+    },
     "output": OUTPUT,
     "output.kafka": KAFKA_OUTPUT,
 }

@@ -25,12 +25,31 @@ from topology.entry_fields import NESTED, SECTIONS
 
 _FIELDS = frozenset(field for fields in SECTIONS.values() for field in fields)
 #: The fields of an entry of `input` and of `output`.
-INPUT = ("format", "path", "schema", "options", "select")
+INPUT = ("format", "path", "schema", "options", "select", "kafka")
 OUTPUT = ("path", "foreach", "kafka")
-#: The fields of `kafka` in an entry of `output`: the arguments of `KafkaSink`.
+#: The fields of `kafka` in an entry of `input`: the arguments of `KafkaRecords` and of its `Decoder`. The variable of
+#: the environment that `servers_env` names has the `servers`.
+KAFKA_INPUT = (
+    "topic",
+    "servers",
+    "servers_env",
+    "key",
+    "value",
+    "include",
+    "tombstone",
+    "bad_records",
+    "starting",
+    "most_records",
+    "patience",
+    "options",
+)
+#: The fields of `key` and of `value` there, by `format`: the arguments of `Json`, `Avro` and `Raw`.
+KAFKA_FORMATS = {"json": ("columns",), "avro": ("schema", "column", "writers"), "raw": ("column", "kind")}
+#: The fields of `kafka` in an entry of `output`: the arguments of `KafkaSink`, and `servers_env` as above.
 KAFKA_OUTPUT = (
     "topic",
     "servers",
+    "servers_env",
     "key",
     "key_format",
     "key_schema",

@@ -35,10 +35,11 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.dotted_keys import check_nested
+from taskplace.durations import Duration
 from taskplace.errors import ConfigError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Choice, Configuration, Integer, Text, key
-from taskplace.model.placed_options import PlacedOptions
+from taskplace.model.placed_options import DurationAboveZero, PlacedOptions
 from taskplace.paths import is_uri, local_path
 from taskplace.redaction import redacted
 from taskplace.yaml_io import graft, override, read
@@ -157,6 +158,12 @@ class SparkSettings(Configuration, section="spark"):
         Text(r".*\S.*", "a name"), "", "name in Spark's web UI; default: the application's id"
     )
     conf: Mapping[str, str] = key(SparkConf(), None, "configuration keys that are passed to Spark unchanged")
+    trigger_interval: Duration | None = key(  # noqa: RUF009  a field, as of dataclasses.field
+        DurationAboveZero(),
+        None,
+        "run until stopped, and begin batches at most this often; without it, `taskplace run` reads what is there when "
+        "it starts, and ends",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

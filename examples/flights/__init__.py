@@ -3,6 +3,9 @@
     data.py       the input: two file streams, two weeks a file, with repeated rows
     topology.py   the job's own processor function, and the columns of the input
     truth.py      the expected result as a batch query, and the comparison
+    own_keys.py   the keys of the example in `input`
+    on_kafka.py   the same job on Kafka topics (`conf/kafka-flights.yaml`)
+    topics.py     fills the topics with the input, and reads the topic of the result
 
 `conf/flights.yaml` has the topology (join with the weather, repartition by aircraft, de-duplicate, aggregate). Keys
 of its `input`: `dir`; `files` (only the first files of each stream, for a short run; 0 is all), `repeated` (the share
@@ -12,11 +15,10 @@ of rows that are delivered twice) and `seed`. Key of its `output`: `dir`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from taskplace.errors import ConfigError
+from examples.flights.own_keys import OwnKeys, PreparedInput
 from taskplace.model.events import CheckResult
 from taskplace.settings import Settings
 
@@ -38,13 +40,10 @@ class Flights:
     """
 
     def __init__(self, settings: Settings) -> None:
-        read = _Reader(settings.input, "input", ("dir", "files", "repeated", "seed"))
-        self.input = Path(read("dir", "var/flights/input", str, "a directory"))
-        self._files = read("files", 0, int, "a number of files, 0 for all", least=0)
-        self._repeated = read("repeated", 0.02, (int, float), "a share from 0 to 1", least=0, most=1)
-        self._seed = read("seed", 2013, int, "a number from 0", least=0)
+        self._prepared = PreparedInput.of(settings.input, "var/flights/input")
+        self.input = self._prepared.dir
         self._settings = settings
-        write = _Reader(settings.output, "output", ("dir",))
+        write = OwnKeys(settings.output, "output", ("dir",))
         self.output = Path(write("dir", "var/flights/output", str, "a directory"))
 
     def topology(self) -> Topology:
@@ -56,9 +55,7 @@ class Flights:
 
     def prepare(self) -> None:
         """Write the input files unless they exist; takes about a second."""
-        from examples.flights.data import prepare
-
-        prepare(self.input, files=self._files, repeated=self._repeated, seed=self._seed)
+        self._prepared.prepare()
 
     def batches(self) -> int:
         """Return how many batches there will be: one for each file of flights."""
@@ -77,38 +74,8 @@ class Flights:
 
     def check(self, spark: SparkSession) -> CheckResult:
         """Compare the stream's result with the batch query, row by row."""
-        from examples.flights.truth import compare, findings, result, truth
+        from examples.flights.truth import checked, result
 
         if not any(self.output.glob("batch_id=*")):
             return CheckResult(False, f"there is no result in {self.output}")
-        found = result(spark, self.output).cache()  # also for the findings: it is hundreds of small files
-        answer = compare(truth(spark, self.input), found)
-        if not answer.ok:
-            return answer
-        return replace(answer, detail=findings(found, spark.read.parquet(str(self.input / "planes.parquet"))))
-
-
-class _Reader:
-    """Reads the application's own keys, as strictly as taskplace reads its keys."""
-
-    def __init__(self, given: Mapping[str, Any], section: str, known: tuple[str, ...]) -> None:
-        for key in given:
-            if key not in known:
-                raise ConfigError.unknown_key(section, key, known)
-        self._given, self._section = given, section
-
-    def __call__(
-        self,
-        key: str,
-        default: Any,
-        kind: Any,
-        expected: str,
-        *,
-        least: float | None = None,
-        most: float | None = None,
-    ) -> Any:
-        value = self._given.get(key, default)
-        fits = isinstance(value, kind) and not isinstance(value, bool)
-        if not fits or (least is not None and value < least) or (most is not None and value > most):
-            raise ConfigError(f"{self._section}.{key}", found=value, expected=expected)
-        return value
+        return checked(spark, self.input, result(spark, self.output))

@@ -14,6 +14,8 @@ The rules are those of `truth.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,8 +38,11 @@ MEASURES = {"visib": "double", "precip": "double", "wind_speed": "double"}
 WEATHER_COLUMNS = {"origin": "string", "time_hour": "timestamp", **MEASURES}
 
 
-def label(context: Context, flights: pa.Table) -> pa.Table:
-    """Add the weather of each flight's hour as one word, and replace a missing tail number by "unknown"."""
+def label(context: Context, flights: pa.Table, *, drop: Sequence[str] = ()) -> pa.Table:
+    """Add the weather of each flight's hour as one word, and replace a missing tail number by "unknown".
+
+    `drop`: columns that are not needed any more.
+    """
     bad = pc.fill_null(
         pc.or_kleene(
             pc.or_kleene(pc.less(flights["visib"], 3), pc.greater(flights["precip"], 0)),
@@ -48,5 +53,5 @@ def label(context: Context, flights: pa.Table) -> pa.Table:
     unknown = pc.is_null(flights["visib"])
     weather = pc.if_else(unknown, "unknown", pc.if_else(bad, "bad", "good"))
     tailnum = pc.fill_null(flights["tailnum"], "unknown")
-    kept = flights.drop_columns(["tailnum", *MEASURES])
+    kept = flights.drop_columns(["tailnum", *MEASURES, *drop])
     return kept.append_column("tailnum", tailnum).append_column("weather", weather)

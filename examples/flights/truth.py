@@ -14,6 +14,7 @@ The rules, which the streaming topology follows as well:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -65,6 +66,15 @@ def result(spark: SparkSession, directory: Path) -> DataFrame:
     rows = spark.read.parquet(str(directory))
     last = F.max("batch_id").over(Window.partitionBy(*KEY))
     return rows.withColumn("last", last).where("batch_id = last").select(*KEY, *VALUES)
+
+
+def checked(spark: SparkSession, directory: Path, found: DataFrame) -> CheckResult:
+    """Compare a stream's result with the batch query over the files in `directory`; if it is right, add findings."""
+    found = found.cache()  # it is hundreds of small files, and read twice
+    answer = compare(truth(spark, directory), found)
+    if not answer.ok:
+        return answer
+    return replace(answer, detail=findings(found, spark.read.parquet(str(directory / "planes.parquet"))))
 
 
 def compare(expected: DataFrame, found: DataFrame) -> CheckResult:

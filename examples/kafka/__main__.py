@@ -1,4 +1,4 @@
-"""Starts and stops Kafka brokers in the background: `python -m examples.kafka up`, `down` or `serve`."""
+"""Starts and stops Kafka brokers in the background: `python -m examples.kafka up`, `down`, `serve` or `with`."""
 
 import sys
 

@@ -3,6 +3,7 @@
     python -m examples.kafka up [--brokers 3]    # prints the address; `make kafka-up`
     python -m examples.kafka down                # `make kafka-down`
     python -m examples.kafka serve               # in the foreground, until Ctrl-C
+    python -m examples.kafka with COMMAND...     # only while a command runs, which finds the address in KAFKA_SERVERS
 
 A server process holds the brokers. While it runs, it keeps a lock on its state file (var/kafka/running.json), in which
 are its process id and the address. `up` does nothing if brokers run already.
@@ -20,12 +21,15 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 from examples.kafka.broker import ROOT, BrokerError, Brokers, jars
 
 STATE = ROOT / "var" / "kafka" / "running.json"
+#: The environment variable in which a command finds the addresses of the brokers.
+VARIABLE = "KAFKA_SERVERS"
 
 
 def up(state: Path = STATE, *, brokers: int = 1, owner: int | None = None) -> str:
@@ -100,6 +104,37 @@ def serve(state: Path, *, brokers: int, owner: int | None) -> int:
     return 0
 
 
+def run_with(command: Sequence[str], *, brokers: int) -> int:
+    """Run a command with brokers of its own, and return its exit code. The brokers end with it.
+
+    Ctrl-C reaches the command as well, and SIGTERM is passed on to it: the command says when it ends.
+    """
+    process: subprocess.Popen[bytes] | None = None
+
+    def interrupt(*_: object) -> None:
+        if process is None:
+            raise KeyboardInterrupt
+
+    def terminate(*_: object) -> None:
+        if process is None:
+            sys.exit(128 + signal.SIGTERM)
+        process.terminate()
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        with Brokers(brokers) as cluster:
+            try:
+                process = subprocess.Popen(command, env={**os.environ, VARIABLE: cluster.bootstrap})
+            except OSError as error:
+                raise BrokerError(f"{command[0]} cannot be run: {error.strerror}") from None
+            code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code  # killed by a signal: as a shell says it
+
+
 def _running(state: Path) -> dict[str, object] | None:
     """Return what the server wrote into its state file, or None if no server runs."""
     if not state.exists():
@@ -144,8 +179,15 @@ def main(arguments: list[str] | None = None) -> int:
         if name != "down":
             command.add_argument("--brokers", type=int, choices=(1, 3), default=1)
             command.add_argument("--owner", type=int, help="a process id: the brokers end with this process")
+    command = commands.add_parser("with", help="run a command with brokers of its own")
+    command.add_argument("--brokers", type=int, choices=(1, 3), default=1)
+    command.add_argument("run", nargs=argparse.REMAINDER, metavar="COMMAND", help=f"finds them in {VARIABLE}")
     given = parser.parse_args(arguments)
+    if given.command == "with" and not given.run:
+        parser.error("with: expected a command to run")
     try:
+        if given.command == "with":
+            return run_with(given.run, brokers=given.brokers)
         if given.command == "serve":
             return serve(given.state, brokers=given.brokers, owner=given.owner)
         if given.command == "up":

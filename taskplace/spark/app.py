@@ -1,4 +1,7 @@
-"""Runs an application of the command line: starts Spark, runs its stream to the end of the input, checks the result.
+"""Runs an application of the command line: starts Spark, runs its stream, checks the result.
+
+The stream ends when it has read everything that was there at its start. With `spark.trigger.interval` it goes on until
+it is stopped, and there is no check.
 
 Non-goals: reading the file (`taskplace.settings`) and finding the application (`taskplace.cli.application`).
 """
@@ -63,7 +66,7 @@ class Application(Protocol):
 
 
 def run(settings: Settings, application: Application, reporter: Reporter) -> int:
-    """Run the application until its input ends; return 0, or 1 if its own check says that the result is wrong.
+    """Run the application until its stream ends; return 0, or 1 if its own check says that the result is wrong.
 
     A stream that was interrupted goes on after its last committed batch. Spark is stopped at the end, whatever happens.
     Errors: `TaskplaceError` with the batch and the cause, if a batch failed; those of `Placed` and of `Placed.start`.
@@ -78,7 +81,7 @@ def run(settings: Settings, application: Application, reporter: Reporter) -> int
             reporter.note(f"continuing after batch {placed.journal.last_batch}")
         drill = Drill(settings.chaos, placed)
         placed.on_stage = drill.on_stage
-        query = placed.start(sources, trigger={"availableNow": True}, name=settings.application.id)
+        query = placed.start(sources, trigger=trigger_of(settings), name=settings.application.id)
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
@@ -101,6 +104,12 @@ def run(settings: Settings, application: Application, reporter: Reporter) -> int
         return 0 if check is None or check.ok else 1
     finally:
         spark.stop()
+
+
+def trigger_of(settings: Settings) -> dict[str, Any]:
+    """Return the trigger of the stream: what is there at the start and no more, unless an interval is set."""
+    interval = settings.spark.trigger_interval
+    return {"availableNow": True} if interval is None else {"processingTime": interval}
 
 
 def session(settings: Settings) -> SparkSession:

@@ -191,6 +191,20 @@ def _exchange(df: DataFrame) -> Any:
     return plan
 
 
+def register_source(spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
+    """Make a data source known to a session, once. The driver's own Python plans the source.
+
+    Spark would use the executors' Python for the planning, which may not be installed on the driver.
+    """
+    if name in _registered.setdefault(spark, set()):
+        return
+    here: Any = SimpleNamespace(
+        sparkContext=_OfDriver(spark.sparkContext), _jsparkSession=spark._jsparkSession
+    )
+    DataSourceRegistration(here).register(source())
+    _registered[spark].add(name)
+
+
 class Bridge:
     """The private side of one Spark session: a `taskplace.spark.cluster.Cluster`.
 
@@ -393,17 +407,8 @@ class Bridge:
         return job
 
     def register_source(self, spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
-        """See `Cluster.register_source`. The driver's own Python plans the source.
-
-        Spark would use the executors' Python for the planning, which may not be installed on the driver.
-        """
-        if name in _registered.setdefault(spark, set()):
-            return
-        here: Any = SimpleNamespace(
-            sparkContext=_OfDriver(spark.sparkContext), _jsparkSession=spark._jsparkSession
-        )
-        DataSourceRegistration(here).register(source())
-        _registered[spark].add(name)
+        """See `Cluster.register_source`."""
+        register_source(spark, name, source)
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         """See `Cluster.thread`. The thread inherits the Spark properties of the calling thread."""

@@ -11,22 +11,27 @@
           processor: aggregate
           options: {by: {customer: string}, aggregates: {orders: count, cents: {sum: cents, type: int64}}}
         totals: {sink: spent}
-    input:                        # a Spark source for each external topic
+    input:                        # a Spark source, or a Kafka topic, for each external topic
       orders: {format: parquet, path: /data/orders, schema: "id long, customer string, cents long"}
     output:                       # a directory or a function for each sink
       totals: {path: /data/totals}
 
-An entry of `input`:
+An entry of `input` names a source of Spark's:
 - `format`: Spark's name of the format: parquet, json, csv, kafka, rate, ...
 - `path`, `schema`: required for files; a schema is Spark's DDL, or columns with their types
 - `options`: Spark's own options, unchanged
 - `select`: a list of SQL expressions, applied to the rows that were read (`cast(value as string) as text`)
 
+Or tasks read a Kafka topic themselves: `kafka` has the arguments of `KafkaRecords` and of its decoder; see
+`taskplace.spark.kafka.declared`. The topic's partitions are the tasks, so `partitions` must be their count.
+
 An entry of `output` is one of these:
 - `path`: a directory for `ParquetSink`
 - `foreach`: the "module:function" of `ForeachBatch`
-- `kafka`: the arguments of `KafkaSink`: `topic`, `servers`, `key`, ... A secret is not written into the file: see
-  `taskplace.spark.kafka.client_options`
+- `kafka`: the arguments of `KafkaSink`: `topic`, `servers`, `key`, ...
+
+A secret is not written into the file: see `taskplace.spark.kafka.client_options`. `servers_env` names the environment
+variable that has the `servers`.
 
 Processors by name: `taskplace.spark.registry`.
 
@@ -55,7 +60,7 @@ from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
 from taskplace.spark.targets import is_target
-from taskplace.spark.yaml_inputs import YamlSource, inputs_of, schemas_of
+from taskplace.spark.yaml_inputs import YamlInput, inputs_of, records_of, schemas_of
 from taskplace.spark.yaml_paths import YamlPaths, node_path
 from topology import BuiltTopology, Topology, TopologyError
 
@@ -78,13 +83,14 @@ class YamlApplication:
 
         output = entries("output", settings.output, OUTPUT)
         targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
-        self._topology = declared_topology(settings, targets)
+        given = entries("input", settings.input, INPUT)
+        records = records_of(given)
+        self._topology = declared_topology(settings, targets, records)
         section = topology_section(settings.topology)
         with _nodes_by_path(section):
             built = self._topology.build()
         _check_sinks(built)
-        given = entries("input", settings.input, INPUT)
-        self._inputs = inputs_of(built, external_topics(built), given)
+        self._inputs = inputs_of(built, external_topics(built), given, records)
         _check_partitions(built)
         judge(built, settings, self._inputs, output)
 
@@ -100,7 +106,7 @@ class YamlApplication:
 def judge(
     built: BuiltTopology,
     settings: Settings,
-    inputs: Mapping[str, YamlSource] = MappingProxyType({}),
+    inputs: Mapping[str, YamlInput] = MappingProxyType({}),
     output: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Refuse what `Placed` would refuse at the start, as far as this can be checked without Spark.
@@ -123,7 +129,8 @@ def judge(
     check_supported(settings.placement, "placement.")
     checkpoint = shared_path(settings.checkpoint_dir, "checkpoint.dir", patterns=False)
     section = topology_section(settings.topology)
-    paths = YamlPaths(built, section, output) if section else None
+    columns = {topic: source.columns_path for topic, source in inputs.items()}
+    paths = YamlPaths(built, section, output, columns) if section else None
     with _nodes_by_path(section), _in_the_file(paths):
         check_forms(built)
         # Before `programs`, so that a missing column is reported as missing, and not as one without an event time.
@@ -153,7 +160,7 @@ def _check_partitions(built: BuiltTopology) -> None:
             raise TopologyError(f"{path}: found nothing, expected {expected}", node=node.name)
 
 
-def _directories(checkpoint: Path, settings: Settings, inputs: Mapping[str, YamlSource]) -> list[Used]:
+def _directories(checkpoint: Path, settings: Settings, inputs: Mapping[str, YamlInput]) -> list[Used]:
     """Return the directories in use on this host, but for those of sinks."""
     from taskplace.spark.driver.directory_overlaps import Used
 
@@ -190,8 +197,15 @@ def _nodes_by_path(section: Mapping[str, Any]) -> Iterator[None]:
         raise type(error)(node_path(str(error), section), node=error.node) from error
 
 
-def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = None) -> Topology:
-    """Return the topology in an application's YAML. `targets`: by sink, the target that it writes to.
+def declared_topology(
+    settings: Settings,
+    targets: Mapping[str, Any] | None = None,
+    readers: Mapping[str, Any] = MappingProxyType({}),
+) -> Topology:
+    """Return the topology in an application's YAML.
+
+    - `targets`: by sink, the target that it writes to
+    - `readers`: by external topic, what its tasks read it with, such as `KafkaRecords`
 
     For application classes that leave only the topology to YAML.
     Errors: `TopologyError` with the path in the file; `ConfigError` when there is no topology.
@@ -202,6 +216,7 @@ def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = No
         hint = "its name is the application's id"
         raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
     document = {**topology_section(settings.topology), "name": settings.application.id}
+    document["sources"] = _with_readers(document.get("sources"), readers)
     try:
         return Topology.from_dict(document, _registry(), targets)
     except TopologyError as error:
@@ -211,6 +226,25 @@ def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = No
         elif re.match(r"(sources|stores|nodes)\b", text):
             text = f"topology.{text}"
         raise TopologyError(node_path(text, document), node=error.node) from error
+
+
+def _with_readers(sources: Any, readers: Mapping[str, Any]) -> Any:
+    """Return the section `sources` with the readers as options `reads`. Leaves what is no mapping to its checks."""
+    if not readers or not isinstance(sources, Mapping):
+        return sources
+    made = dict(sources)
+    for name, spec in sources.items():
+        fields = {} if spec is None else spec
+        if not isinstance(fields, Mapping):
+            continue
+        options = {} if fields.get("options") is None else fields["options"]
+        topic = fields.get("topic", name)
+        if topic in readers and isinstance(options, Mapping):
+            if "reads" in options:
+                path = f"topology.sources.{name}.options.reads"
+                raise ConfigError(path, found=options["reads"], expected=f"`kafka` of input.{topic} only")
+            made[name] = {**fields, "options": {**options, "reads": readers[topic]}}
+    return made
 
 
 def _registry() -> Mapping[str, Callable[..., Any]]:
@@ -253,6 +287,7 @@ def _parquet(path: str, value: object) -> CommitTarget:
 
 def _kafka(path: str, value: object) -> CommitTarget:
     from taskplace.spark.kafka.client_options import check_no_secrets
+    from taskplace.spark.kafka.declared import with_servers
     from taskplace.spark.kafka.sink import KafkaSink
 
     if not isinstance(value, Mapping):
@@ -261,8 +296,8 @@ def _kafka(path: str, value: object) -> CommitTarget:
     for name in given:
         if name not in KAFKA_OUTPUT:
             raise ConfigError.unknown_key(path, name, KAFKA_OUTPUT)
-    for name in ("topic", "servers"):
-        _text(f"{path}.{name}", given.get(name))
+    _text(f"{path}.topic", given.get("topic"))
+    given = with_servers(path, given)
     if isinstance(options := given.get("options"), Mapping):
         check_no_secrets(f"{path}.options", options, ConfigError)
     try:

@@ -10,28 +10,95 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from taskplace.dotted_keys import INPUT
 from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.settings import Settings, absolute
 from taskplace.spark.state.type_text import TypeTextError
-from topology import BuiltTopology
+from topology import BuiltTopology, Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from taskplace.spark.kafka.records import KafkaRecords
+
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
 FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 FORMATS = (*FILES, "kafka", "rate", "rate-micro-batch", "socket", "delta", "iceberg")
-_SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}"
+_SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}, or {kafka: {topic: ...}}"
+
+
+class YamlInput(Protocol):
+    """One entry of `input`, checked."""
+
+    @property
+    def columns_path(self) -> str:
+        """Where the file declares the columns, for errors."""
+        ...
+
+    @property
+    def directory(self) -> Path | None:
+        """The path that the source reads on this host, maybe with wildcards; None if it reads elsewhere."""
+        ...
+
+    def schema(self, timestamp: str) -> StructType | None:
+        """Return the schema of its rows; None if it is not known. `timestamp`: Spark's type for that name."""
+        ...
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Return the source's streaming data frame. Errors: `ConfigError`."""
+        ...
+
+
+class YamlRecords:
+    """An entry with `kafka`: tasks read the topic's records themselves.
+
+    - `source`: the node of the topology that has the records as its option `reads`
+    """
+
+    directory = None
+
+    def __init__(self, path: str, records: KafkaRecords, source: Node) -> None:
+        self.columns_path = f"{path}.kafka"
+        self._records, self._source = records, source
+        _check_key(self.columns_path, records.columns.names, source.key)
+
+    def schema(self, timestamp: str) -> StructType:
+        """Return the schema of the decoded rows."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(self._records.columns)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Return the data frame of the ranges that tasks read, after the topic was looked at.
+
+        Errors: `ConfigError` for brokers that do not answer, and for a topic that is missing or has another count.
+        """
+        from taskplace.spark.bridge import register_source
+        from taskplace.spark.kafka.source import ranges_of
+
+        try:
+            count = self._records.partitions()
+        except InputError as error:
+            raise ConfigError(
+                self.columns_path, found=error.found, expected=error.expected, hint=error.hint
+            ) from None
+        if count != self._source.partitions:
+            raise ConfigError(
+                f"topology.sources.{self._source.name}.partitions",
+                found=self._source.partitions,
+                expected=f"{count}, the partitions of topic {self._records.topic!r}: each is the input of one task",
+                hint="correct the number; a checkpoint with another number cannot be used",
+            )
+        return ranges_of(self._records, spark, register_source)
 
 
 class YamlSource:
-    """One entry of `input`, checked."""
+    """An entry that names a source of Spark's."""
 
     def __init__(self, path: str, entry: Any, key: Sequence[str]) -> None:
         if not isinstance(entry, Mapping):
@@ -40,6 +107,7 @@ class YamlSource:
             if name not in INPUT:
                 raise ConfigError.unknown_key(path, name, INPUT)
         self._at = path
+        self.columns_path = f"{path}.schema"
         self._format = _format(f"{path}.format", entry.get("format"))
         self._schema, columns = _schema(f"{path}.schema", entry.get("schema"))
         files = self._format in FILES
@@ -93,22 +161,51 @@ class YamlSource:
             raise ConfigError(self._at, found=self._format, expected=_SOURCE, hint=says) from error
 
 
-def schemas_of(inputs: Mapping[str, YamlSource], settings: Settings) -> dict[str, StructType]:
-    """Return the schemas of the sources that declare one."""
+def schemas_of(inputs: Mapping[str, YamlInput], settings: Settings) -> dict[str, StructType]:
+    """Return the schemas of the rows of the sources that declare one."""
     timestamp = settings.spark.conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ")
     declared = {topic: source.schema(timestamp) for topic, source in inputs.items()}
     return {topic: schema for topic, schema in declared.items() if schema is not None}
 
 
+def records_of(given: Mapping[str, Any]) -> dict[str, KafkaRecords]:
+    """Return the records of each topic whose entry of `input` has `kafka`. Asks no broker."""
+    found = {}
+    for topic, entry in given.items():
+        if isinstance(entry, Mapping) and "kafka" in entry:
+            from taskplace.spark.kafka.declared import declared_records
+
+            for name in entry:
+                if name not in INPUT:
+                    raise ConfigError.unknown_key(f"input.{topic}", name, INPUT)
+                if name != "kafka":
+                    path, hint = f"input.{topic}.{name}", "options of Kafka's clients belong below `kafka`"
+                    raise ConfigError(path, found=name, expected="nothing beside `kafka`", hint=hint)
+            found[topic] = declared_records(f"input.{topic}.kafka", entry["kafka"])
+    return found
+
+
 def inputs_of(
-    built: BuiltTopology, topics: Collection[str], given: Mapping[str, Any]
-) -> dict[str, YamlSource]:
-    """Return the source of each external topic, from the entries of `input`. `topics`: the external topics."""
+    built: BuiltTopology,
+    topics: Collection[str],
+    given: Mapping[str, Any],
+    records: Mapping[str, KafkaRecords],
+) -> dict[str, YamlInput]:
+    """Return the source of each external topic, from the entries of `input`.
+
+    - `topics`: the external topics
+    - `records`: those of `records_of`
+    """
     for name in given:
         if name not in topics:
             raise ConfigError.unknown_key("input", name, topics)
-    keys = {node.topic: node.key for node in built.nodes if node.kind == "source"}
-    return {topic: YamlSource(f"input.{topic}", given.get(topic), keys[topic]) for topic in topics}
+    nodes = {node.topic: node for node in built.nodes if node.kind == "source"}
+    return {
+        topic: YamlRecords(f"input.{topic}", records[topic], nodes[topic])
+        if topic in records
+        else YamlSource(f"input.{topic}", given.get(topic), nodes[topic].key)
+        for topic in topics
+    }
 
 
 def _format(path: str, given: object) -> str:

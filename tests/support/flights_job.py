@@ -1,0 +1,43 @@
+"""`taskplace run` on the flights job, in a process of its own: shortened, and in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = "import sys; from taskplace.cli import main; sys.exit(main())"
+
+
+def run_flights(
+    directory: Path,
+    *overrides: str,
+    conf: str = "conf/flights.yaml",
+    places: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run the job on three files of each stream. `places`: keys of directories, by their names in `directory`."""
+    given = [f"{key}={directory / name}" for key, name in places.items()]
+    command = [sys.executable, "-c", COMMAND, "run", conf]
+    for override in (*given, "input.files=3", "report.progress=plain", *overrides):
+        command += ["--set", override]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=400,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def summary(out: str, label: str) -> int:
+    """Return a number of the summary."""
+    found = re.search(rf"^  {label} +([\d,]+)$", out, re.MULTILINE)
+    assert found, out
+    return int(found[1].replace(",", ""))
