@@ -1,9 +1,9 @@
 """What was sent to an application and what came out of it, compared row by row with plain Python.
 
-**Idea.** The application counts orders by user and window, and every change of a count comes out. So an output with the
-count n says that the first n orders of its user and window have been processed, and committed. The count that a user and
-window had before says which orders are new in it. Each order gets its latency that way, whatever the application puts
-together into one output.
+**Idea.** The application counts orders by user and window, and every change of a count comes out. So an output with
+the count n says that the first n orders of its user and window have been processed, and committed. The count that a
+user and window had before says which orders are new in it. Each order gets its latency that way, whatever the
+application puts together into one output.
 
 Properties: a wrong region, a count that does not grow, and a count above the orders that were sent are errors, so an
 order that was counted twice or lost is found. Times are seconds since 1970, of the one clock of this machine.
@@ -74,8 +74,8 @@ class Ledger:
             before, orders = self._counts.get(key, 0), self._orders.get(key, [])
             if not before < n <= len(orders):
                 raise WrongResultError(
-                    f"{user}, window {window}: found the count {n}, expected more than {before}, which came out before, "
-                    f"and at most {len(orders)}, as many orders as were sent"
+                    f"{user}, window {window}: found the count {n}, expected more than {before}, which came out "
+                    f"before, and at most {len(orders)}, as many orders as were sent"
                 )
             if region != self._regions[user]:
                 raise WrongResultError(

@@ -1,6 +1,6 @@
 """The benchmark's application on taskplace: orders are joined with the table of users, then counted by user and window.
 
-    python placed_app.py SETUP EXECUTORS
+    python -m kafka_streams.placed_app SETUP EXECUTORS
 
 A process of its own, as an instance of Kafka Streams is. It prints a line of JSON when Spark's list of executors or the
 placement has changed. The word `add` on its standard input asks Spark for one more executor. It ends with its input.
@@ -14,8 +14,6 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
-
-sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from bench_scale_out import give_up, want_executors
 from kafka_streams.setup import GRACE, MOST_WARMUPS, Setup

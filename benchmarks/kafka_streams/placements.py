@@ -56,7 +56,7 @@ class Placements:
         return frozenset() if report is None else report.active
 
     def balanced(self, instances: Collection[str]) -> bool:
-        """Return whether each task is active once, on one of these instances, and their numbers differ by at most one."""
+        """Return whether each task is active on one of these instances, whose counts differ by at most one."""
         with self._lock:
             active = [self._now[name].active if name in self._now else frozenset() for name in instances]
         counts = [len(tasks) for tasks in active]

@@ -29,7 +29,7 @@ class ProgramError(RuntimeError):
 
 
 class Program:
-    """One child process. `take` gets its lines, on a thread of its own; lines that are no JSON objects go to the log."""
+    """One child process. `take` gets its lines, on a thread of its own; what is no JSON object goes to the log."""
 
     def __init__(
         self,

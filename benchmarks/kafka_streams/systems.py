@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -197,10 +195,10 @@ class OnTaskplace(System):
         self._pids: dict[str, int] = {}
 
     def start(self, instances: int) -> None:
-        command = [sys.executable, str(Path(__file__).with_name("placed_app.py"))]
-        command += [self.setup.text(), str(instances)]
+        command = [sys.executable, "-m", "kafka_streams.placed_app", self.setup.text(), str(instances)]
         log = Path(self.setup.folder) / "driver.log"
-        self._app = Program("the driver", command, log, self._take, env={"PYTHONPATH": str(ROOT)})
+        path = f"{ROOT}{os.pathsep}{ROOT / 'benchmarks'}"
+        self._app = Program("the driver", command, log, self._take, env={"PYTHONPATH": path})
 
     def end(self) -> None:
         if self._app is not None:
@@ -256,12 +254,6 @@ class OnTaskplace(System):
             self._pids |= {name: each["pid"] for name, each in found.items()}
         for name, each in found.items():
             self.placements.take(line["at"], name, each["active"], each["followed"])
-
-
-def with_topics(setup: Setup, names: Collection[str], folder: Path) -> Setup:
-    """Return a setup for other topics: of orders, users and totals."""
-    orders, users, totals = names
-    return replace(setup, orders=orders, users=users, totals=totals, folder=str(folder))
 
 
 def _each(pid: int, number: int) -> None:
