@@ -1,35 +1,36 @@
 """taskplace beside Kafka Streams, live: the same topology on the same broker, under the same load.
 
-    python benchmarks/bench_kafka_streams.py [--parts kill,stop] [--variants ...] [--rounds 3] [--json FILE] [--quick]
+    python benchmarks/bench_kafka_streams.py [--parts kill,stop] [--variants "...; ..."] [--rounds 3] [--json FILE]
 
 Orders are joined with a table of users, and counted by user and window of 10 s. Kafka Streams 4.3.1 is
 benchmarks/kafka_streams/Instance.java: three instances, a JVM with one stream thread each, exactly-once, otherwise with
-its own defaults. taskplace is benchmarks/kafka_streams/placed_app.py: one driver and three executors of two slots, tasks
-that read their partitions themselves, a sink with transactions. Each variant has topics of its own, with the same users,
-and runs alone. This process sends the orders, and reads the totals as a consumer of committed records.
+its own defaults. taskplace is benchmarks/kafka_streams/placed_app.py: one driver and three executors of two slots. Its
+tasks read their partitions themselves, and its sink has transactions. Each variant runs alone, with topics of its own
+and the same users. This process sends the orders, and reads the totals as a consumer of committed records.
 
 Each output is compared with plain Python: a count that is lost, repeated or of a wrong region ends the benchmark. An
 order's latency is the time from its production until a committed output has it.
 
 Parts:
 
-- scale-out: from two instances to three under a steady load. Seconds from the request until the third is a member, until
-  the active tasks are balanced, and until all standbys are where they belong and nothing is warmed up; the moves of
-  active tasks (four are enough); the slowest order meanwhile.
+- scale-out: from two instances to three under a steady load. Seconds from the request until the third is a member,
+  until the active tasks are balanced, and until all standbys are where they belong and nothing is warmed up; the moves
+  of active tasks (four are enough); the slowest order meanwhile.
 - throughput: a burst of orders, sent as fast as possible; orders per second from the first one's production until the
   last one's output. The first burst does not count.
 - latency: p50 and p99 at steady rates.
 - kill, stop: the instance with the most active tasks gets SIGKILL, or SIGSTOP (an executor together with its Python
-  workers), under a steady load. Seconds from the signal until the loss is noticed (`detection`: the group has fewer
-  members, or Spark's list fewer executors), and from there until all lost partitions have an output of an order that was
-  produced after the signal (`takeover`). Then a killed instance is replaced (Spark does so by itself, at once), or the
-  stopped one goes on. The session timeout is equal: Kafka's `session.timeout.ms` or `streams.session.timeout.ms`, and
-  Spark's timeout of executor heartbeats, with three heartbeats in each.
+  workers), under a steady load. `detection`: the seconds from the signal until the group has fewer members, or Spark's
+  list fewer executors. `takeover`: from there until each lost partition has an output of an order that was produced
+  after the signal. Then a killed instance is replaced (Spark does so by itself, at once), or the stopped one goes on.
+
+The session timeout is equal on both sides, with three heartbeats in it: Kafka's `session.timeout.ms` or
+`streams.session.timeout.ms`, and Spark's timeout of executor heartbeats.
 
 A killed executor is noticed at once, because Spark's worker is its parent on the same host. Kafka Streams waits for the
-session's end in both cases. So `stop` is the case of a lost host. A network that is cut is not measured: on one machine,
-that needs firewall rules or network namespaces, and root. To the group's coordinator and to Spark's driver, it looks like
-`stop`: connections stay open and nothing comes.
+session's end in both cases. So `stop` is the case of a lost host. A network that is cut is not measured: on one
+machine, that needs firewall rules or network namespaces, and root. To the group's coordinator and to Spark's driver it
+looks like `stop`: connections stay open, and nothing comes.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,7 @@ class Run:
         """Start the system, and return the figures of each part."""
         grows = "scale-out" in parts
         begun = time.monotonic()
-        self._system.start(INSTANCES - grows)
-        self._wait(lambda: self._system.settled(INSTANCES - grows), "the application is settled")
+        self._begin(INSTANCES - grows)
         self._traffic.burst(self._args.burst)
         self._drained()
         self._note(f"started and warm after {time.monotonic() - begun:.0f} s")
@@ -108,6 +108,16 @@ class Run:
         self._drained()
         found["checked"] = {"orders": self._traffic.ledger.orders, "outputs": self._traffic.ledger.outputs}
         return found
+
+    def _begin(self, instances: int) -> None:
+        """Start the system, and then fill the table: without state, nothing has to be warmed up."""
+        self._system.start(instances)
+        self._wait(lambda: self._system.up(instances), f"{instances} instances run")
+        self._traffic.fill()
+        self._wait(lambda: self._system.balanced(instances), "the active tasks are balanced")
+        with self._traffic.steady(self._args.load):
+            self._wait(lambda: self._system.settled(instances), "the application is settled")
+        self._drained()
 
     # -- the parts
 
@@ -325,22 +335,27 @@ def show(out: Out, results: dict[str, dict[str, Any]], parts: list[str]) -> None
         out.table(["variant", *HEADS["kill" if part == "stop" else part]], table)
 
 
-def listed(known: tuple[str, ...], text: str) -> list[str]:
-    """Return the parts of a list with `;` or `,` between them. Errors: argparse's, for an unknown one."""
-    names = [name.strip() for name in text.split(";" if ";" in text else ",")]
+def listed(text: str, known: Collection[str], separator: str) -> list[str]:
+    """Return the names in a text. Errors: argparse's, for an unknown one.
+
+    >>> listed("kill, stop", PARTS, ",")
+    ['kill', 'stop']
+    """
+    names = [name.strip() for name in text.split(separator)]
     if unknown := [name for name in names if name not in known]:
-        raise argparse.ArgumentTypeError(f"found {unknown[0]!r}, expected some of {'; '.join(known)}")
+        raise argparse.ArgumentTypeError(f"found {unknown[0]!r}, expected some of: {'; '.join(known)}")
     return names
 
 
 def parsed(arguments_given: list[str] | None = None) -> argparse.Namespace:
     parser = arguments(__doc__ or "")
-    every = tuple(VARIANTS)
-    parser.add_argument("--parts", type=lambda text: listed(PARTS, text), default=list(PARTS))
+    parser.add_argument(
+        "--parts", type=lambda text: listed(text, PARTS, ","), default=list(PARTS), help="with , between"
+    )
     parser.add_argument(
         "--variants",
-        type=lambda text: listed(every, text + ";" + text),
-        default=list(every),
+        type=lambda text: listed(text, VARIANTS, ";"),
+        default=list(VARIANTS),
         help="with ; between",
     )
     parser.add_argument("--rounds", type=int, default=1, help="how often each variant is run (%(default)s)")
@@ -361,7 +376,7 @@ def parsed(arguments_given: list[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(arguments_given)
     if args.quick:
         args.users, args.burst, args.repeats, args.rounds = 600, 2_000, 1, 1
-        args.seconds, args.rates, args.load = 3.0, [50.0], 100.0
+        args.seconds, args.rates, args.load, args.session = 3.0, [50.0], 100.0, 3.0
     return args
 
 

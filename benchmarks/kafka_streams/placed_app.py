@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from bench_scale_out import give_up, want_executors
-from kafka_streams.setup import GRACE, MOST_WARMUPS, Setup
 from spark_bench import EXECUTORS, executor_count, session, wait_until
 
+from kafka_streams.setup import GRACE, MOST_WARMUPS, Setup
+from taskplace.model.plan import Roles
 from taskplace.spark import KafkaSink, Placed
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Raw
@@ -87,12 +88,12 @@ def tasks(placed: Placed) -> dict[str, Any]:
         members = {name: member.pid for name, member in placed.state.members.items()}
     return {
         name: {
-            "pid": members[name],
+            "pid": pid,
             "active": [task.partition for task in roles.active],
             "followed": [task.partition for task in (*roles.standby, *roles.warmup)],
         }
-        for name, roles in assignment.items()
-        if name in members
+        for name, pid in members.items()
+        for roles in (assignment.get(name, Roles()),)
     }
 
 
@@ -105,7 +106,10 @@ class Changes:
     def say(self, at: float, value: Any) -> None:
         if value != self._before:
             self._before = value
-            print(json.dumps({"at": at, self._name: value}), flush=True)
+            sys.stdout.write(
+                json.dumps({"at": at, self._name: value}) + "\n"
+            )  # in one piece: two threads print
+            sys.stdout.flush()
 
 
 def watch(name: str, ask: Any, ended: threading.Event) -> None:

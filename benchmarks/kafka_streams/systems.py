@@ -60,8 +60,12 @@ class System(ABC):
         """Ask for one more instance."""
 
     @abstractmethod
+    def up(self, instances: int) -> bool:
+        """Return whether so many instances run. They may not have tasks yet."""
+
+    @abstractmethod
     def joined(self, instances: int) -> bool:
-        """Return whether the system knows of so many instances."""
+        """Return whether so many instances are members, which may get tasks."""
 
     @abstractmethod
     def hit(self, instance: str, how: str) -> None:
@@ -135,6 +139,9 @@ class Streams(System):
         topics = [self.setup.orders, self.setup.users, self.setup.totals, str(self.setup.window_ms)]
         command = [*_java("512m"), "Instance", *topics, *settings]
         self._running[name] = Program(name, command, self._log(name), partial(self._take_tasks, name))
+
+    def up(self, instances: int) -> bool:
+        return self.joined(instances)
 
     def joined(self, instances: int) -> bool:
         with self._lock:
@@ -214,6 +221,9 @@ class OnTaskplace(System):
 
     def add(self) -> None:
         self._driver.tell("add")
+
+    def up(self, instances: int) -> bool:
+        return len(self.instances()) >= instances
 
     def joined(self, instances: int) -> bool:
         with self._lock:

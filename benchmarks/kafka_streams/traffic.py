@@ -60,7 +60,7 @@ def regions(users: int) -> dict[str, str]:
 class Traffic:
     """What one application gets and gives. A context manager; the topics are made at its start.
 
-    All orders are of users whose region was sent before any order, so the join finds every one.
+    `fill` sends each user's region, and has to come before any order, so that the join finds every one.
     """
 
     def __init__(
@@ -93,9 +93,6 @@ class Traffic:
         made = self._admin.create_topics([NewTopic(name, self._partitions) for name in names])
         for future in made.values():
             future.result(60)
-        for user, region in self._regions.items():
-            self._produce(self.topics.users, user, region.encode(), time.time())
-        self._flush()
         self._consumer.assign(
             [TopicPartition(self.topics.totals, partition, 0) for partition in range(self._partitions)]
         )
@@ -106,6 +103,12 @@ class Traffic:
         self._ended.set()
         self._reader.join(30)
         self._consumer.close()
+
+    def fill(self) -> None:
+        """Send the users."""
+        for user, region in self._regions.items():
+            self._produce(self.topics.users, user, region.encode(), time.time())
+        self._flush()
 
     def check(self) -> None:
         """Raise what has ended the reader, such as `WrongResultError`."""
