@@ -20,6 +20,7 @@ from kafka_streams.setup import MOST_WARMUPS, Setup
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / "var" / "kafka-streams" / "jars"
 KILL, STOP = "SIGKILL", "SIGSTOP"
+RUNNING = "RUNNING"  # the state of an instance whose tasks are restored
 
 
 def build() -> None:
@@ -105,6 +106,7 @@ class Streams(System):
         self._running: dict[str, Program] = {}
         self._watch: Program | None = None
         self._members: list[tuple[float, int]] = []
+        self._states: dict[str, str] = {}
         self._count = 0
 
     def start(self, instances: int) -> None:
@@ -146,6 +148,11 @@ class Streams(System):
     def joined(self, instances: int) -> bool:
         with self._lock:
             return bool(self._members) and self._members[-1][1] >= instances
+
+    def balanced(self, instances: int) -> bool:
+        with self._lock:
+            running = all(self._states.get(name) == RUNNING for name in self._running)
+        return running and super().balanced(instances)  # not while it restores
 
     def hit(self, instance: str, how: str) -> None:
         self._running[instance].kill(signal.SIGKILL if how == KILL else signal.SIGSTOP)
@@ -189,6 +196,8 @@ class Streams(System):
             self._members.append((line["at"], line["members"]))
 
     def _take_tasks(self, name: str, line: Line) -> None:
+        with self._lock:
+            self._states[name] = line["state"]
         self.placements.take(line["at"], name, line["active"], line["standby"])
 
 
