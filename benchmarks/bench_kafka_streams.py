@@ -376,7 +376,7 @@ def parsed(arguments_given: list[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(arguments_given)
     if args.quick:
         args.users, args.burst, args.repeats, args.rounds = 600, 2_000, 1, 1
-        args.seconds, args.rates, args.load, args.session = 3.0, [50.0], 100.0, 3.0
+        args.seconds, args.rates, args.load, args.session = 3.0, [50.0], 100.0, 6.0
     return args
 
 

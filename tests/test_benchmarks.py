@@ -143,5 +143,5 @@ def test_beside_kafka_streams(tmp_path):
             (loss,) = found[part]
             assert len(loss["lost"]) == 4 and loss["detection"] > 0 and loss["takeover"] > 0, (name, part)
             assert loss["settled"] >= loss["balanced"] > 0, (name, part)
-        session = 3.0  # of --quick
+        session = 6.0  # of --quick
         assert found["stop"][0]["detection"] > session / 2, name

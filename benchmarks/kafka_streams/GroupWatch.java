@@ -16,7 +16,7 @@ import org.apache.kafka.common.errors.GroupIdNotFoundException;
  * noticed that one is lost. It ends with its standard input.
  */
 public class GroupWatch {
-    static final long LOOK_MS = 20;
+    static final long LOOK_MS = 50;
 
     static void configure(Admin admin, String group, List<String> settings) throws Exception {
         List<AlterConfigOp> changes = new ArrayList<>();
