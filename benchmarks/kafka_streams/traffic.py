@@ -73,7 +73,8 @@ class Traffic:
         self.ledger = Ledger(self._regions, window_ms)
         common: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
         self._admin = AdminClient(common)
-        self._producer = Producer({**common, "partitioner": "murmur2_random", "linger.ms": 1, "acks": "all"})
+        sending = {"partitioner": "murmur2_random", "linger.ms": 1, "enable.idempotence": True}
+        self._producer = Producer({**common, **sending})
         self._consumer = Consumer(
             {
                 **common,
