@@ -48,7 +48,7 @@ from typing import Any
 
 import numpy as np
 from kafka_streams.ledger import Sample, back
-from kafka_streams.programs import wait_for
+from kafka_streams.programs import NotInTimeError, wait_for
 from kafka_streams.setup import Setup
 from kafka_streams.systems import KILL, STOP, OnTaskplace, Streams, System, build
 from kafka_streams.traffic import Traffic
@@ -220,7 +220,11 @@ class Run:
         return {"balanced": balanced - at, "settled": settled - at}
 
     def _wait(self, condition: Callable[[], bool], what: str) -> float:
-        return wait_for(condition, f"{self._name}: {what}", PATIENCE, self._check)
+        try:
+            return wait_for(condition, f"{self._name}: {what}", PATIENCE, self._check)
+        except NotInTimeError as error:
+            told = self._system.placements.told(self._system.instances())
+            raise NotInTimeError(f"{error}; {told}") from None
 
     def _drained(self) -> float:
         return self._traffic.drained(PATIENCE, self._system.check)

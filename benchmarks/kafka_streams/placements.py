@@ -55,6 +55,17 @@ class Placements:
             report = self._now.get(instance)
         return frozenset() if report is None else report.active
 
+    def told(self, instances: Collection[str]) -> str:
+        """Return the last reports of these instances, for an error."""
+        with self._lock:
+            found = {name: self._now.get(name) for name in sorted(instances)}
+        return "; ".join(
+            f"{name}: no report"
+            if report is None
+            else f"{name}: active {sorted(report.active)}, followed {sorted(report.followed)}"
+            for name, report in found.items()
+        )
+
     def balanced(self, instances: Collection[str]) -> bool:
         """Return whether each task is active on one of these instances, whose counts differ by at most one."""
         with self._lock:

@@ -28,6 +28,10 @@ class ProgramError(RuntimeError):
     """A program that has ended, or does not say what it should; with the end of its log."""
 
 
+class NotInTimeError(ProgramError):
+    """What was waited for has not happened."""
+
+
 class Program:
     """One child process. `take` gets its lines, on a thread of its own; what is no JSON object goes to the log."""
 
@@ -148,6 +152,6 @@ def wait_for(
     while not condition():
         check()
         if time.monotonic() > deadline:
-            raise ProgramError(f"not within {seconds:.0f} s: {what}")
+            raise NotInTimeError(f"not within {seconds:.0f} s: {what}")
         time.sleep(0.02)
     return time.time()

@@ -12,7 +12,7 @@ from collections import Counter
 import bench_kafka_streams as bench
 import pytest
 from kafka_streams.ledger import Ledger
-from kafka_streams.programs import wait_for
+from kafka_streams.programs import NotInTimeError, wait_for
 from kafka_streams.setup import Setup
 from kafka_streams.systems import KILL, STOP, System
 
@@ -139,9 +139,11 @@ class Direct:
 
         thread = threading.Thread(target=send)
         thread.start()
-        yield
-        ended.set()
-        thread.join()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def drained(self, seconds, check):
         return wait_for(lambda: not self.ledger.missing, "all orders have come out", seconds, check)
@@ -198,3 +200,12 @@ def test_bursts_and_steady_rates(run):
 def test_kills_and_stops_are_told_apart(run, traffic):
     run("kill", "stop")
     assert traffic.system.hits == [KILL] * ARGS.repeats + [STOP] * ARGS.repeats
+
+
+def test_what_does_not_happen_is_told_with_the_placement(run, traffic, monkeypatch):
+    monkeypatch.setattr(bench, "PATIENCE", 0.1)
+    monkeypatch.setattr(traffic.system, "settled", lambda instances: False)
+    with pytest.raises(
+        NotInTimeError, match=r"memory: the application is settled; instance-0: active \[0, 3, 6, 9\]"
+    ):
+        run("kill")
