@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,11 +15,12 @@ from pathlib import Path
 import psutil
 
 from kafka_streams.placements import Placements
-from kafka_streams.programs import Line, Program, ProgramError, family
+from kafka_streams.programs import Line, Program, ProgramError, family, wait_for
 from kafka_streams.setup import MOST_WARMUPS, Setup
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / "var" / "kafka-streams" / "jars"
+START_SECONDS = 60
 KILL, STOP = "SIGKILL", "SIGSTOP"
 RUNNING = "RUNNING"  # the state of an instance whose tasks are restored
 
@@ -118,7 +120,8 @@ class Streams(System):
                 f"streams.num.standby.replicas={self.setup.standbys}",
             ]
         command = [*_java("64m"), "GroupWatch", self.setup.servers, self._id, self._protocol, *settings]
-        self._watch = Program("the watch of the group", command, self._log("watch"), self._take_members)
+        watch = self._watch = Program("the watch", command, self._log("watch"), self._take_members)
+        wait_for(lambda: bool(self._members), "the group has its settings", START_SECONDS, watch.check)
         for _ in range(instances):
             self.add()
 
@@ -209,6 +212,7 @@ class OnTaskplace(System):
         self._app: Program | None = None
         self._alive: list[tuple[float, frozenset[str]]] = []
         self._pids: dict[str, int] = {}
+        self._stopped: list[psutil.Process] = []
 
     def start(self, instances: int) -> None:
         command = [sys.executable, "-m", "kafka_streams.placed_app", self.setup.text(), str(instances)]
@@ -217,6 +221,7 @@ class OnTaskplace(System):
         self._app = Program("the driver", command, log, self._take, env={"PYTHONPATH": path})
 
     def end(self) -> None:
+        self._resume()
         if self._app is not None:
             self._app.end()
         self._app = None
@@ -243,19 +248,25 @@ class OnTaskplace(System):
             pid = self._pids[instance]
         if how == KILL:
             os.kill(pid, signal.SIGKILL)
-        else:
-            _each(pid, signal.SIGSTOP)  # with its Python workers, as a host that hangs
+            return
+        self._stopped = family(pid)  # with its Python workers, as a host that hangs
+        for process in self._stopped:
+            process.suspend()
 
     def restore(self, instance: str, how: str) -> None:
         if how == STOP:
-            with self._lock:
-                pid = self._pids.get(instance)
-            if pid is not None:
-                _each(pid, signal.SIGCONT)
+            self._resume()
 
     def noticed(self, instance: str, since: float) -> float | None:
         with self._lock:
             return next((at for at, names in self._alive if at >= since and instance not in names), None)
+
+    def _resume(self) -> None:
+        """Let what was stopped go on. Spark may have killed the executor, but not its Python workers."""
+        for process in self._stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+        self._stopped = []
 
     @property
     def _driver(self) -> Program:
@@ -273,19 +284,6 @@ class OnTaskplace(System):
             self._pids |= {name: each["pid"] for name, each in found.items()}
         for name, each in found.items():
             self.placements.take(line["at"], name, each["active"], each["followed"])
-
-
-def _each(pid: int, number: int) -> None:
-    """Send a signal to a process and all below it, as far as they still live."""
-    try:
-        processes = family(pid)
-    except psutil.NoSuchProcess:
-        return
-    for process in processes:
-        try:
-            process.send_signal(number)
-        except psutil.NoSuchProcess:
-            continue
 
 
 def _java(heap: str) -> list[str]:

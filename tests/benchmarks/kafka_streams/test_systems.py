@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import psutil
 import pytest
+from kafka_streams.programs import family, wait_for
 from kafka_streams.setup import Setup
-from kafka_streams.systems import OnTaskplace, Streams
+from kafka_streams.systems import STOP, OnTaskplace, Streams
 
 
 @pytest.fixture
@@ -52,6 +57,21 @@ class TestTaskplace:
         system._take({"at": 3.0, "alive": ["executor-1", "executor-2"]})
         assert system.noticed("executor-0", 2.0) == 2.5
         assert not system.settled(2)  # the new one has no tasks yet
+
+    def test_a_stopped_executor_goes_on_with_its_workers_even_if_it_was_killed_itself(self, system):
+        worker = "import subprocess, sys; c = [sys.executable, '-c', 'input()']; subprocess.Popen(c).wait()"
+        with subprocess.Popen([sys.executable, "-c", worker], stdin=subprocess.PIPE) as executor:
+            wait_for(lambda: len(family(executor.pid)) == 2, "a worker", 30)
+            _, child = family(executor.pid)
+            tasks = {"executor-1": {"pid": executor.pid, "active": [2, 3], "followed": []}}
+            system._take({"at": 2.0, "tasks": tasks})
+            system.hit("executor-1", STOP)
+            wait_for(lambda: child.status() == psutil.STATUS_STOPPED, "the worker is stopped", 30)
+            executor.kill()
+            executor.wait()
+            system.restore("executor-1", STOP)
+            wait_for(lambda: child.status() != psutil.STATUS_STOPPED, "the worker goes on", 30)
+            child.kill()
 
 
 class TestStreams:
