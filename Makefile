@@ -1,7 +1,7 @@
 # `make run` and `make test` set up everything that they need.
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-kafka test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency mutants lint setup kafka-up kafka-down java kafka-jars clean distclean
+.PHONY: help run run-kafka test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency bench-kafka-streams mutants lint setup kafka-up kafka-down java kafka-jars clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -54,6 +54,9 @@ bench-throughput: java $(STAMP) ## measure rows/s and empty batches, compared wi
 
 bench-latency: java $(STAMP) ## measure how long small batches take, compared with Spark's own operators
 	@$(BIN)/python benchmarks/bench_latency.py $(ARGS)
+
+bench-kafka-streams: java kafka-jars $(STAMP) ## measure throughput, latency and takeover, compared with Kafka Streams
+	@$(BIN)/python benchmarks/bench_kafka_streams.py $(ARGS)
 
 mutants: $(STAMP) ## test the tests: change the code at random places and check that a fast test fails
 	@$(BIN)/python scripts/mutants/run.py $(ARGS)

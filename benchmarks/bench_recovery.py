@@ -272,7 +272,7 @@ def show(out: Out, results: dict[str, dict[str, Any]]) -> None:
                 "median_second": statistics.median(second),
                 "median_ordinary": statistics.median(f["ordinary"]),
             }
-            than = f["median_to_commit"] / variants[STANDBY]["median_to_commit"]
+            than = f["median_to_commit"] / next(iter(variants.values()))["median_to_commit"]
             each = " ".join(f"{s:.2f}" for s in to_commit)
             lost = "/".join(str(k["tasks"]) for k in kills)
             if len(kills) > EACH:
@@ -285,7 +285,7 @@ def show(out: Out, results: dict[str, dict[str, Any]]) -> None:
             ]
             table.append([f"{size}, {name}", *cells, f"{f['median_second']:.2f}", f"{than:.2f} x", lost])
     head = ["state, variant", "ordinary batch", "kill to next commit", "p95", "batch after replacement"]
-    out.table([*head, "beside a standby", "tasks lost"], table)
+    out.table([*head, "beside the first", "tasks lost"], table)
     sizes = list(results)
     if len(sizes) > 1:
         for name in results[sizes[0]]:
@@ -310,6 +310,9 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--sizes", default="10,100,1000", help="MB of state, comma-separated (%(default)s)")
     parser.add_argument("--kills", default="3,3,1", help="repetitions for each size (%(default)s)")
+    parser.add_argument(
+        "--variants", default=f"{STANDBY};{ALONE};{NATIVE}", help="what to measure (%(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     sizes = [2] if args.quick else [int(size) for size in args.sizes.split(",")]
@@ -318,6 +321,9 @@ def main() -> None:
         parser.error(
             f"--kills: found {json.dumps(kills)}, expected one number for each of {len(sizes)} sizes"
         )
+    names = args.variants.split(";")
+    if set(names) - {STANDBY, ALONE, NATIVE}:
+        parser.error(f"--variants: found {args.variants!r}, expected some of {STANDBY};{ALONE};{NATIVE}")
     out = Out(args, "bench-recovery")
     out.say(f"seed {args.seed}; {ENTRY} bytes of key and value per entry, filled in {FILLS} batches")
     rng = np.random.default_rng(args.seed)
@@ -328,14 +334,15 @@ def main() -> None:
     }
     with cluster("bench-recovery", args.scratch, **conf) as (spark, folder):
         out.note("cluster is up")
-        variants = {STANDBY: placed(spark, 1), ALONE: placed(spark, 0), NATIVE: native}
+        known = {STANDBY: placed(spark, 1), ALONE: placed(spark, 0), NATIVE: native}
+        variants = {name: known[name] for name in names}
         for number, (size, repetitions) in enumerate(zip(sizes, kills, strict=True)):
             keys = size * 1_000_000 // ENTRY
             files = fill(folder / "data", rng, keys)
             small = write_files(folder / "data", f"small-{size}", [rows(rng, 0, min(SMALL, keys))])[0]
             found: dict[str, Any] = {}
-            names = list(variants)
-            for name in names[number % 3 :] + names[: number % 3]:
+            turn = number % len(names)
+            for name in names[turn:] + names[:turn]:
                 wait_until(lambda: executor_count(spark) >= EXECUTORS, "all executors are there", 120)
                 where = folder / f"{size}-{names.index(name)}"
                 stream = Stream(spark, f"{size} MB, {name}", where, SCHEMA, variants[name])

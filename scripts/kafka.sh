@@ -4,37 +4,8 @@
 set -euo pipefail
 cd "${BASH_SOURCE[0]%/*}/.."
 source scripts/lib.sh
+source scripts/maven.sh
 
-readonly POM=examples/kafka/pom.xml
-readonly CACHE=var/kafka
-readonly JARS=${CACHE}/jars # with the pom that they were fetched for
-readonly LOG=${CACHE}/maven.log
-
-fetched() {
-    [[ -f ${JARS}/pom.xml && $(<"${JARS}/pom.xml") == "$(<"${POM}")" ]]
-}
-
-has_maven() {
-    hash -r
-    command -v mvn >/dev/null
-}
-
-fetched && exit 0
-if ! has_maven && ! { can_apt && apt_install maven && has_maven; }; then
-    stop "The jars of Kafka's broker are fetched by Maven; found no mvn on the PATH." \
-        "Install it, on Debian or Ubuntu: sudo apt-get install maven"
-fi
-
-mkdir -p "${CACHE}"
-exec 9>"${CACHE}/lock"
-flock 9 # of two that fetch at once, the second finds the jars
-fetched && exit 0
-echo "fetching the jars of Kafka's broker into ${JARS} (a minute the first time)"
-rm -rf "${JARS}" "${JARS}.part"
-if ! mvn --batch-mode --file "${POM}" dependency:copy-dependencies -DincludeScope=runtime \
-    -DoutputDirectory="${PWD}/${JARS}.part" >"${LOG}" 2>&1; then
-    tail -n 20 "${LOG}" >&2
-    stop "Maven could not fetch the jars of Kafka's broker; the whole output is in ${LOG}."
-fi
-cp "${POM}" "${JARS}.part/pom.xml"
-mv "${JARS}.part" "${JARS}"
+readonly DIRECTORY_OPTION=outputDirectory
+build "the jars of Kafka's broker" var/kafka/jars examples/kafka/pom.xml -- \
+    dependency:copy-dependencies -DincludeScope=runtime

@@ -123,3 +123,25 @@ def test_restore(tmp_path):
     assert set(found["seconds"]) == {"restore", "cp"} and all(map(all, found["seconds"].values()))
     assert all(seconds > 0 for seconds in found["steps"].values())
     assert "of the speed of cp" in text
+
+
+@pytest.mark.kafka
+def test_beside_kafka_streams(tmp_path):
+    figures, text = run("bench_kafka_streams.py", tmp_path)
+    results = figures["results"]
+    kinds = {name.rpartition(", ")[0] for name in results}
+    assert kinds == {"taskplace", "Kafka Streams, classic", "Kafka Streams, streams"} and len(results) == 6
+    for name, found in results.items():
+        assert name in text
+        assert found["checked"][0]["orders"] >= found["checked"][0]["outputs"] > 0, name
+        assert (
+            found["throughput"][0]["rate"] > 0
+            and 0 < found["latency"][0]["p50"] <= found["latency"][0]["p99"]
+        ), name
+        assert found["scale-out"][0]["moves"] >= 4, name  # a third of 12 tasks
+        for part in ("kill", "stop"):
+            (loss,) = found[part]
+            assert len(loss["lost"]) == 4 and loss["detection"] > 0 and loss["takeover"] > 0, (name, part)
+            assert loss["settled"] >= loss["balanced"] > 0, (name, part)
+        session = 6.0  # of --quick
+        assert found["stop"][0]["detection"] > session / 2, name

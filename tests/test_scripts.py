@@ -165,6 +165,33 @@ def test_no_maven_is_one_clear_message(kafka_sh):
     assert "apt-get install maven" in remedy
 
 
+@pytest.fixture
+def streams_sh(machine, project, kafka_sh):
+    """Run the project's scripts/kafka-streams.sh, with a `javac` on the PATH."""
+    shutil.copytree(ROOT / "benchmarks" / "kafka_streams", project / "benchmarks" / "kafka_streams")
+    machine.command("javac", "exit 1")  # Maven's compiler does not use the command
+    return lambda: machine.run(project / "scripts" / "kafka-streams.sh")
+
+
+def test_kafka_streams_is_built_again_for_another_source(machine, project, streams_sh):
+    machine.command("mvn", MAVEN.replace("-DoutputDirectory", "-Dbenchmark.directory"))
+    assert streams_sh().stdout.startswith("fetching the jars of Kafka Streams into var/kafka-streams/jars")
+    done = streams_sh()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    source = project / "benchmarks" / "kafka_streams" / "Instance.java"
+    source.write_text(source.read_text() + "// another\n")
+    assert "fetching" in streams_sh().stdout
+    assert (project / "var" / "kafka-streams" / "jars" / "Instance.java").read_text() == source.read_text()
+
+
+def test_no_java_compiler_is_one_clear_message(machine, streams_sh):
+    (machine.bin / "javac").unlink()
+    done = streams_sh()
+    assert done.returncode == 1
+    assert "is compiled by javac; found none on the PATH" in done.stderr
+    assert "apt-get install openjdk-17-jdk-headless" in done.stderr
+
+
 def test_setup_without_a_usable_python_says_what_to_install(tmp_path):
     project = tmp_path / "project"
     shutil.copytree(ROOT / "scripts", project / "scripts")

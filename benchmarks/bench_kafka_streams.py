@@ -1,0 +1,423 @@
+"""taskplace beside Kafka Streams, live: the same topology on the same broker, under the same load.
+
+    python benchmarks/bench_kafka_streams.py [--parts kill,stop] [--variants "...; ..."] [--rounds 3] [--json FILE]
+
+Orders are joined with a table of users, and counted by user and window of 10 s. Kafka Streams 4.3.1 is
+benchmarks/kafka_streams/Instance.java: three instances, a JVM with one stream thread each, exactly-once, otherwise with
+its own defaults. taskplace is benchmarks/kafka_streams/placed_app.py: one driver and three executors of two slots. Its
+tasks read their partitions themselves, and its sink has transactions. Each variant runs alone, with topics of its own
+and the same users. This process sends the orders, and reads the totals as a consumer of committed records.
+
+Each output is compared with plain Python: a count that is lost, repeated or of a wrong region ends the benchmark. An
+order's latency is the time from its production until a committed output has it.
+
+Parts:
+
+- scale-out: from two instances to three under a steady load. Seconds from the request until the third is a member,
+  until the active tasks are balanced, and until all standbys are where they belong and nothing is warmed up; the moves
+  of active tasks (four are enough); the slowest order meanwhile.
+- throughput: a burst of orders, sent as fast as possible; orders per second from the first one's production until the
+  last one's output. The first burst does not count.
+- latency: p50 and p99 at steady rates.
+- kill, stop: the instance with the most active tasks gets SIGKILL, or SIGSTOP (an executor together with its Python
+  workers), under a steady load. `detection`: the seconds from the signal until the group has fewer members, or Spark's
+  list fewer executors. `takeover`: from there until each lost partition has an output of an order that was produced
+  after the signal. Then a killed instance is replaced (Spark does so by itself, at once), or the stopped one goes on.
+
+The session timeout is equal on both sides, with three heartbeats in it: Kafka's `session.timeout.ms` or
+`streams.session.timeout.ms`, and Spark's timeout of executor heartbeats.
+
+A killed executor is noticed at once, because Spark's worker is its parent on the same host. Kafka Streams waits for the
+session's end in both cases. So `stop` is the case of a lost host. A network that is cut is not measured: on one
+machine, that needs firewall rules or network namespaces, and root. To the group's coordinator and to Spark's driver it
+looks like `stop`: connections stay open, and nothing comes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kafka_streams.ledger import Sample, back
+from kafka_streams.programs import NotInTimeError, wait_for
+from kafka_streams.setup import Setup
+from kafka_streams.systems import KILL, STOP, OnTaskplace, Streams, System, build
+from kafka_streams.traffic import Traffic
+from spark_bench import EXECUTORS, PARTITIONS, Out, arguments, in_turn
+
+from examples.kafka.broker import Brokers
+
+PARTS = ("scale-out", "throughput", "latency", "kill", "stop")
+WINDOW_MS = 10_000
+INSTANCES = EXECUTORS
+BASE_SECONDS = 3.0  # of steady load before a signal
+PATIENCE = 600.0  # seconds; Kafka Streams warms up two tasks in each probing interval
+
+#: By name: the number of standbys, and what makes the system.
+VARIANTS: dict[str, tuple[int, Callable[[Setup], System]]] = {
+    "taskplace, 1 standby": (1, OnTaskplace),
+    "taskplace, no standby": (0, OnTaskplace),
+    "Kafka Streams, classic, 1 standby": (1, lambda setup: Streams(setup, "classic")),
+    "Kafka Streams, classic, no standby": (0, lambda setup: Streams(setup, "classic")),
+    "Kafka Streams, streams, 1 standby": (1, lambda setup: Streams(setup, "streams")),
+    "Kafka Streams, streams, no standby": (0, lambda setup: Streams(setup, "streams")),
+}
+CLUSTER = (
+    f"{INSTANCES} instances or executors of 2 slots, {PARTITIONS} partitions, one broker, all on this machine"
+)
+HEADS = {
+    "throughput": ["orders/s", "all bursts"],
+    "latency": ["orders/s", "p50", "p99", "orders"],
+    "kill": ["detection", "takeover", "both", "first partition", "slowest of the others", "settled"],
+    "scale-out": ["a member", "balanced", "settled", "moves", "slowest order", "before"],
+}
+
+
+class Run:
+    """One variant in one round: its traffic, its system, and the measurements on them."""
+
+    def __init__(
+        self, out: Out, name: str, system: System, traffic: Traffic, args: argparse.Namespace
+    ) -> None:
+        self._out, self._name, self._system, self._traffic, self._args = out, name, system, traffic, args
+
+    def measure(self, parts: list[str]) -> dict[str, Any]:
+        """Start the system, and return the figures of each part."""
+        grows = "scale-out" in parts
+        begun = time.monotonic()
+        self._begin(INSTANCES - grows)
+        self._traffic.burst(self._args.burst)
+        self._drained()
+        self._note(f"started and warm after {time.monotonic() - begun:.0f} s")
+        measures = {
+            "scale-out": self._scale_out,
+            "throughput": self._throughput,
+            "latency": self._latency,
+            "kill": lambda: self._losses(KILL),
+            "stop": lambda: self._losses(STOP),
+        }
+        found = {part: measures[part]() for part in PARTS if part in parts}
+        self._drained()
+        found["checked"] = {"orders": self._traffic.ledger.orders, "outputs": self._traffic.ledger.outputs}
+        return found
+
+    def _begin(self, instances: int) -> None:
+        """Start the system, and then fill the table: without state, nothing has to be warmed up."""
+        self._system.start(instances)
+        self._wait(lambda: self._system.up(instances), f"{instances} instances run")
+        self._traffic.fill()
+        self._wait(lambda: self._system.balanced(instances), "the active tasks are balanced")
+        with self._traffic.steady(self._args.load):
+            self._wait(lambda: self._system.settled(instances), "the application is settled")
+        self._drained()
+
+    # -- the parts
+
+    def _throughput(self) -> list[dict[str, float]]:
+        found = []
+        for _ in range(self._args.repeats):
+            begun = time.time()
+            sending = self._traffic.burst(self._args.burst)
+            seconds = self._drained() - begun
+            rate = self._args.burst / seconds
+            found.append({"sending": sending, "seconds": seconds, "rate": rate})
+            self._note(f"{self._args.burst:,} orders in {seconds:.1f} s, sent in {sending:.1f} s")
+        return found
+
+    def _latency(self) -> list[dict[str, Any]]:
+        found = []
+        for rate in self._args.rates:
+            done = self._traffic.ledger.done
+            with self._traffic.steady(rate):
+                begun = time.time()
+                self._pass(self._args.seconds)
+            self._drained()
+            settled = begun + self._args.seconds * 0.1
+            seconds = [s.seconds for s in self._traffic.ledger.after(done) if s.sent >= settled]
+            p50, p99 = (float(np.percentile(seconds, p)) for p in (50, 99))
+            found.append({"rate": rate, "p50": p50, "p99": p99, "orders": len(seconds)})
+            self._note(f"{rate:g} orders/s: p50 {p50:.3f} s, p99 {p99:.3f} s")
+        return found
+
+    def _losses(self, how: str) -> list[dict[str, Any]]:
+        return [self._loss(how) for _ in range(self._args.repeats)]
+
+    def _loss(self, how: str) -> dict[str, Any]:
+        system, ledger = self._system, self._traffic.ledger
+        self._wait(lambda: system.settled(INSTANCES), "the application is settled")
+        done = ledger.done
+        with self._traffic.steady(self._args.load):
+            self._pass(BASE_SECONDS)
+            victim = system.victim()
+            lost = system.placements.active(victim)
+            at = time.time()
+            system.hit(victim, how)
+            self._wait(
+                lambda: back(ledger.after(done), lost, at).keys() == lost, f"outputs of {sorted(lost)}"
+            )
+            returned = back(ledger.after(done), lost, at)
+            self._wait(lambda: system.noticed(victim, at) is not None, f"the loss of {victim} is noticed")
+            noticed = (system.noticed(victim, at) or at) - at
+            system.restore(victim, how)
+            settled = self._settled(at)
+        self._drained()
+        found = {
+            "lost": sorted(lost),
+            "detection": noticed,
+            "takeover": max(returned.values()) - noticed,
+            "both": max(returned.values()),
+            "first": min(returned.values()),
+            "others": slowest(ledger.after(done), at, at + max(returned.values()), without=lost),
+            **settled,
+        }
+        self._note(
+            f"{how}: {len(lost)} partitions lost, noticed after {noticed:.2f} s, all back after {found['both']:.2f} s, "
+            f"settled after {found['settled']:.1f} s"
+        )
+        return found
+
+    def _scale_out(self) -> list[dict[str, Any]]:
+        system, ledger = self._system, self._traffic.ledger
+        self._wait(lambda: system.settled(INSTANCES - 1), "the application is settled")
+        done = ledger.done
+        with self._traffic.steady(self._args.load):
+            begun = time.time()
+            self._pass(self._args.seconds)
+            at = time.time()
+            system.add()
+            member = self._wait(lambda: system.joined(INSTANCES), "the new instance is a member") - at
+            settled = self._settled(at)
+            end = time.time()
+        self._drained()
+        samples = ledger.after(done)
+        found = {
+            "member": member,
+            **settled,
+            "moves": system.placements.moves(at),
+            "slowest": slowest(samples, at, end),
+            "slowest_before": slowest(samples, begun, at),
+        }
+        self._note(
+            f"a member after {member:.1f} s, balanced after {found['balanced']:.1f} s, {found['moves']} moves"
+        )
+        return [found]
+
+    # -- waiting
+
+    def _settled(self, at: float) -> dict[str, float]:
+        """Wait until all instances are balanced and settled; return the seconds from `at` for both."""
+        balanced = self._wait(lambda: self._system.balanced(INSTANCES), "the active tasks are balanced")
+        settled = self._wait(lambda: self._system.settled(INSTANCES), "the application is settled")
+        return {"balanced": balanced - at, "settled": settled - at}
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> float:
+        try:
+            return wait_for(condition, f"{self._name}: {what}", PATIENCE, self._check)
+        except NotInTimeError as error:
+            told = self._system.placements.told(self._system.instances())
+            raise NotInTimeError(f"{error}; {told}") from None
+
+    def _drained(self) -> float:
+        return self._traffic.drained(PATIENCE, self._system.check)
+
+    def _pass(self, seconds: float) -> None:
+        """Let time pass under load, as long as nothing fails."""
+        end = time.monotonic() + seconds
+        self._wait(lambda: time.monotonic() >= end, f"{seconds:g} s under load")
+
+    def _check(self) -> None:
+        self._traffic.check()
+        self._system.check()
+
+    def _note(self, text: str) -> None:
+        self._out.note(f"{self._name}: {text}")
+
+
+def slowest(
+    samples: list[Sample], begin: float, end: float, *, without: frozenset[int] = frozenset()
+) -> float:
+    """Return the longest latency of the orders that were sent in a time, those of some partitions left out.
+
+    >>> slowest([Sample(1.0, 0, 0.5), Sample(2.0, 1, 3.0), Sample(9.0, 0, 4.0)], 0.0, 5.0, without=frozenset({1}))
+    0.5
+    """
+    seconds = [s.seconds for s in samples if begin <= s.sent < end and s.partition not in without]
+    return max(seconds, default=0.0)
+
+
+@contextlib.contextmanager
+def running(
+    servers: str, name: str, number: int, folder: Path, args: argparse.Namespace
+) -> Iterator[tuple[System, Traffic]]:
+    """Yield a variant's system, not started yet, and its traffic; all of it is ended and removed afterwards."""
+    standbys, make = VARIANTS[name]
+    traffic = Traffic(
+        servers, str(number), partitions=PARTITIONS, users=args.users, window_ms=WINDOW_MS, seed=args.seed
+    )
+    topics = traffic.topics
+    setup = Setup(
+        servers=servers,
+        orders=topics.orders,
+        users=topics.users,
+        totals=topics.totals,
+        partitions=PARTITIONS,
+        standbys=standbys,
+        window_ms=WINDOW_MS,
+        session_ms=round(args.session * 1000),
+        acceptable_lag=args.acceptable_lag,
+        probing_ms=round(args.probing * 1000),
+        folder=str(folder / str(number)),
+    )
+    Path(setup.folder).mkdir()
+    system = make(setup)
+    try:
+        with traffic:
+            yield system, traffic
+    finally:
+        system.end()
+        shutil.rmtree(setup.folder, ignore_errors=True)
+
+
+def broker_settings(args: argparse.Namespace) -> dict[str, str]:
+    """Return what lets groups of the streams protocol have short sessions too."""
+    return {
+        "group.streams.min.session.timeout.ms": "1000",
+        "group.streams.min.heartbeat.interval.ms": "100",
+        "group.streams.initial.rebalance.delay.ms": "0",  # as for the classic protocol
+        "group.streams.session.timeout.ms": str(round(args.session * 1000)),
+        "group.streams.heartbeat.interval.ms": str(round(args.session * 1000 / 3)),
+    }
+
+
+# -- the output
+
+
+def median(found: list[dict[str, Any]], name: str) -> float:
+    return statistics.median(each[name] for each in found)
+
+
+def row(part: str, found: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the cells of a variant's figures in one part: the medians of all repetitions and rounds."""
+    if part == "throughput":
+        return [[f"{median(found, 'rate'):,.0f}", " ".join(f"{each['rate']:,.0f}" for each in found)]]
+    if part == "latency":
+        rates = sorted({each["rate"] for each in found})
+        by_rate = [[each for each in found if each["rate"] == rate] for rate in rates]
+        return [
+            [
+                f"{rate:g}",
+                *(f"{median(some, p):.3f} s" for p in ("p50", "p99")),
+                f"{sum(each['orders'] for each in some):,}",
+            ]
+            for rate, some in zip(rates, by_rate, strict=True)
+        ]
+    if part == "scale-out":
+        seconds = [f"{median(found, name):.1f} s" for name in ("member", "balanced", "settled")]
+        slow = [f"{median(found, name):.2f} s" for name in ("slowest", "slowest_before")]
+        return [[*seconds, f"{median(found, 'moves'):g}", *slow]]
+    each = [f"{median(found, name):.2f} s" for name in ("detection", "takeover", "both", "first", "others")]
+    return [[*each, f"{median(found, 'settled'):.1f} s"]]
+
+
+def show(out: Out, results: dict[str, dict[str, Any]], parts: list[str]) -> None:
+    for part in (part for part in PARTS if part in parts):
+        out.say(f"\n{part}, medians")
+        table = [
+            [name, *cells]
+            for name, found in results.items()
+            if part in found
+            for cells in row(part, found[part])
+        ]
+        out.table(["variant", *HEADS["kill" if part == "stop" else part]], table)
+
+
+def listed(text: str, known: Collection[str], separator: str) -> list[str]:
+    """Return the names in a text. Errors: argparse's, for an unknown one.
+
+    >>> listed("kill, stop", PARTS, ",")
+    ['kill', 'stop']
+    """
+    names = [name.strip() for name in text.split(separator)]
+    if unknown := [name for name in names if name not in known]:
+        raise argparse.ArgumentTypeError(f"found {unknown[0]!r}, expected some of: {'; '.join(known)}")
+    return names
+
+
+def parsed(arguments_given: list[str] | None = None) -> argparse.Namespace:
+    parser = arguments(__doc__ or "")
+    parser.add_argument(
+        "--parts", type=lambda text: listed(text, PARTS, ","), default=list(PARTS), help="with , between"
+    )
+    parser.add_argument(
+        "--variants",
+        type=lambda text: listed(text, VARIANTS, ";"),
+        default=list(VARIANTS),
+        help="with ; between",
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="how often each variant is run (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="bursts and losses in a round (%(default)s)")
+    parser.add_argument("--users", type=int, default=60_000, help="rows of the table (%(default)s)")
+    parser.add_argument("--burst", type=int, default=300_000, help="orders of a burst (%(default)s)")
+    parser.add_argument("--rates", type=float, nargs="+", default=[20.0, 1000.0], help="orders per second")
+    parser.add_argument("--load", type=float, default=300.0, help="orders per second at losses (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of a steady rate (%(default)s)")
+    parser.add_argument("--session", type=float, default=10.0, help="seconds of a session (%(default)s)")
+    parser.add_argument(
+        "--probing", type=float, default=60.0, help="seconds of probing.rebalance.interval.ms"
+    )
+    parser.add_argument(
+        "--acceptable-lag", type=int, default=1000, help="acceptable.recovery.lag (%(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args(arguments_given)
+    if args.quick:
+        args.users, args.burst, args.repeats, args.rounds = 600, 2_000, 1, 1
+        args.seconds, args.rates, args.load, args.session = 3.0, [50.0], 100.0, 6.0
+    return args
+
+
+def main() -> None:
+    """Measure and print."""
+    args = parsed()
+    gc.disable()  # the orders are kept to the end; looking through all of them would delay the next ones
+    out = Out(args, "taskplace beside Kafka Streams", cluster=CLUSTER)
+    out.say(
+        f"session {args.session:g} s on both sides, {args.users:,} users, bursts of {args.burst:,} orders, "
+        f"{args.load:g} orders/s at losses, {args.rounds} rounds of {args.repeats} repetitions, seed {args.seed}"
+    )
+    build()
+    folder = Path(tempfile.mkdtemp(prefix="kafka-streams-", dir=args.scratch))
+    results: dict[str, dict[str, Any]] = {name: {} for name in args.variants}
+    number = 0
+    try:
+        with Brokers(settings=broker_settings(args)) as brokers:
+            for turn in range(args.rounds):
+                for name in in_turn(args.variants, turn):
+                    number += 1
+                    with running(brokers.bootstrap, name, number, folder, args) as (system, traffic):
+                        found = Run(out, name, system, traffic, args).measure(args.parts)
+                    checked = found.pop("checked")
+                    results[name].setdefault("checked", []).append(checked)
+                    for part, figures in found.items():
+                        results[name].setdefault(part, []).extend(figures)
+                    out.note(
+                        f"{name}: {checked['orders']:,} orders are right, in {checked['outputs']:,} outputs"
+                    )
+                    out.keep("results", results)
+        show(out, results, args.parts)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    out.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The benchmark's own arguments and figures, and the examples in the docstrings of its modules."""
+
+from __future__ import annotations
+
+import argparse
+import doctest
+
+import bench_kafka_streams as bench
+import pytest
+from kafka_streams import ledger, placements, programs, traffic
+
+
+@pytest.mark.parametrize(
+    "module", [bench, ledger, placements, programs, traffic], ids=lambda module: module.__name__
+)
+def test_the_examples_hold(module):
+    found = doctest.testmod(module)
+    assert found.attempted > 0 and found.failed == 0
+
+
+def test_parts_and_variants_are_chosen_by_name():
+    args = bench.parsed(
+        ["--parts", "kill,stop", "--variants", "taskplace, 1 standby; Kafka Streams, classic, 1 standby"]
+    )
+    assert args.parts == ["kill", "stop"]
+    assert args.variants == ["taskplace, 1 standby", "Kafka Streams, classic, 1 standby"]
+    assert bench.parsed([]).parts == list(bench.PARTS) and bench.parsed([]).variants == list(bench.VARIANTS)
+
+
+def test_an_unknown_part_is_an_error():
+    with pytest.raises(
+        argparse.ArgumentTypeError, match="found 'kil', expected some of: scale-out; throughput"
+    ):
+        bench.listed("kil,stop", bench.PARTS, ",")
+
+
+def test_the_brokers_sessions_are_those_of_the_benchmark():
+    settings = bench.broker_settings(bench.parsed(["--session", "6"]))
+    assert settings["group.streams.session.timeout.ms"] == "6000"
+    assert settings["group.streams.heartbeat.interval.ms"] == "2000"
+
+
+LOSS = {"detection": 1.0, "takeover": 2.0, "both": 3.0, "first": 2.5, "others": 0.5, "settled": 60.0}
+GROWN = {"member": 1.0, "balanced": 2.0, "settled": 3.0, "moves": 4, "slowest": 0.5, "slowest_before": 0.25}
+RATES = [
+    {"rate": rate, "p50": p50, "p99": 1.0, "orders": 10} for rate, p50 in ((20, 0.1), (9, 0.2), (20, 0.3))
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "found", "rows"),
+    [
+        (
+            "kill",
+            [LOSS, LOSS | {"takeover": 9.0, "settled": 62.0}, LOSS | {"takeover": 3.0, "settled": 61.0}],
+            [["1.00 s", "3.00 s", "3.00 s", "2.50 s", "0.50 s", "61.0 s"]],
+        ),
+        ("latency", RATES, [["9", "0.200 s", "1.000 s", "10"], ["20", "0.200 s", "1.000 s", "20"]]),
+        ("throughput", [{"rate": 1000.0}, {"rate": 3000.0}], [["2,000", "1,000 3,000"]]),
+        ("scale-out", [GROWN], [["1.0 s", "2.0 s", "3.0 s", "4", "0.50 s", "0.25 s"]]),
+    ],
+)
+def test_rows_are_medians(part, found, rows):
+    assert bench.row(part, found) == rows
+    assert {len(cells) for cells in rows} == {len(bench.HEADS[part])}

@@ -1,0 +1,101 @@
+"""What the systems make of the lines that their processes print."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+from kafka_streams.programs import family, wait_for
+from kafka_streams.setup import Setup
+from kafka_streams.systems import STOP, OnTaskplace, Streams
+
+
+@pytest.fixture
+def setup(tmp_path):
+    return Setup(
+        servers="localhost:9092",
+        orders="orders",
+        users="users",
+        totals="totals",
+        partitions=4,
+        standbys=1,
+        window_ms=10_000,
+        session_ms=6_000,
+        acceptable_lag=100,
+        probing_ms=60_000,
+        folder=str(tmp_path),
+    )
+
+
+def test_a_setup_passes_a_command_line(setup):
+    assert Setup.read(setup.text()) == setup
+    assert setup.heartbeat_ms == 2_000
+
+
+class TestTaskplace:
+    @pytest.fixture
+    def system(self, setup):
+        system = OnTaskplace(setup)
+        system._take({"at": 1.0, "alive": ["executor-0", "executor-1"]})
+        tasks = {
+            "executor-0": {"pid": 10, "active": [0, 1], "followed": [2, 3]},
+            "executor-1": {"pid": 11, "active": [2, 3], "followed": [0, 1]},
+        }
+        system._take({"at": 1.5, "tasks": tasks})
+        return system
+
+    def test_it_is_settled(self, system):
+        assert system.up(2) and system.joined(2) and system.settled(2)
+        assert not system.up(3) and not system.joined(3) and not system.settled(3)
+        assert system.placements.active(system.victim()) == {0, 1}
+
+    def test_a_loss_is_noticed_when_spark_no_longer_lists_the_executor(self, system):
+        assert system.noticed("executor-0", 2.0) is None
+        system._take({"at": 2.5, "alive": ["executor-1"]})
+        system._take({"at": 3.0, "alive": ["executor-1", "executor-2"]})
+        assert system.noticed("executor-0", 2.0) == 2.5
+        assert not system.settled(2)  # the new one has no tasks yet
+
+    def test_a_stopped_executor_goes_on_with_its_workers_even_if_it_was_killed_itself(self, system):
+        worker = "import subprocess, sys; c = [sys.executable, '-c', 'input()']; subprocess.Popen(c).wait()"
+        with subprocess.Popen([sys.executable, "-c", worker], stdin=subprocess.PIPE) as executor:
+            wait_for(lambda: len(family(executor.pid)) == 2, "a worker", 30)
+            _, child = family(executor.pid)
+            tasks = {"executor-1": {"pid": executor.pid, "active": [2, 3], "followed": []}}
+            system._take({"at": 2.0, "tasks": tasks})
+            system.hit("executor-1", STOP)
+            wait_for(lambda: child.status() == psutil.STATUS_STOPPED, "the worker is stopped", 30)
+            executor.kill()
+            executor.wait()
+            system.restore("executor-1", STOP)
+            wait_for(lambda: child.status() != psutil.STATUS_STOPPED, "the worker goes on", 30)
+            child.kill()
+
+
+class TestStreams:
+    @pytest.fixture
+    def system(self, setup):
+        system = Streams(setup, "classic")
+        system._running = dict.fromkeys(["instance-0", "instance-1"])  # no processes
+        for name, active, standby in (("instance-0", [0, 1], [2, 3]), ("instance-1", [2, 3], [0, 1])):
+            system._take_tasks(name, {"at": 1.0, "state": "RUNNING", "active": active, "standby": standby})
+        system._take_members({"at": 0.5, "members": 1})
+        system._take_members({"at": 0.6, "members": 2})
+        return system
+
+    def test_it_is_settled(self, system):
+        assert system.up(2) and system.joined(2) and system.settled(2)
+        assert not system.joined(3) and not system.settled(3)
+
+    def test_it_is_not_balanced_while_an_instance_restores(self, system):
+        line = {"at": 2.0, "state": "REBALANCING", "active": [0, 1], "standby": [2, 3]}
+        system._take_tasks("instance-0", line)
+        assert not system.balanced(2) and not system.settled(2)
+
+    def test_a_loss_is_noticed_when_the_group_has_fewer_members(self, system):
+        assert system.noticed("instance-0", 2.0) is None
+        system._take_members({"at": 2.5, "members": 1})
+        system._take_members({"at": 3.0, "members": 2})
+        assert system.noticed("instance-0", 2.0) == 2.5
