@@ -7,7 +7,6 @@ of their tasks. Processes are forked from a server that has everything imported,
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import random
@@ -201,39 +200,3 @@ class Lives:
 def points(seed: int) -> Iterator[str]:
     """Yield the points at which lives end: every point comes before any comes again."""
     return deck(random.Random(f"points {seed}"), POINTS)
-
-
-def read(servers: str, topic: str) -> Iterator[tuple[int, bytes | None, dict]]:
-    """Yield the committed records of a topic: partition, key, value. To the end of each partition."""
-    import confluent_kafka as ck
-
-    consumer = ck.Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "verify",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([ck.TopicPartition(topic, number, ck.OFFSET_BEGINNING) for number in partitions])
-        ends = {
-            number: consumer.get_watermark_offsets(ck.TopicPartition(topic, number), timeout=30)[1]
-            for number in partitions
-        }
-        open_ = {number for number, end in ends.items() if end}
-        while open_:
-            message = consumer.poll(60)
-            if message is None:
-                raise TimeoutError(f"topic {topic}: partitions {sorted(open_)} have not come to their end")
-            if (error := message.error()) is not None:
-                if error.code() != ck.KafkaError._PARTITION_EOF:
-                    raise ck.KafkaException(error)
-                if message.offset() >= ends[message.partition()]:
-                    open_.discard(message.partition())
-                continue
-            yield message.partition(), message.key(), json.loads(message.value())
-    finally:
-        consumer.close()

@@ -1,20 +1,19 @@
 """Kafka brokers on this machine: they start, work, are killed and come back, and leave nothing behind."""
 
-import contextlib
 import signal
 import socket
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.kafka.broker import BrokerError, Brokers, free_ports
 from tests.support.kafka_broker import make_topics
+from tests.support.kafka_topics import committed
 
 ROOT = Path(__file__).parents[3]
 pytestmark = [
@@ -38,31 +37,8 @@ def send(bootstrap, topic, values, **settings):
     assert producer.flush(SECONDS) == 0
 
 
-def read(bootstrap, topic, partition=0):
-    """Return the values and offsets of the committed records up to the end of the partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": str(uuid.uuid4()),
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    with contextlib.closing(consumer):
-        consumer.assign([TopicPartition(topic, partition, 0)])
-        found = []
-        while True:
-            record = consumer.poll(SECONDS)
-            assert record is not None, f"nothing came within {SECONDS} s"
-            if record.error():
-                assert record.error().name() == "_PARTITION_EOF"
-                return found
-            found.append((record.value().decode(), record.offset()))
-
-
 def values(bootstrap, topic):
-    return [value for value, _ in read(bootstrap, topic)]
+    return [record.value().decode() for record in committed(bootstrap, topic)]
 
 
 def test_records_and_transactions(kafka):
@@ -187,7 +163,7 @@ def test_three_brokers_go_on_without_one_of_them():
             brokers.kill(dead)
             send(brokers.bootstrap, "t", [f"{key}{dead}" for key in "abcdef"], retries=100)
             brokers.restart(dead)
-        found = [value for p in range(3) for value, _ in read(brokers.bootstrap, "t", p)]
+        found = values(brokers.bootstrap, "t")
     assert sorted(set(found)) == sorted(f"{key}{dead}" for key in "abcdef" for dead in (1, 2, 3))
 
 

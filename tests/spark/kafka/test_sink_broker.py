@@ -14,8 +14,8 @@ import confluent_kafka as ck
 
 from taskplace.errors import Fenced, InputError, SinkError
 from taskplace.spark.kafka.marker import Marker, MarkerKey
-from tests.support.kafka_sink_lives import read
 from tests.support.kafka_sinks import Stream
+from tests.support.kafka_topics import read
 from topology import Topology
 
 pytestmark = pytest.mark.kafka

@@ -14,8 +14,8 @@ pytest.importorskip("confluent_kafka")
 from examples.kafka.broker import Brokers
 from taskplace.errors import SinkError
 from taskplace.spark import faults
-from tests.support.kafka_sink_lives import read
 from tests.support.kafka_sinks import Stream
+from tests.support.kafka_topics import read
 
 pytestmark = pytest.mark.kafka
 SECRET = "hunter2"

@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from tests.support.kafka_sink_lives import SINK_POINTS, Lives, points, read
+from tests.support.kafka_sink_lives import SINK_POINTS, Lives, points
+from tests.support.kafka_topics import read
 
 MANY_KILLS = 100
 

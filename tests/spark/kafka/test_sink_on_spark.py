@@ -12,7 +12,7 @@ pytest.importorskip("confluent_kafka")
 from taskplace.spark import KafkaSink, Placed
 from taskplace.spark.processors import Count
 from tests.support.executors import executor_processes
-from tests.support.kafka_sink_lives import read
+from tests.support.kafka_topics import read
 from topology import Topology
 
 KEYS, BATCHES = 20, 4
