@@ -20,6 +20,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,12 +31,13 @@ import pyarrow.parquet as pq
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from examples.flights.topology import FLIGHT_COLUMNS, MEASURES
 from taskplace.errors import InputError
@@ -113,8 +115,31 @@ def send(servers: str, records: Mapping[str, Iterable[Record]]) -> None:
             for record in each:
                 _produce(producer, topic, record)
         producer.commit_transaction(TRANSACTION_SECONDS)
+        _wait_until_readable(servers, records)
     except KafkaException as error:
         raise _failed(", ".join(records), "topics that take the input", error) from None
+
+
+def _wait_until_readable(servers: str, topics: Iterable[str]) -> None:
+    """Wait until readers of committed records get all records: a commit returns a little earlier."""
+    for topic in topics:
+        deadline = time.monotonic() + SECONDS
+        while _ends(servers, topic, IsolationLevel.READ_COMMITTED) != _ends(servers, topic):
+            if time.monotonic() > deadline:
+                found = f"an open transaction after {SECONDS} s"
+                raise InputError(f"topic {topic!r}", found=found, expected="committed records")
+            time.sleep(0.05)
+
+
+def _ends(
+    servers: str, topic: str, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+) -> dict[int, int]:
+    """Return the end of each partition: of all records, or of those that are committed."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
+    partitions = admin.list_topics(topic, SECONDS).topics[topic].partitions
+    wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in partitions}
+    asked = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=SECONDS)
+    return {at.partition: int(end.result(SECONDS).offset) for at, end in asked.items()}
 
 
 def _produce(producer: Producer, topic: str, record: Record) -> None:
@@ -126,7 +151,10 @@ def _produce(producer: Producer, topic: str, record: Record) -> None:
 
 
 def consumed(servers: str, topic: str) -> list[dict[str, Any]]:
-    """Return the committed records of a topic as rows, those of a partition in their order. A row has key and value."""
+    """Return the committed records of a topic as rows, those of a partition in their order. A row has key and value.
+
+    A transaction that is open, or whose outcome is not yet written, is waited for.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -138,10 +166,10 @@ def consumed(servers: str, topic: str) -> list[dict[str, Any]]:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, SECONDS).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        ends = _ends(servers, topic)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
         rows: list[dict[str, Any]] = []
-        left = set(partitions)
+        left = {number for number, end in ends.items() if end}
         while left:
             first = consumer.poll(SECONDS)
             if first is None:
@@ -152,7 +180,8 @@ def consumed(servers: str, topic: str) -> list[dict[str, Any]]:
                 if message.error() is None:
                     rows.append({**json.loads(message.key()), **json.loads(message.value())})
                 elif message.error().code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
+                    if message.offset() >= ends[message.partition()]:
+                        left.discard(message.partition())
                 else:
                     raise KafkaException(message.error())
     except KafkaException as error:
