@@ -360,6 +360,7 @@ class Report(Message, frozen=True):
     - `behind`: by internal topic that the attempt wrote to, the watermark of its rows
     - `sinks`: by sink, the file with the staged rows, which may have rows of other attempts of its group
     - `staged_as`: by sink, the columns of the staged rows
+    - `bad`: by external topic, the number of records that could not be decoded, and became dead letters
     - `read`: by topic whose records the task reads itself, what it has read
     """
 
@@ -379,6 +380,7 @@ class Report(Message, frozen=True):
     expiring: bool = False
     watermarks: Mapping[str, Watermark] = {}
     behind: Mapping[str, Watermark] = {}
+    bad: Mapping[str, int] = {}
     read: Mapping[str, TopicRead] = {}
 
 

@@ -23,6 +23,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import identity
+from taskplace.spark.worker.bad_records import bad_records
 from taskplace.spark.worker.bin_context import BinContext
 from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
 from taskplace.spark.worker.program import Outputs
@@ -156,6 +157,7 @@ class _Attempt:
             expiring=any(store.expiring for store in stores.values()),
             watermarks=outputs.watermarks,
             behind=outputs.behind,
+            bad=bad_records({topic: self._input.rows[topic] for topic in program.external}),
             read=self._input.read,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -199,3 +200,13 @@ def test_the_stand_in_is_a_reader():
         {"k": "p1", "at": 0},
         {"k": "p1", "at": 1},
     ]
+
+
+def test_what_a_user_sees_counts_records_and_not_ranges(world):
+    told = []
+    reporter = SimpleNamespace(batch=told.append, rebalance=lambda event: None, failure=lambda event: None)
+    placed = world.open(counted(), reporter=reporter)
+    world.batch(placed, 0, **{"in": ranges({0: (5, 8), 1: (0, 2)})})
+    world.batch(placed, 1, **{"in": ranges({0: (8, 9)})})
+    assert [event.rows for event in told] == [5, 1]
+    assert (placed.stats.rows, placed.summary().rows, placed.journal.last.rows) == (6, 6, 1)
