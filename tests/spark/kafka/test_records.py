@@ -82,8 +82,10 @@ def test_a_table_and_a_stream_are_read_in_one_task(world, mock_kafka):
     placed = world.open(topo)
     whole = ranges([0] * 4, ends())
     world.batch(placed, 0, stream=whole, table=whole)
-    send(mock_kafka, "table", None)
-    world.batch(placed, 1, stream=whole, table=ranges(ends(), ends(2)))
+    for topic, value in (("table", None), ("stream", b'{"v": 1}')):
+        send(mock_kafka, topic, value)
+    more = ranges(ends(), ends(2))
+    world.batch(placed, 1, stream=more, table=more)
     assert {row[-1] for row in world.sent("out")[0]} == {1}
     assert {row[-1] for row in world.sent("out")[1]} == {None}  # tombstones have removed the rows
 
