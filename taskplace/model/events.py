@@ -132,6 +132,7 @@ class Summary:
       applied, beside the batches;
     - `scratch_restores`: active tasks rebuilt without a local copy; 0 is what standbys are for;
     - `elsewhere`: tasks that Spark ran on another instance than planned;
+    - `bad_records`: by source, the records that could not be decoded, and became dead letters; they are among the rows;
     - `phases`: the median seconds of each phase of a batch. `WHOLE` among them is what their shares are
       taken of; names that start with `OF_TASKS` are sums over a batch's tasks, within the phases, not beside;
     - `check`: the answer of the application's own check, None if there was none; `ok`: whether it was right;
@@ -152,6 +153,7 @@ class Summary:
     ok: bool | None = None
     detail: tuple[str, ...] = ()
     followed_records: int = 0
+    bad_records: Mapping[str, int] = field(default_factory=dict)
 
 
 class Reporter(Protocol):

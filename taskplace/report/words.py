@@ -109,6 +109,10 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     return [
         ("batches", f"{summary.batches:,}"),
         ("rows", f"{summary.rows:,}"),
+        *(
+            (f"bad records of {topic}", f"{number:,}")
+            for topic, number in sorted(summary.bad_records.items())
+        ),
         ("time", duration(summary.seconds)),
         ("rebalances", f"{summary.rebalances:,}"),
         ("promotions", f"{summary.promotions:,}"),

@@ -330,6 +330,23 @@ class Recovery(Tally):
     damaged: list[str] = field(default_factory=list)
 
 
+class TopicRead(Message, frozen=True):
+    """What was read of a topic whose records tasks read themselves, by one attempt or in one batch.
+
+    The manifest's identity has that of its batch (`driver/read_topics.py`).
+
+    - `topic_id`: the broker's id of the topic
+    - `starts`: by partition, the offset at which its range begins; only partitions that were read
+    - `ends`: by partition, the offset behind its last range; in a manifest, of all partitions that were ever read
+    - `rows`: the number of records
+    """
+
+    topic_id: str
+    starts: Mapping[int, int] = {}
+    ends: Mapping[int, int] = {}
+    rows: int = 0
+
+
 class Report(Message, frozen=True):
     """The result of an attempt.
 
@@ -343,6 +360,8 @@ class Report(Message, frozen=True):
     - `behind`: by internal topic that the attempt wrote to, the watermark of its rows
     - `sinks`: by sink, the file with the staged rows, which may have rows of other attempts of its group
     - `staged_as`: by sink, the columns of the staged rows
+    - `bad`: by external topic, the number of records that could not be decoded, and became dead letters
+    - `read`: by topic whose records the task reads itself, what it has read
     """
 
     task: TaskId
@@ -361,6 +380,8 @@ class Report(Message, frozen=True):
     expiring: bool = False
     watermarks: Mapping[str, Watermark] = {}
     behind: Mapping[str, Watermark] = {}
+    bad: Mapping[str, int] = {}
+    read: Mapping[str, TopicRead] = {}
 
 
 class ReportGroup(Message, frozen=True):

@@ -22,7 +22,7 @@ from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.cluster import METHODS
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
-from topology import BuiltTopology, Topology
+from topology import BuiltTopology, Topology, TopologyNotReady
 
 _EVENTS = ("batch", "rebalance", "failure")  # the events that `Placed` itself reports
 
@@ -38,9 +38,11 @@ def stream_definition(
 ) -> StreamDefinition:
     """Check what defines a stream, and compile its topology. `keywords`: fields of `PlacedOptions`, without `options`.
 
-    Errors: also `TopologyError`, for directories that overlap, and as for `StreamDefinition.of`.
+    Errors: also `TopologyNotReady`; `TopologyError`, for directories that overlap, and as for `StreamDefinition.of`.
     """
     built, placement = built_topology(topology), placement_config(config)
+    if not (ready := built.readiness()):  # other checks would take an unknown count for a wrong one
+        raise TopologyNotReady(f"topology {built.name!r} is not ready: {ready.reason}")
     chosen = placed_options(options, keywords)
     check_supported(placement)
     shared = local_path(checkpoint, "checkpoint", patterns=False)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from taskplace.spark.driver.staging import Schemas
 from taskplace.spark.driver.stats import Phases
 from taskplace.spark.driver.watermarks import Watermarks
-from taskplace.spark.messages import Change, Report, StagedFile
+from taskplace.spark.messages import Change, Report, StagedFile, TopicRead
 from topology import TaskId
 
 
@@ -23,6 +23,7 @@ class Batch:
     - `watermarks`: computed stage by stage
     - `clock`: started with the batch; measures its phases
     - `reports`: by task, of the winning attempts; complete after the last stage
+    - `read`: by topic that tasks read themselves, what was read up to this batch; complete after the last stage
     - `staged`: by sink, its files; set when the sinks are settled
     - `schemas`: by sink, its schema; set when the sinks are settled
     """
@@ -33,6 +34,7 @@ class Batch:
     watermarks: Watermarks
     clock: Phases = field(default_factory=Phases)
     reports: dict[TaskId, Report] = field(default_factory=dict)
+    read: dict[str, TopicRead] = field(default_factory=dict)
     staged: Mapping[str, Sequence[StagedFile]] = field(default_factory=dict)
     schemas: Schemas = field(default_factory=dict)
 

@@ -23,6 +23,7 @@ from taskplace.errors import Fenced
 from taskplace.rebalance import Trigger
 from taskplace.spark import faults
 from taskplace.spark.cluster import Cluster
+from taskplace.spark.driver import read_topics
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.driver.definition import StreamDefinition
@@ -33,7 +34,7 @@ from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.repeated_batch import warn_if_grown
+from taskplace.spark.driver.repeated_batch import check_repeated
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
@@ -98,9 +99,12 @@ class BatchRunner:
         self.bridge.close()
 
     def _repeat(self, df: DataFrame, committed: Manifest) -> None:
-        """Publish the last committed batch again, and compare Spark's rows with what was committed."""
+        """Publish the last committed batch again, and compare Spark's rows with what was committed.
+
+        Errors: `CheckpointError` for other ranges of a topic that tasks read themselves.
+        """
         self._publish(df.sparkSession, committed)
-        warn_if_grown(self.definition, committed, partial(self.input.of_batch, df))
+        check_repeated(self.definition, committed, partial(self.input.of_batch, df))
 
     def _run(self, batch: Batch) -> None:
         with batch.clock.phase("rebalance"):
@@ -148,7 +152,10 @@ class BatchRunner:
         self._rebalance(batch_id, (Trigger("lost", f"{names} died within batch {batch_id}"),))
 
     def _run_stages(self, batch: Batch) -> None:
-        """Run the subtopologies in topological order, and bind the key types of internal topics."""
+        """Run the subtopologies in topological order, and bind the key types of internal topics.
+
+        Errors: as for the stages; `CheckpointError` for topics that were not read on from where the last batch ended.
+        """
         for subtopology in self.definition.built.order:
             with batch.clock.phase(f"subtopology {subtopology}"):
                 on_lost = partial(self._rebalance_after_loss, batch.id)
@@ -157,6 +164,9 @@ class BatchRunner:
                     keys = {topic: b.key for topic, b in report.boundaries.items() if b.key}
                     self.journal.bind_keys(keys)  # a key of another type would reach another task
                 batch.reports |= reports
+        batch.read = read_topics.advanced(
+            self.definition.checkpoint, self.journal.last, batch.reports.values()
+        )
 
     def _settle_sinks(self, batch: Batch) -> None:
         """Determine one schema for each sink, and collect the files with it."""
@@ -171,7 +181,12 @@ class BatchRunner:
         journal = self.journal
         with raising_disk_full(self.definition.checkpoint), self.rebalancer.lock:
             before = journal.last.changes if journal.last else {}
-            journal.identity = {**journal.identity, SCHEMAS: batch.schemas}
+            journal.identity = read_topics.with_read(
+                {**journal.identity, SCHEMAS: batch.schemas},
+                batch.id,
+                self.definition.read_by_tasks,
+                batch.read,
+            )
             manifest = journal.commit(
                 batch=batch.id,
                 generation=self.rebalancer.loop.generation,

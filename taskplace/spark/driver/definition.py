@@ -79,6 +79,11 @@ class StreamDefinition:
         return {subtopology: tuple(ids) for subtopology, ids in tasks.items()}
 
     @cached_property
+    def read_by_tasks(self) -> frozenset[str]:
+        """The external topics whose records tasks read themselves."""
+        return frozenset(topic for program in self.programs for topic in program.reads)
+
+    @cached_property
     def driven_by_time(self) -> bool:
         """Whether a task may have work because the watermark has moved."""
         return bool(self.event_times) and any(p.forgets or p.every_batch for p in self.programs)

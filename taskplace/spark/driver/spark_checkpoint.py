@@ -26,6 +26,8 @@ from taskplace.spark.driver.journal import Journal
 
 #: The directory of Spark's own checkpoint, inside the checkpoint.
 SPARK_CHECKPOINT = "spark"
+#: The directories in it of the planned and of the ended batches.
+OFFSETS, COMMITS = "offsets", "commits"
 
 
 def check_spark_checkpoint(root: Path, journal: Journal) -> int:
@@ -81,7 +83,7 @@ def _query_id(root: Path) -> str | None:
 
 def _upcoming(root: Path) -> int:
     """Return the batch that Spark will run next: the last planned batch, or the next one if that batch has ended."""
-    planned, ended = (_newest(root / SPARK_CHECKPOINT / log) for log in ("offsets", "commits"))
+    planned, ended = (_newest(root / SPARK_CHECKPOINT / log) for log in (OFFSETS, COMMITS))
     return max(planned, ended + 1, 0)
 
 

@@ -23,6 +23,7 @@ class Stats:
     `replayed` and `restored` count the records, and `scratch` the restores from scratch, that active tasks needed
     before a batch. `followed` counts the records that standbys and warm-ups applied. `late` counts late rows.
     `damaged` counts damaged files of the checkpoint that were not needed.
+    `bad_records` counts by source the records of committed batches that became dead letters. They are among the `rows`.
     `phases` keeps the seconds per phase of the last `WINDOW` batches, for the medians.
     """
 
@@ -38,6 +39,7 @@ class Stats:
     followed: int = 0
     late: int = 0
     damaged: int = 0
+    bad_records: dict[str, int] = field(default_factory=dict)
     phases: dict[str, deque[float]] = field(default_factory=dict)
 
     def count(self, reports: Iterable[Report]) -> None:
@@ -56,6 +58,8 @@ class Stats:
         self.rows += rows
         of_tasks: dict[str, float] = {}
         for report in reports:
+            for topic, bad in report.bad.items():
+                self.bad_records[topic] = self.bad_records.get(topic, 0) + bad
             for name, seconds in report.seconds.items():
                 of_tasks[OF_TASKS + name] = of_tasks.get(OF_TASKS + name, 0.0) + seconds
         self.time({**clock.seconds, WHOLE: clock.total(), **of_tasks})
@@ -85,6 +89,7 @@ class Stats:
             phases=self.medians(),
             seconds=seconds,
             followed_records=self.followed,
+            bad_records=dict(self.bad_records),
         )
 
 

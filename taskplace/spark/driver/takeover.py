@@ -11,7 +11,8 @@ from collections.abc import Callable
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
-from taskplace.spark.driver.spark_checkpoint import check_spark_checkpoint
+from taskplace.spark.driver.read_topics import check_planned
+from taskplace.spark.driver.spark_checkpoint import OFFSETS, SPARK_CHECKPOINT, check_spark_checkpoint
 from taskplace.spark.messages import Declaration
 
 
@@ -26,9 +27,12 @@ class Takeover:
     def check_start(self) -> None:
         """Check, before Spark's query starts, that its checkpoint fits the placed one, and so do the sinks.
 
-        Errors: `CheckpointError`, as for `check_spark_checkpoint` and `Publisher.check_pending`.
+        Errors: `CheckpointError`, as for `check_spark_checkpoint`, `check_planned` and `Publisher.check_pending`.
         """
-        self._check_pending(check_spark_checkpoint(self._journal.root, self._journal))
+        root = self._journal.root
+        upcoming = check_spark_checkpoint(root, self._journal)
+        check_planned(root, root / SPARK_CHECKPOINT / OFFSETS, self._journal.last)
+        self._check_pending(upcoming)
 
     def take(self, batch_id: int, query: str | None, look: Callable[[], object]) -> None:
         """Take the checkpoint over, unless this driver has done so. `look` first checks the batch's data frame.

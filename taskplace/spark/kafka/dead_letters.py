@@ -7,7 +7,8 @@ row for each record, and the column `dead_letter`, which is null for a good one:
     good = flights.process(GoodRecords(), name="good")
     flights.process(DeadLetters(), name="bad").sink("dead-letters", target=...)
 
-Both processors keep no state. The rows of the sink are the count of bad records, exactly once.
+Both processors keep no state. The rows of the sink are the count of bad records, exactly once. The driver counts them
+as well, by source (`Stats.bad_records`), whether or not a processor takes them.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.decoding import DEAD_LETTER, DEAD_LETTERS
+from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.processors.base import Context
 from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_sent
 from taskplace.spark.processors.times import Times
 from taskplace.spark.processors.traits import UNKNOWN, Traits
+from taskplace.spark.worker.bad_records import DEAD_LETTER
 from taskplace.validation import nearest
 
 

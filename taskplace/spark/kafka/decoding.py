@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.formats import Faults, Format
+from taskplace.spark.worker.bad_records import DEAD_LETTER, LETTER_FIELDS
 from taskplace.validation import named, nearest
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -49,10 +50,8 @@ RECORD = pa.schema(
 NEEDED = ("key", "value", "topic", "partition", "offset")
 #: The columns of a dead letter: the reason, and the record as it was.
 DEAD_LETTERS = pa.schema(
-    [("reason", pa.string()), *(each for each in RECORD if each.name != "timestampType")]
+    [(name, pa.string()) if name == "reason" else RECORD.field(name) for name in LETTER_FIELDS]
 )
-#: The column of `Decoder.frame` that has the dead letter of a bad record.
-DEAD_LETTER = "dead_letter"
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ Properties:
   noticed;
 - a question that a broker cannot answer just now, as while a partition's leader is elected, is asked again.
 
-Errors: `InputError` for a topic that is missing or may not be read, and if no broker answers in time. They show no
-secret.
+Errors: `MissingTopic` for a topic that is missing; `InputError` for one that may not be read, and if no broker answers
+in time. They show no secret.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ _PASSING = {
     KafkaError._TRANSPORT,
 }
 PAUSE_SECONDS = 0.1
+
+
+class MissingTopic(InputError):
+    """The cluster does not have the topic."""
 
 
 class Described(NamedTuple):
@@ -124,7 +128,8 @@ def refused(topic: str, error: Any, options: ClientOptions) -> InputError:
         "TOPIC_AUTHORIZATION_FAILED": "allow Describe and Read of the topic to this user",
         "_AUTHENTICATION": "check the mechanism, the user and the password",
     }.get(name, "")
-    return InputError(
+    missing = name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
+    return (MissingTopic if missing else InputError)(
         f"topic {topic!r}",
         found=options.scrubbed(f"{name}: {error.str()}"),
         expected="a topic that the cluster lets this client read",

@@ -23,6 +23,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import identity
+from taskplace.spark.worker.bad_records import bad_records
 from taskplace.spark.worker.bin_context import BinContext
 from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
 from taskplace.spark.worker.program import Outputs
@@ -60,7 +61,7 @@ class _Attempt:
         executor_id, self._executor = identity.executor()
         self._instance = f"executor-{executor_id}"
         faults.worker_of(self._executor.pid)
-        self._inputs = context.inputs(descriptor.task)
+        self._input = context.input(descriptor.task)
         self._clock.lap("read")
 
     @property
@@ -126,7 +127,7 @@ class _Attempt:
     def _process(self, stores: Mapping[str, Store]) -> Outputs:
         setting = self._context.setting
         return self._context.program.run(
-            self._descriptor.task, setting.batch, self._inputs, stores, setting.watermarks, setting.keys
+            self._descriptor.task, setting.batch, self._input.rows, stores, setting.watermarks, setting.keys
         )
 
     def _report(
@@ -147,15 +148,17 @@ class _Attempt:
             change=sealed.change,
             sinks={},
             boundaries=sealed.boundaries,
-            rows=sum(self._inputs[topic].num_rows for topic in program.external),
+            rows=sum(self._input.rows[topic].num_rows for topic in program.external),
             recovery=recovery,
             seconds=self._clock.laps,
             staged_as=sealed.staged_as,
-            event_times=program.newest(self._inputs),
+            event_times=program.newest(self._input.rows),
             late=sum(store.late for store in stores.values()),
             expiring=any(store.expiring for store in stores.values()),
             watermarks=outputs.watermarks,
             behind=outputs.behind,
+            bad=bad_records({topic: self._input.rows[topic] for topic in program.external}),
+            read=self._input.read,
         )
 
 

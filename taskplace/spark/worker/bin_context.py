@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
-from taskplace.spark.messages import Setting, cancellation_mark
+from taskplace.spark.messages import Setting, TopicRead, cancellation_mark
 from taskplace.spark.state.catching_up import Superseded
 from taskplace.spark.worker.bin_files import BinFiles
 from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
 from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
+from taskplace.spark.worker.topic_reader import read_of
 from topology import TaskId
 
 #: How long an attempt on an unplanned executor without a copy waits for the driver to cancel the round.
@@ -31,6 +33,14 @@ class Patience:
         if self._deadline is None:
             self._deadline = time.monotonic() + ELSEWHERE_SECONDS
         return time.monotonic() < self._deadline
+
+
+@dataclass(frozen=True)
+class TaskInput:
+    """A task's rows by topic, and what it has read of the topics whose records it reads itself."""
+
+    rows: Mapping[str, pa.Table]
+    read: Mapping[str, TopicRead]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,19 +79,22 @@ class BinContext:
             round_, batch = self.setting.round, self.setting.batch
             raise Superseded(f"{task}: round {round_} of batch {batch} was cancelled")
 
-    def inputs(self, task: TaskId) -> dict[str, pa.Table]:
-        """Return a task's rows by topic.
+    def input(self, task: TaskId) -> TaskInput:
+        """Return a task's rows. Reads the records of the topics that tasks read themselves.
 
         Errors: `InputError` for too many bytes; as for the reader of a topic, `Program.check_keys` and
         `Program.check_samples`.
         """
         inputs = self.internal.of(task.partition) if self.internal is not None else {}
+        read = {}
         if self.external is not None:
             rows = self.external.of(task.partition)
             check_size(rows, str(task), self.setting.bytes_per_task)
             inputs |= by_topic(rows, self.program.external)
             for topic, reader in self.program.reads.items():
-                inputs[topic] = reader.read(inputs[topic], self.setting.bytes_per_task)
+                ranges = inputs[topic]
+                inputs[topic] = reader.read(ranges, self.setting.bytes_per_task)
+                read |= read_of(topic, ranges, inputs[topic].num_rows)
         self.program.check_keys(inputs)
         self.program.check_samples(inputs, task.partition)
-        return inputs
+        return TaskInput(inputs, read)

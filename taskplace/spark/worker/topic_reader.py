@@ -2,18 +2,33 @@
 
 **Idea.** Spark brings a task only the ranges that it has to read, as rows of `RANGES`. The task reads them, wherever it
 runs and however often it is repeated: a range has the same records each time.
+
+Spark's own checkpoint has the offsets between two batches, as the JSON of a `StreamOffset`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Protocol
 
+import msgspec
 import pyarrow as pa
+
+from taskplace.errors import InputError
+from taskplace.spark.messages import TopicRead
 
 #: A range of a partition: the offsets from `start` to before `end`. `topic_id`: the broker's id of the topic.
 RANGES = pa.schema(
     [("topic_id", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]
 )
+
+
+class StreamOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The end of a batch: the topic's id, and by partition the offset that comes next."""
+
+    topic_id: str
+    offsets: Mapping[int, int]
 
 
 class TopicReader(Protocol):
@@ -27,3 +42,37 @@ class TopicReader(Protocol):
     def read(self, ranges: pa.Table, most: int) -> pa.Table:
         """Return the rows of ranges. Errors: `InputError`, also for more than `most` bytes of records."""
         ...
+
+
+def read_of(topic: str, ranges: pa.Table, rows: int) -> dict[str, TopicRead]:
+    """Return what was read of a topic, by the topic; nothing without a range. `rows`: the number of records.
+
+    Several ranges of a partition have to follow each other. Errors: `InputError` for ranges with a gap between them,
+    ranges that overlap, and ranges of two topics.
+
+    >>> ranges = pa.Table.from_pylist(
+    ...     [{"topic_id": "x", "partition": 3, "start": 5, "end": 9},
+    ...      {"topic_id": "x", "partition": 3, "start": 0, "end": 5}], RANGES)
+    >>> read_of("t", ranges, 8)
+    {'t': TopicRead(topic_id='x', starts={3: 0}, ends={3: 9}, rows=8)}
+    """
+    by_partition: dict[int, list[tuple[int, int]]] = {}
+    for each in ranges.to_pylist():
+        by_partition.setdefault(each["partition"], []).append((each["start"], each["end"]))
+    for partition, of in by_partition.items():
+        of.sort()
+        if any(before[1] != after[0] for before, after in pairwise(of)):
+            raise InputError(
+                f"topic {topic!r}, partition {partition}",
+                found=f"the ranges {of} in one batch",
+                expected="ranges that follow each other",
+                hint="use the data frame of the topic as it is, and only once",
+            )
+    ids = sorted(set(ranges["topic_id"].to_pylist()))
+    if len(ids) > 1:
+        raise InputError(
+            f"topic {topic!r}", found=f"ranges of the topic ids {ids}", expected="those of one topic"
+        )
+    starts = {partition: of[0][0] for partition, of in by_partition.items()}
+    ends = {partition: of[-1][1] for partition, of in by_partition.items()}
+    return {topic: TopicRead(ids[0], starts, ends, rows)} if ids else {}

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from taskplace.errors import InputError
+from taskplace.report.words import summary_rows
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.kafka.dead_letters import DeadLetters, GoodRecords
 from taskplace.spark.kafka.decoding import Decoder
@@ -73,3 +74,29 @@ def test_a_tombstone_removes_the_row_of_a_table(tmp_path, monkeypatch):
     world.batch(placed, 1, people=DECODER.frame(records((b"1", None))), visits=ids)
     assert world.sent("out") == {0: [("1", "a"), ("2", "b")], 1: [("1", None), ("2", "b")]}
     assert [row[5] for row in world.sent("bad")[0]] == [102]
+    assert placed.stats.bad_records == placed.summary().bad_records == {"people": 1}
+    assert placed.stats.rows == placed.summary().rows == 8
+    assert ("bad records of people", "1") in summary_rows(placed.summary())
+
+
+def test_bad_records_count_by_source_once_a_batch_is_committed(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch)
+    topo = Topology("t")
+    for name in ("a", "b", "own"):  # no processor takes the dead letters
+        topo.source(name, key="id", partitions=2).sink(f"of-{name}", target=ParquetSink(tmp_path / name))
+    placed = world.open(topo)
+    own = pa.table({"id": ["1"], "dead_letter": ["a column of the user"]})
+    plain = {name: DECODER.frame(records(*of)) for name, of in (("a", (BAD, GOOD, BAD)), ("b", (GOOD, BAD)))}
+    failing = iter(["batch.staged"])
+
+    def stop_once(point: str) -> None:
+        if point == "batch.staged" and next(failing, None):
+            raise OSError("the driver failed")
+
+    world.at = stop_once
+    with pytest.raises(OSError, match="the driver failed"):
+        world.batch(placed, 0, own=own, **plain)
+    assert placed.stats.bad_records == {}
+    for _ in range(2):  # the second time, the batch is only published again
+        world.batch(placed, 0, own=own, **plain)
+    assert placed.stats.bad_records == {"a": 2, "b": 1}

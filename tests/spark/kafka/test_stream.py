@@ -5,7 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import StreamingQueryException
 
+from taskplace.errors import CheckpointError
 from taskplace.spark import ParquetSink
 from taskplace.spark.kafka.dead_letters import DeadLetters, GoodRecords
 from taskplace.spark.kafka.decoding import Decoder
@@ -69,7 +71,7 @@ def set_back(spark_checkpoint, batch: int) -> None:
             (spark_checkpoint / log / name).unlink(missing_ok=True)
 
 
-def test_a_stream_goes_on_after_a_restart(cluster, kafka, tmp_path, caplog):
+def test_a_stream_goes_on_after_a_restart(cluster, kafka, tmp_path):
     topic = kafka.topic("flights", partitions=4)
     reads = KafkaRecords(topic, kafka.bootstrap, DECODER, most_records=60)
     counts = []
@@ -84,13 +86,18 @@ def test_a_stream_goes_on_after_a_restart(cluster, kafka, tmp_path, caplog):
     assert counts == [{10}, {15}] and batches >= 4
     set_back(tmp_path / "checkpoint" / "spark", batches)
     send(kafka, topic, 1)
-    placed = opened(cluster, tmp_path, KafkaRecords(topic, kafka.bootstrap, DECODER))
-    with caplog.at_level("WARNING", "taskplace"):
-        run(placed, stream_of(KafkaRecords(topic, kafka.bootstrap, DECODER), placed))
+    reads = KafkaRecords(topic, kafka.bootstrap, DECODER)
+    placed = opened(cluster, tmp_path, reads)
+    with pytest.raises(StreamingQueryException):  # Spark has formed the batch anew, with more records
+        run(placed, stream_of(reads, placed))
     placed.close()
-    assert (
-        f"batch {batches} was committed with" in caplog.text
-    )  # Spark has formed the batch anew, with more records
+    assert f"batch {batches} was committed with the offsets from" in str(placed.error)
+    placed = opened(cluster, tmp_path, reads)
+    with pytest.raises(
+        CheckpointError, match=r"topic 'flights', partition \d: .* Spark's checkpoint is ahead"
+    ):
+        run(placed, stream_of(reads, placed))  # Spark has kept the new offsets: nothing is started
+    placed.close()
     out = cluster.read.parquet(str(tmp_path / "out")).toPandas()
     assert len(out) == 600 and (out["task"] == out["partition"]).all()
     assert not out.duplicated(["partition", "offset"]).any()

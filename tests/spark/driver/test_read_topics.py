@@ -1,0 +1,212 @@
+"""The ends of topics that tasks read themselves: in each manifest, and compared with Spark's; no Spark needed."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from msgspec import structs
+
+from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.driver import programs, read_topics
+from taskplace.spark.driver.read_topics import READ, kept
+from taskplace.spark.messages import TopicRead
+from taskplace.spark.sinks import ParquetSink
+from tests.support.own_reads import OwnReader, counted, ranges
+from topology import Topology
+
+
+@pytest.fixture(autouse=True)
+def _rows_of_a_topic(monkeypatch):
+    monkeypatch.setattr(programs, "topic_rows", lambda part, program, topic: part.sources[topic].rows)
+
+
+@pytest.fixture
+def placed(world):
+    placed = world.open(counted())
+    placed.batch = lambda number, of, topic_id="id": world.batch(
+        placed, number, **{"in": ranges(of, topic_id)}
+    )
+    placed.batch(0, {0: (5, 8), 1: (0, 2)})
+    placed.batch(1, {0: (8, 9)})
+    return placed
+
+
+def test_a_manifest_has_the_id_and_the_ends_of_a_topic(placed, world):
+    assert placed.journal.last.identity[READ] == {
+        "batch": 1,
+        "topics": {"in": {"topic_id": "id", "starts": {"0": 8}, "ends": {"0": 9, "1": 2}, "rows": 1}},
+    }
+    again = world.open(counted())  # reads the file
+    assert kept(again.journal.last) == {"in": TopicRead("id", {0: 8}, {0: 9, 1: 2}, 1)}
+    world.batch(again, 2, **{"in": ranges({})})  # nothing is new: the ends stay
+    assert kept(again.journal.last) == {"in": TopicRead("id", {}, {0: 9, 1: 2}, 0)}
+
+
+def test_a_manifest_without_such_a_topic_has_no_word_of_it(world):
+    topo = Topology("t")
+    topo.source("in", key="k", partitions=2).sink("out", target=ParquetSink(world.folder / "out"))
+    placed = world.open(topo)
+    world.batch(placed, 0, **{"in": pa.table({"k": ["a"]})})
+    assert READ not in placed.journal.last.identity and kept(placed.journal.last) == {}
+
+
+@pytest.mark.parametrize(
+    ("of", "message"),
+    [
+        (
+            {0: (11, 12)},
+            "0: .*up to offset 9, .*goes on at offset 11: .*ahead, .* 2 offsets would be skipped",
+        ),
+        (
+            {1: (2, 3), 0: (5, 12)},
+            "0: .*goes on at offset 5: .*behind, .* 4 offsets would count twice",
+        ),
+    ],
+)
+def test_a_batch_goes_on_where_the_last_one_ended(placed, of, message):
+    with pytest.raises(
+        CheckpointError, match=f"topic 'in', partition {message}; both must come from the same run"
+    ):
+        placed.batch(2, of)
+    assert placed.journal.last_batch == 1  # nothing is committed
+    placed.batch(2, {0: (9, 12), 1: (2, 3)})
+    assert placed.store("n").get({"k": "p0"}) == {"count": 7}
+
+
+def test_another_topic_with_the_same_name_is_refused(placed):
+    with pytest.raises(
+        CheckpointError, match="topic 'in' had the id id, found other: it was deleted and made ag"
+    ):
+        placed.batch(2, {0: (9, 12)}, "other")
+    assert placed.journal.last_batch == 1
+
+
+@pytest.mark.parametrize(
+    ("of", "message"),
+    [
+        ({0: (8, 11)}, "0, and Spark repeats it with the offsets from 8 to before 11"),
+        ({0: (8, 9), 1: (2, 3)}, "1, and Spark repeats it with the offsets from 2 to before 3"),
+        ({}, "0, and Spark repeats it with no offsets"),
+    ],
+)
+def test_a_repeated_batch_has_the_same_ranges(placed, of, message, caplog):
+    placed.batch(1, {0: (8, 9)})
+    with pytest.raises(
+        CheckpointError, match=f"batch 1 was committed with .* of topic 'in', partition {message}"
+    ):
+        placed.batch(1, of)
+    assert not caplog.records
+    assert placed.journal.last_batch == 1
+
+
+def test_rows_beside_ranges_are_counted_without_them(world, caplog):
+    topo = counted()
+    topo.source("rows", key="k", partitions=2).sink("out", target=ParquetSink(world.folder / "out"))
+    placed = world.open(topo)
+    table = pa.table({"k": ["a", "b"]})
+    for rows in (table, table, pa.concat_tables([table, table])):
+        assert not caplog.records
+        world.batch(placed, 0, rows=rows, **{"in": ranges({0: (0, 7)})})
+    assert "batch 0 was committed with 2 rows, found 4 rows for it now" in caplog.text
+
+
+def test_what_an_older_version_has_passed_on_is_not_taken_for_the_last_batch(placed):
+    stale = structs.replace(placed.journal.last, batch=2)
+    assert kept(stale) == {} and kept(None) == {}
+    read_topics.check_planned(placed.checkpoint, placed.checkpoint / "none", stale)
+
+
+# ---------------------------------------------------------------------------------- before the query starts
+
+
+def planned(placed, *offsets: object) -> None:
+    """Write Spark's log of batch 1, with a line for each source."""
+    spark = placed.checkpoint / "spark"
+    for log in ("offsets", "commits"):
+        (spark / log).mkdir(parents=True, exist_ok=True)
+        (spark / log / "1").write_text("v1\n")
+    (spark / "metadata").write_text(json.dumps({"id": "query"}))
+    lines = ["v1", json.dumps({"batchWatermarkMs": 0}), *map(json.dumps, offsets)]
+    (spark / "offsets" / "1").write_text("\n".join(lines))
+
+
+def started(placed) -> None:
+    placed._runner.takeover.check_start()
+
+
+def offset(topic_id: str = "id", **ends: int) -> dict:
+    return {"topic_id": topic_id, "offsets": {name[1:]: end for name, end in ends.items()}}
+
+
+def test_sparks_checkpoint_is_compared_before_the_query_starts(placed, world):
+    again = world.open(counted())
+    planned(again, {"logOffset": 3}, offset(p0=9, p1=2))
+    started(again)
+    for wrong, message in (
+        (
+            offset(p0=12, p1=2),
+            "0: .* at offset 12: Spark's checkpoint is ahead, .* 3 offsets would be skipped",
+        ),
+        (
+            offset(p0=9, p1=0),
+            "1: .* at offset 0: Spark's checkpoint is behind, .* 2 offsets would count twice",
+        ),
+        (offset(p0=9), "partition 1: .* at no offset: Spark's checkpoint does not have this partition"),
+        (offset("other", p0=9, p1=2), "topic 'in' had the id id, found other"),
+    ):
+        planned(again, {"logOffset": 3}, wrong)
+        with pytest.raises(CheckpointError, match=message):
+            started(again)
+    assert again.journal.epoch == 0  # nothing was taken over
+
+
+def test_two_sources_of_one_topic_are_both_found(placed, world):
+    planned(placed, offset(p0=1, p1=0), offset(p0=9, p1=2))
+    started(placed)
+
+
+def test_a_log_that_cannot_be_read_is_left_to_the_next_batch(placed):
+    planned(placed)
+    started(placed)
+    (placed.checkpoint / "spark" / "offsets" / "1").write_bytes(b"\xff{")
+    started(placed)
+
+
+# ---------------------------------------------------------------------------------- ranges
+
+
+def test_ranges_that_do_not_follow_each_other_are_refused(world):
+    placed = world.open(counted())
+    twice = pa.concat_tables([ranges({0: (0, 2)}), ranges({0: (3, 4)})])
+    with pytest.raises(InputError, match=r"topic 'in', partition 0: found .*\(0, 2\), \(3, 4\)"):
+        world.batch(placed, 0, **{"in": twice})
+    both = pa.concat_tables([ranges({0: (0, 2)}), ranges({0: (2, 4)}, "other")])
+    with pytest.raises(InputError, match='found "ranges of the topic ids'):
+        world.batch(placed, 0, **{"in": both})
+    world.batch(placed, 0, **{"in": pa.concat_tables([ranges({0: (2, 4)}), ranges({0: (0, 2)})])})
+    assert kept(placed.journal.last)["in"] == TopicRead("id", {0: 0}, {0: 4}, 4)
+
+
+def test_a_topic_that_tasks_no_longer_read_is_forgotten(placed, world):
+    identity = read_topics.with_read(placed.journal.last.identity, 2, [], kept(placed.journal.last))
+    assert READ not in identity and "keys" in identity
+
+
+def test_the_stand_in_is_a_reader():
+    assert OwnReader().read(ranges({1: (0, 2)}), 0).to_pylist() == [
+        {"k": "p1", "at": 0},
+        {"k": "p1", "at": 1},
+    ]
+
+
+def test_what_a_user_sees_counts_records_and_not_ranges(world):
+    told = []
+    reporter = SimpleNamespace(batch=told.append, rebalance=lambda event: None, failure=lambda event: None)
+    placed = world.open(counted(), reporter=reporter)
+    world.batch(placed, 0, **{"in": ranges({0: (5, 8), 1: (0, 2)})})
+    world.batch(placed, 1, **{"in": ranges({0: (8, 9)})})
+    assert [event.rows for event in told] == [5, 1]
+    assert (placed.stats.rows, placed.summary().rows, placed.journal.last.rows) == (6, 6, 1)
