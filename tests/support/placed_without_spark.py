@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from taskplace.spark import faults
 from taskplace.spark.cluster import ArrowInput, Executor, JobLostError
-from taskplace.spark.driver import followers, programs, rebalancer
+from taskplace.spark.driver import followers, operations, programs, rebalancer
 from taskplace.spark.driver.partition_columns import partition_columns
 from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
@@ -186,6 +186,7 @@ class World:
         monkeypatch.setattr(identity, "executor", lambda: (self.running, self._owner(self.running)))
         monkeypatch.setattr(identity, "home", self._home)
         monkeypatch.setattr(faults, "point", lambda name: self.at(name))
+        monkeypatch.setattr(operations, "new_thread", lambda run, name: NeverRuns(target=run, name=name))
         monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
         monkeypatch.setattr(followers, "VISIT_SECONDS", None)  # no test depends on how fast this machine is
         monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes in these tests

@@ -78,6 +78,9 @@ def abandoned(root: Path, epoch: int) -> Iterator[Path]:
     """Yield unfinished files of processes that died: no process needs an hour for one file."""
     for path in itertools.chain(
         root.glob("snapshots/*/*.tmp"),
+        root.glob(".status.json.*"),
+        root.glob("requests/.*"),
+        root.glob("answers/.*"),
         root.glob("manifests/.*"),
         root.glob("epochs/.*"),
         (path for path in root.glob("reads/*") if path.name != str(epoch)),
