@@ -268,7 +268,7 @@ def write(path: Path, message: Status | Request | OperatorAnswer) -> int:
 def read(path: Path, kind: type[_MessageT]) -> _MessageT:
     """Return the message in a file.
 
-    Errors: `FileNotFoundError`; `CheckpointError` naming the file if it is damaged, or of a version that cannot be read.
+    Errors: `FileNotFoundError`; `CheckpointError` naming the file if it is damaged, or of another version.
     """
     data = path.read_bytes()
     own = {Status: STATUS_SCHEMA, Request: REQUEST_SCHEMA, OperatorAnswer: ANSWER_SCHEMA}[kind]
