@@ -6,7 +6,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,7 +34,12 @@ def status(args: argparse.Namespace) -> int:
         return codes.DONE if seen.runs else codes.NO_DRIVER
     interval = validation.positive(args.interval, "--interval") or 1.0
     limit = None if args.count is None else validation.integer(args.count, "--count", 1)
-    show = _shown(args.output)
+    with _shown(args.output) as show:
+        return _watch(root, show, interval=interval, limit=limit)
+
+
+def _watch(root: Path, show: Callable[[DriverSeen], None], *, interval: float, limit: int | None) -> int:
+    """Show each change, at most `limit` of them."""
     shown, before = 0, None
     while True:
         seen = look(root)
@@ -46,39 +53,20 @@ def status(args: argparse.Namespace) -> int:
         time.sleep(interval)
 
 
-class _Lines:
-    """Prints a line for each update: for logs."""
-
-    def __call__(self, seen: DriverSeen) -> None:
-        print(line(seen), flush=True)
-
-
-class _Json:
-    """Prints a JSON object in a line for each update."""
-
-    def __call__(self, seen: DriverSeen) -> None:
-        print(json.dumps(to_dict(seen)), flush=True)
-
-
-class _Screen:
-    """Redraws the status in place."""
-
-    def __init__(self) -> None:
+@contextmanager
+def _shown(output: str) -> Iterator[Callable[[DriverSeen], None]]:
+    """Yield what shows an update: JSON in a line, a table that is redrawn in place, or a line for a log."""
+    if output == "json":
+        yield lambda seen: print(json.dumps(to_dict(seen)), flush=True)
+    elif sys.stdout.isatty():
         from rich.live import Live
 
-        self._live = Live(auto_refresh=False)
-        self._live.start()
-
-    def __call__(self, seen: DriverSeen) -> None:
         from taskplace.cli.status_table import view
 
-        self._live.update(view(seen), refresh=True)
-
-
-def _shown(output: str) -> Any:
-    if output == "json":
-        return _Json()
-    return _Screen() if sys.stdout.isatty() else _Lines()
+        with Live(auto_refresh=False) as live:
+            yield lambda seen: live.update(view(seen), refresh=True)
+    else:
+        yield lambda seen: print(line(seen), flush=True)
 
 
 def to_dict(seen: DriverSeen) -> dict[str, Any]:
