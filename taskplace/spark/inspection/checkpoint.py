@@ -138,6 +138,8 @@ def _inspected(root: Path, verify: bool, progress: Callable[[int, int], None]) -
 
     wrong = broken(root, kinds, verify=verify, progress=add)
     found.damaged += damages(history, kinds, wrong)
+    if last is None or found.batches[-1] == last.batch:
+        _compare_with_spark(root, found, last)
     found.sizes = _sizes(root, history)
     found.unfinished = _unfinished(root, found, last)
     return found
@@ -171,6 +173,15 @@ def _manifest(root: Path, batch: int, found: Inspection) -> Manifest | None:
     except (CheckpointError, OSError) as error:
         found.damaged.append(Damage(name, "manifest", _reason(error, root / name)))
     return None
+
+
+def _compare_with_spark(root: Path, found: Inspection, last: Manifest | None) -> None:
+    """Note the manifest of a batch that Spark has ended as missing: Spark ends a batch after its commit."""
+    batch = -1 if last is None else last.batch
+    ended = max(numbered(root / "spark" / "commits"), default=-1)
+    if ended > batch and not any(damage.kind == "manifest" for damage in found.damaged):
+        what = f"missing: Spark has ended batch {ended}, and the last manifest is of batch {batch}"
+        found.damaged.append(Damage(f"manifests/{ended:010d}.json", "manifest", what))
 
 
 def _declared(root: Path, found: Inspection, last: Manifest | None) -> None:
