@@ -68,7 +68,7 @@ def _lines(found: Inspection) -> Iterator[str]:
     for damage in found.damaged[:SHOWN]:
         tasks = ""
         if damage.lost:
-            tasks = f"; the state of {_named(damage.lost)} cannot be made without it"
+            tasks = f"; the state of {_named(damage.lost)} cannot be made of this checkpoint"
         elif damage.tasks:
             tasks = f"; other files have the state of {_named(damage.tasks)}"
         yield f"damaged     {damage.kind} {damage.file}: {damage.what}{tasks}"

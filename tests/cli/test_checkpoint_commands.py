@@ -42,7 +42,7 @@ def test_inspect(placed, capsys):
     next(placed.checkpoint.glob("changelog/*.segment")).unlink()
     assert main(["inspect", path]) == 1
     out = capsys.readouterr().out
-    assert "missing; the state of 0_0, 0_1 cannot be made without it" in out
+    assert "missing; the state of 0_0, 0_1 cannot be made of this checkpoint" in out
     assert "result      DAMAGED" in out
 
 

@@ -21,12 +21,11 @@ from typing import Any
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import unsealed
-from taskplace.spark.driver.histories import files_of, read_histories
+from taskplace.spark.driver.histories import read_histories
 from taskplace.spark.driver.versions import read_manifest
-from taskplace.spark.inspection.damage import Damage, broken, damages, parts_of
+from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.opening import numbered
 from taskplace.spark.messages import Declaration, History, Manifest, batch_dir
-from topology import TaskId
 
 SCHEMA = "taskplace.inspection/1"
 #: How often an inspection begins again because a driver has committed meanwhile.
@@ -140,7 +139,7 @@ def _inspected(root: Path, verify: bool, progress: Callable[[int, int], None]) -
     found.damaged += damages(history, kinds, wrong)
     if last is None or found.batches[-1] == last.batch:
         _compare_with_spark(root, found, last)
-    found.sizes = _sizes(root, history)
+    found.sizes = _sizes(root, kinds)
     found.unfinished = _unfinished(root, found, last)
     return found
 
@@ -209,34 +208,31 @@ def _state(history: History) -> TaskState:
     return TaskState(end.offset, end.version, newest, end.offset - (newest or 0))
 
 
-def _sizes(root: Path, history: Mapping[TaskId, History]) -> dict[str, Kind]:
+def _sizes(root: Path, kinds: Mapping[Part, str]) -> dict[str, Kind]:
     """Return the files and bytes below each directory of the checkpoint, and of the files beside them."""
-    needed = {name for one in history.values() for name in files_of(one)}
-    named: dict[str, dict[str, int]] = {}
+    needed = {"changelog": 0, "snapshots": 0}
+    for part, kind in kinds.items():
+        if (directory := "snapshots" if kind == "snapshot" else kind) in needed:
+            needed[directory] += part.size
     sizes: dict[str, Kind] = {}
     with suppress(FileNotFoundError):
         for entry in sorted(root.iterdir()):
             kind = entry.name if entry.is_dir() else "other files"
-            files, size = _below(entry, root, needed, named.setdefault(kind, {}))
+            files, size = _below(entry)
             before = sizes.get(kind, Kind(0, 0))
-            sizes[kind] = Kind(before.files + files, before.bytes + size)
-    for kind in ("changelog", "snapshots"):
-        if kind in sizes:
-            sizes[kind] = Kind(sizes[kind].files, sizes[kind].bytes, sum(named[kind].values()))
+            sizes[kind] = Kind(before.files + files, before.bytes + size, needed.get(kind))
     return sizes
 
 
-def _below(path: Path, root: Path, needed: set[str], named: dict[str, int]) -> tuple[int, int]:
+def _below(path: Path) -> tuple[int, int]:
+    """Return the number of files in a directory, and their bytes; of a file, its own."""
     files = size = 0
     paths = (
         [path] if not path.is_dir() else (Path(at) / name for at, _, names in os.walk(path) for name in names)
     )
     for file in paths:
         with suppress(OSError):
-            length = file.stat().st_size
-            files, size = files + 1, size + length
-            if (name := str(file.relative_to(root))) in needed:
-                named[name] = length
+            files, size = files + 1, size + file.stat().st_size
     return files, size
 
 
