@@ -186,10 +186,10 @@ class World:
         monkeypatch.setattr(identity, "executor", lambda: (self.running, self._owner(self.running)))
         monkeypatch.setattr(identity, "home", self._home)
         monkeypatch.setattr(faults, "point", lambda name: self.at(name))
-        monkeypatch.setattr(operations, "new_thread", lambda run, name: NeverRuns(target=run, name=name))
+        monkeypatch.setattr(operations, "new_thread", NeverRuns)
         monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
-        monkeypatch.setattr(followers, "VISIT_SECONDS", None)  # no test depends on how fast this machine is
-        monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes in these tests
+        monkeypatch.setattr(followers, "VISIT_SECONDS", None)  # however fast this machine is
+        monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes here
 
     # -- executors
 
@@ -201,7 +201,7 @@ class World:
         return ids
 
     def leave(self, id: str) -> None:
-        """Decommission an executor, as Spark does."""
+        """Decommission an executor."""
         self.leaving.add(id)
 
     def lose(self, id: str) -> None:
@@ -268,7 +268,7 @@ class World:
         return SimpleNamespace(to=lambda function: partial(function, value))
 
     def register_source(self, spark: Any, name: str, source: Callable[[], type]) -> None:
-        """Do nothing, because no Spark looks for the source."""
+        """Do nothing: no Spark looks for it."""
 
     def thread(self, target: Callable[[], None], name: str) -> NeverRuns:
         self.threads.append(NeverRuns(target=target, name=name))
@@ -368,7 +368,7 @@ class World:
 
     @staticmethod
     def welcome(placed: Placed) -> None:
-        """Visit all executors, as a driver does before its first batch."""
+        """Visit all executors, as before a first batch."""
         placed._runner.followers.welcome(placed._runner.visits.make)
 
     @staticmethod

@@ -35,11 +35,8 @@ LEAST_SECONDS = 1.0
 HEARTBEAT_SECONDS = 2.0
 #: The time between two looks for requests and for news.
 POLL_SECONDS = 0.5
-
-
-def new_thread(target: Callable[[], None], name: str) -> threading.Thread:
-    """Return a thread that is not started. Tests replace it."""
-    return threading.Thread(target=target, name=name, daemon=True)
+#: Makes the thread. Tests replace it.
+new_thread: type[threading.Thread] = threading.Thread
 
 
 class Operations:
@@ -114,7 +111,7 @@ class Operations:
             self._stopped.clear()
             self._desk.open()
             self._board = self._make_board(HEARTBEAT_SECONDS)
-            self._thread = new_thread(self._loop, "taskplace-operations")
+            self._thread = new_thread(target=self._loop, name="taskplace-operations", daemon=True)
             self._thread.start()
         except Exception as error:
             log.warning("operators will not see the state of the stream: %s: %s", type(error).__name__, error)

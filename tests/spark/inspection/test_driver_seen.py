@@ -102,5 +102,7 @@ def test_a_status_that_cannot_be_read(root):
 
     newer = {**msgspec.to_builtins(status()), "schema": "taskplace.status/2", "more": time.time()}
     (root / STATUS_FILE).write_bytes(sealed(newer))
-    with pytest.raises(CheckpointError, match=r"found a file with the schema 'taskplace\.status/2', expected"):
+    with pytest.raises(
+        CheckpointError, match=r"found a file with the schema 'taskplace\.status/2', expected"
+    ):
         look(root)
