@@ -124,7 +124,8 @@ def lasting(seconds: float) -> str:
     >>> lasting(5), lasting(75), lasting(3600), lasting(200_000)
     ('5 s', '1 min 15 s', '1 h', '2 d 7 h')
     """
-    rest, parts = round(seconds), []
+    rest = round(seconds)
+    parts: list[str] = []
     for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         number, rest = divmod(rest, size)
         if number or parts:
