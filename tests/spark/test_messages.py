@@ -335,7 +335,8 @@ def test_a_manifest_whose_fields_are_of_other_types_is_refused_with_their_path(t
 
 
 def test_executors_get_messages_without_spark_and_arrow():
-    script = "import sys, taskplace.spark.operator_messages as o, taskplace.spark.messages; print({'pyspark', 'py4j', 'pyarrow', 'lmdb'} & set(sys.modules))"
+    modules = "taskplace.spark.messages, taskplace.spark.operator_messages"
+    script = f"import sys, {modules}; print({{'pyspark', 'py4j', 'pyarrow', 'lmdb'}} & set(sys.modules))"
     found = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
