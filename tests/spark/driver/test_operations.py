@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from taskplace.spark.driver import operations
 from taskplace.spark.inspection.asking import ask
 from taskplace.spark.operator_messages import STATUS_FILE, Request, Status, read, write
 from tests.support.operators import run, stream, turn
+from tests.support.word_counts import counts
 
 
 def status_of(world) -> Status:
@@ -96,8 +98,6 @@ def test_the_last_status_says_that_the_driver_has_ended(world):
 def test_a_driver_that_never_ran_a_batch_writes_nothing(world):
     stream(world).close()
     before = status_of(world)
-    from tests.support.word_counts import counts
-
     world.open(counts(world)).close()
     assert status_of(world) == before
 
@@ -114,8 +114,6 @@ def test_a_replaced_driver_writes_nothing_more(world):
 
 
 def stream_again(world):
-    from tests.support.word_counts import counts
-
     placed = world.open(counts(world))
     run(world, placed, 1)
     return placed
@@ -246,3 +244,17 @@ def test_answers_that_nobody_reads_and_requests_of_dead_drivers_are_removed(worl
     assert list(answers.iterdir()) == []
     stream_again(world)
     assert list(requests.iterdir()) == []
+
+
+def test_what_killed_writers_have_left_is_pruned(world):
+    placed = stream(world)
+    (placed.checkpoint / "requests").mkdir()
+    left = [placed.checkpoint / ".status.json.ab", placed.checkpoint / "requests" / ".1.json.cd"]
+    for path in left:
+        path.touch()
+    run(world, placed, 1)
+    assert all(path.exists() for path in left)
+    for path in left:
+        os.utime(path, (0, 0))
+    run(world, placed, 2)
+    assert not any(path.exists() for path in left)

@@ -11,6 +11,8 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.inspection.checkpoint import inspect
 from taskplace.spark.inspection.opening import checkpoint_at
+from tests.golden.formats import HERE as GOLDEN
+from tests.golden.formats import unpack
 from tests.support.operators import run, stream
 
 BATCHES = 5
@@ -178,3 +180,14 @@ def test_a_checkpoint_is_inspected_without_spark_and_arrow(checkpoint):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "file", sorted(GOLDEN.glob("manifest-*/*.tar.xz")), ids=lambda f: f"{f.parent.name}/{f.name}"
+)
+def test_checkpoints_of_earlier_versions_are_sound(file, tmp_path):
+    unpack(file, tmp_path)
+    found = inspect(tmp_path / "checkpoint", verify=True)
+    assert found.damaged == []
+    assert found.last is not None
+    assert found.tasks
