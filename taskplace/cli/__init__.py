@@ -4,12 +4,18 @@
     taskplace topology FILE [--dot] [--svg FILE]          show its subtopologies and tasks, or draw them
     taskplace plan|explain|verify|simulate FILE           a problem.json, without Spark
     taskplace partitions FILE                             a subscriptions.json: assign topic partitions
+    taskplace inspect CHECKPOINT [--verify]               what is in a checkpoint, and whether it is whole
+    taskplace status CHECKPOINT [--watch]                 what its running driver is doing
+    taskplace drain CHECKPOINT EXECUTOR... [--yes]        move all tasks away from executors
+    taskplace can-remove CHECKPOINT EXECUTOR...           whether executors can be removed now
 
 Exit codes:
     0     done; for plan, explain, verify and simulate: stable, nothing has to move; the instance can go
-    1     it failed: the check found differences, a plan breaks an invariant, Spark cannot be used
+    1     it failed: the check found differences, a plan breaks an invariant, a checkpoint is damaged, no usable Spark
     2     bad input: nothing was started
-    3     plan, explain, verify, simulate: moves are planned; the instance cannot go yet
+    3     plan, explain, verify, simulate, drain: moves are planned; the instance cannot go yet
+    4     status, drain, can-remove: no driver runs
+    5     drain, can-remove: the driver did not answer in time
     130   interrupted
 
 Errors are one line on standard error. Spark is loaded by `run`, and by applications that load it.
@@ -23,7 +29,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from taskplace.cli import codes
+from taskplace.cli import checkpoint_parsers, codes
 from taskplace.errors import InputError, TaskplaceError
 from topology.errors import TopologyError
 
@@ -99,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         help="show the members that have the partition of this key, and their addresses",
     )
     partitions.set_defaults(command=_partitions)
+    checkpoint_parsers.add_to(commands)
     return parser
 
 

@@ -162,6 +162,15 @@ class RebalanceLoop:
             self._released = (*self._released, Trigger("released", names))
         return released
 
+    def preview(self, tasks: Sequence[Task], instances: Iterable[Instance]) -> Plan:
+        """Return the plan for a situation without putting it in force. Errors: `InvalidPlan`.
+
+        >>> RebalanceLoop(PlacementConfig()).preview([Task(TaskId(0, 0))], [Instance("a")]).active(TaskId(0, 0))
+        'a'
+        """
+        problem = Problem(tuple(tasks), self.with_roles(instances), self.config)
+        return self._planner(with_parked(problem, self._watch.by_instance()))
+
     def with_roles(self, instances: Iterable[Instance]) -> tuple[Instance, ...]:
         """Return the instances with their roles in the plan in force, sorted by id."""
         return with_roles(instances, self.plan.assignment if self.plan else {})

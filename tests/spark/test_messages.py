@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
 from taskplace.errors import CheckpointError
+from taskplace.spark import operator_messages  # noqa: F401 - its messages are tested as well
 from taskplace.spark.codec import Coded, TaskKey, sealed, unsealed
 from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.messages import (
@@ -63,6 +64,8 @@ def values(kind: typing.Any) -> st.SearchStrategy[typing.Any]:
     origin, of = typing.get_origin(kind), typing.get_args(kind)
     if kind is typing.Any:
         return plain
+    if origin is typing.Literal:
+        return st.sampled_from(of)
     if kind in (TaskKey, TaskId):
         return task_ids
     if kind is float:
@@ -332,7 +335,8 @@ def test_a_manifest_whose_fields_are_of_other_types_is_refused_with_their_path(t
 
 
 def test_executors_get_messages_without_spark_and_arrow():
-    script = "import sys, taskplace.spark.messages; print({'pyspark', 'py4j', 'pyarrow', 'lmdb'} & set(sys.modules))"
+    modules = "taskplace.spark.messages, taskplace.spark.operator_messages"
+    script = f"import sys, {modules}; print({{'pyspark', 'py4j', 'pyarrow', 'lmdb'}} & set(sys.modules))"
     found = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -352,7 +356,9 @@ def test_the_table_in_the_docs_names_every_message():
         "Snapshot",
         "StoreLayout",
     }
-    wanted = {kind.__name__ for kind in kinds()} - parts - {"StagedFile"}
+    operators = {"DriverIdentity", "ExecutorStatus", "WarmupStatus", "RebalanceStatus", "LossStatus"}
+    operators |= {"BatchStatus", "RunningBatch", "FailedBatch", "RemovalAnswer", "WaitingCopy", "PlannedMove"}
+    wanted = {kind.__name__ for kind in kinds()} - parts - operators - {"StagedFile"}
     docs = (
         (ROOT / "docs" / "architecture.md").read_text().partition("## What crosses")[2].partition("\n## ")[0]
     )

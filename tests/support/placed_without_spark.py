@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from taskplace.spark import faults
 from taskplace.spark.cluster import ArrowInput, Executor, JobLostError
-from taskplace.spark.driver import followers, programs, rebalancer
+from taskplace.spark.driver import followers, operations, programs, rebalancer
 from taskplace.spark.driver.partition_columns import partition_columns
 from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
@@ -186,9 +186,10 @@ class World:
         monkeypatch.setattr(identity, "executor", lambda: (self.running, self._owner(self.running)))
         monkeypatch.setattr(identity, "home", self._home)
         monkeypatch.setattr(faults, "point", lambda name: self.at(name))
+        monkeypatch.setattr(operations, "new_thread", NeverRuns)
         monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
-        monkeypatch.setattr(followers, "VISIT_SECONDS", None)  # no test depends on how fast this machine is
-        monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes in these tests
+        monkeypatch.setattr(followers, "VISIT_SECONDS", None)  # however fast this machine is
+        monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes here
 
     # -- executors
 
@@ -200,7 +201,7 @@ class World:
         return ids
 
     def leave(self, id: str) -> None:
-        """Decommission an executor, as Spark does."""
+        """Decommission an executor."""
         self.leaving.add(id)
 
     def lose(self, id: str) -> None:
@@ -267,7 +268,7 @@ class World:
         return SimpleNamespace(to=lambda function: partial(function, value))
 
     def register_source(self, spark: Any, name: str, source: Callable[[], type]) -> None:
-        """Do nothing, because no Spark looks for the source."""
+        """Do nothing: no Spark looks for it."""
 
     def thread(self, target: Callable[[], None], name: str) -> NeverRuns:
         self.threads.append(NeverRuns(target=target, name=name))
@@ -367,7 +368,7 @@ class World:
 
     @staticmethod
     def welcome(placed: Placed) -> None:
-        """Visit all executors, as a driver does before its first batch."""
+        """Visit all executors, as before a first batch."""
         placed._runner.followers.welcome(placed._runner.visits.make)
 
     @staticmethod

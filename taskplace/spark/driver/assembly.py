@@ -20,12 +20,15 @@ from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.key_types import KeyTypes
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
+from taskplace.spark.driver.operations import Operations
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
 from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.driver.request_desk import RequestDesk
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats
+from taskplace.spark.driver.status_board import StatusBoard
 from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.visits import Visits
 from taskplace.spark.messages import Declaration, Manifest
@@ -67,6 +70,7 @@ def assemble(
         no_data_batches=NoDataBatches(definition, bridge, journal, idle),
         listeners=listeners,
         input=BatchInput(definition, journal, schemas),
+        operations=_operations(definition, rebalancer, followers),
     )
 
 
@@ -122,6 +126,18 @@ def _rebalancer(
     )
     rebalancer.weigh(definition.options.weights or {})
     return rebalancer
+
+
+def _operations(definition: StreamDefinition, rebalancer: Rebalancer, followers: Followers) -> Operations:
+    return Operations(
+        definition.checkpoint,
+        rebalancer.journal,
+        rebalancer.recent,
+        board=lambda interval: StatusBoard(
+            definition, rebalancer, followers, rebalancer.recent, interval=interval
+        ),
+        desk=RequestDesk(definition.checkpoint, rebalancer),
+    )
 
 
 def _followers(definition: StreamDefinition, rebalancer: Rebalancer) -> Followers:

@@ -32,6 +32,7 @@ from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
+from taskplace.spark.driver.operations import Operations
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.repeated_batch import check_repeated
@@ -64,6 +65,7 @@ class BatchRunner:
     no_data_batches: NoDataBatches
     listeners: Listeners
     input: BatchInput
+    operations: Operations
     _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
@@ -78,7 +80,7 @@ class BatchRunner:
             if last is not None and batch_id == last.batch:
                 self._repeat(df, last)
             else:
-                with self.rebalancer.batch():
+                with self.rebalancer.batch(), self.operations.batch(batch_id):
                     self._run(self._begin(df, batch_id))
         self.no_data_batches.request_batch()
 
@@ -96,6 +98,7 @@ class BatchRunner:
         """Stop the visits, and remove the values that were sent to executors. May be called again."""
         self.no_data_batches.stop_waiting()
         self.replicator.stop()
+        self.operations.stop()
         self.bridge.close()
 
     def _repeat(self, df: DataFrame, committed: Manifest) -> None:
@@ -214,4 +217,5 @@ class BatchRunner:
 
     def _report(self, batch: Batch) -> None:
         self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
+        self.rebalancer.recent.batch_done(batch.id, batch.rows, batch.clock.total())
         self.listeners.batch_done(batch, self.rebalancer.placement, self.rebalancer.loop.generation)

@@ -145,6 +145,10 @@ class Followers:
             if "orphans_after" in what or any(what.values()):
                 yield executor, self._to(executor, **what)
 
+    def restores(self, instance: str, task: TaskId) -> bool:
+        """Return whether a copy loads a snapshot, which its next visit continues."""
+        return (instance, task) in self._restoring
+
     def absorb(self, visits: Sequence[FollowReport]) -> frozenset[str]:
         """Take in the reports of visits; return the instances whose visits made progress."""
         rebalancer = self._rebalancer

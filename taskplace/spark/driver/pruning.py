@@ -76,10 +76,12 @@ def batch_files(root: Path, last: int, kept: int) -> Iterator[Path]:
 
 def abandoned(root: Path, epoch: int) -> Iterator[Path]:
     """Yield unfinished files of processes that died: no process needs an hour for one file."""
+    staging = (
+        ".status.json.*",
+        *(f"{folder}/.*" for folder in ("manifests", "epochs", "requests", "answers")),
+    )
     for path in itertools.chain(
-        root.glob("snapshots/*/*.tmp"),
-        root.glob("manifests/.*"),
-        root.glob("epochs/.*"),
+        *(root.glob(pattern) for pattern in ("snapshots/*/*.tmp", *staging)),
         (path for path in root.glob("reads/*") if path.name != str(epoch)),
     ):
         with suppress(FileNotFoundError):

@@ -9,17 +9,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from taskplace.errors import ConfigError, InputError, TaskplaceError
 from taskplace.explanation import Explainer, Removal, TaskExplanation
 from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
+from taskplace.model.plan import Plan
 from taskplace.model.problem import Task
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name
 from taskplace.spark.worker.program import Program
@@ -48,11 +51,13 @@ class Rebalancer:
         stats: Stats,
         *,
         reporter: Reporter | None = None,
+        recent: RecentEvents | None = None,
         tags: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.bridge, self.journal, self.loop = bridge, journal, loop
         self.stats, self.reporter = stats, reporter
+        self.recent = recent or RecentEvents()
         self._running, self._ended = False, float("-inf")
         self._warned: frozenset[str] = frozenset()
         logged = {p.subtopology: any(s.logged for s in p.stores.values()) for p in programs}
@@ -151,6 +156,15 @@ class Rebalancer:
             change = self.state.draining.add if on else self.state.draining.discard
             change(self.instance(executor))
 
+    def preview(self, draining: Collection[str]) -> Plan:
+        """Return the plan that would be made if these executors drained as well; nothing is put in force."""
+        with self.lock:
+            tasks = self._measured()
+            instances = [
+                replace(one, draining=one.draining or one.id in draining) for one in self.state.instances()
+            ]
+        return self.loop.preview(tasks, instances)
+
     def release(self, executor: str | int | None = None) -> tuple[tuple[str, TaskId], ...]:
         """Let parked copies try again, those of one executor or all; the next rebalance acts on it."""
         with self.lock:
@@ -163,11 +177,11 @@ class Rebalancer:
             for member in self.state.keep(self.bridge.usable()):
                 name, leaving = member.executor.instance, member.executor.id in alive
                 self.stats.losses += not leaving
+                active = len(self.state.roles(name).active)
+                event = ExecutorLost(name, self.journal.last_batch + 1, active, cancelled, leaving)
+                self.recent.lost(event)
                 if self.reporter is not None:
-                    active = len(self.state.roles(name).active)
-                    self.reporter.failure(
-                        ExecutorLost(name, self.journal.last_batch + 1, active, cancelled, leaving)
-                    )
+                    self.reporter.failure(event)
             return bool(self.state.members)
 
     def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
@@ -200,20 +214,18 @@ class Rebalancer:
         self.stats.rebalances += 1
         self.stats.promotions += promotions
         log.info("generation %d (%s): %d moves", decision.generation, decision.reason, len(plan.moves))
+        event = Rebalanced(
+            generation=decision.generation,
+            batch_id=batch_id,
+            reason=decision.reason,
+            moves=tuple(map(str, plan.moves)),
+            promotions=promotions,
+            warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
+            followup=plan.followup,
+        )
+        self.recent.rebalanced(event)
         if self.reporter is not None:
-            warmups = sum(len(roles.warmup) for roles in plan.assignment.values())
-            moves = tuple(map(str, plan.moves))
-            self.reporter.rebalance(
-                Rebalanced(
-                    generation=decision.generation,
-                    batch_id=batch_id,
-                    reason=decision.reason,
-                    moves=moves,
-                    promotions=promotions,
-                    warmups=warmups,
-                    followup=plan.followup,
-                )
-            )
+            self.reporter.rebalance(event)
 
     def assignment(self) -> Mapping[str, object]:
         """Return the assignment in force as JSON data, for the manifest."""

@@ -1,0 +1,148 @@
+"""`taskplace drain` and `taskplace can-remove`: requests to the driver that runs a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from taskplace import validation
+from taskplace.cli import codes
+from taskplace.errors import InputError, TaskplaceError
+from taskplace.report.words import count
+from taskplace.spark.inspection.asking import ask
+from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.inspection.opening import checkpoint_at
+from taskplace.spark.instances import instance_name
+from taskplace.spark.operator_messages import Kind, OperatorAnswer, Status
+
+#: How many moves, and tasks that must catch up, are shown.
+SHOWN = 20
+
+
+def drain(args: argparse.Namespace) -> int:
+    """Have executors drained, or with `--undo` no longer; without `--yes`, print what would move."""
+    if args.undo:
+        return _undo(args)
+    kind: Kind = "drain" if args.yes else "preview"
+    answer = _answer(args, kind)
+    if isinstance(answer, int):
+        return answer
+    _print(args, answer, _drain_lines(answer, kind))
+    return codes.MOVES if kind == "preview" and answer.moves else codes.DONE
+
+
+def can_remove(args: argparse.Namespace) -> int:
+    """Print whether executors can be removed now; the code is 0 for yes, 3 for not yet."""
+    answer = _answer(args, "can-remove")
+    if isinstance(answer, int):
+        return answer
+    _print(args, answer, _removal_lines(answer))
+    return codes.DONE if all(one.can_remove for one in answer.removals) else codes.MOVES
+
+
+def _undo(args: argparse.Namespace) -> int:
+    if not args.yes:
+        seen = look(checkpoint_at(args.checkpoint))
+        if seen.status is None or not seen.runs:
+            return _no_driver(args, seen.why)
+        names = [_known(name, seen.status) for name in args.executors]
+        draining = [name for name in names if seen.status.executors[name].draining]
+        what = f"{', '.join(draining)} would no longer drain" if draining else "none of them drains"
+        print(json.dumps({"would_undo": draining}) if args.output == "json" else f"{what}; --yes does it")
+        return codes.MOVES if draining else codes.DONE
+    answer = _answer(args, "undrain")
+    if isinstance(answer, int):
+        return answer
+    _print(args, answer, iter([_draining(answer)]))
+    return codes.DONE
+
+
+def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
+    """Return the driver's answer, or the exit code if there is none.
+
+    Errors: `InputError` for an unknown executor, and for what the driver refused.
+    """
+    timeout = validation.positive(args.timeout, "--timeout") or 30.0
+    root = checkpoint_at(args.checkpoint)
+    seen = look(root)
+    if seen.status is None or not seen.runs:
+        return _no_driver(args, seen.why)
+    if kind != "can-remove":  # an executor that is gone can be removed
+        for name in args.executors:
+            _known(name, seen.status)
+    try:
+        answer = ask(root, seen.status, kind, args.executors, timeout=timeout)
+    except OSError as error:
+        raise TaskplaceError(f"{root}: the request cannot be written ({error.strerror})") from None
+    if answer is None:
+        after = look(root)
+        if not after.runs or after.epoch != seen.epoch:
+            return _no_driver(args, after.why)
+        print(
+            _outcome(
+                args, "no answer", f"{seen.why}; it did not answer within {timeout:g} s; nothing was changed"
+            )
+        )
+        return codes.NO_ANSWER
+    if answer.error:
+        raise InputError(
+            "EXECUTOR",
+            found=" ".join(args.executors),
+            expected="what the driver can follow",
+            hint=answer.error,
+        )
+    return answer
+
+
+def _known(executor: str, status: Status) -> str:
+    name, known = instance_name(executor), list(status.executors)
+    if name not in known:
+        hint = validation.nearest(name, known)
+        raise InputError("EXECUTOR", found=executor, expected=f"one of {', '.join(known)}", hint=hint)
+    return name
+
+
+def _no_driver(args: argparse.Namespace, why: str) -> int:
+    print(_outcome(args, "no driver runs", f"{why}; nothing was changed"))
+    return codes.NO_DRIVER
+
+
+def _outcome(args: argparse.Namespace, what: str, why: str) -> str:
+    return json.dumps({"outcome": what, "why": why}) if args.output == "json" else f"{what}: {why}"
+
+
+def _print(args: argparse.Namespace, answer: OperatorAnswer, lines: Iterator[str]) -> None:
+    if args.output == "json":
+        plain: Any = msgspec.to_builtins(answer)
+        print(json.dumps(plain, indent=1))
+    else:
+        print("\n".join(lines))
+
+
+def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
+    if kind == "preview":
+        yield from (
+            f"{move.task}: {move.role} {move.from_ or '-'} -> {move.to or '-'}"
+            + (f", reads {count(move.records, 'record')} first" if move.records else "")
+            for move in answer.moves[:SHOWN]
+        )
+        if len(answer.moves) > SHOWN:
+            yield f"and {len(answer.moves) - SHOWN} more"
+        yield from (f"warning: {warning}" for warning in answer.warnings)
+        yield f"{count(len(answer.moves), 'move')} in all; nothing was changed: --yes drains"
+        return
+    yield _draining(answer)
+    yield from _removal_lines(answer)
+
+
+def _draining(answer: OperatorAnswer) -> str:
+    names = ", ".join(answer.draining)
+    return f"draining: {names or 'no executor'}; it takes effect with the next batch"
+
+
+def _removal_lines(answer: OperatorAnswer) -> Iterator[str]:
+    yield from (f"{one.executor}: {one.text}" for one in answer.removals)

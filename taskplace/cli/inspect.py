@@ -1,0 +1,118 @@
+"""`taskplace inspect`: what is in a checkpoint, and whether it is whole."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from taskplace.cli import codes
+from taskplace.report.words import count
+from taskplace.spark.inspection import checkpoint
+from taskplace.spark.inspection.checkpoint import Inspection, TaskState
+from taskplace.spark.inspection.opening import checkpoint_at
+
+#: How many lines of a list are shown.
+SHOWN = 20
+
+
+def inspect(args: argparse.Namespace) -> int:
+    """Print an inspection. Return 0 for a sound checkpoint, 1 for a damaged or incomplete one."""
+    root = checkpoint_at(args.checkpoint)
+    with _progress(show=args.verify and sys.stderr.isatty()) as progress:
+        found = checkpoint.inspect(root, verify=args.verify, progress=progress)
+    if args.output == "json":
+        print(json.dumps(found.to_dict(), indent=1))
+    else:
+        print("\n".join(_lines(found)))
+    return codes.DONE if found.sound else codes.FAILED
+
+
+@contextmanager
+def _progress(*, show: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar with the remaining time on standard error."""
+    if not show:
+        yield lambda done, whole: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("verifying"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda done, whole: bar.update(task, completed=done, total=whole)
+
+
+def _lines(found: Inspection) -> Iterator[str]:
+    yield f"checkpoint  {found.path}"
+    yield f"topology    {found.topology or 'unknown'}, checkpoint id {found.id or 'unknown'}"
+    drivers = f"{found.epochs[-1]} was the last" if found.epochs else "none"
+    yield f"drivers     {drivers}"
+    if (last := found.last) is None:
+        yield "manifests   no batch is known to be committed"
+    else:
+        shown = (
+            f"batches {found.needed_from} to {last['batch']} are needed, {count(len(found.batches), 'file')}"
+        )
+        full = ", ".join(map(str, found.full)) or "none"
+        yield f"manifests   {shown}; with whole histories: {full}"
+        by = f"driver {last['epoch']}, generation {last['generation']}"
+        yield f"last batch  {last['batch']}: {count(last['rows'], 'row')}, committed by {by}"
+    yield from _assignment(found)
+    yield from _tasks(found)
+    yield from _sizes(found)
+    for line in found.unfinished[:SHOWN]:
+        yield f"unfinished  {line}"
+    for damage in found.damaged[:SHOWN]:
+        tasks = ""
+        if damage.lost:
+            tasks = f"; the state of {_named(damage.lost)} cannot be made of this checkpoint"
+        elif damage.tasks:
+            tasks = f"; other files have the state of {_named(damage.tasks)}"
+        yield f"damaged     {damage.kind} {damage.file}: {damage.what}{tasks}"
+    if len(found.damaged) > SHOWN:
+        yield f"damaged     and {len(found.damaged) - SHOWN} more; --output json has all"
+    checked = "all bytes were read" if found.verified else "lengths were compared; --verify reads all bytes"
+    yield f"result      {'sound' if found.sound else 'DAMAGED'} ({checked})"
+
+
+def _assignment(found: Inspection) -> Iterator[str]:
+    if found.assignment:
+        yield ""
+        yield f"{'executor':<16}{'active':>8}{'standby':>9}{'warm-up':>9}   at the last commit"
+    for name, roles in found.assignment.items():
+        active, standby, warmup = (len(roles.get(role, ())) for role in ("active", "standby", "warmup"))
+        yield f"{name:<16}{active:>8}{standby:>9}{warmup:>9}"
+
+
+def _tasks(found: Inspection) -> Iterator[str]:
+    if not found.tasks:
+        return
+    yield ""
+    yield f"{'task':<16}{'records':>12}{'in snapshot':>13}{'to replay':>11}   lag of a new copy behind the snapshot"
+    longest = sorted(found.tasks.items(), key=lambda one: -one[1].replay)[:SHOWN]
+    for name, task in longest:
+        yield _task(name, task)
+    if len(found.tasks) > SHOWN:
+        yield f"and {len(found.tasks) - SHOWN} tasks with less to replay; --output json has all"
+
+
+def _task(name: str, task: TaskState) -> str:
+    snapshot = "none" if task.snapshot is None else f"{task.snapshot:,}"
+    return f"{name:<16}{task.records:>12,}{snapshot:>13}{task.replay:>11,}"
+
+
+def _sizes(found: Inspection) -> Iterator[str]:
+    yield ""
+    yield f"{'kind':<16}{'files':>8}{'bytes':>16}{'needed':>16}"
+    for name, kind in found.sizes.items():
+        needed = "" if kind.needed is None else f"{kind.needed:,}"
+        yield f"{name:<16}{kind.files:>8,}{kind.bytes:>16,}{needed:>16}".rstrip()
+    yield ""
+
+
+def _named(tasks: tuple[str, ...]) -> str:
+    more = f" and {len(tasks) - 5} more" if len(tasks) > 5 else ""
+    return ", ".join(tasks[:5]) + more

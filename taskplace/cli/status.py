@@ -1,0 +1,78 @@
+"""`taskplace status`: what the driver of a checkpoint is doing, once or again and again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from taskplace import validation
+from taskplace.cli import codes
+from taskplace.cli.status_words import line, lines
+from taskplace.spark.inspection.driver_seen import DriverSeen, look
+from taskplace.spark.inspection.opening import checkpoint_at
+
+SCHEMA = "taskplace.status-seen/1"
+
+
+def status(args: argparse.Namespace) -> int:
+    """Print the status, with `--watch` for each change. Return 0 if a driver runs, 4 if none does."""
+    root = checkpoint_at(args.checkpoint)
+    if not args.watch:
+        seen = look(root)
+        print(json.dumps(to_dict(seen), indent=1) if args.output == "json" else "\n".join(lines(seen)))
+        return codes.DONE if seen.runs else codes.NO_DRIVER
+    interval = validation.positive(args.interval, "--interval") or 1.0
+    limit = None if args.count is None else validation.integer(args.count, "--count", 1)
+    with _shown(args.output) as show:
+        return _watch(root, show, interval=interval, limit=limit)
+
+
+def _watch(root: Path, show: Callable[[DriverSeen], None], *, interval: float, limit: int | None) -> int:
+    """Show each change, at most `limit` of them."""
+    shown, before = 0, None
+    while True:
+        seen = look(root)
+        key = (seen.runs, seen.why if not seen.runs else None, seen.status and seen.status.written)
+        if key != before:
+            before = key
+            show(seen)
+            shown += 1
+        if limit is not None and shown >= limit:
+            return codes.DONE if seen.runs else codes.NO_DRIVER
+        time.sleep(interval)
+
+
+@contextmanager
+def _shown(output: str) -> Iterator[Callable[[DriverSeen], None]]:
+    """Yield what shows an update: JSON in a line, a table that is redrawn in place, or a line for a log."""
+    if output == "json":
+        yield lambda seen: print(json.dumps(to_dict(seen)), flush=True)
+    elif sys.stdout.isatty():
+        from rich.live import Live
+
+        from taskplace.cli.status_table import view
+
+        with Live(auto_refresh=False) as live:
+            yield lambda seen: live.update(view(seen), refresh=True)
+    else:
+        yield lambda seen: print(line(seen), flush=True)
+
+
+def to_dict(seen: DriverSeen) -> dict[str, Any]:
+    """Return what was seen as a "taskplace.status-seen/1" dict."""
+    return {
+        "schema": SCHEMA,
+        "runs": seen.runs,
+        "why": seen.why,
+        "epoch": seen.epoch,
+        "age_seconds": seen.age,
+        "status": None if seen.status is None else msgspec.to_builtins(seen.status),
+    }

@@ -1,0 +1,108 @@
+"""The status of a stream in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from taskplace.report.words import count, duration
+from taskplace.spark.inspection.driver_seen import DriverSeen, ago, lasting
+from taskplace.spark.operator_messages import ExecutorStatus, Status
+
+#: How many rebalances, losses and warm-ups are shown.
+SHOWN = 5
+
+
+def line(seen: DriverSeen) -> str:
+    """Return the status in one line."""
+    now = seen.status
+    if now is None or not seen.runs:
+        return f"{'running' if seen.runs else 'no driver runs'}: {seen.why}"
+    counts = [sum(len(getattr(e, role)) for e in now.executors.values()) for role in ("active", "standby")]
+    etas = [f"{task} on {name}: {eta}" for name, task, _, eta in warmups(now)[:SHOWN]]
+    lag = sum(executor.lag for executor in now.executors.values())
+    parts = [
+        batch_text(now),
+        f"generation {now.generation}",
+        count(len(now.executors), "executor"),
+        f"{counts[0]} active, {counts[1]} standby, lag {lag:,}",
+        *etas,
+    ]
+    return "; ".join(parts)
+
+
+def lines(seen: DriverSeen) -> Iterator[str]:
+    """Yield the status for people, a line each."""
+    yield f"{'running' if seen.runs else 'no driver runs'}: {seen.why}"
+    if seen.status is None:
+        return
+    yield from headings(seen.status)
+    yield ""
+    yield f"{'executor':<16}{'host':<20}{'active':>7}{'standby':>9}{'warm-up':>9}{'lag':>10}"
+    for name, executor in seen.status.executors.items():
+        yield _executor(name, executor)
+    yield from events(seen.status)
+
+
+def headings(now: Status) -> Iterator[str]:
+    """Yield the lines above the table of executors."""
+    yield f"{now.topology}: {batch_text(now)}, generation {now.generation}"
+    if now.failed is not None:
+        yield f"batch {now.failed.batch} failed: {now.failed.error}"
+    if now.followup:
+        probing = f"; the next probing rebalance is due in {lasting(now.next_probing or 0)}"
+        yield f"the assignment is not yet the target{probing if now.next_probing is not None else ''}"
+    if now.homeless:
+        yield f"{count(len(now.homeless), 'task')} without an executor until the next rebalance"
+
+
+def batch_text(now: Status) -> str:
+    """Return the running batch, or the last one."""
+    if now.running is not None:
+        return f"batch {now.running.batch} runs for {lasting(max(0.0, now.written - now.running.since))}"
+    if now.batches:
+        last = now.batches[-1]
+        return f"batch {last.batch} took {duration(last.seconds)} for {count(last.rows, 'row')}"
+    return f"last batch {now.batch}" if now.batch >= 0 else "no batch yet"
+
+
+def _executor(name: str, executor: ExecutorStatus) -> str:
+    marks = "  drains" if executor.draining else ""
+    return (
+        f"{name:<16}{executor.host:<20}{len(executor.active):>7}{len(executor.standby):>9}"
+        f"{len(executor.warmup):>9}{executor.lag:>10,}{marks}"
+    )
+
+
+def warmups(now: Status) -> list[tuple[str, str, int, str]]:
+    """Return the warm-ups as executor, task, lag, and when it has caught up."""
+    found = []
+    for name, executor in now.executors.items():
+        for task, copy in executor.warmup.items():
+            eta = "time unknown" if copy.eta_seconds is None else f"about {lasting(copy.eta_seconds)} left"
+            text = (
+                "caught up" if copy.caught_up else f"{eta}{', restores a snapshot' if copy.restoring else ''}"
+            )
+            found.append((name, task, copy.lag, f"{text}, a warm-up for {lasting(copy.seconds)}"))
+    return found
+
+
+def events(now: Status) -> Iterator[str]:
+    """Yield the lines below the table of executors: warm-ups, rebalances, losses, batches."""
+    waiting = warmups(now)
+    for name, task, lag, eta in waiting[:SHOWN]:
+        yield f"warm-up     {task} on {name}: lag {lag:,}, {eta}"
+    if len(waiting) > SHOWN:
+        yield f"warm-up     and {len(waiting) - SHOWN} more"
+    for change in reversed(now.rebalances[-SHOWN:]):
+        moved = f"{count(change.moves, 'move')}{', more to come' if change.followup else ''}"
+        when = ago(now.written - change.at)
+        yield f"rebalance   generation {change.generation}, batch {change.batch}, {when}: {change.reason}; {moved}"
+        if change is now.rebalances[-1]:
+            yield from (f"            {shown}" for shown in change.shown)
+    for loss in reversed(now.losses[-SHOWN:]):
+        verb = "leaves" if loss.leaving else "was lost"
+        tasks = count(loss.tasks, "active task")
+        yield f"loss        {loss.executor} {verb} in batch {loss.batch} with {tasks}, {ago(now.written - loss.at)}"
+    if now.batches:
+        times = ", ".join(duration(batch.seconds) for batch in now.batches)
+        yield f"batches     {now.batches[0].batch} to {now.batches[-1].batch}: {times}"

@@ -1,0 +1,128 @@
+"""What operators see and ask of a running driver: a thread that keeps its status file, and answers requests.
+
+    <checkpoint>/status.json            see `taskplace.spark.operator_messages`
+    <checkpoint>/requests/, answers/    see `taskplace.spark.driver.request_desk`
+
+Properties:
+- Beside the batches: a batch only notes what happened (`RecentEvents`). An error here is logged once, and never fails a
+  batch.
+- The status is written after each batch and each rebalance, but at most once per `LEAST_SECONDS`; and every
+  `HEARTBEAT_SECONDS`, which shows that the driver runs. Its last status says that it has ended.
+- A driver that another one has replaced writes and answers nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from taskplace.errors import Fenced
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.recent_events import RecentEvents
+from taskplace.spark.driver.request_desk import RequestDesk
+from taskplace.spark.driver.status_board import StatusBoard
+from taskplace.spark.operator_messages import STATUS_FILE, write
+
+log = logging.getLogger(__name__)
+
+#: The least time between two statuses.
+LEAST_SECONDS = 1.0
+#: The most time between two statuses.
+HEARTBEAT_SECONDS = 2.0
+#: The time between two looks for requests and for news.
+POLL_SECONDS = 0.5
+#: Makes the thread. Tests replace it.
+new_thread: type[threading.Thread] = threading.Thread
+
+
+class Operations:
+    """The thread of one driver. Lifetime: from its first batch until it ends; `written` counts the statuses."""
+
+    def __init__(
+        self,
+        root: Path,
+        journal: Journal,
+        recent: RecentEvents,
+        *,
+        board: Callable[[float], StatusBoard],
+        desk: RequestDesk,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.written = 0
+        self._root, self._journal, self._recent, self._desk = root, journal, recent, desk
+        self._make_board = board
+        self._board: StatusBoard | None = None
+        self._monotonic = monotonic
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._seen, self._last = -1, float("-inf")
+        self._warned = False
+
+    def batch(self, number: int) -> AbstractContextManager[None]:
+        """Note that a batch runs within this block. Starts the thread, because the driver is in charge by now."""
+        self._start()
+        return self._recent.batch(number)
+
+    def turn(self) -> None:
+        """Answer requests, and write the status if it is time. An error is logged, the first time as a warning."""
+        try:
+            self._journal.check_epoch()
+            self._desk.look()
+            waited = self._monotonic() - self._last
+            news = self._recent.changes != self._seen
+            if waited >= HEARTBEAT_SECONDS or (news and waited >= LEAST_SECONDS):
+                self._write()
+        except Fenced:
+            self._stopped.set()
+        except Exception as error:
+            level = logging.DEBUG if self._warned else logging.WARNING
+            self._warned = True
+            log.log(
+                level,
+                "operators do not see the state of the stream, which is not affected: %s: %s",
+                type(error).__name__,
+                error,
+            )
+
+    def stop(self) -> None:
+        """Stop the thread, and write a last status. May be called again; does nothing if it never ran."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        replaced = self._stopped.is_set()
+        self._stopped.set()
+        if thread is not threading.current_thread():
+            thread.join(2 * HEARTBEAT_SECONDS)
+        try:
+            if not replaced:
+                self._journal.check_epoch()
+                self._write(ended=True)
+        except Exception as error:
+            log.debug("the last status was not written: %s: %s", type(error).__name__, error)
+
+    def _start(self) -> None:
+        if self._thread is not None:
+            return
+        try:
+            self._stopped.clear()
+            self._desk.open()
+            self._board = self._make_board(HEARTBEAT_SECONDS)
+            self._thread = new_thread(target=self._loop, name="taskplace-operations", daemon=True)
+            self._thread.start()
+        except Exception as error:
+            log.warning("operators will not see the state of the stream: %s: %s", type(error).__name__, error)
+
+    def _loop(self) -> None:
+        while not self._stopped.wait(POLL_SECONDS):
+            self.turn()
+
+    def _write(self, *, ended: bool = False) -> None:
+        if self._board is None:
+            return
+        self._seen, self._last = self._recent.changes, self._monotonic()
+        write(self._root / STATUS_FILE, self._board.status(ended=ended))
+        self.written += 1

@@ -1,0 +1,269 @@
+"""Inspects a checkpoint: what it holds, how large it is, what is damaged or missing, and what is unfinished.
+
+**Idea.** The manifests say what is committed, and name every file that is needed, with length and checksum. So reading
+them is enough to know what should be there. A damaged manifest is reported, and the rest is still inspected.
+
+Properties: read-only, and safe while a driver runs. A driver may remove files meanwhile; then the inspection begins
+again. The cheap check reads all manifests that are needed, and compares the lengths of the files that they name.
+`verify` reads these files as well, and compares their checksums.
+
+O(changes in the manifests + files); with `verify`, O(bytes).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.codec import unsealed
+from taskplace.spark.driver.histories import read_histories
+from taskplace.spark.driver.versions import read_manifest
+from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
+from taskplace.spark.inspection.opening import numbered
+from taskplace.spark.messages import Declaration, History, Manifest, batch_dir
+
+SCHEMA = "taskplace.inspection/1"
+#: How often an inspection begins again because a driver has committed meanwhile.
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """The committed state of a task.
+
+    - `records`: the length of its changelog, in records; `batch`: of its last change
+    - `snapshot`: the records that its newest snapshot stands for; None without one
+    - `replay`: the records that a new copy reads behind the newest snapshot: its lag then
+    """
+
+    records: int
+    batch: int
+    snapshot: int | None
+    replay: int
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The files of one kind. `needed`: the bytes that a manifest names; None where that is not counted."""
+
+    files: int
+    bytes: int
+    needed: int | None = None
+
+
+@dataclass
+class Inspection:
+    """What was found. `sound`: whether nothing is damaged or missing."""
+
+    path: str
+    verified: bool = False
+    id: str = ""
+    topology: str = ""
+    epochs: list[int] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    needed_from: int | None = None
+    full: list[int] = field(default_factory=list)
+    last: dict[str, Any] | None = None
+    assignment: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    sizes: dict[str, Kind] = field(default_factory=dict)
+    damaged: list[Damage] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is damaged or missing."""
+        return not self.damaged
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the inspection as a "taskplace.inspection/1" dict."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain["tasks"] = {name: vars(task) for name, task in self.tasks.items()}
+        plain["sizes"] = {name: vars(kind) for name, kind in self.sizes.items()}
+        plain["damaged"] = [
+            {**damage._asdict(), "tasks": list(damage.tasks), "lost": list(damage.lost)}
+            for damage in self.damaged
+        ]
+        return {"schema": SCHEMA, "sound": self.sound, **plain}
+
+
+def inspect(
+    root: Path, *, verify: bool = False, progress: Callable[[int, int], None] = lambda done, all_: None
+) -> Inspection:
+    """Inspect a checkpoint. `progress` gets the bytes that were verified, and those that will be."""
+    for attempt in range(ATTEMPTS):
+        before = numbered(root / "manifests", ".json")
+        found = _inspected(root, verify, progress)
+        if found.sound or attempt == ATTEMPTS - 1 or numbered(root / "manifests", ".json") == before:
+            break
+    return found
+
+
+def _inspected(root: Path, verify: bool, progress: Callable[[int, int], None]) -> Inspection:
+    found = Inspection(str(root), verified=verify)
+    found.epochs = numbered(root / "epochs")
+    found.batches = numbered(root / "manifests", ".json")
+    manifests = _manifests(root, found)
+    history, found.full = read_histories(manifests)
+    last = manifests[-1] if manifests else None
+    _declared(root, found, last)
+    if last is not None:
+        found.needed_from = last.needs
+        found.last = {
+            "batch": last.batch,
+            "epoch": last.epoch,
+            "generation": last.generation,
+            "rows": last.rows,
+            "watermark": last.watermark,
+            "full": last.histories is not None,
+        }
+        found.assignment = {
+            name: {role: list(tasks) for role, tasks in roles.items()}
+            for name, roles in sorted(last.assignment.items())
+        }
+    found.tasks = {str(task): _state(one) for task, one in sorted(history.items())}
+    kinds = parts_of(history, last)
+    whole, done = sum(part.size for part in kinds), 0
+
+    def add(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, whole)
+
+    wrong = broken(root, kinds, verify=verify, progress=add)
+    found.damaged += damages(history, kinds, wrong)
+    if last is None or found.batches[-1] == last.batch:
+        _compare_with_spark(root, found, last)
+    found.sizes = _sizes(root, kinds)
+    found.unfinished = _unfinished(root, found, last)
+    return found
+
+
+def _manifests(root: Path, found: Inspection) -> list[Manifest]:
+    """Return the manifests that are needed and can be read, in order; note the others as damaged."""
+    newest = found.batches[-1] if found.batches else None
+    if newest is None:
+        return []
+    last = _manifest(root, newest, found)
+    if last is None:  # which ones are needed is unknown: read all
+        first = found.batches[0]
+    else:
+        first = last.needs
+    manifests = []
+    for batch in range(first, newest):
+        if batch not in found.batches:
+            found.damaged.append(Damage(f"manifests/{batch:010d}.json", "manifest", "missing"))
+        elif (one := _manifest(root, batch, found)) is not None:
+            manifests.append(one)
+    return [*manifests, last] if last is not None else manifests
+
+
+def _manifest(root: Path, batch: int, found: Inspection) -> Manifest | None:
+    name = f"manifests/{batch:010d}.json"
+    try:
+        return read_manifest(root / name)
+    except FileNotFoundError:
+        found.damaged.append(Damage(name, "manifest", "missing"))
+    except (CheckpointError, OSError) as error:
+        found.damaged.append(Damage(name, "manifest", _reason(error, root / name)))
+    return None
+
+
+def _compare_with_spark(root: Path, found: Inspection, last: Manifest | None) -> None:
+    """Note the manifest of a batch that Spark has ended as missing: Spark ends a batch after its commit."""
+    batch = -1 if last is None else last.batch
+    ended = max(numbered(root / "spark" / "commits"), default=-1)
+    if ended > batch and not any(damage.kind == "manifest" for damage in found.damaged):
+        what = f"missing: Spark has ended batch {ended}, and the last manifest is of batch {batch}"
+        found.damaged.append(Damage(f"manifests/{ended:010d}.json", "manifest", what))
+
+
+def _declared(root: Path, found: Inspection, last: Manifest | None) -> None:
+    """Read the declaration that counts: that of the last manifest's driver, or of the newest one."""
+    epoch = last.epoch if last is not None else max(found.epochs, default=0)
+    if not epoch:
+        return
+    name = f"epochs/{epoch:010d}"
+    try:
+        declaration = Declaration.decode(unsealed((root / name).read_bytes()))
+        found.id, found.topology = declaration.id, str(declaration.topology.get("name", ""))
+    except FileNotFoundError:
+        found.damaged.append(Damage(name, "declaration", "missing"))
+    except (ValueError, OSError) as error:
+        found.damaged.append(Damage(name, "declaration", _reason(error, root / name)))
+
+
+def _reason(error: Exception, path: Path) -> str:
+    return " ".join(str(error).replace(f"{path}: ", "").split())
+
+
+def _state(history: History) -> TaskState:
+    end = history.end
+    newest = history.snapshots[-1].offset if history.snapshots else None
+    return TaskState(end.offset, end.version, newest, end.offset - (newest or 0))
+
+
+def _sizes(root: Path, kinds: Mapping[Part, str]) -> dict[str, Kind]:
+    """Return the files and bytes below each directory of the checkpoint, and of the files beside them."""
+    needed = {"changelog": 0, "snapshots": 0}
+    for part, kind in kinds.items():
+        if (directory := "snapshots" if kind == "snapshot" else kind) in needed:
+            needed[directory] += part.size
+    sizes: dict[str, Kind] = {}
+    with suppress(FileNotFoundError):
+        for entry in sorted(root.iterdir()):
+            kind = entry.name if entry.is_dir() else "other files"
+            files, size = _below(entry)
+            before = sizes.get(kind, Kind(0, 0))
+            sizes[kind] = Kind(before.files + files, before.bytes + size, needed.get(kind))
+    return sizes
+
+
+def _below(path: Path) -> tuple[int, int]:
+    """Return the number of files in a directory, and their bytes; of a file, its own."""
+    files = size = 0
+    paths = (
+        [path] if not path.is_dir() else (Path(at) / name for at, _, names in os.walk(path) for name in names)
+    )
+    for file in paths:
+        with suppress(OSError):
+            files, size = files + 1, size + file.stat().st_size
+    return files, size
+
+
+def _unfinished(root: Path, found: Inspection, last: Manifest | None) -> list[str]:
+    """Return what was begun and not ended, a line each. None of it is damage: the next driver continues or repeats."""
+    batch = -1 if last is None else last.batch
+    lines = []
+    planned, ended = (max(numbered(root / "spark" / log), default=-1) for log in ("offsets", "commits"))
+    if planned > batch:
+        lines.append(
+            f"batch {planned}: planned by Spark, and not committed; it runs now, or at the next start"
+        )
+    elif last is not None and planned == batch and ended < batch:
+        lines.append(
+            f"batch {batch}: committed, and Spark has not ended it; it is published again at the next start"
+        )
+    lines += [
+        f"batch {number}: files of attempts, and no manifest: {batch_dir(number)}"
+        for number in numbered(root / "batches")
+        if number > batch
+    ]
+    if found.epochs and (last is None or found.epochs[-1] > last.epoch):
+        lines.append(f"driver {found.epochs[-1]}: has taken over, and has not committed a batch")
+    staging = sorted(str(path.relative_to(root)) for path in root.glob("*/**/.*") if _staged(path, root))
+    staging += sorted(str(path.relative_to(root)) for path in root.glob("snapshots/*/*.tmp"))
+    lines += [f"{name}: was begun, and not made visible" for name in staging]
+    waiting = len(list(root.glob("requests/*.json")))
+    return [*lines, *([f"{waiting} requests of operators: not taken by a driver"] if waiting else [])]
+
+
+def _staged(path: Path, root: Path) -> bool:
+    return (
+        path.relative_to(root).parts[0] in ("manifests", "epochs", "requests", "answers") and path.is_file()
+    )

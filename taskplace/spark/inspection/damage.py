@@ -1,0 +1,145 @@
+"""Checks the files that a checkpoint's manifests name: their existence and length, or all their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from taskplace.spark.messages import Change, History, Manifest
+from topology import TaskId
+
+_PART = 1 << 20
+
+
+class Part(NamedTuple):
+    """Bytes of a file that a manifest names. `whole`: whether they are all of the file."""
+
+    file: str
+    start: int
+    size: int
+    checksum: str
+    whole: bool
+
+
+class Damage(NamedTuple):
+    """A damaged or missing file.
+
+    - `kind`: manifest, declaration, changelog, snapshot or output
+    - `tasks`: those whose committed state it holds
+    - `lost`: those of them whose state cannot be made from the other files
+    """
+
+    file: str
+    kind: str
+    what: str
+    tasks: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+def parts_of(history: Mapping[TaskId, History], last: Manifest | None) -> dict[Part, str]:
+    """Return the bytes that manifests name, with their kind."""
+    parts: dict[Part, str] = {}
+    for one in history.values():
+        parts |= {_of_change(change): "changelog" for change in one.changes if change.file}
+        parts |= {Part(s.file, 0, s.size, s.checksum, True): "snapshot" for s in one.snapshots}
+    if last is not None:
+        staged = [file for files in last.sinks.values() for file in files]
+        parts |= {Part(file.file, 0, file.size, file.checksum, True): "output" for file in staged}
+    return parts
+
+
+def _of_change(change: Change) -> Part:
+    return Part(change.file, change.start, change.size, change.checksum, not change.file.endswith(".segment"))
+
+
+def broken(
+    root: Path, parts: Iterable[Part], *, verify: bool, progress: Callable[[int], None] = lambda size: None
+) -> dict[Part, str]:
+    """Return what is wrong with parts of files. `verify`: read all their bytes; `progress` gets the bytes read."""
+    wrong: dict[Part, str] = {}
+    by_file: dict[str, list[Part]] = {}
+    for part in parts:
+        by_file.setdefault(part.file, []).append(part)
+    for name, inside in sorted(by_file.items()):
+        wrong |= _broken_in(root / name, sorted(inside), verify, progress)
+    return wrong
+
+
+def _broken_in(
+    path: Path, parts: Sequence[Part], verify: bool, progress: Callable[[int], None]
+) -> dict[Part, str]:
+    try:
+        length = path.stat().st_size
+    except OSError as error:
+        what = "missing" if isinstance(error, FileNotFoundError) else f"unreadable ({error.strerror})"
+        return dict.fromkeys(parts, what)
+    wrong = {}
+    for part in parts:
+        end = part.start + part.size
+        if length < end or (part.whole and length != end):
+            wrong[part] = f"found {length} bytes, expected {'' if part.whole else 'at least '}{end}"
+    if verify:
+        try:
+            with path.open("rb") as file:
+                for part in parts:
+                    if part not in wrong and _checksum(file, part, progress) != part.checksum:
+                        wrong[part] = f"the bytes {part.start} to {part.start + part.size} were changed"
+        except OSError as error:
+            return dict.fromkeys(parts, f"unreadable ({error.strerror})")
+    return wrong
+
+
+def _checksum(file: BinaryIO, part: Part, progress: Callable[[int], None]) -> str:
+    digest, left = hashlib.blake2b(digest_size=16), part.size
+    file.seek(part.start)
+    while left and (data := file.read(min(left, _PART))):
+        digest.update(data)
+        left -= len(data)
+        progress(len(data))
+    return digest.hexdigest()
+
+
+def damages(
+    history: Mapping[TaskId, History], kinds: Mapping[Part, str], wrong: Mapping[Part, str]
+) -> list[Damage]:
+    """Return the damages by file, with the tasks that they concern."""
+    found: dict[tuple[str, str], Damage] = {}
+    holders: dict[Part, list[TaskId]] = {}
+    for task, one in sorted(history.items()):
+        for part in _parts(one):
+            holders.setdefault(part, []).append(task)
+    lost = {task for task, one in history.items() if not recoverable(one, wrong)}
+    for part, what in wrong.items():
+        tasks = holders.get(part, [])
+        file, kind = part.file, kinds[part]
+        before = found.get((file, kind), Damage(file, kind, what))
+        found[file, kind] = before._replace(
+            tasks=tuple(dict.fromkeys([*before.tasks, *map(str, tasks)])),
+            lost=tuple(dict.fromkeys([*before.lost, *(str(task) for task in tasks if task in lost)])),
+        )
+    return [found[key] for key in sorted(found)]
+
+
+def recoverable(history: History, wrong: Mapping[Part, str]) -> bool:
+    """Return whether a task's state can be made: from a whole snapshot, or from nothing, and the changes since."""
+    starts = [s.version for s in history.snapshots if Part(s.file, 0, s.size, s.checksum, True) not in wrong]
+    first = history.changes[0] if history.changes else None
+    if first is not None and not first.base:
+        starts.append(-1)
+    elif first is None and not history.snapshots:
+        return True
+    return any(
+        all(_of_change(c) not in wrong for c in history.changes if c.version > start and c.file)
+        for start in starts
+    )
+
+
+def _parts(history: History) -> frozenset[Part]:
+    return frozenset(
+        [
+            *(_of_change(change) for change in history.changes),
+            *(Part(s.file, 0, s.size, s.checksum, True) for s in history.snapshots),
+        ]
+    )

@@ -1,0 +1,133 @@
+"""Whether a driver runs a checkpoint, judged from its files.
+
+A driver runs if the status file is of the newest epoch, does not say that its driver has ended, and is young. If the
+clocks of two hosts differ, the age says nothing; then the file must change while it is watched. A driver that was
+killed seems to run for `SILENT_SECONDS` at most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from taskplace.spark.inspection.opening import numbered
+from taskplace.spark.operator_messages import STATUS_FILE, Status, read
+
+#: A driver that has written nothing for so long does not run. It writes every two seconds.
+SILENT_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class DriverSeen:
+    """What is known of a checkpoint's driver.
+
+    - `runs`, `why`: whether one runs, and how that is known
+    - `status`: its status, or the last one of a driver that has ended; None without one
+    - `age`: of the status in seconds, by the clock of this host
+    - `epoch`: of the driver that has taken over last; 0: none has
+    """
+
+    runs: bool
+    why: str
+    status: Status | None
+    age: float | None
+    epoch: int
+
+
+def look(
+    root: Path,
+    *,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> DriverSeen:
+    """Return what is known of the driver now. Watches a doubtful status for a little longer than its interval.
+
+    Errors: `CheckpointError` for a status that cannot be read.
+    """
+    seen = _judged(root, clock)
+    if seen.runs or seen.epoch == 0 or (seen.status is not None and _ended(seen)):
+        return seen
+    before = None if seen.status is None else (seen.status.epoch, seen.status.written)
+    patience = 1.5 * (seen.status.interval if seen.status is not None else 0.0)
+    if seen.status is None and not _just_taken(root, seen.epoch, clock):
+        return seen
+    waited, patience = 0.0, max(patience, 3.0)
+    while waited < patience:
+        sleep(_POLL_SECONDS)
+        waited += _POLL_SECONDS
+        now = _judged(root, clock)
+        status = now.status
+        if status is None or status.epoch != now.epoch or (status.epoch, status.written) == before:
+            continue
+        if now.runs or status.ended:
+            return now
+        skew = f"the clocks of its host and of this one differ by {abs(now.age or 0.0):.0f} s"
+        return DriverSeen(True, f"{_named(status)} writes its status; {skew}", status, now.age, now.epoch)
+    return seen
+
+
+def _judged(root: Path, clock: Callable[[], float]) -> DriverSeen:
+    status = None
+    with suppress(FileNotFoundError):
+        status = read(root / STATUS_FILE, Status)
+    epoch = max(
+        numbered(root / "epochs"), default=0
+    )  # after the status: a newer driver may have taken over since
+    age = None if status is None else clock() - status.written
+    if not epoch:
+        return DriverSeen(False, "no driver has taken this checkpoint over yet", status, age, epoch)
+    if status is None or age is None:
+        why = f"driver {epoch} has taken over last, and there is no {STATUS_FILE} of it"
+        return DriverSeen(False, why, None, None, epoch)
+    if status.epoch < epoch:
+        why = f"driver {epoch} has taken over from driver {status.epoch}, and has written no status"
+    elif status.ended:
+        why = f"{_named(status)} has ended, {ago(age)}"
+    elif abs(age) <= SILENT_SECONDS:
+        return DriverSeen(True, f"{_named(status)} wrote its status {ago(age)}", status, age, epoch)
+    else:
+        why = f"{_named(status)} wrote its status {ago(age)}, and writes it every {status.interval:.0f} s"
+    return DriverSeen(False, why, status, age, epoch)
+
+
+def _ended(seen: DriverSeen) -> bool:
+    return seen.status is not None and seen.status.ended and seen.status.epoch == seen.epoch
+
+
+def _just_taken(root: Path, epoch: int, clock: Callable[[], float]) -> bool:
+    with suppress(OSError):
+        return abs(clock() - (root / "epochs" / f"{epoch:010d}").stat().st_mtime) < SILENT_SECONDS
+    return False
+
+
+def _named(status: Status) -> str:
+    driver = status.driver
+    return f"driver {status.epoch} ({driver.app}, process {driver.pid} on {driver.host})"
+
+
+def ago(seconds: float) -> str:
+    """Return a time in the past in words.
+
+    >>> ago(0.4), ago(75), ago(7300), ago(-3)
+    ('just now', '1 min 15 s ago', '2 h 1 min ago', 'just now')
+    """
+    return "just now" if seconds < 1 else f"{lasting(seconds)} ago"
+
+
+def lasting(seconds: float) -> str:
+    """Return a duration in words, in at most two units.
+
+    >>> lasting(5), lasting(75), lasting(3600), lasting(200_000)
+    ('5 s', '1 min 15 s', '1 h', '2 d 7 h')
+    """
+    rest = round(seconds)
+    parts: list[str] = []
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        number, rest = divmod(rest, size)
+        if number or parts:
+            parts.append(f"{number} {name}" if number else "")
+    return " ".join(part for part in parts[:2] if part) or "0 s"

@@ -1,0 +1,288 @@
+"""What operators and a running driver exchange through files of the checkpoint: its status, requests, and answers.
+
+    <checkpoint>/status.json              the driver's `Status`; replaced as a whole
+    <checkpoint>/requests/<id>.json       an operator's `Request`, until the driver takes it (<id>.taken)
+    <checkpoint>/answers/<id>.json        the driver's `OperatorAnswer`, until the operator has read it
+
+None of them is needed to continue a checkpoint; they may be deleted at any time. Manifests have neither lags nor
+warm-ups, so the status has them. Each file is sealed, and its `schema` has the version of its message. How they are
+encoded: `taskplace.spark.codec`.
+
+Properties: imports neither Spark nor Arrow. Times are seconds since 1970 (UTC) by the clock of the writer's host. Lags
+are in records. Tasks are text ("0_3").
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.codec import Message, decoded, sealed, unsealed
+
+STATUS_FILE = "status.json"
+REQUESTS = "requests"
+ANSWERS = "answers"
+#: The suffix of a request that a driver has taken: it can no longer be withdrawn.
+TAKEN = ".taken"
+
+STATUS_SCHEMA = "taskplace.status/1"
+REQUEST_SCHEMA = "taskplace.request/1"
+ANSWER_SCHEMA = "taskplace.answer/1"
+
+# -- the status of a driver
+
+
+class DriverIdentity(Message, frozen=True):
+    """The process that drives the stream, for people: its host, process id, Spark application and start time."""
+
+    host: str
+    pid: int
+    app: str
+    started: float
+
+
+class WarmupStatus(Message, frozen=True):
+    """A warm-up: a copy that a task is about to move to.
+
+    - `seconds`: how long it has been a warm-up, as far as this driver has seen
+    - `restoring`: whether it loads a snapshot; its lag counts the whole changelog until then
+    - `eta_seconds`: the seconds until it has caught up, from its progress; None: unknown
+    """
+
+    lag: int
+    caught_up: bool
+    restoring: bool = False
+    seconds: float = 0.0
+    eta_seconds: float | None = None
+
+
+class ExecutorStatus(Message, frozen=True):
+    """An executor and its copies: `active` and `standby` have the lag of each task.
+
+    `restore_rate`: records per second while its copies caught up; None: not measured yet.
+    """
+
+    host: str
+    cores: int
+    active: Mapping[str, int] = {}
+    standby: Mapping[str, int] = {}
+    warmup: Mapping[str, WarmupStatus] = {}
+    draining: bool = False
+    restore_rate: float | None = None
+
+    @property
+    def lag(self) -> int:
+        """The lag of all standbys and warm-ups together."""
+        return sum(self.standby.values()) + sum(warmup.lag for warmup in self.warmup.values())
+
+
+class RebalanceStatus(Message, frozen=True):
+    """A rebalance that changed the assignment. `moves`: how many; `shown`: the first of them, a line each."""
+
+    at: float
+    generation: int
+    batch: int
+    reason: str
+    moves: int = 0
+    promotions: int = 0
+    warmups: int = 0
+    followup: bool = False
+    shown: tuple[str, ...] = ()
+
+
+class LossStatus(Message, frozen=True):
+    """An executor that was lost or is leaving, with the number of its active tasks."""
+
+    at: float
+    executor: str
+    batch: int
+    tasks: int
+    leaving: bool = False
+
+
+class BatchStatus(Message, frozen=True):
+    """A batch that was committed and published at `at`."""
+
+    at: float
+    batch: int
+    rows: int
+    seconds: float
+
+
+class RunningBatch(Message, frozen=True):
+    """The batch that runs, since when."""
+
+    batch: int
+    since: float
+
+
+class FailedBatch(Message, frozen=True):
+    """The last batch, if it failed: the type of the error, and the message of an error of taskplace."""
+
+    at: float
+    batch: int
+    error: str
+
+
+class Status(Message, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
+    """The state of a stream as its driver sees it.
+
+    - `checkpoint`: the checkpoint's id; `epoch`: of the driver
+    - `number`: counts the statuses of this driver; `interval`: the longest time between two of them, in seconds
+    - `ended`: whether the driver has ended; this is its last status
+    - `batch`: the last committed one; -1 before the first
+    - `followup`: whether the assignment is not yet the target; `next_probing`: seconds until the next probing rebalance
+    - `homeless`: the tasks that no executor runs until the next rebalance
+    - `rebalances`, `losses`, `batches`: the last ones, oldest first
+    """
+
+    checkpoint: str
+    topology: str
+    epoch: int
+    driver: DriverIdentity
+    written: float
+    number: int
+    interval: float
+    batch: int = -1
+    generation: int = 0
+    ended: bool = False
+    running: RunningBatch | None = None
+    failed: FailedBatch | None = None
+    followup: bool = False
+    next_probing: float | None = None
+    executors: Mapping[str, ExecutorStatus] = {}
+    homeless: tuple[str, ...] = ()
+    rebalances: tuple[RebalanceStatus, ...] = ()
+    losses: tuple[LossStatus, ...] = ()
+    batches: tuple[BatchStatus, ...] = ()
+
+
+# -- requests of operators, and their answers
+
+#: What an operator may ask for. "preview" is the dry run of "drain".
+Kind = Literal["can-remove", "preview", "drain", "undrain"]
+
+
+class Request(Message, frozen=True, tag_field="schema", tag=REQUEST_SCHEMA):
+    """A request to the driver with this `epoch` of the checkpoint with this id; other drivers do not follow it."""
+
+    id: str
+    checkpoint: str
+    epoch: int
+    kind: Kind
+    executors: tuple[str, ...]
+    asked: float
+
+
+class WaitingCopy(Message, frozen=True):
+    """A task that must catch up elsewhere before its executor can go; see `taskplace.explanation.Wait`."""
+
+    task: str
+    role: str
+    at: str | None
+    behind: int | None
+
+
+class RemovalAnswer(Message, frozen=True):
+    """Whether an executor can be removed now, without a stall and without a task on it.
+
+    - `gone`: whether it is gone already
+    - `active`, `standby`, `warmup`: the numbers of its tasks
+    - `waits`: the tasks that must catch up elsewhere first
+    """
+
+    executor: str
+    can_remove: bool
+    text: str
+    gone: bool = False
+    draining: bool = False
+    active: int = 0
+    standby: int = 0
+    warmup: int = 0
+    waits: tuple[WaitingCopy, ...] = ()
+
+
+class PlannedMove(Message, frozen=True):
+    """A role that leaves or changes its executor on the way to the target; `records`: what the new copy has to read."""
+
+    task: str
+    role: str
+    from_: str | None
+    to: str | None
+    records: int
+
+
+class OperatorAnswer(Message, frozen=True, tag_field="schema", tag=ANSWER_SCHEMA):
+    """The driver's answer to the request with this id.
+
+    - `error`: why the request was refused; then nothing was done
+    - `draining`: the executors that drain now
+    - `moves`: to a preview, what would move; `warnings`: what the plan could not meet
+    """
+
+    id: str
+    epoch: int
+    answered: float
+    error: str = ""
+    draining: tuple[str, ...] = ()
+    removals: tuple[RemovalAnswer, ...] = ()
+    moves: tuple[PlannedMove, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+# -- the files
+
+_MessageT = TypeVar("_MessageT", Status, Request, OperatorAnswer)
+
+
+class _Versioned(msgspec.Struct):
+    schema: Any
+
+
+def write(path: Path, message: Status | Request | OperatorAnswer) -> int:
+    """Write a message as a whole, so that a reader finds the old file or the new one. Return the number of its bytes.
+
+    The file survives a killed process, but not always a crash of the host. Errors: `OSError`.
+    """
+    data = sealed(message)
+    staging = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        handle = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        staging.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            staging.unlink()
+        raise
+    return len(data)
+
+
+def read(path: Path, kind: type[_MessageT]) -> _MessageT:
+    """Return the message in a file.
+
+    Errors: `FileNotFoundError`; `CheckpointError` naming the file if it is damaged, or of another version.
+    """
+    data = path.read_bytes()
+    own = {Status: STATUS_SCHEMA, Request: REQUEST_SCHEMA, OperatorAnswer: ANSWER_SCHEMA}[kind]
+    try:
+        body = unsealed(data)
+        schema = decoded(_Versioned, body).schema
+        if schema != own:
+            raise CheckpointError(
+                f"{path}: found a file with the schema {schema!r}, expected {own!r}; another version of taskplace "
+                "wrote it: use the version that runs the stream"
+            )
+        return kind.decode(body)
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path}: damaged ({error}), expected a file with the schema {own!r}; it may be deleted: no state depends "
+            "on it, and the running driver writes its status again"
+        ) from None

@@ -1,0 +1,163 @@
+"""`taskplace inspect`, `status`, `drain` and `can-remove`, on a stream without Spark."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from taskplace.cli import main
+from tests.support.command_line import one_line
+from tests.support.operators import attended, run, stream, turn
+from tests.support.placed_without_spark import World
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def placed(world):
+    """A driver that has tasks on two executors."""
+    placed = stream(world)
+    world.come()
+    for batch in (1, 2):
+        world.follow(placed)
+        run(world, placed, batch)
+    turn(placed)
+    return placed
+
+
+def test_inspect(placed, capsys):
+    path = str(placed.checkpoint)
+    assert main(["inspect", path, "--verify"]) == 0
+    out = capsys.readouterr().out
+    assert "last batch  2: 8 rows, committed by driver 1, generation 3" in out
+    assert out.endswith("result      sound (all bytes were read)\n")
+    assert main(["inspect", path, "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["sound"], found["last"]["batch"]) == ("taskplace.inspection/1", True, 2)
+
+    next(placed.checkpoint.glob("changelog/*.segment")).unlink()
+    assert main(["inspect", path]) == 1
+    out = capsys.readouterr().out
+    assert "missing; the state of 0_0, 0_1 cannot be made of this checkpoint" in out
+    assert "result      DAMAGED" in out
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["status"], ["drain", "1"], ["can-remove", "1"]])
+def test_a_path_without_a_checkpoint_is_bad_input(command, tmp_path, capsys):
+    name, *executors = command
+    assert main([name, str(tmp_path / "none"), *executors]) == 2
+    assert "expected the directory of a checkpoint" in one_line(capsys)
+
+
+@pytest.mark.parametrize("name", ["inspect", "status", "drain", "can-remove"])
+def test_the_help_has_an_example_and_the_exit_codes(name, capsys):
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"taskplace {name} /data/checkpoint" in out
+    assert "Exit codes: 0 " in out
+
+
+def test_status(placed, capsys):
+    path = str(placed.checkpoint)
+    assert main(["status", path]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("running: driver 1 (app-1, process ")
+    assert "executor-2      host-2                    1        0        0         0" in out
+    assert "membership: executor-2 joined; 1 move, more to come" in out
+    assert main(["status", path, "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["runs"], found["status"]["batch"]) == (True, 2)
+    placed.close()
+    assert main(["status", path]) == 4
+    assert capsys.readouterr().out.startswith("no driver runs: driver 1 (app-1, process ")
+
+
+def test_status_watched(placed, capsys):
+    path = str(placed.checkpoint)
+    with attended(placed):
+        assert (
+            main(["status", path, "--watch", "--count", "2", "--interval", "0.05", "--output", "json"]) == 0
+        )
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert second["status"]["number"] > first["status"]["number"]
+    assert main(["status", path, "--watch", "--count", "1"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "generation 3; 2 executors; 2 active, 0 standby, lag 0" in line
+
+
+def test_status_on_a_terminal(placed, capsys, monkeypatch):
+    from rich.console import Console
+
+    from taskplace.cli.status_table import view
+    from taskplace.spark.inspection.driver_seen import look
+
+    console = Console(width=100, record=True)
+    console.print(view(look(placed.checkpoint)))
+    text = console.export_text()
+    assert "executor-2" in text
+    assert "running: driver 1" in text
+
+
+def test_drain_and_can_remove(world, placed, capsys):
+    path = str(placed.checkpoint)
+    with attended(placed):
+        assert main(["drain", path, "executor-2"]) == 3
+        assert "active executor-2 -> executor-1" in capsys.readouterr().out
+        assert not placed.state.draining
+        assert main(["can-remove", path, "2", "--output", "json"]) == 3
+        assert json.loads(capsys.readouterr().out)["removals"][0]["can_remove"] is False
+        assert main(["drain", path, "executor-2", "--yes"]) == 0
+        assert "draining: executor-2; it takes effect with the next batch" in capsys.readouterr().out
+    for batch in (3, 4):
+        world.follow(placed)
+        run(world, placed, batch)
+    with attended(placed):
+        assert main(["can-remove", path, "2"]) == 0
+        assert "executor-2: yes" in capsys.readouterr().out
+        assert main(["drain", path, "2"]) == 0  # nothing would move
+        capsys.readouterr()
+        assert main(["drain", path, "2", "--undo", "--yes"]) == 0
+        assert "draining: no executor" in capsys.readouterr().out
+
+
+def test_the_end_of_a_drain_is_shown_first(placed, capsys):
+    path = str(placed.checkpoint)
+    assert main(["drain", path, "2", "--undo"]) == 0
+    assert "none of them drains" in capsys.readouterr().out
+    placed.drain("2")
+    placed.rebalancer.recent.changes += 1
+    placed._runner.operations._last = 0.0
+    turn(placed)
+    assert main(["drain", path, "2", "--undo"]) == 3
+    assert "executor-2 would no longer drain; --yes does it" in capsys.readouterr().out
+    assert placed.state.draining == {"executor-2"}
+
+
+def test_unknown_executors_and_refused_drains_are_bad_input(placed, capsys):
+    path = str(placed.checkpoint)
+    assert main(["drain", path, "executor-22"]) == 2
+    assert "expected one of executor-1, executor-2; did you mean 'executor-2'?" in one_line(capsys)
+    with attended(placed):
+        assert main(["drain", path, "1", "2", "--yes"]) == 2
+        assert "at least one stays" in one_line(capsys)
+        assert main(["can-remove", path, "7"]) == 2
+        assert "expected one of ['executor-1', 'executor-2']" in one_line(capsys)
+    assert not placed.state.draining
+
+
+@pytest.mark.parametrize("command", ["drain", "can-remove"])
+def test_no_answer_and_no_driver_are_answers(placed, command, capsys):
+    arguments = [command, str(placed.checkpoint), "2"]
+    assert main([*arguments, "--timeout", "0.01"]) == 5
+    assert capsys.readouterr().out.startswith("no answer: ")
+    assert list((placed.checkpoint / "requests").iterdir()) == []
+    placed.close()
+    assert main(arguments) == 4
+    assert capsys.readouterr().out.startswith("no driver runs: ")
+    assert main([*arguments, "--output", "json"]) == 4
+    assert json.loads(capsys.readouterr().out)["outcome"] == "no driver runs"

@@ -1,0 +1,260 @@
+"""The status file of a driver, and its answers to operators; no Spark needed."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from taskplace.spark.driver import operations
+from taskplace.spark.inspection.asking import ask
+from taskplace.spark.operator_messages import STATUS_FILE, Request, Status, read, write
+from tests.support.operators import run, stream, turn
+from tests.support.word_counts import counts
+
+
+def status_of(world) -> Status:
+    return read(world.folder / "checkpoint" / STATUS_FILE, Status)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(operations, "LEAST_SECONDS", 0.0)
+
+
+def asked(placed, kind, *executors, status=None):
+    """Ask the driver, which takes a turn whenever the operator waits."""
+    root = placed.checkpoint
+    status = status or read(root / STATUS_FILE, Status)
+    return ask(root, status, kind, executors, timeout=0.5, sleep=lambda seconds: turn(placed))
+
+
+def test_the_status_follows_batches_rebalances_and_losses(world):
+    placed = stream(world, config={"num.standby.replicas": 1})
+    turn(placed)
+    first = status_of(world)
+    assert (first.epoch, first.batch, first.running, first.ended) == (1, 0, None, False)
+    assert first.checkpoint == placed.journal.declaration.id
+    assert list(first.executors["executor-1"].active) == ["0_0", "0_1"]
+    assert [change.reason for change in first.rebalances] == ["start: 2 tasks on 1 instances"]
+    assert [(batch.batch, batch.rows) for batch in first.batches] == [(0, 8)]
+
+    world.come()
+    world.follow(placed)
+    run(world, placed, 1)
+    turn(placed)
+    second = status_of(world)
+    assert second.number == first.number + 1
+    assert second.rebalances[-1].reason == "membership: executor-2 joined"
+    follower = second.executors["executor-2"]
+    lags = {**follower.standby, **{task: copy.lag for task, copy in follower.warmup.items()}}
+    assert lags and all(lag > 0 for lag in lags.values())
+    world.follow(placed)
+    run(world, placed, 2)
+    world.follow(placed)
+    turn(placed)
+    assert status_of(world).executors["executor-2"].lag == 0
+
+    world.lose("1")
+    run(world, placed, 3)
+    turn(placed)
+    third = status_of(world)
+    assert [loss.executor for loss in third.losses] == ["executor-1"]
+    assert sorted(third.executors) == ["executor-2"]
+    assert third.homeless == ()
+
+
+def test_a_status_is_written_for_news_and_as_a_heartbeat_only(world, monkeypatch):
+    now = [100.0]
+    placed = stream(world)
+    work = placed._runner.operations
+    monkeypatch.setattr(work, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(operations, "LEAST_SECONDS", 1.0)
+    turn(placed)
+    assert work.written == 1
+    run(world, placed, 1)
+    turn(placed)
+    assert work.written == 1  # less than a second later
+    now[0] += 1.0
+    turn(placed)
+    assert work.written == 2
+    turn(placed)
+    now[0] += 1.5
+    turn(placed)
+    assert work.written == 2  # nothing is new
+    now[0] += 0.5
+    turn(placed)
+    assert work.written == 3
+
+
+def test_the_last_status_says_that_the_driver_has_ended(world):
+    placed = stream(world)
+    placed.close()
+    assert status_of(world).ended
+    placed.close()
+
+
+def test_a_driver_that_never_ran_a_batch_writes_nothing(world):
+    stream(world).close()
+    before = status_of(world)
+    world.open(counts(world)).close()
+    assert status_of(world) == before
+
+
+def test_a_replaced_driver_writes_nothing_more(world):
+    old = stream(world)
+    new = stream_again(world)
+    turn(new)
+    before = status_of(world)
+    turn(old)
+    old.close()
+    assert status_of(world) == before
+    assert before.epoch == 2
+
+
+def stream_again(world):
+    placed = world.open(counts(world))
+    run(world, placed, 1)
+    return placed
+
+
+def test_an_error_of_the_disk_is_logged_once_and_fails_no_batch(world, monkeypatch, caplog):
+    placed = stream(world)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(operations, "write", full)
+    for batch in (1, 2):
+        run(world, placed, batch)
+        turn(placed)
+    placed.close()
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [record.getMessage() for record in warnings] == [
+        "operators do not see the state of the stream, which is not affected: OSError: [Errno 28] No space left on "
+        "device"
+    ]
+
+
+def test_a_failed_batch_is_in_the_status_without_values_of_rows(world):
+    placed = stream(world)
+
+    def fails(point):
+        if point == "batch.staged":
+            raise ValueError("the row of k7 is bad")
+
+    world.at = fails
+    with pytest.raises(ValueError, match="k7"):
+        run(world, placed, 1)
+    turn(placed)
+    failed = status_of(world).failed
+    assert (failed.batch, failed.error) == (1, "ValueError")
+    world.at = lambda point: None
+    run(world, placed, 1)
+    turn(placed)
+    assert status_of(world).failed is None
+
+
+# -- requests
+
+
+def test_a_drain_is_previewed_followed_and_undone(world):
+    placed = stream(world)
+    world.come()
+    world.follow(placed)
+    run(world, placed, 1)
+    world.follow(placed)
+    run(world, placed, 2)
+    turn(placed)
+    assert [len(placed.state.roles(f"executor-{n}").active) for n in (1, 2)] == [1, 1]
+
+    preview = asked(placed, "preview", "2")
+    (move,) = preview.moves
+    assert (move.role, move.from_, move.to) == ("active", "executor-2", "executor-1")
+    assert preview.draining == ()
+    assert not placed.state.draining
+
+    (no,) = asked(placed, "can-remove", "executor-2").removals
+    assert not no.can_remove
+    assert "1 active" in no.text or "must catch up" in no.text
+
+    assert asked(placed, "drain", "2").draining == ("executor-2",)
+    for batch in (3, 4):
+        world.follow(placed)
+        run(world, placed, batch)
+    (yes,) = asked(placed, "can-remove", "2").removals
+    assert yes.can_remove
+    assert asked(placed, "undrain", "2").draining == ()
+
+    world.lose("2")
+    run(world, placed, 5)
+    (gone,) = asked(placed, "can-remove", "2").removals
+    assert (gone.can_remove, gone.gone, gone.text) == (True, True, "yes: it is gone")
+
+
+def test_the_last_executor_cannot_be_drained(world):
+    placed = stream(world)
+    turn(placed)
+    answer = asked(placed, "drain", "1")
+    assert "expected executors without which at least one stays" in answer.error
+    assert not placed.state.draining
+    assert "found '9', expected one of ['executor-1']" in asked(placed, "drain", "9").error
+
+
+def test_requests_to_other_drivers_are_not_followed(world):
+    old = stream(world)
+    turn(old)
+    before = status_of(world)
+    new = stream_again(world)
+    requests = new.checkpoint / "requests"
+    requests.mkdir()
+    for name, request in {
+        "stale": Request("stale", before.checkpoint, before.epoch, "drain", ("1",), time.time()),
+        "other": Request("other", "another id", 2, "drain", ("1",), time.time()),
+        "later": Request("later", before.checkpoint, 3, "drain", ("1",), time.time()),
+    }.items():
+        write(requests / f"{name}.json", request)
+    (requests / "torn.json").write_text("{")
+    turn(new)
+    assert [path.name for path in requests.iterdir()] == ["later.json"]
+    assert not new.state.draining
+    assert not (new.checkpoint / "answers").exists()
+
+
+def test_a_request_that_nobody_takes_is_withdrawn(world):
+    placed = stream(world)
+    turn(placed)
+    placed_status = status_of(world)
+    answer = ask(placed.checkpoint, placed_status, "drain", ["1"], timeout=0.0)
+    assert answer is None
+    assert list((placed.checkpoint / "requests").iterdir()) == []
+
+
+def test_answers_that_nobody_reads_and_requests_of_dead_drivers_are_removed(world, monkeypatch):
+    placed = stream(world)
+    turn(placed)
+    answers, requests = placed.checkpoint / "answers", placed.checkpoint / "requests"
+    answers.mkdir()
+    requests.mkdir()
+    (answers / "old.json").write_text("{}")
+    (requests / "dead.taken").write_text("{}")
+    monkeypatch.setattr(placed._runner.operations._desk, "_clock", lambda: time.time() + 601)
+    turn(placed)
+    assert list(answers.iterdir()) == []
+    stream_again(world)
+    assert list(requests.iterdir()) == []
+
+
+def test_what_killed_writers_have_left_is_pruned(world):
+    placed = stream(world)
+    (placed.checkpoint / "requests").mkdir()
+    left = [placed.checkpoint / ".status.json.ab", placed.checkpoint / "requests" / ".1.json.cd"]
+    for path in left:
+        path.touch()
+    run(world, placed, 1)
+    assert all(path.exists() for path in left)
+    for path in left:
+        os.utime(path, (0, 0))
+    run(world, placed, 2)
+    assert not any(path.exists() for path in left)

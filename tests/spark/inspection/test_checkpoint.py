@@ -1,0 +1,193 @@
+"""What `inspect` finds in a checkpoint: its contents, and every kind of damage."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from taskplace.errors import InputError
+from taskplace.spark.inspection.checkpoint import inspect
+from taskplace.spark.inspection.opening import checkpoint_at
+from tests.golden.formats import HERE as GOLDEN
+from tests.golden.formats import unpack
+from tests.support.operators import run, stream
+
+BATCHES = 5
+
+
+@pytest.fixture
+def checkpoint(world) -> Path:
+    placed = stream(world, snapshot_interval=2)
+    for batch in range(1, BATCHES):
+        world.follow(placed)
+        run(world, placed, batch)
+    placed.close()
+    return placed.checkpoint
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def named(checkpoint: Path, kind: str) -> Path:
+    """Return the last file of this kind that is needed."""
+    paths = {
+        "changelog": "changelog/*.segment",
+        "snapshot": "snapshots/*/*.arrow",
+        "manifest": "manifests/*.json",
+        "declaration": "epochs/*",
+        "output": "batches/*4/sinks/**/*.parquet",
+    }
+    return sorted(path for path in checkpoint.glob(paths[kind]) if path.is_file())[-1]
+
+
+def test_a_sound_checkpoint(checkpoint):
+    found = inspect(checkpoint, verify=True)
+    assert (found.damaged, found.unfinished, found.sound) == ([], [], True)
+    assert found.topology == "t"
+    assert found.last["batch"] == BATCHES - 1
+    assert found.assignment["executor-1"]["active"] == ["0_0", "0_1"]
+    assert sorted(found.tasks) == ["0_0", "0_1"]
+    assert sum(task.records for task in found.tasks.values()) == 8 * BATCHES
+    for task in found.tasks.values():
+        assert task.snapshot is not None
+        assert task.replay == task.records - task.snapshot
+    on_disk = sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
+    assert sum(kind.bytes for kind in found.sizes.values()) == on_disk
+    assert 0 < found.sizes["snapshots"].needed <= found.sizes["snapshots"].bytes
+    assert found.to_dict()["schema"] == "taskplace.inspection/1"
+
+
+@pytest.mark.parametrize("kind", ["changelog", "snapshot", "manifest", "declaration", "output"])
+@pytest.mark.parametrize("harm", [Path.unlink, cut], ids=["missing", "cut"])
+def test_what_is_missing_or_cut_is_found_without_reading_all(checkpoint, kind, harm):
+    path = named(checkpoint, kind)
+    harm(path)
+    damaged = {damage.kind: damage for damage in inspect(checkpoint).damaged}
+    if (kind, harm) == ("manifest", Path.unlink):  # the one before is the last then
+        assert "manifest" in damaged
+        return
+    assert damaged[kind].file == str(path.relative_to(checkpoint))
+
+
+@pytest.mark.parametrize("kind", ["changelog", "snapshot", "output"])
+def test_changed_bytes_are_found_by_verify(checkpoint, kind):
+    path = named(checkpoint, kind)
+    flip(path)
+    assert inspect(checkpoint).sound
+    read = []
+    (damage,) = inspect(
+        checkpoint, verify=True, progress=lambda done, whole: read.append((done, whole))
+    ).damaged
+    assert (damage.kind, damage.file) == (kind, str(path.relative_to(checkpoint)))
+    assert "were changed" in damage.what
+    assert read[-1][0] == read[-1][1] > 0
+
+
+def test_a_missing_manifest_between_others(checkpoint):
+    (checkpoint / "manifests" / "0000000003.json").unlink()
+    assert ("manifests/0000000003.json", "missing") in {
+        (damage.file, damage.what) for damage in inspect(checkpoint).damaged
+    }
+
+
+def test_a_last_manifest_that_spark_has_seen_and_nobody_else(world):
+    placed = stream(world)
+    placed.close()
+    (placed.checkpoint / "spark" / "commits").mkdir(parents=True)
+    (placed.checkpoint / "spark" / "commits" / "1").touch()
+    (damage,) = inspect(placed.checkpoint).damaged
+    assert damage.what == "missing: Spark has ended batch 1, and the last manifest is of batch 0"
+
+
+def test_damage_that_costs_state_is_told_from_damage_that_does_not(checkpoint):
+    newest = named(checkpoint, "snapshot")
+    task = newest.parent.name
+    newest.unlink()
+    (damage,) = inspect(checkpoint).damaged
+    assert (damage.tasks, damage.lost) == ((task,), ())  # the older snapshot and the changes since have it
+    for path in checkpoint.glob("snapshots/*/*.arrow"):
+        path.unlink(missing_ok=True)
+    lost = {name for damage in inspect(checkpoint).damaged for name in damage.lost}
+    assert task in lost
+
+
+def test_what_is_unfinished(checkpoint):
+    for log, batch in (("offsets", BATCHES), ("commits", BATCHES - 1)):
+        (checkpoint / "spark" / log).mkdir(parents=True)
+        (checkpoint / "spark" / log / f"{batch}").touch()
+    (checkpoint / "batches" / f"{BATCHES:010d}").mkdir()
+    (checkpoint / "snapshots" / "0_0" / "9.tmp").touch()
+    (checkpoint / "epochs" / "0000000002").write_bytes((checkpoint / "epochs" / "0000000001").read_bytes())
+    found = inspect(checkpoint)
+    assert found.sound
+    assert found.unfinished == [
+        "batch 5: planned by Spark, and not committed; it runs now, or at the next start",
+        "batch 5: files of attempts, and no manifest: batches/0000000005",
+        "driver 2: has taken over, and has not committed a batch",
+        "snapshots/0_0/9.tmp: was begun, and not made visible",
+    ]
+
+
+def test_an_inspection_begins_again_if_a_driver_commits_meanwhile(world, monkeypatch):
+    from taskplace.spark.inspection import checkpoint as module
+
+    placed = stream(world)
+    really, ran = module.broken, []
+
+    def commits(root, parts, **how):
+        if not ran:
+            ran.append(run(world, placed, 1))
+            (segment,) = (path for path in root.glob("changelog/0*.segment") if path.stat().st_size)
+            away = segment.rename(segment.with_suffix(".away"))
+            wrong = really(root, parts, **how)
+            away.rename(segment)
+            return wrong
+        return really(root, parts, **how)
+
+    monkeypatch.setattr(module, "broken", commits)
+    found = inspect(placed.checkpoint)
+    assert found.sound
+    assert found.last["batch"] == 1
+
+
+def test_a_path_without_a_checkpoint_is_refused_with_the_nearest(checkpoint, tmp_path):
+    with pytest.raises(InputError, match=rf"found 'nothing there', expected .*; did you mean {checkpoint}\?"):
+        checkpoint_at(checkpoint.with_name("chekpoint"))
+    with pytest.raises(InputError, match=rf"a directory with .*; did you mean {checkpoint}\?"):
+        checkpoint_at(tmp_path)
+    with pytest.raises(InputError, match=rf"did you mean {checkpoint}\?"):
+        checkpoint_at(checkpoint / "manifests")
+
+
+def test_a_checkpoint_is_inspected_without_spark_and_arrow(checkpoint):
+    program = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(['pyspark', 'pyarrow', 'lmdb', 'pandas', 'psutil']))\n"
+        "from taskplace.cli import main\n"
+        f"codes = [main([name, {str(checkpoint)!r}]) for name in ('inspect', 'status')]\n"
+        f"codes.append(main(['can-remove', {str(checkpoint)!r}, '1']))\n"
+        "sys.exit(codes != [0, 4, 4])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "file", sorted(GOLDEN.glob("manifest-*/*.tar.xz")), ids=lambda f: f"{f.parent.name}/{f.name}"
+)
+def test_checkpoints_of_earlier_versions_are_sound(file, tmp_path):
+    unpack(file, tmp_path)
+    found = inspect(tmp_path / "checkpoint", verify=True)
+    assert found.damaged == []
+    assert found.last is not None
+    assert found.tasks
