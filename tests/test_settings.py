@@ -35,7 +35,7 @@ def test_defaults(tmp_path, monkeypatch):
     assert found.runtime.compression == "lz4"
     assert found.runtime.locality_wait_ms == 30_000
     assert found.chaos == ()
-    assert found.report_progress == "auto"
+    assert found.report.progress == "auto"
     assert found.placement.num_standby_replicas == 0
 
 
@@ -81,7 +81,7 @@ report: {progress: plain}
     assert found.runtime.compression is None
     assert found.input == {"dir": "in", "nested": {"a": [1, 2]}}
     assert found.chaos == (ChaosSettings(10, "executor-with-most-active"), ChaosSettings(12, "1"))
-    assert found.report_progress == "plain"
+    assert found.report.progress == "plain"
 
 
 def test_overrides_win_and_are_yaml():
@@ -101,7 +101,7 @@ def test_overrides_win_and_are_yaml():
     assert found.input == {"dir": "/elsewhere", "files": 3, "url": "a=b"}
     assert found.spark.conf == {"spark.executor.memory": "1g"}
     assert found.chaos == ()
-    assert found.report_progress == "none"
+    assert found.report.progress == "none"
 
 
 def test_overrides_reach_into_free_sections_and_leave_the_file_as_it_is():

@@ -8,7 +8,7 @@ Properties:
 - batch ids count from 0, as Spark's do. Seconds are wall-clock seconds. Lags and counts are in records;
 - this module imports neither Spark nor a terminal library.
 
-Non-goal: metrics for machines. They are in the manifests and in the query's progress.
+Non-goal: metrics for machines: see `taskplace.metrics`.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ class Summary:
       applied, beside the batches;
     - `scratch_restores`: active tasks rebuilt without a local copy; 0 is what standbys are for;
     - `elsewhere`: tasks that Spark ran on another instance than planned;
+    - `late_rows`: rows that stores dropped because they were late;
     - `phases`: the median seconds of each phase of a batch. `WHOLE` among them is what their shares are
       taken of; names that start with `OF_TASKS` are sums over a batch's tasks, within the phases, not beside;
     - `check`: the answer of the application's own check, None if there was none; `ok`: whether it was right;
@@ -152,6 +153,7 @@ class Summary:
     ok: bool | None = None
     detail: tuple[str, ...] = ()
     followed_records: int = 0
+    late_rows: int = 0
 
 
 class Reporter(Protocol):

@@ -109,6 +109,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     return [
         ("batches", f"{summary.batches:,}"),
         ("rows", f"{summary.rows:,}"),
+        ("late rows", f"{summary.late_rows:,}"),
         ("time", duration(summary.seconds)),
         ("rebalances", f"{summary.rebalances:,}"),
         ("promotions", f"{summary.promotions:,}"),
