@@ -299,3 +299,26 @@ def test_yaml_merge_keys_work(tmp_path):
         "output:\n  <<: *base\n  dir: there\n",
     )
     assert Settings.load(path).output == {"dir": "there", "files": 2}
+
+
+def test_how_a_run_is_logged_and_measured():
+    found = settings("report.metrics.port=9404", "report.log=json", "report.log.tasks=true").report
+    assert (found.metrics_port, found.metrics_host, found.log, found.log_tasks) == (
+        9404,
+        "127.0.0.1",
+        "json",
+        True,
+    )
+    assert settings("report.log=none").report.log is settings().report.log is None
+    assert settings().report.metrics_port is None
+    with pytest.raises(
+        ConfigError, match=r"^report.log: found 'jsn', expected one of text, json, none; did you mean 'json'"
+    ):
+        settings("report.log=jsn")
+    with pytest.raises(
+        ConfigError,
+        match=r"^report.metrics.port: found 70000, expected an integer of at least 0, at most 65535",
+    ):
+        settings("report.metrics.port=70000")
+    with pytest.raises(ConfigError, match=r"^report.metrics.prot: found an unknown key.*'metrics.port'"):
+        settings("report.metrics.prot=1")

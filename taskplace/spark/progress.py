@@ -69,7 +69,7 @@ class MetricsListener(StreamingQueryListener):
         try:
             self._on_progress(event.progress, self._placed.metrics())
         except Exception:
-            log.warning("a listener of batch %d failed", event.progress.batchId, exc_info=True)
+            log.warning("the listener of batch %d failed", event.progress.batchId, exc_info=True)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Do nothing."""
