@@ -22,17 +22,22 @@ TASKS = logging.getLogger("taskplace.tasks")
 
 def log_rebalance(event: Rebalanced, moves: Sequence[Move], seconds: float) -> None:
     """Log a plan that was put in force. `seconds`: how long the rebalance took."""
-    planned = sum(move.role == "active" and move.from_ is not None for move in moves)
     common = {"batch": event.batch_id, "generation": event.generation}
+    line = {
+        **common,
+        "reason": event.reason,
+        "moves_planned": sum(move.role == "active" and move.from_ is not None for move in moves),
+        "moves_forced": event.promotions,
+        "warmups": event.warmups,
+        "followup": event.followup,
+        "latency_ms": round(1000 * seconds, 3),
+    }
     LOG.info(
-        "rebalance at batch %d, generation %d: %s; %d planned and %d forced moves, %d warm-ups%s; %.0f ms",
-        event.batch_id, event.generation, event.reason, planned, event.promotions, event.warmups,
-        ", more to come" if event.followup else "", 1000 * seconds,
-        extra=fields(
-            "rebalance", **common, reason=event.reason, moves_planned=planned, moves_forced=event.promotions,
-            warmups=event.warmups, followup=event.followup, latency_ms=round(1000 * seconds, 3),
-        ),
-    )  # fmt: skip
+        "rebalance at batch %(batch)d, generation %(generation)d: %(reason)s; %(moves_planned)d planned and "
+        "%(moves_forced)d forced moves, %(warmups)d warm-ups%(more)s; %(latency_ms).0f ms",
+        {**line, "more": ", more to come" if event.followup else ""},
+        extra=fields("rebalance", **line),
+    )
     if TASKS.isEnabledFor(logging.DEBUG):
         for move in moves:
             what = {
