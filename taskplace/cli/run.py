@@ -19,7 +19,7 @@ from taskplace.cli.application import (
 )
 from taskplace.errors import UnsupportedSpark
 from taskplace.logs import logging_to
-from taskplace.metrics import check_installed
+from taskplace.metrics.endpoint import check_serving
 from taskplace.redaction import scrubbed
 from taskplace.report import Reporter, reporter_for
 from taskplace.settings import Settings
@@ -34,13 +34,14 @@ def run(args: argparse.Namespace) -> int:
     application = load_application(settings)
     built = built_topology(application, settings)
     tasks = built.tasks()  # raises with the reason when the topology is not ready
+    report = settings.report
+    if report.metrics_port is not None:
+        check_serving("report.metrics.port", port=report.metrics_port, host=report.metrics_host)
     if args.check:
         judge(built, settings)
         parts = f"{len(built.subtopologies)} subtopologies, {len(tasks)} tasks"
         print(f"{args.file}: valid; {built.name}: {parts}")
         return 0
-    if settings.report.metrics_port is not None:
-        check_installed("report.metrics.port")
     with _logging(settings):
         return _run(settings, application)
 

@@ -86,7 +86,11 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
             "dropped-records-total",
             kept=True,
         ),
-        _gauge("last-batch-seconds-ago", "s", "time since the last batch of this driver was committed"),
+        _gauge(
+            "last-batch-seconds-ago",
+            "s",
+            "time since the last commit of this driver; before its first one, since it started",
+        ),
         _gauge(
             "batch-latency-avg",
             "ms",

@@ -12,7 +12,6 @@ Needs `prometheus-client` (the extra `metrics`). The endpoint has no authenticat
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from wsgiref.simple_server import WSGIServer
@@ -21,10 +20,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector as _Collector
 
-from taskplace.errors import InputError
 from taskplace.metrics.catalogue import METRICS, STREAM, Metric
-
-HIGHEST_PORT = 65_535
 
 
 class Collector(_Collector):
@@ -65,20 +61,14 @@ def _family(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily:
 class MetricsServer:
     """An HTTP endpoint that Prometheus scrapes. `url` is its address; `close` ends it.
 
-    Errors: `InputError` for a port or host that cannot be used.
+    Errors: `OSError` for an address or a port that cannot be used.
     """
 
     def __init__(self, collector: Collector, *, port: int, host: str) -> None:
-        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= HIGHEST_PORT:
-            expected = f"a port from 0 to {HIGHEST_PORT}; 0 takes a free one"
-            raise InputError("serve_metrics: port", found=port, expected=expected)
-        if not isinstance(host, str) or not host:
-            raise InputError("serve_metrics: host", found=host, expected="an address of this host")
         registry = CollectorRegistry()
         registry.register(collector)
-        server, thread = _started(registry, port=port, host=host)
+        server, self._thread = start_http_server(port, addr=host, registry=registry)
         self._server: WSGIServer | None = server
-        self._thread: threading.Thread = thread
         self.host, self.port = host, int(server.server_port)
 
     @property
@@ -96,14 +86,3 @@ class MetricsServer:
             server.shutdown()
             server.server_close()
             self._thread.join()
-
-
-def _started(registry: CollectorRegistry, *, port: int, host: str) -> tuple[WSGIServer, threading.Thread]:
-    try:
-        return start_http_server(port, addr=host, registry=registry)
-    except OSError as error:  # also when the name of the host cannot be resolved
-        raise InputError(
-            "serve_metrics",
-            found=f"{host}:{port} ({error.strerror or error})",
-            expected="an address of this host, and a port that no other process uses; port 0 takes a free one",
-        ) from error

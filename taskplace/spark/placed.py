@@ -181,9 +181,11 @@ class Placed:
         The checkpoint and the copies stay. May be called again. A query's `stop` calls it; call it yourself after
         `process_batch` by hand.
         """
-        self._runner.close()
-        while self._servers:
-            self._servers.pop().close()
+        try:
+            self._runner.close()
+        finally:
+            while self._servers:
+                self._servers.pop().close()
         shutil.rmtree(self.reads, ignore_errors=True)
 
     # -- questions and settings
@@ -307,7 +309,7 @@ class Placed:
 
             placed.serve_metrics(port=9404).url
         """
-        from taskplace.metrics import serve
+        from taskplace.metrics.endpoint import serve
 
         server = serve(self.metrics, stream=self.built.name, port=port, host=host)
         self._servers.append(server)

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-import taskplace.metrics
 from taskplace.cli import main
+from taskplace.metrics import endpoint
 
 
 def test_workers_find_what_lies_in_the_current_directory(shop, tmp_path, capsys, monkeypatch):
@@ -82,6 +82,6 @@ def test_log_lines_go_to_standard_error_if_asked_for(shop, monkeypatch, capsys):
 def test_metrics_without_their_package_are_refused_before_spark_starts(shop, monkeypatch, capsys):
     app = pytest.importorskip("taskplace.spark.app")
     monkeypatch.setattr(app, "run", lambda *args: pytest.fail("Spark was started"))
-    monkeypatch.setattr(taskplace.metrics, "find_spec", lambda name: None)
+    monkeypatch.setattr(endpoint, "find_spec", lambda name: None)
     assert main(["run", shop(), "--set", "report.metrics.port=9404"]) == 2
     assert "report.metrics.port: found 'no package prometheus-client'" in capsys.readouterr().err

@@ -8,10 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-import taskplace.metrics
 from taskplace.errors import InputError
-from taskplace.metrics import check_installed, serve
+from taskplace.metrics import endpoint
 from taskplace.metrics.catalogue import METRICS
+from taskplace.metrics.endpoint import check_serving, serve
 from taskplace.metrics.prometheus import Collector
 
 VALUES = {
@@ -110,13 +110,27 @@ def test_an_error_of_one_scrape_does_not_end_the_endpoint(monkeypatch):
         server.close()
 
 
-def test_a_port_in_use_is_named():
+@pytest.fixture
+def taken():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=rf"^serve_metrics: found '127.0.0.1:{port} \(.*in use"):
-            serve(lambda: VALUES, stream="delays", port=port)
+        yield taken.getsockname()[1]
+
+
+def test_a_port_in_use_is_named(taken):
+    with pytest.raises(InputError, match=rf"^serve_metrics: found '127.0.0.1:{taken} \(.*in use"):
+        serve(lambda: VALUES, stream="delays", port=taken)
+    with pytest.raises(InputError, match=rf"^report.metrics.port: found '127.0.0.1:{taken} \(.*in use"):
+        check_serving("report.metrics.port", port=taken, host="127.0.0.1")
+
+
+def test_a_check_leaves_the_port_free():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    check_serving("report.metrics.port", port=port, host="127.0.0.1")
+    serve(lambda: VALUES, stream="delays", port=port).close()
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, "9404", None, True, 9404.0])
@@ -132,8 +146,8 @@ def test_a_host_that_is_not_here_is_refused(host):
 
 
 def test_without_the_extra_the_error_names_it(monkeypatch):
-    monkeypatch.setattr(taskplace.metrics, "find_spec", lambda name: None)
+    monkeypatch.setattr(endpoint, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"report.metrics.port: .*pip install 'taskplace\[metrics\]'"):
-        check_installed("report.metrics.port")
+        check_serving("report.metrics.port", port=0, host="127.0.0.1")
     with pytest.raises(InputError, match=r"serve_metrics: .*taskplace\[metrics\]"):
         serve(lambda: VALUES, stream="delays", port=0)

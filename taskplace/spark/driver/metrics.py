@@ -111,6 +111,7 @@ class DriverMetrics:
     ) -> None:
         self._rebalancer, self._config = rebalancer, config
         self._share, self._clock = follower_share, clock
+        self._began = clock()
         with rebalancer.lock:
             self._view = View.of(rebalancer)
 
@@ -145,7 +146,7 @@ class DriverMetrics:
             "batches-total": view.last.batch + 1 if view.last else 0,
             "rows-total": totals.rows,
             "late-rows-total": totals.late,
-            "last-batch-seconds-ago": self._ago(stats.last_commit),
+            "last-batch-seconds-ago": self._ago(stats.last_commit or self._began),
             **_latency("batch-latency", whole),
             **_latency("commit-latency", commits),
         }

@@ -33,9 +33,9 @@ def log_rebalance(event: Rebalanced, moves: Sequence[Move], seconds: float) -> N
         "latency_ms": round(1000 * seconds, 3),
     }
     LOG.info(
-        "rebalance at batch %(batch)d, generation %(generation)d: %(reason)s; %(moves_planned)d planned and "
-        "%(moves_forced)d forced moves, %(warmups)d warm-ups%(more)s; %(latency_ms).0f ms",
-        {**line, "more": ", more to come" if event.followup else ""},
+        "rebalance at batch %(batch)d, generation %(generation)d: %(reason)s; moves: %(moves_planned)d planned, "
+        "%(moves_forced)d forced; warm-ups: %(warmups)d; %(more)s%(latency_ms).0f ms",
+        {**line, "more": "more to come; " if event.followup else ""},
         extra=fields("rebalance", **line),
     )
     if TASKS.isEnabledFor(logging.DEBUG):

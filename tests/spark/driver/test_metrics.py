@@ -33,6 +33,7 @@ def test_the_names_and_labels_are_those_of_the_table(world):
             assert isinstance(values, list) == bool(metric.labels), metric.name
             for one in values if metric.labels else []:
                 assert set(one) == {*metric.labels, "value"}, metric.name
+    assert before["last-batch-seconds-ago"] >= 0, "a driver that never commits is noticed"
     assert (
         before["last-rebalance-seconds-ago"]
         is before["batch-latency-avg"]

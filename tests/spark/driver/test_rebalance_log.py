@@ -37,11 +37,11 @@ def test_a_rebalance_is_one_line_with_its_reason_and_counts(world, caplog):
     assert all(each.levelno == logging.INFO for each in found)
     texts = [each.getMessage() for each in found]
     assert texts[0].startswith(
-        "rebalance at batch 0, generation 1: start: 2 tasks on 2 instances; 0 planned and 0 forced moves, 0 warm-ups; "
+        "rebalance at batch 0, generation 1: start: 2 tasks on 2 instances; moves: 0 planned, 0 forced; "
     )
     assert texts[1].startswith("rebalance at batch 1, generation 2: membership: executor-3 joined; ")
     assert "executor-1 left" in texts[2]
-    assert f"0 planned and {placed.stats.promotions} forced moves" in texts[2]
+    assert f"; moves: 0 planned, {placed.stats.promotions} forced; warm-ups: 0; " in texts[2]
     assert all(text.endswith(" ms") for text in texts)
     assert lines(caplog, "taskplace.tasks") == [], "they are of level DEBUG"
 
