@@ -60,9 +60,10 @@ def _check_installed(path: str) -> None:
 
 def _unusable(path: str, host: str, port: int, error: OSError) -> InputError:
     # The text of `create_server` names the address again; an unknown host has a negative number, and a text of its own.
-    known = error.errno is not None and error.errno > 0
+    number = error.errno or 0
+    text = os.strerror(number) if number > 0 else error.strerror or error
     return InputError(
         path,
-        found=f"{host}:{port} ({os.strerror(error.errno) if known else error.strerror or error})",
+        found=f"{host}:{port} ({text})",
         expected="an address of this host, and a port that no other process uses; port 0 takes a free one",
     )

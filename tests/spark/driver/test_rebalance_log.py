@@ -62,6 +62,7 @@ def test_each_task_that_moves_has_a_line_of_its_own(world, caplog):
     caplog.set_level(logging.DEBUG, "taskplace.tasks")
     disturbed(world)
     found = [json.loads(JsonFormatter().format(each)) for each in lines(caplog, "taskplace.tasks")]
+    assert {each["level"] for each in found} == {"DEBUG"}
     first = [each for each in found if each["generation"] == 1]
     assert sorted((each["task"], each["role"]) for each in first) == [
         ("0_0", "active"), ("0_0", "standby"), ("0_1", "active"), ("0_1", "standby"),
