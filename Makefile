@@ -91,7 +91,7 @@ $(RUN_KAFKA_STAMP): pyproject.toml scripts/setup.sh
 	@touch $@ $(RUN_STAMP)
 
 $(STAMP): pyproject.toml scripts/setup.sh
-	@scripts/setup.sh spark,kafka,examples,plots,dev
+	@scripts/setup.sh spark,kafka,metrics,examples,plots,dev
 	@touch $@ $(RUN_STAMP) $(RUN_KAFKA_STAMP)
 
 clean: ## remove the files that runs and tools have left

@@ -12,7 +12,7 @@ The file has sections, and each section has keys. A key may contain dots: `snaps
     topology       the topology (`taskplace.spark.yaml_application`)
     input, output  keys of the application class; without a class, the inputs of sources and the outputs of sinks
     chaos          a list of {batch, kill}: executors to kill, for drills
-    report         how progress is shown
+    report         how progress is shown, logged and measured
 
 Errors: `ConfigError` with the path, the value found, the value expected and the nearest known key.
 
@@ -37,8 +37,9 @@ from typing import Any
 from taskplace.dotted_keys import check_nested
 from taskplace.durations import Duration
 from taskplace.errors import ConfigError
+from taskplace.logs import FORMATS
 from taskplace.model.config import PlacementConfig
-from taskplace.model.keys import Choice, Configuration, Integer, Text, key
+from taskplace.model.keys import Boolean, Choice, Configuration, Integer, Text, key
 from taskplace.model.placed_options import DurationAboveZero, PlacedOptions
 from taskplace.paths import is_uri, local_path
 from taskplace.redaction import redacted
@@ -204,12 +205,40 @@ class ChaosSettings(Configuration, section="chaos[]"):
     kill: str = key(ExecutorName(), doc="executor to kill: its id, or the one with the most active tasks")
 
 
+class LogFormat:
+    """A format of log lines, or none."""
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(FORMATS)}, none"
+
+    def read(self, path: str, value: Any) -> str | None:
+        """Return the format; None for "none". Errors: `ConfigError`."""
+        read = Choice(*FORMATS, "none").read(path, "none" if value is None else value)
+        return None if read == "none" else read
+
+
 @dataclass(frozen=True)
 class ReportSettings(Configuration, section="report"):
-    """How progress is shown."""
+    """How progress is shown, logged and measured."""
 
     progress: str = key(
         Choice("auto", "rich", "plain", "none"), "auto", "auto: rich on a terminal, otherwise plain"
+    )
+    log: str | None = key(
+        LogFormat(),
+        None,
+        "write log lines to standard error: a line for each rebalance, warnings, errors; json: one object per line",
+    )
+    log_tasks: bool = key(Boolean(), False, "with `log`: also a line for each task that moves")
+    metrics_port: int | None = key(
+        Integer(0, 65_535, optional=True),
+        None,
+        "serve metrics to Prometheus on this port while the stream runs; 0: a free port, which the output names",
+    )
+    metrics_host: str = key(
+        Text(r"\S+", "an address of this host"),
+        "127.0.0.1",
+        "address of the metrics' endpoint, which has no authentication",
     )
 
 
@@ -241,7 +270,7 @@ class Settings:
 
     >>> app = {"id": "demo", "class": "shop.orders:Orders"}
     >>> settings = Settings.from_mapping({"application": app, "report": {"progress": "plain"}})
-    >>> settings.application.cls, settings.report_progress, settings.runtime.locality_wait_ms
+    >>> settings.application.cls, settings.report.progress, settings.runtime.locality_wait_ms
     ('shop.orders:Orders', 'plain', 30000)
     >>> Settings.from_mapping({"application": app, "runtime": {"locality.wait": 5}})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -258,7 +287,7 @@ class Settings:
     input: Mapping[str, Any] = field(default_factory=dict)
     output: Mapping[str, Any] = field(default_factory=dict)
     chaos: tuple[ChaosSettings, ...] = ()
-    report_progress: str = "auto"
+    report: ReportSettings = field(default_factory=ReportSettings)
 
     def __repr__(self) -> str:
         return shown(self)
@@ -323,7 +352,7 @@ def _build(document: Mapping[str, Any]) -> Settings:
         input=_free("input", given),
         output=_free("output", given),
         chaos=_chaos(given.get("chaos")),
-        report_progress=sections["report"].progress,
+        report=sections["report"],
     )
 
 

@@ -35,7 +35,7 @@ def test_defaults(tmp_path, monkeypatch):
     assert found.runtime.compression == "lz4"
     assert found.runtime.locality_wait_ms == 30_000
     assert found.chaos == ()
-    assert found.report_progress == "auto"
+    assert found.report.progress == "auto"
     assert found.placement.num_standby_replicas == 0
 
 
@@ -81,7 +81,7 @@ report: {progress: plain}
     assert found.runtime.compression is None
     assert found.input == {"dir": "in", "nested": {"a": [1, 2]}}
     assert found.chaos == (ChaosSettings(10, "executor-with-most-active"), ChaosSettings(12, "1"))
-    assert found.report_progress == "plain"
+    assert found.report.progress == "plain"
 
 
 def test_overrides_win_and_are_yaml():
@@ -101,7 +101,7 @@ def test_overrides_win_and_are_yaml():
     assert found.input == {"dir": "/elsewhere", "files": 3, "url": "a=b"}
     assert found.spark.conf == {"spark.executor.memory": "1g"}
     assert found.chaos == ()
-    assert found.report_progress == "none"
+    assert found.report.progress == "none"
 
 
 def test_overrides_reach_into_free_sections_and_leave_the_file_as_it_is():
@@ -299,3 +299,26 @@ def test_yaml_merge_keys_work(tmp_path):
         "output:\n  <<: *base\n  dir: there\n",
     )
     assert Settings.load(path).output == {"dir": "there", "files": 2}
+
+
+def test_how_a_run_is_logged_and_measured():
+    found = settings("report.metrics.port=9404", "report.log=json", "report.log.tasks=true").report
+    assert (found.metrics_port, found.metrics_host, found.log, found.log_tasks) == (
+        9404,
+        "127.0.0.1",
+        "json",
+        True,
+    )
+    assert settings("report.log=none").report.log is settings().report.log is None
+    assert settings().report.metrics_port is None
+    with pytest.raises(
+        ConfigError, match=r"^report.log: found 'jsn', expected one of text, json, none; did you mean 'json'"
+    ):
+        settings("report.log=jsn")
+    with pytest.raises(
+        ConfigError,
+        match=r"^report.metrics.port: found 70000, expected an integer of at least 0, at most 65535",
+    ):
+        settings("report.metrics.port=70000")
+    with pytest.raises(ConfigError, match=r"^report.metrics.prot: found an unknown key.*'metrics.port'"):
+        settings("report.metrics.prot=1")

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from taskplace.cli.application import (
     Application,
@@ -17,6 +18,8 @@ from taskplace.cli.application import (
     shown_topology,
 )
 from taskplace.errors import UnsupportedSpark
+from taskplace.logs import logging_to
+from taskplace.metrics.endpoint import check_serving
 from taskplace.redaction import scrubbed
 from taskplace.report import Reporter, reporter_for
 from taskplace.settings import Settings
@@ -31,12 +34,25 @@ def run(args: argparse.Namespace) -> int:
     application = load_application(settings)
     built = built_topology(application, settings)
     tasks = built.tasks()  # raises with the reason when the topology is not ready
+    report = settings.report
+    if report.metrics_port is not None:
+        check_serving("report.metrics.port", port=report.metrics_port, host=report.metrics_host)
     if args.check:
         judge(built, settings)
         parts = f"{len(built.subtopologies)} subtopologies, {len(tasks)} tasks"
         print(f"{args.file}: valid; {built.name}: {parts}")
         return 0
-    reporter = reporter_for(settings.report_progress)
+    with _logging(settings):
+        return _run(settings, application)
+
+
+def _logging(settings: Settings) -> AbstractContextManager[None]:
+    log = settings.report.log
+    return nullcontext() if log is None else logging_to(sys.stderr, log, tasks=settings.report.log_tasks)
+
+
+def _run(settings: Settings, application: Application) -> int:
+    reporter = reporter_for(settings.report.progress)
     warnings = _Warnings(reporter)
     logging.getLogger().addHandler(warnings)
     try:

@@ -8,7 +8,7 @@ Properties:
 - batch ids count from 0, as Spark's do. Seconds are wall-clock seconds. Lags and counts are in records;
 - this module imports neither Spark nor a terminal library.
 
-Non-goal: metrics for machines. They are in the manifests and in the query's progress.
+Non-goal: metrics for machines: see `taskplace.metrics`.
 """
 
 from __future__ import annotations
@@ -133,6 +133,7 @@ class Summary:
     - `scratch_restores`: active tasks rebuilt without a local copy; 0 is what standbys are for;
     - `elsewhere`: tasks that Spark ran on another instance than planned;
     - `bad_records`: by source, the records that could not be decoded, and became dead letters; they are among the rows;
+    - `late_rows`: rows that stores dropped because they were late;
     - `phases`: the median seconds of each phase of a batch. `WHOLE` among them is what their shares are
       taken of; names that start with `OF_TASKS` are sums over a batch's tasks, within the phases, not beside;
     - `check`: the answer of the application's own check, None if there was none; `ok`: whether it was right;
@@ -154,6 +155,7 @@ class Summary:
     detail: tuple[str, ...] = ()
     followed_records: int = 0
     bad_records: Mapping[str, int] = field(default_factory=dict)
+    late_rows: int = 0
 
 
 class Reporter(Protocol):

@@ -59,7 +59,7 @@ class RebalanceLoop:
       default
 
     Lifetime: `plan`, `problem` and `generation` change only in `look`. `plan` was made for `problem`; both are None
-    before the first plan. A changed assignment empties `_ignored`.
+    before the first plan. `failed` counts invalid plans. A changed assignment empties `_ignored`.
 
     >>> from taskplace.model.ids import TaskId
     >>> loop = RebalanceLoop(PlacementConfig())
@@ -83,6 +83,7 @@ class RebalanceLoop:
         self.generation = generation
         self.plan: Plan | None = None
         self.problem: Problem | None = None
+        self.failed = 0
         self.probing = ProbingSchedule(config.probing_rebalance_interval_ms, clock)
         self._planner = planner or _default_planner
         self._watch = ProgressWatch(patience)
@@ -133,6 +134,7 @@ class RebalanceLoop:
         except InvalidPlan as error:
             if self.plan is None:
                 raise
+            self.failed += 1
             log.error("the plan for %s is invalid, so the assignment in force stays: %s", suggested, error)
             self.probing.planned(followup=True)
             return None
@@ -144,6 +146,11 @@ class RebalanceLoop:
         self._ignored = frozenset() if changed else self._ignored | {t for t in fresh if t.kind in EVENTS}
         self.probing.planned(followup=plan.followup)
         return Decision(plan, self.generation, (*because, *fresh), changed)
+
+    @property
+    def parked(self) -> frozenset[tuple[str, TaskId]]:
+        """The copies that are parked, as (instance, task)."""
+        return frozenset(self._watch.parked)
 
     def release(self, instance: str | None = None) -> tuple[tuple[str, TaskId], ...]:
         """Unpark copies, those of one instance or all, and return them as (instance, task).

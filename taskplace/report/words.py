@@ -113,6 +113,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             (f"bad records of {topic}", f"{number:,}")
             for topic, number in sorted(summary.bad_records.items())
         ),
+        ("late rows", f"{summary.late_rows:,}"),
         ("time", duration(summary.seconds)),
         ("rebalances", f"{summary.rebalances:,}"),
         ("promotions", f"{summary.promotions:,}"),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from taskplace.spark.kafka.sink import KafkaSink as KafkaSink
     from taskplace.spark.placed import Placed as Placed
+    from taskplace.spark.progress import MetricsListener as MetricsListener
     from taskplace.spark.query import PlacedQuery as PlacedQuery
     from taskplace.spark.sinks import ForeachBatch as ForeachBatch
     from taskplace.spark.sinks import ParquetSink as ParquetSink
@@ -16,6 +17,7 @@ _HOME = {
     "CommitTarget": "targets",
     "ForeachBatch": "sinks",
     "KafkaSink": "kafka.sink",
+    "MetricsListener": "progress",
     "ParquetSink": "sinks",
     "Placed": "placed",
     "PlacedQuery": "query",

@@ -79,6 +79,7 @@ def run(settings: Settings, application: Application, reporter: Reporter) -> int
         placed = placed_stream(settings, application, spark, reporter)
         if placed.journal.last_batch >= 0:
             reporter.note(f"continuing after batch {placed.journal.last_batch}")
+        _serve_metrics(settings, placed, reporter)
         drill = Drill(settings.chaos, placed)
         placed.on_stage = drill.on_stage
         query = placed.start(sources, trigger=trigger_of(settings), name=settings.application.id)
@@ -104,6 +105,12 @@ def run(settings: Settings, application: Application, reporter: Reporter) -> int
         return 0 if check is None or check.ok else 1
     finally:
         spark.stop()
+
+
+def _serve_metrics(settings: Settings, placed: Placed, reporter: Reporter) -> None:
+    port, host = settings.report.metrics_port, settings.report.metrics_host
+    if port is not None:
+        reporter.note(f"metrics for Prometheus: {placed.serve_metrics(port=port, host=host).url}")
 
 
 def trigger_of(settings: Settings) -> dict[str, Any]:

@@ -133,7 +133,8 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
 
     At regular intervals a manifest is *full*: it contains all `histories`, so earlier manifests are no longer needed.
 
-    - `identity`: binds the manifest to its checkpoint
+    - `identity`: binds the manifest to its checkpoint. It also has what drivers continue: the schemas of sinks, and the
+      totals since the checkpoint was created (`driver/totals.py`)
     - `snapshots`: by task, all snapshots that are kept after this batch
     - `event_times`: by source, the newest event time so far, in microseconds; the next watermark is computed from them
     - `needs`: the first batch whose manifest is still needed beside this one

@@ -18,7 +18,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -34,11 +34,15 @@ from taskplace.spark.bridge import Bridge
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.assembly import assemble
 from taskplace.spark.driver.cluster_state import ClusterState
+from taskplace.spark.driver.metrics import DriverMetrics
 from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT
 from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import ReadOptions, StoreReader
 from topology import BuiltTopology, TaskId, Topology
+
+if TYPE_CHECKING:
+    from taskplace.metrics.prometheus import MetricsServer
 
 
 class Placed:
@@ -96,6 +100,10 @@ class Placed:
         self.programs, self.state_root = stream.programs, stream.state_root
         self.journal, self.rebalancer = self._runner.journal, self._runner.rebalancer
         self.loop, self.stats = self.rebalancer.loop, self.rebalancer.stats
+        self._metrics = DriverMetrics(
+            self.rebalancer, self.config, follower_share=self.options.follower_share
+        )
+        self._servers: list[MetricsServer] = []
         self.error: Exception | None = None
 
     # -- embedding
@@ -168,11 +176,16 @@ class Placed:
             raise
 
     def close(self) -> None:
-        """Stop the replication, and remove the values sent to executors. The checkpoint and the copies stay.
+        """Stop the replication and the metrics' endpoints, and remove the values sent to executors.
 
-        May be called again. A query's `stop` calls it; call it yourself after `process_batch` by hand.
+        The checkpoint and the copies stay. May be called again. A query's `stop` calls it; call it yourself after
+        `process_batch` by hand.
         """
-        self._runner.close()
+        try:
+            self._runner.close()
+        finally:
+            while self._servers:
+                self._servers.pop().close()
         shutil.rmtree(self.reads, ignore_errors=True)
 
     # -- questions and settings
@@ -206,6 +219,12 @@ class Placed:
     def state(self) -> ClusterState:
         """The driver's view of the cluster: members, copies, lags, and the assignment in force."""
         return self.rebalancer.state
+
+    @property
+    def query_id(self) -> str | None:
+        """The id of Spark's query, the same after a restart; None before the first batch of the checkpoint."""
+        query: str | None = self.journal.identity.get("query")
+        return query
 
     @property
     def watermark(self) -> int | None:
@@ -268,6 +287,33 @@ class Placed:
         The lag is counted up to the commit before the last one: the last batch's changes are still on their way.
         """
         return self.rebalancer.placement()
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the metrics of the stream by name, in Kafka's words; docs/metrics.md explains each.
+
+        A value is a number, or None if it is not known yet. A metric with labels has a list of series: its labels and
+        "value". All of it is JSON data. May be called from any thread: it delays no batch, and waits for none.
+
+            placed.metrics()["rebalance-total"]
+        """
+        return self._metrics.read()
+
+    def serve_metrics(self, *, port: int, host: str = "127.0.0.1") -> MetricsServer:
+        """Serve the metrics to Prometheus over HTTP, and return the endpoint. `close` of it or of this stream ends it.
+
+        - `port`: 0 takes a free one
+        - `host`: the address to listen on. The endpoint has no authentication
+
+        Errors: `InputError` for a port or a host that cannot be used, and without `prometheus-client` (the extra
+        `metrics`).
+
+            placed.serve_metrics(port=9404).url
+        """
+        from taskplace.metrics.endpoint import serve
+
+        server = serve(self.metrics, stream=self.built.name, port=port, host=host)
+        self._servers.append(server)
+        return server
 
     def store(self, name: str, **how: Unpack[ReadOptions]) -> StoreReader:
         """Return a reader of a store's committed state.

@@ -1,10 +1,12 @@
 """`taskplace run`: what it hands to the runtime, and where warnings go; no Spark is started here."""
 
+import json
 import logging
 
 import pytest
 
 from taskplace.cli import main
+from taskplace.metrics import endpoint
 
 
 def test_workers_find_what_lies_in_the_current_directory(shop, tmp_path, capsys, monkeypatch):
@@ -46,3 +48,40 @@ def test_warnings_stand_where_everything_else_does(shop, monkeypatch, capsys):
     out = capsys.readouterr()
     assert out.out == "preparing the input\ncannot follow 0_1\n"
     assert out.err == "taskplace: interrupted\n"
+
+
+def logged(app, monkeypatch, more=()):
+    def run(settings, application, reporter):
+        logging.getLogger("taskplace").info("rebalance at batch 0")
+        logging.getLogger("taskplace.tasks").debug("0_1 moves")
+        logging.getLogger("taskplace.spark").warning("with token=hunter2")
+        return 0
+
+    monkeypatch.setattr(app, "run", run)
+    sets = [part for key in ("report.progress=plain", *more) for part in ("--set", key)]
+    assert main(["run", "shop.yaml", *sets]) == 0
+
+
+def test_log_lines_go_to_standard_error_if_asked_for(shop, monkeypatch, capsys):
+    app = pytest.importorskip("taskplace.spark.app")
+    shop()
+    logged(app, monkeypatch)
+    assert capsys.readouterr().err == ""
+    logged(app, monkeypatch, ["report.log=json"])
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["logger"], line["message"]) for line in lines] == [
+        ("taskplace", "rebalance at batch 0"),
+        ("taskplace.spark", "with token=(hidden)"),
+    ]
+    logged(app, monkeypatch, ["report.log=text", "report.log.tasks=true"])
+    assert "DEBUG taskplace.tasks: 0_1 moves\n" in capsys.readouterr().err
+    logged(app, monkeypatch)
+    assert capsys.readouterr().err == ""
+
+
+def test_metrics_without_their_package_are_refused_before_spark_starts(shop, monkeypatch, capsys):
+    app = pytest.importorskip("taskplace.spark.app")
+    monkeypatch.setattr(app, "run", lambda *args: pytest.fail("Spark was started"))
+    monkeypatch.setattr(endpoint, "find_spec", lambda name: None)
+    assert main(["run", shop(), "--set", "report.metrics.port=9404"]) == 2
+    assert "report.metrics.port: found 'no package prometheus-client'" in capsys.readouterr().err

@@ -30,6 +30,7 @@ from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.status_board import StatusBoard
 from taskplace.spark.driver.takeover import Takeover
+from taskplace.spark.driver.totals import Totals
 from taskplace.spark.driver.visits import Visits
 from taskplace.spark.messages import Declaration, Manifest
 from taskplace.spark.state.directories import check_commits, check_owner
@@ -120,7 +121,7 @@ def _rebalancer(
         loop=RebalanceLoop(definition.config, generation=generation),
         built=definition.built,
         programs=definition.programs,
-        stats=Stats(),
+        stats=Stats(totals=Totals.of(journal.last)),
         reporter=listeners.reporter,
         tags=definition.options.tags,
     )

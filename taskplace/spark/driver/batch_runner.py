@@ -40,6 +40,7 @@ from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.takeover import Takeover
+from taskplace.spark.driver.totals import TOTALS, Totals
 from taskplace.spark.driver.visits import Visits
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Manifest
@@ -190,6 +191,9 @@ class BatchRunner:
                 self.definition.read_by_tasks,
                 batch.read,
             )
+            so_far = Totals.of(journal.last)
+            totals = so_far.with_batch(batch.reports.values())
+            journal.identity = {**journal.identity, TOTALS: totals.to_dict()}
             manifest = journal.commit(
                 batch=batch.id,
                 generation=self.rebalancer.loop.generation,
@@ -204,6 +208,7 @@ class BatchRunner:
             )
             # From now on, the changes of the batch before count as lag: followers had one batch's time to apply them.
             self.rebalancer.state.committed({*before, *batch.changes})
+            self.rebalancer.stats.count_commit(so_far, totals)
             self.idle.committed(batch.reports)
         return manifest
 

@@ -23,6 +23,7 @@ from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.recent_events import RecentEvents
+from taskplace.spark.driver.rebalance_log import log_rebalance
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name
 from taskplace.spark.worker.program import Program
@@ -69,6 +70,11 @@ class Rebalancer:
         self.task_ids = frozenset(task.id for task in self._tasks)
 
     # -- questions
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks to place, with their weights."""
+        return tuple(self._tasks)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -187,6 +193,7 @@ class Rebalancer:
     def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
         """Plan if there is a reason, and put the plan in force. Return whether the assignment changed."""
         with self.lock:
+            start = time.perf_counter()
             decision = self.loop.look(
                 self._measured(), self.state.instances(), because=because, lags=self.state.lags
             )
@@ -195,7 +202,7 @@ class Rebalancer:
             self._log_warnings(decision)
             if not decision.changed:
                 return False
-            self._report(batch_id, decision)
+            self._report(batch_id, decision, time.perf_counter() - start)
             return True
 
     def _measured(self) -> list[Task]:
@@ -208,22 +215,20 @@ class Rebalancer:
                 log.warning("%s", warning)
         self._warned = frozenset(decision.plan.warnings)
 
-    def _report(self, batch_id: int, decision: Decision) -> None:
+    def _report(self, batch_id: int, decision: Decision, seconds: float) -> None:
         plan = decision.plan
-        promotions = sum(move.forced for move in plan.moves)
-        self.stats.rebalances += 1
-        self.stats.promotions += promotions
-        log.info("generation %d (%s): %d moves", decision.generation, decision.reason, len(plan.moves))
+        self.stats.count_rebalance(plan.moves, seconds)
         event = Rebalanced(
             generation=decision.generation,
             batch_id=batch_id,
             reason=decision.reason,
             moves=tuple(map(str, plan.moves)),
-            promotions=promotions,
+            promotions=sum(move.forced for move in plan.moves),
             warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
             followup=plan.followup,
         )
         self.recent.rebalanced(event)
+        log_rebalance(event, plan.moves, seconds)
         if self.reporter is not None:
             self.reporter.rebalance(event)
 

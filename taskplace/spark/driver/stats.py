@@ -1,4 +1,4 @@
-"""Counters and times of a run, for the summary."""
+"""Counters and times of one driver, for the summary and the metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from taskplace.model import tables
 from taskplace.model.events import OF_TASKS, WHOLE, Summary
+from taskplace.model.plan import Move
+from taskplace.spark.driver.totals import Totals
 from taskplace.spark.messages import Report
 
 #: The medians cover this many batches, the last ones.
@@ -18,18 +21,20 @@ WINDOW = 1_024
 
 @dataclass
 class Stats:
-    """Counters since the driver started.
+    """Counters since this driver started. `totals` has those that continue over restarts.
 
     `replayed` and `restored` count the records, and `scratch` the restores from scratch, that active tasks needed
-    before a batch. `followed` counts the records that standbys and warm-ups applied. `late` counts late rows.
-    `damaged` counts damaged files of the checkpoint that were not needed.
-    `bad_records` counts by source the records of committed batches that became dead letters. They are among the `rows`.
-    `phases` keeps the seconds per phase of the last `WINDOW` batches, for the medians.
+    before a batch. `followed` counts the records that standbys and warm-ups applied. `late` counts the late rows of
+    committed batches. `damaged` counts damaged files of the checkpoint that were not needed. `moved` counts planned
+    moves of active tasks, `promotions` the forced ones. `bad_records` counts by source the records of committed
+    batches that became dead letters. They are among the `rows`.
+    `phases` keeps the seconds per phase of the last `WINDOW` batches.
     """
 
     batches: int = 0
     rows: int = 0
     rebalances: int = 0
+    moved: int = 0
     promotions: int = 0
     replayed: int = 0
     restored: int = 0
@@ -40,7 +45,13 @@ class Stats:
     late: int = 0
     damaged: int = 0
     bad_records: dict[str, int] = field(default_factory=dict)
-    phases: dict[str, deque[float]] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
+    phases: dict[str, deque[float]] = field(default_factory=dict, repr=False)
+    #: Seconds: of all rebalances, of the longest one, and the monotonic times of the last one and of the last commit.
+    rebalance_seconds: float = field(default=0.0, repr=False)
+    longest_rebalance: float = field(default=0.0, repr=False)
+    last_rebalance: float | None = field(default=None, repr=False)
+    last_commit: float | None = field(default=None, repr=False)
 
     def count(self, reports: Iterable[Report]) -> None:
         """Count the attempts that won a stage."""
@@ -48,9 +59,24 @@ class Stats:
             self.replayed += report.recovery.replayed
             self.restored += report.recovery.restored
             self.scratch += report.recovery.scratch
-            self.late += report.late
             self.damaged += len(report.recovery.damaged)
             self.elsewhere += bool(report.planned) and report.instance != report.planned
+
+    def count_rebalance(self, moves: Iterable[Move], seconds: float) -> None:
+        """Count a plan that was put in force, with the seconds that it took."""
+        moves = tuple(moves)
+        self.rebalances += 1
+        self.moved += sum(move.role == "active" and move.from_ is not None for move in moves)
+        self.promotions += sum(move.forced for move in moves)
+        self.rebalance_seconds += seconds
+        self.longest_rebalance = max(self.longest_rebalance, seconds)
+        self.last_rebalance = time.monotonic()
+
+    def count_commit(self, before: Totals, totals: Totals) -> None:
+        """Count the commit of a batch, with the totals of the manifest before and of its own."""
+        self.late += totals.late - before.late
+        self.totals = totals
+        self.last_commit = time.monotonic()
 
     def count_batch(self, rows: int, clock: Phases, reports: Collection[Report]) -> None:
         """Count a batch that was committed and published, with the seconds of its phases and of its tasks."""
@@ -90,7 +116,42 @@ class Stats:
             seconds=seconds,
             followed_records=self.followed,
             bad_records=dict(self.bad_records),
+            late_rows=self.late,
         )
+
+    def __str__(self) -> str:
+        return tables.text(self._tables())
+
+    def _repr_html_(self) -> str:
+        return tables.html(self._tables())
+
+    def _tables(self) -> list[tables.Section]:
+        since = f"batch {self.totals.since}" if self.totals.since else "the checkpoint was created"
+        now = {
+            "batches": self.batches,
+            "rows": self.rows,
+            "late rows": self.late,
+            **{f"bad records of {topic}": number for topic, number in sorted(self.bad_records.items())},
+            "rebalances": self.rebalances,
+            "planned moves": self.moved,
+            "promotions": self.promotions,
+            "executors lost": self.losses,
+            "records followed by standbys and warm-ups": self.followed,
+            "records replayed by active tasks": self.replayed,
+            "records restored from snapshots": self.restored,
+            "active tasks restored from scratch": self.scratch,
+            "tasks run elsewhere than planned": self.elsewhere,
+            "damaged files that were not needed": self.damaged,
+        }
+        kept = {"rows": self.totals.rows, "late rows": self.totals.late}
+        return [
+            ("since this driver started", [(name, f"{number:,}") for name, number in now.items()]),
+            (f"since {since}", [(name, f"{number:,}") for name, number in kept.items()]),
+            (
+                "median of a batch",
+                [(name, f"{1000 * took:,.0f} ms") for name, took in self.medians().items()],
+            ),
+        ]
 
 
 class Phases:

@@ -1,0 +1,231 @@
+"""The metrics of a whole `Placed` without Spark, at known points of its life."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from taskplace.errors import InputError
+from taskplace.metrics.catalogue import METRICS
+from taskplace.spark.driver import metrics as module
+from taskplace.spark.driver.metrics import DriverMetrics
+from tests.support.word_counts import counts, words
+
+STANDBY = {"num.standby.replicas": 1}
+
+
+def series(placed, name, *labels):
+    return {tuple(one[label] for label in labels): one["value"] for one in placed.metrics()[name]}
+
+
+def test_the_names_and_labels_are_those_of_the_table(world):
+    world.come(1)
+    placed = world.open(counts(world), config=STANDBY)
+    before = placed.metrics()
+    world.batch(placed, 0, **{"in": words(*"abcdef")})
+    for found in (before, placed.metrics()):
+        assert list(json.loads(json.dumps(found))) == [metric.name for metric in METRICS]
+        for metric in METRICS:
+            values = found[metric.name]
+            assert isinstance(values, list) == bool(metric.labels), metric.name
+            for one in values if metric.labels else []:
+                assert set(one) == {*metric.labels, "value"}, metric.name
+    assert before["last-batch-seconds-ago"] >= 0, "a driver that never commits is noticed"
+    assert (
+        before["last-rebalance-seconds-ago"]
+        is before["batch-latency-avg"]
+        is before["imbalance-max-mean"]
+        is None
+    )
+
+
+def test_values_of_the_first_batches(world):
+    world.come(1)
+    placed = world.open(counts(world), config=STANDBY)
+    world.batch(placed, 0, **{"in": words(*"abcdefgh")})
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    found = placed.metrics()
+    assert (found["batches-total"], found["rows-total"]) == (2, 16)
+    assert (found["rebalance-total"], found["generation"], found["failed-rebalance-total"]) == (1, 1, 0)
+    assert (
+        found["rebalance-latency-max"]
+        == found["rebalance-latency-avg"]
+        == found["rebalance-latency-total"]
+        > 0
+    )
+    assert 0 <= found["last-batch-seconds-ago"] <= found["last-rebalance-seconds-ago"]
+    assert 0 < found["commit-latency-avg"] <= found["commit-latency-max"] < found["batch-latency-max"]
+    assert (found["executors"], found["imbalance-max-mean"]) == (2, 1.0)
+    assert series(placed, "assigned-tasks", "executor", "role") == {
+        (name, role): number
+        for name in ("executor-1", "executor-2")
+        for role, number in (("active", 1), ("standby", 1), ("warmup", 0))
+    }
+    assert (found["standby-updating-tasks"], found["standbys-missing"]) == (2, 0)
+    sizes = {kind: size for (kind,), size in series(placed, "state-bytes", "kind").items()}
+    histories = placed.journal.history.values()
+    assert sizes == {"changelog": sum(c.size for h in histories for c in h.changes), "snapshot": 0}
+    assert sizes["changelog"] > 0
+
+
+def test_lags_of_standbys_go_down_when_they_follow(world):
+    world.come(1)
+    placed = world.open(counts(world), config=STANDBY)
+    for number in range(3):
+        world.batch(placed, number, **{"in": words(*"abcdefgh")})
+    lags = series(placed, "records-lag", "task", "role")
+    assert {
+        role: sum(lag for (_, its), lag in lags.items() if its == role) for role in ("active", "standby")
+    } == {
+        "active": 0,
+        "standby": 16,
+    }, "the last batch is still on its way"
+    assert world.follow(placed)
+    assert set(series(placed, "records-lag", "task", "role").values()) == {0}
+    assert placed.metrics()["update-total"] == 24
+
+
+def test_a_loss_a_promotion_and_standbys_without_a_place(world):
+    world.come(1)
+    placed = world.open(counts(world), config=STANDBY)
+    world.batch(placed, 0, **{"in": words(*"abcdefgh")})
+    world.follow(placed)
+    world.lose("1")
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    found = placed.metrics()
+    assert (found["executors"], found["executor-losses-total"]) == (1, 1)
+    assert (found["moves-forced-total"], found["moves-planned-total"]) == (1, 0)
+    assert (found["standby-updating-tasks"], found["standbys-missing"]) == (0, 2)
+    assert found["scratch-restores-total"] == 0
+
+
+def test_a_lost_owner_counts_as_restoring_until_its_task_has_a_copy_again(world):
+    world.come(1)
+    placed = world.open(counts(world))
+    world.batch(placed, 0, **{"in": words(*"abcdefgh")})
+    assert placed.metrics()["active-restoring-tasks"] == 0
+    (task,) = placed.state.roles("executor-1").active
+    lost = placed.journal.end_offset(task)
+    world.lose("1")
+    found = []
+
+    def look(point):
+        if point == "attempt.sealed":
+            found.append(placed.metrics()["active-restoring-tasks"])
+
+    world.at = look
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    assert found[0] == 1
+    after = placed.metrics()
+    assert (after["active-restoring-tasks"], after["scratch-restores-total"]) == (0, 1)
+    assert after["restore-total"] == lost > 0
+
+
+def test_a_new_executor_warms_up(world, monkeypatch):
+    monkeypatch.setattr("taskplace.spark.driver.cluster_state.LEAST_RECORDS_MEASURED", 1)
+    placed = world.open(counts(world), config={"acceptable.recovery.lag": 0})
+    world.batch(placed, 0, **{"in": words(*"abcdefgh")})
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    world.come(1)
+    world.follow(placed)  # it joins
+    world.batch(placed, 2, **{"in": words(*"abcdefgh")})
+    found = placed.metrics()
+    assert (found["warmup-tasks"], found["moves-pending"], found["imbalance-max-mean"]) == (1, 1, 2.0)
+    assert found["warmup-remaining-seconds"] == [], "its rate is not known yet"
+    (task,) = placed.state.roles("executor-2").warmup
+    lag = series(placed, "records-lag", "task", "role")[str(task), "warmup"]
+    assert lag > 0
+    placed.state.members["executor-2"].restore_rate = 2.0
+    assert series(placed, "warmup-remaining-seconds", "task") == {(str(task),): lag / 2}
+    world.follow(placed)
+    assert series(placed, "warmup-remaining-seconds", "task") == {(str(task),): 0}
+    world.batch(placed, 3, **{"in": words(*"abcdefgh")})
+    found = placed.metrics()
+    assert (found["warmup-tasks"], found["moves-pending"], found["imbalance-max-mean"]) == (0, 0, 1.0)
+    assert (found["moves-planned-total"], found["moves-forced-total"]) == (1, 0)
+
+
+def test_loads_are_weights_per_slot_without_executors_that_drain(world):
+    world.come(2)
+    placed = world.open(counts(world), weights={"0_0": 3.0})
+    world.batch(placed, 0, **{"in": words(*"abcdefgh")})
+    assert placed.metrics()["imbalance-max-mean"] == pytest.approx(3 / (4 / 3))
+    empty = next(view.id for view in placed.placement() if not view.active)
+    placed.drain(empty)
+    found = placed.metrics()
+    assert (found["executors-draining"], found["imbalance-max-mean"]) == (1, 1.5)
+
+
+def test_a_reader_waits_for_no_batch(world, monkeypatch):
+    """While the driver holds its lock, the values are those of the look before; the times go on."""
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+    placed = world.open(counts(world))
+    world.batch(placed, 0, **{"in": words(*"ab")})
+    before = placed.metrics()
+    held, over = threading.Event(), threading.Event()
+
+    def hold():
+        with placed.rebalancer.lock:
+            placed.loop.generation += 1
+            held.set()
+            over.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(30)
+        during = placed.metrics()
+        assert during["generation"] == before["generation"]
+        assert during["last-batch-seconds-ago"] > before["last-batch-seconds-ago"]
+    finally:
+        over.set()
+        thread.join()
+    assert placed.metrics()["generation"] == before["generation"] + 1
+
+
+def test_readers_beside_batches_see_whole_values(world):
+    """Nothing changes size while it is read."""
+    placed = world.open(counts(world))
+    errors, over = [], threading.Event()
+
+    def read():
+        while not over.is_set():
+            try:
+                placed.metrics()
+            except Exception as error:
+                errors.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for number in range(20):
+        world.batch(placed, number, **{"in": words(*"abcdefgh")})
+    over.set()
+    thread.join()
+    assert errors == []
+
+
+def test_the_endpoint_serves_the_stream_and_ends_with_it(world):
+    from urllib.error import URLError
+    from urllib.request import urlopen
+
+    placed = world.open(counts(world))
+    world.batch(placed, 0, **{"in": words(*"ab")})
+    url = placed.serve_metrics(port=0).url
+    with urlopen(url, timeout=10) as answer:
+        assert b'taskplace_rows_total{stream="t"} 2.0\n' in answer.read()
+    placed.close()
+    with pytest.raises(URLError):
+        urlopen(url, timeout=10)
+    with pytest.raises(InputError, match="expected a port"):
+        placed.serve_metrics(port=-1)
+
+
+def test_seconds_ago_follow_the_clock(world):
+    placed = world.open(counts(world))
+    world.batch(placed, 0, **{"in": words(*"ab")})
+    later = DriverMetrics(placed.rebalancer, placed.config, clock=lambda: time.monotonic() + 100)
+    assert later.read()["last-batch-seconds-ago"] == pytest.approx(100, abs=30)
+    assert later.read()["last-rebalance-seconds-ago"] == pytest.approx(100, abs=30)
