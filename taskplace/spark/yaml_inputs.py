@@ -105,7 +105,11 @@ class YamlSource:
             raise ConfigError(path, found=entry, expected=_SOURCE)
         for name in entry:
             if name not in INPUT:
-                raise ConfigError.unknown_key(path, name, INPUT)
+                error = ConfigError.unknown_key(path, name, INPUT)
+                if difflib.get_close_matches(str(name), INPUT, n=1, cutoff=0.8):
+                    raise error
+                expected = f"an option of the source in `{path}.options`: `options: {{{name}: ...}}`"
+                raise ConfigError(f"{path}.{name}", found="an unknown key", expected=expected)
         self._at = path
         self.columns_path = f"{path}.schema"
         self._format = _format(f"{path}.format", entry.get("format"))

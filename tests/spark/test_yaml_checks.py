@@ -38,7 +38,7 @@ SPENT = "topology__nodes__spent__options"
         ),
         (
             {"input__orders__schema": "id long, customer string COLLATE UTF8_LCASE, cents long"},
-            "input.orders.schema: found \"a key of ['string collate UTF8_LCASE']\"",
+            "input.orders.schema: found 'a key of string collate UTF8_LCASE'",
         ),
         (
             {f"{SPENT}__by": {"customer": "int64"}},
@@ -63,8 +63,8 @@ SPENT = "topology__nodes__spent__options"
                 "topology__nodes": {"totals": {"sink": "orders"}},
                 "input__orders__schema": "tags map<string, string>",
             },
-            "input.orders.schema: found \"no key, and only columns that Spark cannot hash: {'tags': "
-            "'map<string,string>'}\"",
+            "input.orders.schema: found 'no key, and only columns that Spark cannot hash (tags: "
+            "map<string,string>)'",
         ),
         (  # behind an aggregate, which says what it sends on
             {
