@@ -73,7 +73,8 @@ def with_keys(
         ):
             raise CheckpointError(
                 f"{root}: the key of topic {topic!r} had the types {', '.join(types[topic])}, "
-                f"found {', '.join(given)}; another type assigns keys to other partitions: cast the key, or start a new checkpoint"
+                f"found {', '.join(given)}; another type assigns keys to other partitions: cast the key, or start a "
+                "new checkpoint"
             )
         known = [now if before == UNTYPED else before for before, now in zip(known, given, strict=True)]
         if set(known) != {UNTYPED}:
