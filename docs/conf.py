@@ -15,7 +15,7 @@ import taskplace  # noqa: E402 - of this tree
 
 project = "taskplace"
 release = taskplace.__version__
-copyright = "taskplace, Apache-2.0"  # noqa: A001 - Sphinx's name
+copyright = "taskplace, Apache-2.0"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["build"]

@@ -14,8 +14,8 @@ _MARKS = re.compile(r"(?<=\w)_(?!\w)|\*(?=[\w*])|(?<=[\w*])\*|\|")
 def to_rst(lines: list[str]) -> list[str]:
     """Return a docstring's lines as reStructuredText.
 
-    Code spans become literals. A table becomes a list table, an indented block after a blank line a literal block. Lists
-    get the blank lines around them that reStructuredText needs. Doctests stay as they are.
+    Code spans become literals. A table becomes a list table, an indented block after a blank line a literal block.
+    Lists get the blank lines around them that reStructuredText needs. Doctests stay as they are.
     """
     return [line for kind, part in _parts(lines) for line in _written(kind, part)]
 
