@@ -154,7 +154,7 @@ def test_what_is_not_known_of_a_source_is_left_to_the_start(changes):
         (
             {
                 "topology__nodes__totals": {"sink": "once", "schema": {"batch_id": "long"}},
-                "input__orders__select": ["*"],
+                "input__orders__select": ["*", "upper(customer)"],  # so that the columns are not known
             },
             "topology.nodes.totals.schema.batch_id: found 'a column that the sink's target adds itself",
         ),
