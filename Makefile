@@ -1,7 +1,7 @@
 # `make run` and `make test` set up everything that they need.
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-kafka test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency bench-kafka-streams mutants lint setup kafka-up kafka-down java kafka-jars clean distclean
+.PHONY: help run run-kafka test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency bench-kafka-streams mutants docs lint setup kafka-up kafka-down java kafka-jars clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -61,6 +61,10 @@ bench-kafka-streams: java kafka-jars $(STAMP) ## measure throughput, latency and
 mutants: $(STAMP) ## test the tests: change the code at random places and check that a fast test fails
 	@$(BIN)/python scripts/mutants/run.py $(ARGS)
 
+docs: $(STAMP) ## build the documentation as a site: build/docs/index.html
+	@scripts/quietly.sh "docs" $(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/docs
+	@echo build/docs/index.html
+
 lint: $(STAMP) ## check style, types and import directions
 	@scripts/quietly.sh "ruff check" $(BIN)/ruff check .
 	@scripts/quietly.sh "ruff format" $(BIN)/ruff format --check .
@@ -91,7 +95,7 @@ $(RUN_KAFKA_STAMP): pyproject.toml scripts/setup.sh
 	@touch $@ $(RUN_STAMP)
 
 $(STAMP): pyproject.toml scripts/setup.sh
-	@scripts/setup.sh spark,kafka,metrics,examples,plots,dev
+	@scripts/setup.sh spark,kafka,metrics,examples,plots,docs,dev
 	@touch $@ $(RUN_STAMP) $(RUN_KAFKA_STAMP)
 
 clean: ## remove the files that runs and tools have left

@@ -27,6 +27,18 @@ _FIELDS = frozenset(field for fields in SECTIONS.values() for field in fields)
 #: The fields of an entry of `input` and of `output`.
 INPUT = ("format", "path", "schema", "options", "select", "kafka")
 OUTPUT = ("path", "foreach", "kafka")
+#: The options of a source, of a store, and of taskplace's own processors by name; those of a `window`.
+SOURCE_OPTIONS = ("event_time", "delay", "partition_column", "key_partitioner", "key_bytes")
+STORE_OPTIONS = ("key", "value", "time", "meaning")
+_EXPIRY = ("ttl", "time")
+PROCESSOR_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "aggregate": ("by", "aggregates", "window", *_EXPIRY, "over_changes", "store"),
+    "count": ("by", "window", *_EXPIRY, "over_changes", "store"),
+    "deduplicate": ("by", *_EXPIRY, "over_changes", "store"),
+    "table-join": ("by", "columns", "how", "order_by", "deleted", *_EXPIRY, "over_changes", "store"),
+    "per-key": ("function", "by", "state", "output", *_EXPIRY, "event_time", "delay", "store"),
+}
+WINDOW = ("column", "size", "grace", "emit", "time")
 #: The fields of `kafka` in an entry of `input`: the arguments of `KafkaRecords` and of its `Decoder`. The variable of
 #: the environment that `servers_env` names has the `servers`.
 KAFKA_INPUT = (

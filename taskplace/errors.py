@@ -23,7 +23,7 @@ Descriptions of topologies raise `topology.TopologyError`, a ValueError of a pac
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from taskplace.redaction import redacted, scrubbed
 
@@ -45,6 +45,18 @@ def shown(found: object) -> str:
     except Exception:  # an integer of thousands of digits, a value whose own repr fails
         text = f"a value of type {type(found).__name__} that cannot be printed"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} letters)"
+
+
+def listed(values: Mapping[str, object]) -> str:
+    """Return what each name has, in words for an error; the items of a list are joined.
+
+    >>> listed({"orders": ["string"], "customers": ["bigint", "date"]})
+    'orders: string; customers: bigint, date'
+    """
+    return "; ".join(
+        f"{name}: {', '.join(map(str, each)) if isinstance(each, list | tuple) else each}"
+        for name, each in values.items()
+    )
 
 
 class InputError(TaskplaceError, ValueError):

@@ -38,6 +38,7 @@ from taskplace.dotted_keys import check_nested
 from taskplace.durations import Duration
 from taskplace.errors import ConfigError
 from taskplace.logs import FORMATS
+from taskplace.misplaced import check_sections
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Boolean, Choice, Configuration, Integer, Text, key
 from taskplace.model.placed_options import DurationAboveZero, PlacedOptions
@@ -327,6 +328,8 @@ def _overridden(document: Mapping[str, Any], path: str, value: Any) -> dict[str,
 
 
 def _build(document: Mapping[str, Any]) -> Settings:
+    sections_keys = {name: part.known_keys() for name, part in SECTIONS.items()}
+    check_sections(document, {**dict.fromkeys(_KNOWN, ()), **sections_keys})
     given = {name: value for name, value in _texts("", document) if _is_section(name)}
     given["runtime"] = _renamed(given.get("runtime"))
     topology = _free("topology", given)

@@ -272,7 +272,9 @@ class Configuration:
         """
         path = cls.SECTION if path is None else path
         if not isinstance(mapping, Mapping):
-            raise ConfigError(path, found=mapping, expected="a mapping of keys to values")
+            only = cls.declared_keys()[0].name
+            hint = f"write `{path}: {{{only}: ...}}`" if len(cls.declared_keys()) == 1 else ""
+            raise ConfigError(path, found=mapping, expected="a mapping of keys to values", hint=hint)
         by_name = {declared.name: declared for declared in cls.declared_keys()}
         by_name |= {
             declared.second_name: declared for declared in cls.declared_keys() if declared.second_name

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from html import escape
 from typing import Any, NamedTuple
 
 from taskplace import validation
 from taskplace.errors import InputError
+from taskplace.model import html_tables
 from taskplace.model.cluster import Instance
 from topology.ids import TaskId
 
@@ -125,6 +127,25 @@ class Plan:
     def stable(self) -> bool:
         """Whether the plan changes nothing and needs no follow-up."""
         return not self.followup and not self.moves
+
+    def _repr_html_(self) -> str:
+        """Return the plan as tables, for notebooks: the roles of each instance, and the moves with their reasons.
+
+        >>> task = TaskId(0, 0)
+        >>> "<td>a</td><td>0_0</td>" in Plan({"a": Roles((task,))}, {"a": Roles((task,))})._repr_html_()
+        True
+        """
+        o, moves = self.optimality, [(m.task, m.role, m.from_ or "", m.to, m.why) for m in self.moves]
+        to_go = "more to follow" if self.followup else "stable after it"
+        caption = f"{len(moves)} changes now, {to_go}; {o.moves} moves to the target, minimum possible {o.lower_bound}"
+        roles = [
+            (name, *(" ".join(map(str, tasks)) for tasks in roles))
+            for name, roles in sorted(self.assignment.items())
+        ]
+        shown = html_tables.table(("instance", *Roles._fields), roles, caption)
+        if moves:
+            shown += html_tables.table(("task", "role", "from", "to", "why"), moves)
+        return shown + "".join(f"<p>{escape(text)}</p>" for text in self.warnings)
 
     def active(self, task: TaskId) -> str:
         """Return the instance that runs `task` now; O(tasks). Errors: `InputError` for an unknown task."""

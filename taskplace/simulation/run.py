@@ -9,6 +9,7 @@ from typing import Any
 
 from taskplace import validation
 from taskplace.errors import InputError
+from taskplace.model import html_tables
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.planner import plan as plan_once
@@ -70,6 +71,29 @@ class Trajectory:
 
     def __str__(self) -> str:
         return "\n".join(str(r) for r in self.rounds)
+
+    def _repr_html_(self) -> str:
+        """Return the rounds as a table, for notebooks.
+
+        >>> import taskplace
+        >>> "<td>stable</td>" in taskplace.simulate({"tasks": [], "instances": [{"id": "a"}]})._repr_html_()
+        True
+        """
+        head = ("seconds", "events", "moved", "promoted", "to go", "warm-ups", "state")
+        rows = [
+            (
+                f"{r.time_ms / 1000:g}",
+                "; ".join(map(str, r.events)),
+                r.moved,
+                r.promoted,
+                r.plan.optimality.moves - r.moved,
+                sum(len(roles.warmup) for roles in r.plan.assignment.values()),
+                "follow-up" if r.plan.followup else "stable",
+            )
+            for r in self.rounds
+        ]
+        caption = f"{len(rows)} rounds, {self.moved} moves, {self.promoted} promotions"
+        return html_tables.table(head, rows, caption)
 
     def to_json(self) -> str:
         """Return the transcript as JSON text, for `replay`."""

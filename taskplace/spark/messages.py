@@ -174,12 +174,6 @@ class StoreLayout(Message, frozen=True, omit_defaults=True):
     time: str | None = None
     meaning: Mapping[str, Any] | None = None
 
-    @property
-    def columns(self) -> str:
-        """The form of the store's entries, for error messages."""
-        time = f", forgotten by {self.time!r}" if self.time else ""
-        return f"key {list(self.key)}, value {list(self.value)}{time}"
-
 
 class Declaration(Message, frozen=True, forbid_unknown_fields=False):
     """The structure under which a driver commits its manifests (`driver/structure.py`).

@@ -289,10 +289,10 @@ def _table_join(
     if not isinstance(deleted, str | None):
         raise TopologyError(f"deleted: found {deleted!r}, expected the name of a boolean column")
     kept = _columns("columns", columns)
-    on = _columns("by", by)
+    key = _columns("by", by)
     more: dict[str, Any] = {"order_by": ordered, "deleted": deleted, "ttl": ttl, "time": time}
     more["over_changes"] = over_changes
-    return TableJoin(store, on=on, columns=kept, how=how, **more)
+    return TableJoin(store, by=key, columns=kept, how=how, **more)
 
 
 def _per_key(

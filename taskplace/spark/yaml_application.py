@@ -56,6 +56,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskplace.dotted_keys import INPUT, KAFKA_OUTPUT, OUTPUT, entries, nested_options, topology_section
 from taskplace.errors import ConfigError, InputError
+from taskplace.misplaced import check_entries, check_topology
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
@@ -82,8 +83,9 @@ class YamlApplication:
         from taskplace.spark.driver.programs import external_topics
 
         output = entries("output", settings.output, OUTPUT)
-        targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
         given = entries("input", settings.input, INPUT)
+        _check_places(settings, given, output)
+        targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
         records = records_of(given)
         self._topology = declared_topology(settings, targets, records)
         section = topology_section(settings.topology)
@@ -148,6 +150,19 @@ def judge(
         check_overlaps(built, _directories(checkpoint, settings, inputs))
         if settings.runtime.weights:
             check_weights(settings.runtime.weights, built)
+
+
+def _check_places(settings: Settings, given: Mapping[str, Any], output: Mapping[str, Any]) -> None:
+    """Refuse keys of `input` and `output` that belong elsewhere."""
+    section = topology_section(settings.topology)
+    sources, nodes = ({} if section.get(part) is None else section[part] for part in ("sources", "nodes"))
+    topics = {
+        entry.get("topic", name) if isinstance(entry, Mapping) else name: f"topology.sources.{name}"
+        for name, entry in (sources.items() if isinstance(sources, Mapping) else ())
+    }
+    check_entries("input", given, topics)
+    sinks = {name: f"topology.nodes.{name}" for name in nodes} if isinstance(nodes, Mapping) else {}
+    check_entries("output", output, sinks)
 
 
 def _check_partitions(built: BuiltTopology) -> None:
@@ -216,6 +231,7 @@ def declared_topology(
         hint = "its name is the application's id"
         raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
     document = {**topology_section(settings.topology), "name": settings.application.id}
+    check_topology(document)
     document["sources"] = _with_readers(document.get("sources"), readers)
     try:
         return Topology.from_dict(document, _registry(), targets)
@@ -264,11 +280,14 @@ def _registry() -> Mapping[str, Callable[..., Any]]:
 
 
 def _target(path: str, entry: object) -> CommitTarget:
-    if not isinstance(entry, Mapping) or len(entry) != 1:
+    if not isinstance(entry, Mapping) or not entry:
         raise ConfigError(path, found=entry, expected=_SINK)
+    for key in entry:
+        if key not in OUTPUT:
+            raise ConfigError.unknown_key(path, key, OUTPUT)
+    if len(entry) > 1:
+        raise ConfigError(path, found=" and ".join(entry), expected=f"only one of them: {_SINK}")
     ((key, value),) = entry.items()
-    if key not in OUTPUT:
-        raise ConfigError.unknown_key(path, key, OUTPUT)
     return _TARGETS[key](f"{path}.{key}", value)
 
 

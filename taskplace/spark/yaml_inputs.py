@@ -16,6 +16,7 @@ from taskplace.dotted_keys import INPUT
 from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.settings import Settings, absolute
+from taskplace.spark.selected_columns import FIXED, UNKNOWN_TYPE, selected
 from taskplace.spark.state.type_text import TypeTextError
 from topology import BuiltTopology, Node
 
@@ -105,7 +106,11 @@ class YamlSource:
             raise ConfigError(path, found=entry, expected=_SOURCE)
         for name in entry:
             if name not in INPUT:
-                raise ConfigError.unknown_key(path, name, INPUT)
+                error = ConfigError.unknown_key(path, name, INPUT)
+                if difflib.get_close_matches(str(name), INPUT, n=1, cutoff=0.8):
+                    raise error
+                expected = f"an option of the source in `{path}.options`: `options: {{{name}: ...}}`"
+                raise ConfigError(f"{path}.{name}", found="an unknown key", expected=expected)
         self._at = path
         self.columns_path = f"{path}.schema"
         self._format = _format(f"{path}.format", entry.get("format"))
@@ -122,12 +127,18 @@ class YamlSource:
         #: The columns with their types, as far as the file declares them; None: not known.
         self.columns = columns
         self._select = entry.get("select")
-        if self._select is not None:
-            self.columns = ()
+        if self._schema is None and "includeheaders" not in map(str.lower, self._options):
+            self.columns = FIXED.get(self._format, ())
         if self._select is None:
             _check_key(f"{path}.schema", [name for name, _ in columns], key)
         elif not isinstance(self._select, list) or not all(map(_is_text, self._select)):
             raise ConfigError(f"{path}.select", found=self._select, expected="a list of SQL expressions")
+        else:
+            self.columns = tuple(selected(f"{path}.select", self._select, self.columns) or ())
+            self.columns_path = f"{path}.select"
+            _check_key(f"{path}.select", [name for name, _ in self.columns], key)
+            if any(kind == UNKNOWN_TYPE for name, kind in self.columns if name in key):
+                self.columns = ()  # keys are compared by their types
 
     @property
     def directory(self) -> Path | None:
@@ -140,7 +151,7 @@ class YamlSource:
             return None
 
     def schema(self, timestamp: str) -> StructType | None:
-        """Return the declared schema; None if it is not known, as with `select`."""
+        """Return the schema of the rows, as far as the file shows it; None if it is not known."""
         from taskplace.spark.ddl import struct_type
 
         return struct_type(self.columns, timestamp) if self.columns else None

@@ -36,7 +36,7 @@ _LAYOUT = {
 def option_path(path: str, options: Mapping[str, Any]) -> str:
     """Translate the path in a processor's error into a path below `options`.
 
-    >>> option_path("TableJoin('w').on.id", {"by": {"id": "innt"}})
+    >>> option_path("TableJoin('w').by.id", {"by": {"id": "innt"}})
     'by.id'
     >>> option_path("Aggregate('spent').cents_sum", {"aggregates": {"cents": {"avg": "cents"}}})
     'aggregates.cents'
@@ -45,9 +45,7 @@ def option_path(path: str, options: Mapping[str, Any]) -> str:
     """
     path, windows = _WINDOW.subn("window.", path)
     path = _PROCESSOR.sub("", path).rstrip(".") if not windows else path.rstrip(".")
-    head, dot, rest = path.partition(".")
-    if head == "on" and "on" not in options:
-        return f"by{dot}{rest}"
+    head = path.partition(".")[0]
     aggregates = options.get("aggregates")
     if head not in options and isinstance(aggregates, Mapping):
         for name in (head, re.sub(r"_(sum|count)$", "", head)):

@@ -125,8 +125,8 @@ def merged(partitions: int = 4) -> Any:
     [
         (["string", "int"], None),
         (["string", "void"], None),
-        (["string", "bigint"], r"'a': \['string', 'int32'\], 'b': \['string', 'int64'\]"),
-        (["binary", "int"], r"'a': \['string', 'int32'\], 'b': \['binary', 'int32'\]"),
+        (["string", "bigint"], "a: string, int32; b: string, int64"),
+        (["binary", "int"], "a: string, int32; b: binary, int32"),
     ],
 )
 def test_keys_are_compared_column_by_column(b: list[str], message: str | None) -> None:

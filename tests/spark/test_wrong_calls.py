@@ -101,7 +101,7 @@ def test_processors_and_sinks(made):
         (lambda: Count("s", by=["k"]), r"^Aggregate\('s'\)\.by: found \['k'\], expected columns with their types"),
         (lambda: Count("s", by="k"), r"^Aggregate\('s'\)\.by: found 'k', expected columns with their types"),
         (lambda: Deduplicate("s", by={"k": "strin"}), r"by\.k: found 'strin', .*did you mean 'string'\?"),
-        (lambda: TableJoin("s", on="k", columns=KEY), r"^TableJoin\('s'\)\.on: found 'k', expected columns"),
+        (lambda: TableJoin("s", by="k", columns=KEY), r"^TableJoin\('s'\)\.by: found 'k', expected columns"),
         (lambda: TableJoin("s", on=KEY, columns=["n"]), r"^TableJoin\('s'\)\.columns: found \['n'\], expected"),
         (lambda: Count("s", by=KEY, window="1 hour"), r"\.window: found '1 hour', expected Tumbling\(column, size\)"),
         (lambda: Aggregate("s", by=KEY, n="count"), r"^Aggregate\('s'\)\.n: found 'count', expected an aggregate"),
@@ -299,7 +299,7 @@ def test_a_half_of_the_checkpoints_that_is_missing_is_named_before_spark_starts(
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
-        (("a", "b", "c"), r"created with the sources \['a', 'b'\], found \['a', 'b', 'c'\]: 'c' is new"),
+        (("a", "b", "c"), r"created with the sources a, b, found a, b, c: 'c' is new"),
         (("a",), r"'b' is missing"),
         (("b", "a"), r"another order"),
         (("a", "x"), r"'x' is new, 'b' is missing"),

@@ -118,7 +118,7 @@ def test_sources_that_are_no_files():
     kafka = {
         "format": "kafka",
         "options": {"subscribe": "orders"},
-        "select": ["cast(key as string) as customer"],
+        "select": ["cast(key as string) as customer", "cast(value as long) as id", "offset as cents"],
     }
     YamlApplication(settings(input__orders=kafka))
     own = {"format": "com.shop.Source", "schema": "id long, customer string, cents long"}

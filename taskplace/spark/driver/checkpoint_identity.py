@@ -72,8 +72,9 @@ def with_keys(
             UNTYPED not in (before, now) and before != now for before, now in zip(known, given, strict=True)
         ):
             raise CheckpointError(
-                f"{root}: the key of topic {topic!r} had the types {types[topic]}, found {list(given)}; "
-                "another type assigns keys to other partitions: cast the key, or start a new checkpoint"
+                f"{root}: the key of topic {topic!r} had the types {', '.join(types[topic])}, "
+                f"found {', '.join(given)}; another type assigns keys to other partitions: cast the key, or start a "
+                "new checkpoint"
             )
         known = [now if before == UNTYPED else before for before, now in zip(known, given, strict=True)]
         if set(known) != {UNTYPED}:

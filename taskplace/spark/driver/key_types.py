@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, listed
 from taskplace.spark.key_checks import alike
 from taskplace.spark.processors.columns import arrow_types
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
@@ -61,7 +61,7 @@ def check_group(types: Mapping[str, Sequence[str]], path: str = "") -> None:
     if any(len(set(kinds) - {UNTYPED}) > 1 for kinds in _by_place(types.values())):
         raise InputError(
             path or f"topics {', '.join(types)}",
-            found=f"co-partitioned keys of different types: {dict(types)}",
+            found=f"co-partitioned keys of different types ({listed(types)})",
             expected="equal types; otherwise equal keys reach different tasks",
             hint="cast the keys before the topics are partitioned",
         )

@@ -22,8 +22,8 @@ from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.rebalance_log import log_rebalance
+from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name
 from taskplace.spark.worker.program import Program

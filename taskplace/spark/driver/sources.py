@@ -27,7 +27,7 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, listed
 from taskplace.spark.driver.columns import check_columns
 from taskplace.spark.driver.key_types import check_group
 from taskplace.spark.driver.partition_columns import check_schema, partition_columns
@@ -93,7 +93,7 @@ def hashable(topic: str, columns: Mapping[str, str]) -> list[str]:
     if not usable:
         raise InputError(
             f"sources.{topic}",
-            found=f"no key, and only columns that Spark cannot hash: {dict(columns)}",
+            found=f"no key, and only columns that Spark cannot hash ({listed(columns)})",
             expected="a key, or at least one column that Spark can hash, to distribute the rows",
         )
     return usable
@@ -147,8 +147,8 @@ def _check_key(topic: str, key: tuple[str, ...], schema: StructType) -> None:
     if missing := sorted(set(key) - set(schema.names)):
         raise InputError(
             f"sources.{topic}",
-            found=f"no column {missing}",
-            expected=f"key columns among {schema.names}",
+            found=f"no column {', '.join(map(repr, missing))}",
+            expected=f"the key columns, among {', '.join(schema.names)}",
             hint=nearest(missing[0], schema.names),
         )
 
@@ -159,7 +159,7 @@ def _check_key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) ->
         if any("collate" in kind for kind in kinds):
             raise InputError(
                 f"sources.{topic}",
-                found=f"a key of {kinds}",
+                found=f"a key of {', '.join(kinds)}",
                 expected="key columns without a collation: keys are compared by their bytes",
                 hint="cast the column to a plain string",
             )
@@ -168,7 +168,7 @@ def _check_key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) ->
         if len({tuple(kinds) for kinds in of_group.values()}) > 1:
             raise InputError(
                 "sources",
-                found=f"co-partitioned keys of different types: {of_group}",
+                found=f"co-partitioned keys of different types ({listed(of_group)})",
                 expected="equal types",
                 hint="cast the keys in the sources",
             )
@@ -217,8 +217,8 @@ def _check_kept_keys(
         ):
             raise InputError(
                 f"node {node.name!r}, key",
-                found=f"a key of types {now}",
-                expected=f"{list(before)}, as in the checkpoint: with other types, keys reach other tasks",
+                found=f"a key of types {', '.join(now)}",
+                expected=f"{', '.join(before)}, as in the checkpoint: with other types, keys reach other tasks",
                 hint="cast the key before the repartition, or start a new checkpoint",
             )
 

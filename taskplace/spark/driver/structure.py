@@ -33,6 +33,7 @@ import pyarrow as pa
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver.epochs import Epochs
+from taskplace.spark.driver.structure_differences import columns_changed, meaning_in_words, meanings_changed
 from taskplace.spark.messages import Declaration, StoreLayout, TypedColumns
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, compare
@@ -88,7 +89,7 @@ def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> No
         f"{t!r} is missing" for t in was if t not in now
     ]
     raise CheckpointError(
-        f"{root}: the checkpoint was created with the sources {list(was)}, found {list(now)}: "
+        f"{root}: the checkpoint was created with the sources {', '.join(was)}, found {', '.join(now)}: "
         f"{', '.join(other) or 'another order'}; Spark's checkpoint stores offsets by the position of the source: "
         "restore the sources and their order, or start a new checkpoint"
     )
@@ -125,18 +126,18 @@ def _check(
         if (was := before.stores.get(store)) is None:
             continue
         if (was.key, was.value, was.time) != (layout.key, layout.value, layout.time):
-            reasons.append(f"store {store!r} had the columns {was.columns}, found {layout.columns}")
+            reasons.append(f"store {store!r} has other columns: {columns_changed(was, layout)}")
             continue
         old, new = was.meaning or {}, layout.meaning or {}
         if with_meanings and bool(old) != bool(new):
             reasons.append(
-                f"store {store!r} was created with {_said(old)}, found {_said(new)}; a processor of your own that "
-                "computes the same declares the same meaning in layouts()"
+                f"store {store!r} was created with {meaning_in_words(old)}, and now has {meaning_in_words(new)}; a "
+                "processor of your own that computes the same declares the same meaning in layouts()"
             )
         # Single entries are compared only where both have them: a later version may declare more than an earlier one.
         elif changed := {k for k, how in new.items() if old.get(k, how) != how}:
-            old, new = ({k: m[k] for k in sorted(changed & set(m))} for m in (old, new))
-            reasons.append(f"store {store!r} was created with {old}, found {new}{_renamed(changed)}")
+            said = meanings_changed(old, new, changed)
+            reasons.append(f"store {store!r} keeps other values: {said}{_renamed(changed)}")
         # The topic's key may be the same, and have become another column of the store's key on the way.
         one, other = before.split.get(store), split.get(store)
         if one is not None and other is not None and one != other:
@@ -149,11 +150,6 @@ def _check(
             f"{root}: the checkpoint was created with another topology: {'; '.join(reasons)}\n"
             "continue with that topology, or start a new checkpoint"
         )
-
-
-def _said(meaning: Mapping[str, str]) -> str:
-    """Return the words for what a store's values mean."""
-    return f"the meaning {dict(sorted(meaning.items()))}" if meaning else "no declared meaning"
 
 
 def _renamed(changed: set[str]) -> str:

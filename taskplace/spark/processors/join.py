@@ -36,7 +36,7 @@ class TableJoin:
     """Keeps the table's rows in a store, and adds the columns of the key's table row to each stream row.
 
     - `store`: the name of its store
-    - `on`: the key's columns, with their types; stream and table both have them
+    - `by`: the key's columns, with their types; stream and table both have them. `on` is another name of this argument
     - `columns`: the table's columns to add, with their types
     - `how`: a stream row without a table row gets nulls ("left"), or is dropped ("inner")
 
@@ -45,7 +45,7 @@ class TableJoin:
 
     If a key has several table rows, the last one is kept: the last to arrive or, with `order_by`, the last in the order
     of these table columns, compared in turn. Null is the lowest value, NaN the greatest float; of equal rows the later
-    one wins. If all `order_by` columns are stored (among `on` and `columns`), older rows in later batches are ignored.
+    one wins. If all `order_by` columns are stored (among `by` and `columns`), older rows in later batches are ignored.
     If not, the later batch wins. A stored `order_by` column is compared in the type in which it is kept. A type that
     does not keep its order, such as the date of a timestamp, is refused: at the start if the table's types are known,
     otherwise in the task before it writes anything.
@@ -56,7 +56,7 @@ class TableJoin:
     With `ttl`, a table row expires the duration `ttl` after the event time in its column `time`. A row that has already
     expired is dropped, and its key keeps the stored row.
 
-    A table may be the changes of another node, such as a running count: the last row of a key is kept. Columns of `on`
+    A table may be the changes of another node, such as a running count: the last row of a key is kept. Columns of `by`
     that change in its rows are refused, because outdated rows would stay in the table; with `over_changes`, they are
     accepted.
 
@@ -66,7 +66,7 @@ class TableJoin:
     Source: Kafka Streams' join of a KStream with a KTable. Departure: within a batch, all of the table's rows count for
     all of the stream's, whatever their times.
 
-    >>> TableJoin("weather", on={"origin": "string"}, columns={"visib": "float64"}).layouts()
+    >>> TableJoin("weather", by={"origin": "string"}, columns={"visib": "float64"}).layouts()
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}
     """
 
@@ -82,7 +82,7 @@ class TableJoin:
         self,
         store: str,
         *,
-        on: Mapping[str, object] | pa.Schema,
+        by: Mapping[str, object] | pa.Schema | None = None,
         columns: Mapping[str, object] | pa.Schema,
         how: Literal["left", "inner"] = "left",
         order_by: Sequence[str] = (),
@@ -90,12 +90,16 @@ class TableJoin:
         ttl: Any = None,
         time: str | None = None,
         over_changes: bool = False,
+        on: Mapping[str, object] | pa.Schema | None = None,
     ) -> None:
         self.store = store_name(store, "TableJoin")
         path = f"TableJoin({store!r})"
+        if by is not None and on is not None:
+            raise InputError(f"{path}.on", found="both `by` and `on`", expected="one of these two names")
         if not isinstance(how, str) or how not in ("left", "inner"):
             raise InputError(f"{path}.how", found=how, expected="'left' or 'inner'")
-        self._on, self._columns = columns_of(on, f"{path}.on"), columns_of(columns, f"{path}.columns")
+        self._by = columns_of(on if by is None else by, f"{path}.by")
+        self._columns = columns_of(columns, f"{path}.columns")
         if not isinstance(order_by, list | tuple) or not all(isinstance(name, str) for name in order_by):
             raise InputError(f"{path}.order_by", found=order_by, expected="a list of column names")
         for name in order_by:
@@ -110,12 +114,12 @@ class TableJoin:
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the join's key, and the table's columns."""
-        return {self.store: {"key": self._on, "value": self._columns, **self._forgetting}}
+        return {self.store: {"key": self._by, "value": self._columns, **self._forgetting}}
 
     def input_columns(self) -> Iterator[InputColumn]:
         """Yield the required input columns: the stream's key; the table's key, columns, `order_by` and `deleted`."""
-        yield from columns_taken("on", 0, self._on)
-        yield from columns_taken("on", 1, self._on)
+        yield from columns_taken("by", 0, self._by)
+        yield from columns_taken("by", 1, self._by)
         yield from columns_taken("columns", 1, self._columns)
         yield from (InputColumn(1, column, "order_by") for column in self.order_by)
         if self.deleted is not None:
@@ -124,8 +128,8 @@ class TableJoin:
     def check_types(self, stream: Types, table: Types) -> None:
         """Refuse columns that cannot be cast to the store's types, cannot be ordered, or are not boolean."""
         path, row = f"TableJoin({self.store!r})", row_of_nulls(table)
-        codec_of(arrow_schema(self._on), f"{path}.on").canonical(row_of_nulls(stream))
-        codec_of(arrow_schema(self._on), f"{path}.on").canonical(row)
+        codec_of(arrow_schema(self._by), f"{path}.by").canonical(row_of_nulls(stream))
+        codec_of(arrow_schema(self._by), f"{path}.by").canonical(row)
         codec_of(arrow_schema(self._columns), f"{path}.columns").canonical(row)
         if self.deleted is not None and not pa.types.is_null(table[self.deleted]):
             self._marks(row)
@@ -143,9 +147,9 @@ class TableJoin:
 
     def check_changes(self, stream: Changes | None, table: Changes | None) -> None:
         """Refuse a table whose rows change their key: rows that are outdated would stay in the store."""
-        for name in table.moving(self._on) if table is not None and not self._over_changes else ():
+        for name in table.moving(self._by) if table is not None and not self._over_changes else ():
             raise table.refused(  # type: ignore[union-attr]
-                f"TableJoin({self.store!r}).on.{name}",
+                f"TableJoin({self.store!r}).by.{name}",
                 f"a table's key column {name!r} that may change in rows of",
             )
 
@@ -195,7 +199,7 @@ class TableJoin:
         if self.order_by:
             order = self._order(table)
             places = in_order(order)
-            if set(self.order_by) <= {*self._on, *self._columns}:
+            if set(self.order_by) <= {*self._by, *self._columns}:
                 kept, present = store.get_many(table)
                 older = present & ~not_before(order, self._order(self._beside(table, kept)))
                 places = places.filter(pa.array(~older).take(places))
@@ -206,7 +210,7 @@ class TableJoin:
         if self._forgetting:
             live = pa.array(~store.is_late(table))
             table, gone = table.filter(live), gone.filter(live)
-        groups = Groups(codec_of(store.schema.key, f"TableJoin({self.store!r}).on").canonical(table).columns)
+        groups = Groups(codec_of(store.schema.key, f"TableJoin({self.store!r}).by").canonical(table).columns)
         last = groups.add("max", pa.chunked_array([pa.array(np.arange(table.num_rows))]))
         lasts = groups.of(last)
         table, gone = table.take(lasts), gone.take(lasts)
@@ -234,7 +238,7 @@ class TableJoin:
     def _ranks(self, table: pa.Table, name: str) -> pa.ChunkedArray:
         path = f"TableJoin({self.store!r}).order_by"
         column = self._column(table, name, path)
-        if (kind := {**self._on, **self._columns}.get(name)) is not None:
+        if (kind := {**self._by, **self._columns}.get(name)) is not None:
             schema = arrow_schema({name: kind})
             if not pa.types.is_null(column.type) and not keeps_order(column.type, schema.field(name).type):
                 raise InputError(
@@ -250,7 +254,7 @@ class TableJoin:
 
     def _beside(self, table: pa.Table, kept: pa.Table) -> pa.Table:
         """Return the rows as they are stored: keys and values."""
-        return pa.table({**{name: table[name] for name in self._on}, **{n: kept[n] for n in self._columns}})
+        return pa.table({**{name: table[name] for name in self._by}, **{n: kept[n] for n in self._columns}})
 
     @staticmethod
     def _column(table: pa.Table, name: str, path: str) -> pa.ChunkedArray:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, listed
 from taskplace.spark.messages import Watermark
 from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
@@ -95,7 +95,7 @@ class Program:
             if any(len({*kinds} - {UNTYPED}) > 1 for kinds in zip(*types.values(), strict=True)):
                 raise InputError(
                     f"subtopology {self.subtopology}",
-                    found=f"co-partitioned keys of different types: {types}",
+                    found=f"co-partitioned keys of different types ({listed(types)})",
                     expected="equal types",
                     hint="cast the keys before the repartition",
                 )

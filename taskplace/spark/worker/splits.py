@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, listed
 from taskplace.spark.state.casts import keeps_apart
 from taskplace.spark.worker.hashing import hashed_as
 
@@ -77,7 +77,7 @@ def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.Da
             if any(other != hashed[split.topic] for other in hashed.values()):
                 raise InputError(
                     f"node {split.node!r}",
-                    found=f"one state key from topics whose keys have different types: {hashed}",
+                    found=f"one state key from topics whose keys have different types ({listed(hashed)})",
                     expected="equal types; otherwise equal keys reach different tasks",
                     hint="cast the keys before the topics are partitioned",
                 )

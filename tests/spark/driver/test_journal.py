@@ -212,9 +212,7 @@ def test_key_types_stay_and_new_sources_may_come(tmp_path):
     journal.commit(0, 1, {}, {}, {})
     again = Journal(tmp_path, {})
     again.bind_keys({"a": ["string"], "b": ["bigint"]})
-    with pytest.raises(
-        CheckpointError, match=r"the key of topic 'a' had the types \['string'\], found \['int'\]"
-    ):
+    with pytest.raises(CheckpointError, match=r"the key of topic 'a' had the types string, found int"):
         again.bind_keys({"a": ["int"]})
 
 

@@ -1,0 +1,191 @@
+"""Refuses keys that are known, but not where they stand: the error says where they belong.
+
+**Idea.** Most wrong keys in a file are no misspellings: `event_time` of a source belongs in its `options`, `path` of a
+sink into `output`, `spark.executor.memory` in `spark.conf`. The list of the keys that are known at the wrong place does
+not help then, and the most similar one misleads. So before a section is read, each key that is unknown where it stands
+is looked up in all other places. Keys that are known nowhere are left to the checks of their section.
+
+Errors: `ConfigError` with the path of the key, and the nested form of its right place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from taskplace.dotted_keys import (
+    INPUT,
+    KAFKA_INPUT,
+    KAFKA_OUTPUT,
+    OUTPUT,
+    PROCESSOR_OPTIONS,
+    SOURCE_OPTIONS,
+    STORE_OPTIONS,
+    WINDOW,
+)
+from taskplace.errors import ConfigError
+from topology.entry_fields import NODE, SOURCE, STORE, VERBS
+from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
+
+_SPARK = "spark."
+
+
+class _Place(NamedTuple):
+    """Where a key may stand: the path of the mapping, and the keys that it may have."""
+
+    path: str
+    keys: Collection[str]
+
+
+def check_sections(document: Mapping[str, Any], sections: Mapping[str, Collection[str]]) -> None:
+    """Refuse keys at the top, and in the sections, that belong in another section.
+
+    - `sections`: by section, its keys; a section that is read elsewhere has none
+
+    >>> check_sections({"num.standby.replicas": 1}, {"placement": ["num.standby.replicas"]})
+    Traceback (most recent call last):
+    taskplace.errors.ConfigError: num.standby.replicas: found a misplaced key, expected it in `placement`: \
+`placement: {num.standby.replicas: ...}`
+    """
+    homes = Counter(key for keys in sections.values() for key in keys)
+    places = [_Place(name, [key for key in keys if homes[key] == 1]) for name, keys in sections.items()]
+    places.append(_Place("topology", [name for name in TOPOLOGY_SECTIONS if name not in sections]))
+    for key in [key for key in document if isinstance(key, str) and key not in sections]:
+        section, _, rest = key.partition(".")
+        if rest not in sections.get(section, ()):
+            _look("", key, [*_conf(key), *places])
+    for name, keys in sections.items():
+        inside = document.get(name)
+        for key in inside if keys and isinstance(inside, Mapping) else ():
+            if isinstance(key, str) and key not in keys:
+                section, _, rest = key.partition(".")
+                if rest and rest in sections.get(section, ()) and section != name:
+                    _refuse(name, key, section, rest)
+                others = [place for place in places if place.path != name]
+                _look(name, key, [*_conf(key), *others])
+
+
+def check_topology(topology: Mapping[str, Any]) -> None:
+    """Refuse fields and options in the section `topology`, in its nested form, that belong elsewhere.
+
+    >>> check_topology({"sources": {"orders": {"event_time": "at"}}})
+    Traceback (most recent call last):
+    taskplace.errors.ConfigError: topology.sources.orders.event_time: found a misplaced key, expected it in \
+`topology.sources.orders.options`: `options: {event_time: ...}`
+    """
+    for name, entry in _entries(topology.get("sources")):
+        path = f"topology.sources.{name}"
+        options = _Place(f"{path}.options", SOURCE_OPTIONS)
+        topic = entry.get("topic", name)
+        _check(path, entry, SOURCE, [options, _Place(f"input.{topic}", INPUT)])
+    for name, entry in _entries(topology.get("stores")):
+        path = f"topology.stores.{name}"
+        _check(path, entry, STORE, [_Place(f"{path}.options", STORE_OPTIONS)])
+        _check(f"{path}.options", entry.get("options"), STORE_OPTIONS, [_Place(path, STORE)])
+    for name, entry in _entries(topology.get("nodes")):
+        _check_node(f"topology.nodes.{name}", name, entry)
+
+
+def check_entries(section: str, entries: Mapping[str, Any], nodes: Mapping[str, str]) -> None:
+    """Refuse keys in entries of `input` or `output`, in their nested form, that belong elsewhere.
+
+    - `nodes`: by entry, the path of the source or sink in the topology
+
+    >>> check_entries("output", {"totals": {"path": "/out", "topic": "t"}}, {})
+    Traceback (most recent call last):
+    taskplace.errors.ConfigError: output.totals.topic: found a misplaced key, expected it in `output.totals.kafka`: \
+`kafka: {topic: ...}`
+    """
+    fields, kafka = (INPUT, KAFKA_INPUT) if section == "input" else (OUTPUT, KAFKA_OUTPUT)
+    own: tuple[tuple[str, Collection[str]], ...] = (("", ("schema",)),)
+    if section == "input":
+        own = (("", ("key", "partitions", "topic")), (".options", SOURCE_OPTIONS))
+    for name, entry in _entries(entries):
+        path = f"{section}.{name}"
+        inner = _Place(f"{path}.kafka", kafka)
+        of_node = [_Place(f"{nodes[name]}{below}", keys) for below, keys in own] if name in nodes else []
+        places = [inner, *of_node] if "kafka" in entry or section == "output" else [*of_node, inner]
+        _check(path, entry, fields, places)
+
+
+def _check_node(path: str, name: str, entry: Mapping[str, Any]) -> None:
+    verb = next((verb for verb in VERBS if verb in entry), None)
+    if verb is None:
+        return
+    processor = entry.get("processor")
+    known = PROCESSOR_OPTIONS.get(processor) if isinstance(processor, str) else None
+    taken = {option for options in PROCESSOR_OPTIONS.values() for option in options}
+    options = _Place(f"{path}.options", (known or taken) if "processor" in VERBS[verb].fields else ())
+    places = [options]
+    if verb == "sink":
+        places.append(_Place(f"output.{name}", OUTPUT))
+    for other, (_, _, fields) in VERBS.items():
+        if other != verb:
+            places.append(_Place(f"a node with `{other}`", fields))
+    _check(path, entry, ("name", verb, *VERBS[verb].fields), places)
+    given = entry.get("options")
+    if known is None or not isinstance(given, Mapping):
+        return
+    window = _Place(f"{path}.options.window", WINDOW if "window" in known else ())
+    aggregates = _Place(f"{path}.options.aggregates", _aggregates(given) if "aggregates" in known else ())
+    _check(
+        f"{path}.options", given, (*known, "event_time", "delay"), [_Place(path, NODE), window, aggregates]
+    )
+    _check(f"{path}.options.window", given.get("window"), WINDOW, [options])
+
+
+def _aggregates(options: Mapping[str, Any]) -> list[str]:
+    """Return the options that are written like aggregates: `count`, or a function of a column."""
+    functions = {"count", "sum", "min", "max", "avg", "first", "last", "type"}
+    return [
+        name
+        for name, value in options.items()
+        if value == "count" or (isinstance(value, Mapping) and value and functions >= {*map(str, value)})
+    ]
+
+
+def _check(path: str, entry: Any, known: Collection[str], places: list[_Place]) -> None:
+    for key in entry if isinstance(entry, Mapping) else ():
+        if isinstance(key, str) and key not in known:
+            _look(path, key, places)
+
+
+def _look(path: str, key: str, places: list[_Place]) -> None:
+    """Refuse a key that one of these places has, also if it is written with underscores instead of dots.
+
+    A key that two sections have, such as `dir`, does not say where it belongs.
+    """
+    for place in places:
+        for written in (key, key.replace("_", ".")):
+            if written in place.keys:
+                _refuse(path, key, place.path, written)
+
+
+def _conf(key: str) -> list[_Place]:
+    """Return the place of Spark's own keys."""
+    return [_Place("spark.conf", [key])] if key.startswith(_SPARK) else []
+
+
+def _refuse(path: str, key: str, place: str, written: str) -> None:
+    if " " in place:
+        expected = f"it in {place}"
+    elif path.startswith(f"{place}."):
+        expected = f"it one level higher, beside `{path.removeprefix(place).strip('.')}`"
+    else:
+        head, _, last = place.rpartition(".")
+        form = f"{written}: ..."
+        for word in reversed([last] if head == path or not head else place.split(".")):
+            form = f"{word}: {{{form}}}"
+        expected = f"it in `{place}`: `{form}`"
+    at = f"{path}.{key}" if path else key
+    error = ConfigError(at, found=key, expected=expected)
+    error.args = (f"{at}: found a misplaced key, expected {expected}",)  # the name of a key is no secret
+    raise error
+
+
+def _entries(given: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the entries that are mappings. Lists are left to their own checks, which name entries by position."""
+    for name, entry in given.items() if isinstance(given, Mapping) else ():
+        if isinstance(name, str) and isinstance(entry, Mapping):
+            yield name, entry

@@ -1,0 +1,175 @@
+"""Code of README.md, quickstart.md, runtime.md, kafka.md and steering.md: it runs, without Spark where that is enough.
+
+Names that a page takes for granted (`spark`, `flights_df`) are given. What a stand-in of the cluster cannot run, such
+as the writer of a query, only records the calls that are made.
+"""
+
+from __future__ import annotations
+
+import ast
+from unittest.mock import MagicMock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+pytest.importorskip("pyspark")
+
+from taskplace.errors import InputError
+from taskplace.spark import ParquetSink, Placed
+from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, avg, count, sum_
+from tests.support.pages import blocks
+from topology import Topology
+
+NAMES = {
+    **{
+        "Aggregate": Aggregate,
+        "Count": Count,
+        "Deduplicate": Deduplicate,
+        "Tumbling": Tumbling,
+        "sum_": sum_,
+    },
+    **{"ParquetSink": ParquetSink, "Placed": Placed, "pa": pa, "pc": pc},
+}
+
+
+@pytest.fixture
+def on_world(world, monkeypatch):
+    """Run code with `Placed` on the stand-in of a cluster, and with its directory in place of /data."""
+    made = []
+
+    def placed(spark, topology, **options):
+        made.append(Placed(world.spark, topology, bridge=world, **options))
+        monkeypatch.setattr(made[-1], "start", MagicMock(name="start"))
+        monkeypatch.setattr(made[-1], "unite", MagicMock(name="unite"))
+        return made[-1]
+
+    monkeypatch.setattr("taskplace.spark.Placed", placed)
+    world.come(1)
+
+    def run(text, **names):
+        names = {**NAMES, "Placed": placed, "spark": MagicMock(name="spark"), **names}
+        for path in ("/data", "/var/tmp"):
+            text = text.replace(f'"{path}/', f'"{world.folder}/')
+        exec(compile(text, "page", "exec"), names)
+        return names
+
+    run.placed = made
+    return run
+
+
+def delays():
+    topology = Topology("delays")
+    flights = topology.source("flights", key="tailnum", partitions=2)
+    topology.source("weather", key="tailnum", partitions=2)
+    stats = flights.process(
+        Aggregate("delays", by={"tailnum": "string"}, flights=count(), mean=avg("dep_delay"))
+    )
+    return topology, stats
+
+
+def test_the_stream_of_the_readme(on_world, world):
+    names = on_world(blocks("README.md", "python")[0], df=MagicMock(name="df"))
+    rows = pa.table({"tailnum": ["a", "a", "b"], "dep_delay": [1, 3, 7]})
+    world.batch(names["placed"], 0, flights=rows)
+    assert world.sent("out") == {0: [("a", 2, 2.0), ("b", 1, 7.0)]}
+    writer = names["df"].writeStream.foreachBatch
+    assert writer.call_args.args == (names["placed"].process_batch,)
+
+
+def test_the_engine_of_the_readme(on_world):
+    plan = on_world(blocks("README.md", "python")[2])["plan"]
+    assert {name: len(roles.active) for name, roles in plan.assignment.items()} == {"a": 1, "b": 1}
+
+
+def test_the_quick_start_has_ten_statements_and_counts(on_world, world, monkeypatch):
+    (text,) = blocks("docs/quickstart.md", "python")
+    statements = [node for node in ast.parse(text).body if not isinstance(node, ast.ImportFrom)]
+    assert len(statements) <= 10
+    monkeypatch.setattr("pyspark.sql.SparkSession", MagicMock(name="SparkSession"))
+    placed = on_world(text)["placed"]
+    (call,) = placed.start.call_args_list
+    assert (set(call.args[0]), call.kwargs) == ({"words"}, {"trigger": {"availableNow": True}})
+    world.batch(placed, 0, words=pa.table({"value": ["the", "cat", "the"]}))
+    assert world.stored(placed, "seen") == [("cat", 1), ("the", 2)]
+    assert placed.store("seen").get({"value": "the"}) == {"count": 2}
+
+
+def test_a_stream_of_runtime_is_started_and_read(on_world, world):
+    start, own, *_, read = blocks("docs/runtime.md", "python")
+    topology, stats = delays()
+    stats.sink("out", target=ParquetSink(world.folder / "out"))
+    frames = {"flights_df": MagicMock(), "weather_df": MagicMock()}
+    names = on_world(f"{start}\n{own}", topology=topology, **frames)
+    placed = names["placed"]
+    assert (
+        set(placed.start.call_args.args[0]) == {"flights", "weather"} == set(placed.unite.call_args.args[0])
+    )
+    rows = pa.table({"tailnum": ["N14228"], "dep_delay": [5]})
+    world.batch(placed, 0, flights=rows, weather=rows)
+    keys = pa.table({"tailnum": ["N14228", "no"]})
+    *others, last = read.strip().splitlines()
+    on_world("\n".join(others), placed=placed, keys=keys)
+    assert placed.store("delays").get({"tailnum": "N14228"}) == {
+        "flights": 1,
+        "mean_sum": 5.0,
+        "mean_count": 1,
+    }
+    assert last == 'standbys.get({"tailnum": "N14228"})'  # there is one executor, and so no standby
+
+
+def test_the_processor_of_runtime(on_world, world):
+    names = on_world(blocks("docs/runtime.md", "python")[2])
+    topology = Topology("t")
+    topology.source("in", key="id", partitions=1).process(names["Latest"](), name="latest").sink(
+        "out", target=ParquetSink(world.folder / "out")
+    )
+    placed = world.open(topology)
+    stamps = pa.timestamp("us", "UTC")
+    for number, times in enumerate(([5, 6], [4])):
+        rows = pa.table({"id": ["a"] * len(times), "at": pa.array(times, stamps)})
+        world.batch(placed, number, **{"in": rows})
+    assert [row[1].microsecond for row in world.stored(placed, "latest")] == [6]
+
+
+def test_counting_changes_is_refused_as_runtime_says(on_world, world):
+    topology = Topology("t")
+    views = topology.source("views", key="page", partitions=1)
+    counts = views.process(Count("counts", by={"page": "string", "country": "string"}))
+    on_world(blocks("docs/runtime.md", "python")[3], counts=counts)
+    with pytest.raises(InputError, match="over_changes=True"):
+        world.open(topology)
+
+
+def test_the_windows_of_runtime_can_be_opened(on_world, world):
+    _, _, _, _, once, quarters, sink, _ = blocks("docs/runtime.md", "python")
+    topology = Topology("t")
+    names = on_world(f"{once}\n{quarters}", topology=topology)
+    names["hours"].sink("hours", target=ParquetSink(world.folder / "hours"))
+    world.open(topology)
+    other, stats = delays()
+    on_world(sink, stats=stats)
+    assert other.build().node("out").options["schema"] == {"tailnum": "string", "flights": "int64"}
+
+
+def test_the_handle_of_steering_has_the_methods_of_the_page(monkeypatch):
+    from taskplace.spark.steering.steering import Steering
+
+    (text,) = blocks("docs/steering.md", "python")
+    handle = MagicMock(spec=Steering)
+    monkeypatch.setattr("taskplace.spark.steer", lambda query: handle)
+    exec(text, {"query": object()})
+    assert handle.decommission.call_args.args == ("3",)
+
+
+def test_the_kafka_code_describes_sources_and_sinks(on_world, monkeypatch):
+    pytest.importorskip("confluent_kafka")
+    decoding, letters, reading, sink = blocks("docs/kafka.md", "python")
+    topology = Topology("t")
+    names = on_world(decoding.partition("topology.source")[0], cluster={}, topology=topology)
+    on_world(letters.replace("target=...", "target=object()"), topology=topology)
+    assert topology.build().node("bad").kind == "processor"
+    monkeypatch.setattr("taskplace.spark.kafka.records.KafkaRecords.partitions", lambda self: 12)
+    on_world(reading.partition("placed.start")[0], decoder=names["decoder"], topology=Topology("u"))
+    totals = Topology("v").source("in", key="customer", partitions=1)
+    on_world(sink, totals=totals)

@@ -1,0 +1,194 @@
+"""The catalogue of errors is complete, and its examples are the messages of errors that are really raised."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+import taskplace
+import topology
+from taskplace import named_objects
+from taskplace.group import ConsumerProtocol, Strategy
+from taskplace.group.coordinator import Coordinator
+from taskplace.group.wire import unseal
+from taskplace.model.config import PlacementConfig
+from taskplace.model.plan import Plan
+from taskplace.model.problem import Problem
+from taskplace.spark import ddl
+from taskplace.spark.messages import Change, History, Position
+from taskplace.spark.processors import Count
+from taskplace.spark.state.history import next_step
+from taskplace.spark.state.keys import checked, verified
+from taskplace.spark.worker.bin_context import BinContext
+from taskplace.spark.worker.columns import readable
+from taskplace.spark.worker.guard import raising_disk_full
+from topology import TaskId, Topology
+
+PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
+ENTRIES = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE, re.M | re.S))
+TASKS = {"tasks": [{"id": "0_0"}], "instances": [{"id": "a"}]}
+KEYS = pa.table({"k": ["a"]})
+
+
+def counting(world, by="string"):
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1)
+    source.process(Count("n", by={"k": by}), name="n").sink("out", target=_Nowhere())
+    return topo
+
+
+class _Nowhere:
+    def publish(self, spark, batch_id, files):
+        """Drop the rows."""
+
+
+def unequal(world, patch):
+    topo = Topology("t")
+    a, b = (topo.source(name, key="k", partitions=count) for name, count in (("a", 4), ("b", 3)))
+    a.join_table(b, name="joined")
+    topo.build()
+
+
+def not_ready(world, patch):
+    topo = Topology("t")
+    topo.source("a", key="k").process(name="p")
+    topo.build().tasks()
+
+
+def other_topology(world, patch):
+    world.come(1)
+    world.batch(world.open(counting(world)), 0, **{"in": KEYS})
+    world.open(counting(world, "binary"))
+
+
+def two_drivers(world, patch):
+    world.come(1)
+    first = world.open(counting(world))
+    world.batch(first, 0, **{"in": KEYS})
+    world.batch(world.open(counting(world)), 1, **{"in": KEYS})
+    world.batch(first, 2, **{"in": KEYS})
+
+
+def full_disk(world, patch):
+    with raising_disk_full(world.folder):
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def cancelled(world, patch):
+    setting = SimpleNamespace(round=1, batch=0)
+    mark = world.folder / "mark"
+    mark.touch()
+    context = SimpleNamespace(setting=setting, cancellation=mark)
+    BinContext.check_cancelled(context, TaskId(0, 0))
+
+
+def old_spark(world, patch):
+    from taskplace.spark import steer
+
+    patch.setattr("pyspark.__version__", "3.5.1")
+    steer(type("StreamingQuery", (), {"runId": "r", "_jsq": object()})())
+
+
+def no_brokers(world, patch):
+    pytest.importorskip("confluent_kafka")
+    from taskplace.spark import KafkaSink
+    from taskplace.spark.kafka import marker
+
+    patch.setattr(marker, "ADMIN_SECONDS", 0)
+    patch.setattr(marker, "LOOK_SECONDS", 0.05)
+    KafkaSink("totals", servers="127.0.0.1:1").probe()
+
+
+def no_way(world, patch):
+    next_step(Position(0, "x"), None, History((Change(2, "b", "a", offset=9, records=1),)))
+
+
+def no_topics(world, patch):
+    def fetch():
+        raise ConnectionError("broker-1 does not answer")
+
+    ConsumerProtocol(["orders"], fetch=fetch, assigners=[Strategy("fair_sticky")]).refresh()
+
+
+def own_callback(world, patch):
+    from taskplace.group import CoordinatorSettings, LocalCoordinator, LocalMember, MemberSettings, Topics
+
+    with LocalCoordinator(CoordinatorSettings(group_initial_rebalance_delay_ms=0)) as coordinator:
+        way = ConsumerProtocol(["t"], fetch=lambda: Topics({"t": 1}), assigners=[Strategy("fair_sticky")])
+        quick = MemberSettings(heartbeat_interval_ms=30, session_timeout_ms=5000)
+        LocalMember(coordinator, "shop", way, quick).wait_for(lambda owned: owned is not None, timeout=20)
+
+
+#: What raises each error, by the class whose entry shows it.
+RAISED = {
+    "InputError": lambda world, patch: taskplace.plan({"tasks": [{"id": "0-3"}], "instances": []}),
+    "ConfigError": lambda world, patch: PlacementConfig.from_properties({"num.standby.replica": 1}),
+    "TopologyError": unequal,
+    "TopologyNotReady": not_ready,
+    "TypeTextError": lambda world, patch: ddl.read_type("array<lnog>"),
+    "Unreadable": lambda world, patch: readable(pa.time64("us")),
+    "UnknownName": lambda world, patch: named_objects.load("json:dumpps"),
+    "InvalidPlan": lambda world, patch: taskplace.check(
+        Problem.from_dict(TASKS), Plan({"a": taskplace.Roles()}, {})
+    ),
+    "TaskplaceError": lambda world, patch: world.open(counting(world)).explain("0_0"),
+    "UnsupportedSpark": old_spark,
+    "CheckpointError": other_topology,
+    "NoWay": no_way,
+    "DamagedEntry": lambda world, patch: verified(b"k", checked(b"k", b"value")[:-1] + b"?"),
+    "Fenced": two_drivers,
+    "Superseded": cancelled,
+    "JobLostError": lambda world, patch: world.run(None, [], tag="t", watch=frozenset({"9"})),
+    "DiskFull": full_disk,
+    "SinkError": no_brokers,
+    "GroupError": lambda world, patch: Coordinator().fence("orders", "m1", 3),
+    "StaleGeneration": lambda world, patch: Coordinator().fence("orders", "m1", 3),
+    "ProtocolError": lambda world, patch: unseal(b"abc"),
+    "UnknownVersion": lambda world, patch: unseal(b"tg\x09" + bytes(9)),
+    "GroupFailed": own_callback,
+    "TryAgain": no_topics,
+}
+
+
+def errors() -> dict[str, type[BaseException]]:
+    """Every error class of the two packages, by name. Private ones never leave their module."""
+    found = {}
+    for package in (taskplace, topology):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            made = vars(importlib.import_module(module.name)).values()
+            found |= {
+                each.__name__: each
+                for each in made
+                if inspect.isclass(each)
+                and issubclass(each, BaseException)
+                and each.__module__ == module.name
+                and not each.__name__.startswith("_")
+            }
+    return found
+
+
+def test_the_page_has_every_error_and_no_other():
+    assert set(ENTRIES) == set(errors()) == set(RAISED)
+    for name, text in ENTRIES.items():
+        assert "- **Cause**: " in text and "- **Remedy**: " in text, name
+
+
+@pytest.mark.parametrize("name", list(RAISED))
+def test_the_example_is_what_the_error_says(name, world, monkeypatch):
+    with pytest.raises(errors()[name]) as caught:
+        RAISED[name](world, monkeypatch)
+    said = str(caught.value).replace(str(world.folder), "/data")
+    said = re.sub(r"\d+ of \d+ MiB free", "3 of 20480 MiB free", said)
+    assert re.search(r"```text\n(.*?)\n```", ENTRIES[name], re.S)[1] == said
+    if name not in ("GroupError",):
+        assert type(caught.value).__name__ == name

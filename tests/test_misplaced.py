@@ -1,0 +1,123 @@
+"""A key at a wrong place of a file: the error says where it belongs, and not which known key it resembles."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+
+import pytest
+import yaml
+
+from taskplace import dotted_keys
+from taskplace.errors import ConfigError
+from taskplace.misplaced import check_entries, check_sections, check_topology
+from taskplace.settings import Settings
+
+FILE = """
+application: {id: orders}
+topology:
+  sources:
+    orders: {key: customer, partitions: 4}
+  stores:
+    seen: {}
+  nodes:
+    once: {process: orders, processor: deduplicate, options: {by: {customer: string, id: long}}}
+    spent: {process: once, processor: aggregate, options: {by: {customer: string}, aggregates: {n: count}, window: {}}}
+    totals: {sink: spent}
+input:
+  orders: {format: parquet, path: in, schema: "id long, customer string"}
+output:
+  totals: {path: out}
+"""
+SOURCES, NODES, SPENT = "topology/sources/orders", "topology/nodes", "topology/nodes/spent/options"
+
+
+def judged(path: str, value: object = 1) -> None:
+    """Set one key of the file, and look at the whole of it."""
+    document = copy.deepcopy(yaml.safe_load(FILE))
+    *way, last = path.split("/")
+    at = document
+    for key in way:
+        at = at.setdefault(key, {})
+    at[last] = value
+    topology = document["topology"]
+    check_topology(topology)
+    check_entries("input", document["input"], {"orders": "topology.sources.orders"})
+    check_entries("output", document["output"], {"totals": "topology.nodes.totals"})
+    Settings.from_mapping(document)
+
+
+@pytest.mark.parametrize(
+    ("path", "home"),
+    [
+        (f"{SOURCES}/event_time", "`topology.sources.orders.options`: `options: {event_time: ...}`"),
+        (f"{SOURCES}/delay", "`topology.sources.orders.options`: `options: {delay: ...}`"),
+        (f"{SOURCES}/path", "`input.orders`: `input: {orders: {path: ...}}`"),
+        ("topology/stores/seen/key", "`topology.stores.seen.options`: `options: {key: ...}`"),
+        (f"{NODES}/once/by", "`topology.nodes.once.options`: `options: {by: ...}`"),
+        (f"{NODES}/once/store", "`topology.nodes.once.options`: `options: {store: ...}`"),
+        (f"{NODES}/once/partitions", "a node with `repartition`"),
+        (f"{NODES}/totals/path", "`output.totals`: `output: {totals: {path: ...}}`"),
+        (f"{NODES}/once/options/stores", "one level higher, beside `options`"),
+        (f"{SPENT}/grace", "`topology.nodes.spent.options.window`: `window: {grace: ...}`"),
+        (f"{SPENT}/window/ttl", "one level higher, beside `window`"),
+        ("placement/snapshot.interval", "`runtime`: `runtime: {snapshot.interval: ...}`"),
+        ("runtime/num_standby_replicas", "`placement`: `placement: {num.standby.replicas: ...}`"),
+        ("runtime/checkpoint.dir", "`checkpoint`: `checkpoint: {dir: ...}`"),
+        ("num.standby.replicas", "`placement`: `placement: {num.standby.replicas: ...}`"),
+        ("master", "`spark`: `spark: {master: ...}`"),
+        ("nodes", "`topology`: `topology: {nodes: ...}`"),
+        ("spark.executor.memory", "`spark.conf`: `spark: {conf: {spark.executor.memory: ...}}`"),
+        ("spark/spark.executor.memory", "`spark.conf`: `conf: {spark.executor.memory: ...}`"),
+        ("input/orders/servers", "`input.orders.kafka`: `kafka: {servers: ...}`"),
+        ("input/orders/key", "`topology.sources.orders`: `topology: {sources: {orders: {key: ...}}}`"),
+        (
+            "input/orders/event_time",
+            "`topology.sources.orders.options`: `topology: {sources: {orders: {options: ",
+        ),
+        ("output/totals/topic", "`output.totals.kafka`: `kafka: {topic: ...}`"),
+        ("output/totals/schema", "`topology.nodes.totals`: `topology: {nodes: {totals: {schema: ...}}}`"),
+    ],
+)
+def test_the_error_says_where_the_key_belongs(path, home):
+    at = path.replace("/", ".")
+    with pytest.raises(ConfigError) as caught:
+        judged(path)
+    in_place = home if home.startswith("one level") else f"in {home}"
+    assert str(caught.value).startswith(f"{at}: found a misplaced key, expected it {in_place}")
+
+
+def test_an_aggregate_beside_the_others_belongs_among_them():
+    with pytest.raises(ConfigError, match=r"expected it in `.*\.aggregates`: `aggregates: \{most: \.\.\.\}`"):
+        judged(f"{SPENT}/most", {"max": "cents", "type": "int64"})
+
+
+@pytest.mark.parametrize("path", ["application/dir", "kil", "runtime/snapshot.intervall"])
+def test_a_key_with_no_home_or_two_is_left_to_its_section(path):
+    with pytest.raises(ConfigError, match="found an unknown key"):
+        judged(path)
+
+
+def test_the_keys_of_the_file_are_in_their_places():
+    judged("topology/sources/orders/partitions", 8)
+    check_sections({"spark": {"conf": {"spark.ui.enabled": False}}}, {"spark": ["conf"]})
+
+
+def test_a_section_with_one_key_shows_its_form():
+    with pytest.raises(
+        ConfigError, match=r"a mapping of keys to values; write `checkpoint: \{dir: \.\.\.\}`"
+    ):
+        judged("checkpoint", "/data")
+
+
+def test_the_declared_options_are_those_that_the_code_takes():
+    pytest.importorskip("pyarrow")
+    from taskplace.spark import registry
+    from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
+    from taskplace.spark.driver.partition_columns import PARTITION_OPTIONS
+    from taskplace.spark.processors import Tumbling
+
+    taken = {name: set(inspect.signature(make).parameters) for name, make in registry._BUILT_IN.items()}
+    assert {name: set(options) for name, options in dotted_keys.PROCESSOR_OPTIONS.items()} == taken
+    assert set(dotted_keys.WINDOW) == set(inspect.signature(Tumbling).parameters)
+    assert {*dotted_keys.SOURCE_OPTIONS, "reads"} == {*EVENT_TIME_OPTIONS, *PARTITION_OPTIONS}
