@@ -86,7 +86,7 @@ class BinContext:
         `Program.check_samples`.
         """
         inputs = self.internal.of(task.partition) if self.internal is not None else {}
-        read = {}
+        read: dict[str, TopicRead] = {}
         if self.external is not None:
             rows = self.external.of(task.partition)
             check_size(rows, str(task), self.setting.bytes_per_task)
