@@ -82,7 +82,7 @@ def test_an_option_of_a_wrong_type_is_not_echoed(option, value):
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_source_that_is_echoed_as_a_whole_shows_no_secret(option):
     given = document(option, SECRET)
-    given["output"]["totals"] = given["input"]["orders"]
+    given["output"]["totals"] = [given["input"]["orders"]]
     text = told(lambda: YamlApplication(Settings.from_mapping(given)))
     assert "'subscribe': 'orders'" in text
     given = document("a", "b")

@@ -28,6 +28,11 @@ FIXED: Mapping[str, tuple[tuple[str, str], ...]] = {
     }.items()
 }
 _NAME = re.compile(r"\s*(?:(\w+)|`([^`]+)`)\s*")
+#: Words that are values unless the source has such a column, and the column that Spark adds to those of files.
+_VALUES = {
+    "null", "true", "false", "user", "current_user", "session_user", "current_date", "current_time",
+    "current_timestamp", "localtimestamp", "now", "_metadata",
+}  # fmt: skip
 _NAMED = re.compile(r"(?P<value>.*\S)\s+as\s+(?:(?P<plain>\w+)|`(?P<quoted>[^`]+)`)\s*", re.I | re.S)
 _CAST = re.compile(r"\s*cast\s*\(.*\bas\s+(?P<type>\w+(?:\s*\([\d\s,]*\))?)\s*\)\s*", re.I | re.S)
 
@@ -54,6 +59,8 @@ did you mean 'id'?
             made += columns
         elif (bare := _NAME.fullmatch(expression)) is not None:
             name = bare[1] or bare[2]
+            if bare[1] and name.lower() not in types and (name[0].isdigit() or name.lower() in _VALUES):
+                return None
             if columns and name.lower() not in types:
                 names = [known for known, _ in columns]
                 expected = f"one of the source's columns {', '.join(names)}"

@@ -157,8 +157,9 @@ def _check_places(settings: Settings, given: Mapping[str, Any], output: Mapping[
     section = topology_section(settings.topology)
     sources, nodes = ({} if section.get(part) is None else section[part] for part in ("sources", "nodes"))
     topics = {
-        entry.get("topic", name) if isinstance(entry, Mapping) else name: f"topology.sources.{name}"
+        topic: f"topology.sources.{name}"
         for name, entry in (sources.items() if isinstance(sources, Mapping) else ())
+        if isinstance(topic := entry.get("topic", name) if isinstance(entry, Mapping) else name, str)
     }
     check_entries("input", given, topics)
     sinks = {name: f"topology.nodes.{name}" for name in nodes} if isinstance(nodes, Mapping) else {}

@@ -164,12 +164,16 @@ def test_the_handle_of_steering_has_the_methods_of_the_page(monkeypatch):
 
 def test_the_kafka_code_describes_sources_and_sinks(on_world, monkeypatch):
     pytest.importorskip("confluent_kafka")
-    decoding, letters, reading, sink = blocks("docs/kafka.md", "python")
+    decoding, letters, counts, reading, sink = blocks("docs/kafka.md", "python")
     topology = Topology("t")
     names = on_world(decoding.partition("topology.source")[0], cluster={}, topology=topology)
     on_world(letters.replace("target=...", "target=object()"), topology=topology)
     assert topology.build().node("bad").kind == "processor"
     monkeypatch.setattr("taskplace.spark.kafka.records.KafkaRecords.partitions", lambda self: 12)
-    on_world(reading.partition("placed.start")[0], decoder=names["decoder"], topology=Topology("u"))
+    read = on_world(reading.partition("placed.start")[0], decoder=names["decoder"], topology=Topology("u"))
+    monkeypatch.setattr("taskplace.spark.kafka.metadata.KafkaTopic.partitions", lambda self: 12)
+    declared = counts.partition("if built")[0]
+    counted = on_world(declared, flights=read["flights"], topology=Topology("c"))
+    assert counted["built"].readiness()
     totals = Topology("v").source("in", key="customer", partitions=1)
     on_world(sink, totals=totals)

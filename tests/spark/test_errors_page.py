@@ -109,6 +109,15 @@ def no_brokers(world, patch):
     KafkaSink("totals", servers="127.0.0.1:1").probe()
 
 
+def no_such_topic(world, patch):
+    ck = pytest.importorskip("confluent_kafka")
+    from taskplace.spark.kafka.client_options import ClientOptions
+    from taskplace.spark.kafka.offsets import refused
+
+    answer = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
+    raise refused("flihgts", answer, ClientOptions("KafkaRecords", "broker-1:9092", {}))
+
+
 def no_way(world, patch):
     next_step(Position(0, "x"), None, History((Change(2, "b", "a", offset=9, records=1),)))
 
@@ -135,6 +144,7 @@ RAISED = {
     "ConfigError": lambda world, patch: PlacementConfig.from_properties({"num.standby.replica": 1}),
     "TopologyError": unequal,
     "TopologyNotReady": not_ready,
+    "MissingTopic": no_such_topic,
     "TypeTextError": lambda world, patch: ddl.read_type("array<lnog>"),
     "Unreadable": lambda world, patch: readable(pa.time64("us")),
     "UnknownName": lambda world, patch: named_objects.load("json:dumpps"),

@@ -26,6 +26,10 @@ TYPED = ["id", "customer", "cast(cents as long) as cents"]
         (["cast(at as decimal(9, 2)) as d"], [("d", "decimal(9, 2)")]),
         (["cast(at as date) + 1 as day", "*"], [("day", "void"), *COLUMNS]),
         (["upper(at)"], None),
+        (["1"], None),
+        (["NULL"], None),
+        (["current_date"], None),
+        (["_metadata"], None),
         (["id", "count(*) over ()"], None),
     ],
 )

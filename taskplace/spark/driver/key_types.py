@@ -34,8 +34,8 @@ class KeyTypes:
     >>> check({"a": ["bigint"], "b": ["bigint"]})
     >>> check({"a": ["bigint"], "b": ["int"]})
     Traceback (most recent call last):
-    taskplace.errors.InputError: topics a, b: found "co-partitioned keys of different types: {'a': ['int64'], \
-'b': ['int32']}", expected equal types; otherwise equal keys reach different tasks; cast the keys before the topics \
+    taskplace.errors.InputError: topics a, b: found 'co-partitioned keys of different types (a: int64; \
+b: int32)', expected equal types; otherwise equal keys reach different tasks; cast the keys before the topics \
 are partitioned
     """
 
