@@ -36,7 +36,6 @@ PERMANENT = {
     "TOPIC_AUTHORIZATION_FAILED": "allow `Write` and `Describe` on the topic, and on the marker topic `Read` as well",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "allow `Write` and `Describe` on transactional ids with the prefix "
     "'taskplace-'",
-    "GROUP_AUTHORIZATION_FAILED": "allow `Read` on groups with the prefix 'taskplace-'",
     "INVALID_TRANSACTION_TIMEOUT": "set `transaction.timeout.ms` in the sink's options to at most the brokers' "
     "`transaction.max.timeout.ms`",
     "MSG_SIZE_TOO_LARGE": "raise `max.message.bytes` of the topic; it has become smaller than the sink's "
@@ -131,7 +130,7 @@ def refuses(error: ck.KafkaError, names: Container[str] = tuple(PERMANENT)) -> b
 
     A broker that ends while it greets a client does not refuse it, but librdkafka gives both the same code.
     """
-    broken = ("disconnected", "transport failure", "connection reset", "timed out")
+    broken = ("disconnected", "hung up", "transport failure", "connection reset", "handle destroyed", "timed out")
     return error.name() in names and not any(text in error.str().lower() for text in broken)
 
 
