@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.kafka.broker import Brokers
+from taskplace.spark.kafka import asking
 from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
 from taskplace.spark.targets import Commit
 
@@ -103,7 +104,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Brokers() as brokers:
         admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-        admin.create_topics([NewTopic("out", 6)])["out"].result(60)
+        asking.create(admin, NewTopic("out", 6), 60)
         found = measure(brokers.bootstrap, Path(folder), given.rows, given.repeats)
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for what, by in found.items():

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_streams.ledger import Ledger
 from kafka_streams.programs import wait_for
+from taskplace.spark.kafka import asking
 
 REGIONS = ("north", "east", "south", "west")
 ITEM = b"a book with a blue cover, 312 pages"
@@ -91,9 +92,8 @@ class Traffic:
 
     def __enter__(self) -> Traffic:
         names = (self.topics.orders, self.topics.users, self.topics.totals)
-        made = self._admin.create_topics([NewTopic(name, self._partitions) for name in names])
-        for future in made.values():
-            future.result(60)
+        for name in names:
+            asking.create(self._admin, NewTopic(name, self._partitions), 60)
         self._consumer.assign(
             [TopicPartition(self.topics.totals, partition, 0) for partition in range(self._partitions)]
         )
@@ -198,7 +198,7 @@ class Traffic:
 
     def _take(self, message: Any, at: float) -> None:
         if (error := message.error()) is not None:
-            if error.code() != KafkaError._PARTITION_EOF and not error.retriable():
+            if error.code() != KafkaError._PARTITION_EOF and error.name() not in asking.PASSING | asking.NEW:
                 raise RuntimeError(f"the totals cannot be read: {error}")
             return
         value = json.loads(message.value())

@@ -31,16 +31,16 @@ import pyarrow.parquet as pq
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.flights.topology import FLIGHT_COLUMNS, MEASURES
 from taskplace.errors import InputError
+from taskplace.spark.kafka import asking
 
 SCHEMA = Path(__file__).with_name("weather.avsc")
 SECONDS = 60  # the most that a request to the brokers may take
@@ -88,12 +88,11 @@ def _rows(directory: Path, columns: Iterable[str]) -> Iterator[dict[str, Any]]:
 def make(servers: str, topics: Iterable[NewTopic]) -> None:
     """Make the topics that are missing."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
-    for name, made in admin.create_topics(list(topics), operation_timeout=SECONDS).items():
+    for topic in topics:
         try:
-            made.result(SECONDS)
+            asking.create(admin, topic, SECONDS)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _failed(name, "a topic that can be made", error) from None
+            raise _failed(topic.topic, "a topic that can be made", error) from None
 
 
 def send(servers: str, records: Mapping[str, Iterable[Record]]) -> None:
@@ -124,22 +123,18 @@ def _wait_until_readable(servers: str, topics: Iterable[str]) -> None:
     """Wait until readers of committed records get all records: a commit returns a little earlier."""
     for topic in topics:
         deadline = time.monotonic() + SECONDS
-        while _ends(servers, topic, IsolationLevel.READ_COMMITTED) != _ends(servers, topic):
+        while _ends(servers, topic, committed=True) != _ends(servers, topic):
             if time.monotonic() > deadline:
                 found = f"an open transaction after {SECONDS} s"
                 raise InputError(f"topic {topic!r}", found=found, expected="committed records")
             time.sleep(0.05)
 
 
-def _ends(
-    servers: str, topic: str, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
-) -> dict[int, int]:
+def _ends(servers: str, topic: str, *, committed: bool = False) -> dict[int, int]:
     """Return the end of each partition: of all records, or of those that are committed."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
-    partitions = admin.list_topics(topic, SECONDS).topics[topic].partitions
-    wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in partitions}
-    asked = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=SECONDS)
-    return {at.partition: int(end.result(SECONDS).offset) for at, end in asked.items()}
+    partitions = asking.partitions(admin, topic, SECONDS)
+    return asking.offsets(admin, topic, partitions, committed=committed, seconds=SECONDS)
 
 
 def _produce(producer: Producer, topic: str, record: Record) -> None:
@@ -170,20 +165,21 @@ def consumed(servers: str, topic: str) -> list[dict[str, Any]]:
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
         rows: list[dict[str, Any]] = []
         left = {number for number, end in ends.items() if end}
+        deadline = time.monotonic() + SECONDS
         while left:
-            first = consumer.poll(SECONDS)
-            if first is None:
-                raise InputError(
-                    f"topic {topic!r}", found=f"no answer in {SECONDS} s", expected="its records"
-                )
-            for message in (first, *consumer.consume(1000, 0)):
+            for message in consumer.consume(1000, 0.2):
                 if message.error() is None:
                     rows.append({**json.loads(message.key()), **json.loads(message.value())})
+                    deadline = time.monotonic() + SECONDS
                 elif message.error().code() == KafkaError._PARTITION_EOF:
                     if message.offset() >= ends[message.partition()]:
                         left.discard(message.partition())
-                else:
+                elif message.error().name() not in asking.PASSING:
                     raise KafkaException(message.error())
+            if time.monotonic() > deadline:
+                raise InputError(
+                    f"topic {topic!r}", found=f"no answer in {SECONDS} s", expected="its records"
+                )
     except KafkaException as error:
         raise _failed(topic, "a topic that can be read", error) from None
     finally:

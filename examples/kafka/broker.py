@@ -77,6 +77,7 @@ _SETTINGS = {
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "4000",  # for so long, a broker that was killed cannot come back
 }
+_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class BrokerError(RuntimeError):
@@ -109,6 +110,7 @@ class Brokers:
     - `heap`: the largest heap of each JVM. A broker needs about as much again
     - `users`: names and passwords. Adds the listener SASL_PLAINTEXT, with SCRAM-SHA-512
     - `tls`: adds the listener SSL, with a certificate for the loopback address (openssl). With `users`, also SASL_SSL
+    - `acls`: users may do only what access control lists allow (StandardAuthorizer). Clients of PLAINTEXT may do all
 
     Brokers have the numbers 1 to `count`. They and their controllers speak PLAINTEXT among each other.
     """
@@ -122,6 +124,7 @@ class Brokers:
         heap: str = "320m",
         users: Mapping[str, str] | None = None,
         tls: bool = False,
+        acls: bool = False,
     ) -> None:
         if count not in (1, 3):
             raise BrokerError(f"found {count} brokers, expected 1 or 3")
@@ -133,6 +136,7 @@ class Brokers:
         self._heap = heap
         self._users = dict(users or {})
         self._tls = tls
+        self._acls = acls
         self._nodes: dict[int, _Node] = {}
         self._directory: Path | None = None
         self._keeper: subprocess.Popen[str] | None = None
@@ -291,7 +295,7 @@ class Brokers:
             (node.directory / "server.properties").write_text(text)
 
     def _security(self) -> dict[str, str]:
-        """Return the settings of the listeners with users and with TLS."""
+        """Return the settings of the listeners with users and with TLS, and of access control lists."""
         module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         made = {
             f"listener.name.{name.lower()}.scram-sha-512.sasl.jaas.config": module
@@ -302,6 +306,8 @@ class Brokers:
             made["sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
         if self._tls:
             made |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(self._key_store)}
+        if self._acls:  # brokers and controllers speak PLAINTEXT among each other, so they are anonymous
+            made |= {"authorizer.class.name": _AUTHORIZER, "super.users": "User:ANONYMOUS"}
         return made
 
     def _add_users(self) -> None:

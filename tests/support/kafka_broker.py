@@ -12,6 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.kafka import background
+from taskplace.spark.kafka import asking
 
 SECONDS = 60  # the most that a request to the broker may take
 
@@ -36,9 +37,15 @@ class SharedBroker:
 
 
 def make_topics(admin: AdminClient, *topics: NewTopic) -> None:
-    """Make topics, and wait until they are there."""
-    for future in admin.create_topics(list(topics), operation_timeout=SECONDS).values():
-        future.result(SECONDS)
+    """Make topics, and wait until every broker knows them."""
+    for topic in topics:
+        if not asking.create(admin, topic, SECONDS):
+            raise ValueError(f"topic {topic.topic!r}: found one with this name, expected none")
+    brokers = asking.ask(lambda seconds: admin.list_topics(timeout=seconds), SECONDS).brokers
+    for broker in brokers.values() if len(brokers) > 1 else ():
+        one = AdminClient({"bootstrap.servers": f"{broker.host}:{broker.port}", "log_level": 0})
+        for topic in topics:  # a client asks the broker that it knows first
+            asking.describe(one, topic.topic, SECONDS, also=asking.NEW)
 
 
 @contextmanager

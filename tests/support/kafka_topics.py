@@ -1,24 +1,30 @@
 """What a topic holds: the committed records, up to the end that the topic had when the read began.
 
-A commit returns before its outcome is written to every partition. Until then, a reader of committed records comes to
-an end before these records. So the end is the high watermark, which lies behind them.
+A commit or an abort returns before its outcome is written to every partition. Until then, a reader of committed records
+comes to an end before these records. So the end is the high watermark, which lies behind them.
 """
 
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka as ck
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+
+from taskplace.spark.kafka import asking
 
 SECONDS = 60  # the most that a read may wait for the next record, or for the end of a transaction
+#: What a consumer may say while brokers start and stop, and soon after its topic was made.
+PASSING = asking.PASSING | asking.NEW
 
 
 def committed(servers: str, topic: str) -> Iterator[ck.Message]:
     """Yield the committed records of a topic, to the end of each partition."""
+    ends = offsets(servers, topic)
     consumer = ck.Consumer(
         {
             "bootstrap.servers": servers,
@@ -29,22 +35,21 @@ def committed(servers: str, topic: str) -> Iterator[ck.Message]:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=SECONDS).topics[topic].partitions
-        if not partitions:
-            raise LookupError(f"topic {topic}: no such topic")
-        ends = _ends(servers, topic, list(partitions))
-        consumer.assign([ck.TopicPartition(topic, number, ck.OFFSET_BEGINNING) for number in partitions])
+        consumer.assign([ck.TopicPartition(topic, number, ck.OFFSET_BEGINNING) for number in ends])
         unread = {number for number, end in ends.items() if end}
+        deadline = time.monotonic() + SECONDS
         while unread:
-            message = consumer.poll(SECONDS)
-            if message is None:
-                raise TimeoutError(f"topic {topic}: partitions {sorted(unread)} have not come to their end")
-            if (error := message.error()) is None:
+            message = consumer.poll(1.0)
+            if message is not None and (error := message.error()) is None:
                 yield message
-            elif error.code() != ck.KafkaError._PARTITION_EOF:
+                deadline = time.monotonic() + SECONDS
+            elif message is not None and error.code() == ck.KafkaError._PARTITION_EOF:
+                if message.offset() >= ends[message.partition()]:
+                    unread.discard(message.partition())
+            elif message is not None and error.name() not in PASSING:
                 raise ck.KafkaException(error)
-            elif message.offset() >= ends[message.partition()]:
-                unread.discard(message.partition())
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"topic {topic}: partitions {sorted(unread)} have not come to their end")
     finally:
         consumer.close()
 
@@ -55,9 +60,19 @@ def read(servers: str, topic: str) -> Iterator[tuple[int, bytes | None, dict[str
         yield message.partition(), message.key(), json.loads(message.value())
 
 
-def _ends(servers: str, topic: str, partitions: list[int]) -> dict[int, int]:
-    """Return the high watermarks. They lie behind every record, also of open transactions."""
-    wanted = {ck.TopicPartition(topic, number): OffsetSpec.latest() for number in partitions}
+def settle(servers: str, topic: str) -> None:
+    """Wait until the outcomes of all transactions are written to the topic: its last stable offsets are its ends."""
+    deadline = time.monotonic() + SECONDS
+    while (stable := offsets(servers, topic, committed=True)) != (ends := offsets(servers, topic)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"topic {topic}: the last stable offsets are {stable}, the ends {ends}")
+
+
+def offsets(servers: str, topic: str, *, committed: bool = False) -> dict[int, int]:
+    """Return the high watermarks, which lie behind every record, also of open transactions.
+
+    `committed`: the last stable offsets instead.
+    """
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})  # results come while it is there
-    asked = admin.list_offsets(wanted, request_timeout=SECONDS)
-    return {at.partition: future.result(SECONDS).offset for at, future in asked.items()}
+    partitions = asking.partitions(admin, topic, SECONDS)
+    return asking.offsets(admin, topic, partitions, committed=committed, seconds=SECONDS)

@@ -10,7 +10,7 @@ Properties: no text that comes from here has a secret. librdkafka's own log line
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import InputError, SinkError
@@ -22,17 +22,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: What a broker refuses a client for before it answers anything, by the name of its code, with the remedy.
+CREDENTIALS = {
+    "_AUTHENTICATION": "check the credentials in the {}",
+    "SASL_AUTHENTICATION_FAILED": "check the credentials in the {}",
+    "_SSL": "check the certificates in the {}",
+    "UNSUPPORTED_SASL_MECHANISM": "check `sasl.mechanism` in the {}",
+}
 #: What does not pass by waiting, by the name of its code, with the remedy.
 PERMANENT = {
-    "_AUTHENTICATION": "check the credentials in the sink's options",
-    "SASL_AUTHENTICATION_FAILED": "check the credentials in the sink's options",
-    "_SSL": "check the certificates in the sink's options",
-    "UNSUPPORTED_SASL_MECHANISM": "check `sasl.mechanism`",
+    **{name: remedy.format("sink's options") for name, remedy in CREDENTIALS.items()},
     "CLUSTER_AUTHORIZATION_FAILED": "allow `IdempotentWrite` on the cluster",
     "TOPIC_AUTHORIZATION_FAILED": "allow `Write` and `Describe` on the topic, and on the marker topic `Read` as well",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "allow `Write` and `Describe` on transactional ids with the prefix "
     "'taskplace-'",
-    "GROUP_AUTHORIZATION_FAILED": "allow `Read` on groups with the prefix 'taskplace-'",
     "INVALID_TRANSACTION_TIMEOUT": "set `transaction.timeout.ms` in the sink's options to at most the brokers' "
     "`transaction.max.timeout.ms`",
     "MSG_SIZE_TOO_LARGE": "raise `max.message.bytes` of the topic; it has become smaller than the sink's "
@@ -94,7 +97,7 @@ class Clients:
             ) from None
 
     def _on_error(self, error: ck.KafkaError) -> None:
-        if error.name() in PERMANENT:
+        if refuses(error):
             self._refused = error
         elif error.name() in ("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE"):
             self.disturbed = True
@@ -104,9 +107,11 @@ class Clients:
         if self._refused is not None:
             raise self.permanent(self._refused, doing)
 
-    def permanent(self, error: ck.KafkaError, doing: str) -> SinkError:
-        """Return the error for what does not pass by waiting."""
+    def permanent(self, error: ck.KafkaError, doing: str, right: str = "") -> SinkError:
+        """Return the error for what does not pass by waiting. `right`: what the client needs on the topic."""
         remedy = PERMANENT.get(error.name(), "")
+        if right and error.name() == "TOPIC_AUTHORIZATION_FAILED":
+            remedy = f"allow `{right}` on the topic"
         return SinkError(f"{doing}: {self.says(error)}{remedy and '; ' + remedy}")
 
     def says(self, error: Any) -> str:
@@ -118,6 +123,15 @@ class Clients:
     def scrubbed(self, text: str) -> str:
         """Return a text without secrets."""
         return self._options.scrubbed(text)
+
+
+def refuses(error: ck.KafkaError, names: Container[str] = tuple(PERMANENT)) -> bool:
+    """Return whether what a client says to its callback is one of these, and does not pass by waiting.
+
+    A broker that ends while it greets a client does not refuse it, but librdkafka gives both the same code.
+    """
+    broken = ("disconnected", "hung up", "transport failure", "connection reset", "handle destroyed", "timed out")
+    return error.name() in names and not any(text in error.str().lower() for text in broken)
 
 
 def cause(error: Any) -> ck.KafkaError | None:

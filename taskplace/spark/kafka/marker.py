@@ -23,15 +23,17 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from taskplace.errors import SinkError
-from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
+from taskplace.spark.kafka import asking
+from taskplace.spark.kafka.clients import PERMANENT, Clients
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicDescription
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +47,8 @@ CONFIG = {
 #: Replicas of a marker topic, if there are as many brokers.
 REPLICAS = 3
 ADMIN_SECONDS = 30.0
-#: After so many seconds without an answer, a client is asked whether it was refused.
-LOOK_SECONDS = 3.0
+_NOT_ALLOWED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
+T = TypeVar("T")
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -79,10 +81,10 @@ class MarkerTopic:
     def exists(self) -> bool:
         """Return whether the topic is there. Errors: if the brokers cannot be asked, or it is not as it must be."""
         admin = self._clients.admin()
-        about = self._metadata(admin)
-        if self.name not in about.topics:
+        found = described(self._clients, admin, self.name, "Read", "Write")
+        if found is None:
             return False
-        self._check(admin, about)
+        self._check(admin, found)
         return True
 
     def create(self) -> None:
@@ -93,35 +95,31 @@ class MarkerTopic:
         from confluent_kafka.admin import NewTopic
 
         admin = self._clients.admin()
-        replicas = self._wanted(self._metadata(admin))
+        replicas = self._wanted(admin)
         config = {**CONFIG, "min.insync.replicas": str(_in_sync(replicas))}
         topic = NewTopic(self.name, num_partitions=1, replication_factor=replicas, config=config)
+        doing = f"topic {self.name!r} cannot be created"
         try:
-            admin.create_topics([topic], operation_timeout=ADMIN_SECONDS)[self.name].result(2 * ADMIN_SECONDS)
+            made = asking.create(admin, topic, ADMIN_SECONDS, look=_look(self._clients, admin, doing))
         except KafkaException as error:
-            found = cause(error)
-            if found is None or found.name() != "TOPIC_ALREADY_EXISTS":
-                raise SinkError(
-                    f"topic {self.name!r} cannot be created: {self._clients.says(error)}; create it with 1 partition, "
-                    f"cleanup.policy=compact, {replicas} replicas, and min.insync.replicas={_in_sync(replicas)}"
-                ) from None
-        else:
+            allow = "allow `Create` on it, or " if error.args[0].name() in _NOT_ALLOWED else ""
+            raise SinkError(
+                f"{doing}: {self._clients.says(error)}; {allow}create it with 1 partition, "
+                f"cleanup.policy=compact, {replicas} replicas, and min.insync.replicas={_in_sync(replicas)}"
+            ) from None
+        if made:
             log.info("created the topic %r with %d replicas", self.name, replicas)
         if not self.exists():
             raise SinkError(f"topic {self.name!r}: not there after it was created; start again")
 
-    def _metadata(self, admin: AdminClient) -> Any:
-        return metadata(self._clients, admin)
+    def _wanted(self, admin: AdminClient) -> int:
+        return self._replication or min(REPLICAS, len(metadata(self._clients, admin).brokers))
 
-    def _wanted(self, about: Any) -> int:
-        return self._replication or min(REPLICAS, len(about.brokers))
-
-    def _check(self, admin: AdminClient, about: Any) -> None:
-        partitions = about.topics[self.name].partitions
-        if len(partitions) != 1:
-            raise self._wrong("partitions", len(partitions), 1, "set another `marker_topic`")
-        wanted = self._wanted(about)
-        if (replicas := len(partitions[0].replicas)) < wanted:
+    def _check(self, admin: AdminClient, found: TopicDescription) -> None:
+        if len(found.partitions) != 1:
+            raise self._wrong("partitions", len(found.partitions), 1, "set another `marker_topic`")
+        wanted = self._wanted(admin)
+        if (replicas := len(found.partitions[0].replicas)) < wanted:
             remedy = f"add replicas with kafka-reassign-partitions, or set `replication: {replicas}`"
             raise self._wrong("replicas", replicas, f"at least {wanted}", remedy)
         config = configuration(self._clients, admin, self.name)
@@ -132,9 +130,9 @@ class MarkerTopic:
             raise self._wrong(
                 "cleanup.policy", policy, "compact", "markers would be lost; change it with kafka-configs"
             )
-        if (found := int(config["min.insync.replicas"])) < (least := _in_sync(wanted)):
+        if (in_sync := int(config["min.insync.replicas"])) < (least := _in_sync(wanted)):
             raise self._wrong(
-                "min.insync.replicas", found, f"at least {least}", "change it with kafka-configs"
+                "min.insync.replicas", in_sync, f"at least {least}", "change it with kafka-configs"
             )
 
     def _wrong(self, what: str, found: object, expected: object, remedy: str) -> SinkError:
@@ -170,7 +168,7 @@ class MarkerTopic:
                 elif message is not None and error.code() == ck.KafkaError._PARTITION_EOF:
                     reached = message.offset()
                 elif message is not None and error.name() in PERMANENT:
-                    raise self._clients.permanent(error, f"topic {self.name!r} cannot be read")
+                    raise self._clients.permanent(error, f"topic {self.name!r} cannot be read", "Read")
                 if reached < end and time.monotonic() >= deadline:
                     raise SinkError(
                         f"topic {self.name!r}: read up to offset {reached} of {end} in {seconds:.0f} s; the brokers do "
@@ -182,55 +180,95 @@ class MarkerTopic:
 
     def _end(self, seconds: float) -> int:
         """Return the high watermark: also behind transactions that are open."""
-        import confluent_kafka as ck
-        from confluent_kafka.admin import OffsetSpec
-
-        at = ck.TopicPartition(self.name, 0)
         admin = self._clients.admin()
+
+        def question(look: Callable[[], None]) -> int:
+            return asking.offsets(admin, self.name, [0], seconds=seconds, look=look, also=asking.NEW)[0]
+
+        return _answer(self._clients, admin, f"topic {self.name!r}: its end is not known", question)
+
+
+def described(clients: Clients, admin: AdminClient, topic: str, *rights: str) -> TopicDescription | None:
+    """Return the description of a topic; None if it does not exist. Errors: `SinkError`, also if a right is missing."""
+    doing = f"topic {topic!r} cannot be checked"
+
+    def question(look: Callable[[], None]) -> TopicDescription | None:
+        import confluent_kafka as ck
+
         try:
-            asked = admin.list_offsets({at: OffsetSpec.latest()}, request_timeout=min(seconds, ADMIN_SECONDS))
-            return int(asked[at].result(seconds + ADMIN_SECONDS).offset)
+            return asking.describe(admin, topic, ADMIN_SECONDS, look=look)
         except ck.KafkaException as error:
-            self._clients.raise_refusal(f"topic {self.name!r} cannot be read")
-            raise SinkError(
-                f"topic {self.name!r}: its end is not known: {self._clients.says(error)}"
-            ) from None
+            if error.args[0].name() in asking.NEW:
+                return None
+            raise
+
+    found = _answer(clients, admin, doing, question)
+    if found is not None and (lacking := asking.lacking(found, *rights)):
+        raise SinkError(
+            f"topic {topic!r}: this client has no right to {' or '.join(lacking)}; allow "
+            f"{' and '.join(f'`{right}`' for right in lacking)} on the topic"
+        )
+    return found
 
 
-def metadata(clients: Clients, admin: AdminClient) -> Any:
+def metadata(clients: Clients, admin: AdminClient) -> ClusterMetadata:
     """Return what the brokers know of topics and brokers. Errors: `SinkError` if they do not answer, or refuse."""
-    import confluent_kafka as ck
 
-    deadline = time.monotonic() + ADMIN_SECONDS
-    while True:
-        try:
-            return admin.list_topics(timeout=LOOK_SECONDS)
-        except ck.KafkaException as error:
-            admin.poll(0)  # a refusal is said here, and not by the call
-            clients.raise_refusal("the brokers refuse the sink")
-            if time.monotonic() >= deadline:
-                says = clients.says(error)
-                raise SinkError(f"the brokers of the sink do not answer: {says}; check `servers`") from None
+    def question(look: Callable[[], None]) -> ClusterMetadata:
+        return asking.ask(lambda seconds: admin.list_topics(timeout=seconds), ADMIN_SECONDS, look=look)
+
+    return _answer(clients, admin, "the brokers of the sink do not answer", question)
 
 
 def configuration(clients: Clients, admin: AdminClient, topic: str) -> dict[str, str]:
-    """Return the configuration of a topic; empty, with a warning, if it may not be read."""
+    """Return the configuration of a topic that exists; empty, with a warning, if it may not be read."""
     import confluent_kafka as ck
     from confluent_kafka.admin import ConfigResource, ResourceType
 
     resource = ConfigResource(ResourceType.TOPIC, topic)
+
+    def once(seconds: float) -> dict[str, str]:
+        asked = admin.describe_configs([resource], request_timeout=seconds)[resource]
+        return {name: entry.value or "" for name, entry in asked.result(2 * seconds).items()}
+
+    def question(look: Callable[[], None]) -> dict[str, str]:
+        try:
+            return asking.ask(once, ADMIN_SECONDS, look=look, also=asking.NEW)
+        except ck.KafkaException as error:
+            if error.args[0].name() not in _NOT_ALLOWED:
+                raise
+            says = clients.says(error)
+            log.warning(
+                "the configuration of topic %r is not checked (allow `DescribeConfigs`): %s", topic, says
+            )
+            return {}
+
+    return _answer(clients, admin, f"the configuration of topic {topic!r} is not known", question)
+
+
+def _answer(
+    clients: Clients, admin: AdminClient, doing: str, question: Callable[[Callable[[], None]], T]
+) -> T:
+    """Return the answer to a question, which gets the `look` of `asking.ask`. Errors: `SinkError`."""
+    import confluent_kafka as ck
+
     try:
-        found = admin.describe_configs([resource], request_timeout=ADMIN_SECONDS)[resource].result(
-            2 * ADMIN_SECONDS
-        )
-    except ck.KafkaException as error:
-        log.warning(
-            "the configuration of topic %r is not checked (allow `DescribeConfigs`): %s",
-            topic,
-            clients.says(error),
-        )
-        return {}
-    return {name: entry.value or "" for name, entry in found.items()}
+        return question(_look(clients, admin, doing))
+    except ck.KafkaException as raised:
+        error = raised.args[0]
+        if error.name() in PERMANENT:
+            raise clients.permanent(error, doing, "Describe") from None
+        raise SinkError(
+            f"{doing}: {clients.says(error)}; check `servers`, and that the brokers run"
+        ) from None
+
+
+def _look(clients: Clients, admin: AdminClient, doing: str) -> Callable[[], None]:
+    def look() -> None:
+        admin.poll(0)  # a refusal is said here, and not by the call
+        clients.raise_refusal(doing)
+
+    return look
 
 
 def _in_sync(replicas: int) -> int:

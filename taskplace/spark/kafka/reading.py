@@ -26,7 +26,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from taskplace.errors import InputError
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.decoding import RECORD
-from taskplace.spark.kafka.offsets import made, refused
+from taskplace.spark.kafka.offsets import Refusal, made, refused
 
 #: The properties that a read depends on, and which users cannot set.
 OWN = {
@@ -40,7 +40,8 @@ OWN = {
 #: Records that are taken from the consumer's queue at once.
 CHUNK = 1000
 POLL_SECONDS = 0.2
-#: What ends a read at once; all others may pass, as when a broker is started again.
+#: What ends a read at once; all others may pass, as when a broker is started again. A client that a broker refuses says
+#: so to a callback (`Refusal`).
 _FINAL = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -50,7 +51,7 @@ _FINAL = {
     KafkaError._FATAL,
 }
 _REMOVED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
-_open: dict[tuple[int, str], Any] = {}
+_open: dict[tuple[int, str], tuple[Any, Refusal]] = {}
 
 
 def read_range(
@@ -64,13 +65,16 @@ def read_range(
     Errors: `InputError` for records that are gone, a topic that cannot be read, too many bytes, and no answer.
     """
     reading = _Range(topic, partition, start, end, options, most)
-    consumer = _consumer(options)
+    consumer, refusal = _consumer(options)
+    refusal.error = None
     consumer.assign([TopicPartition(topic, partition, start)])
     try:
         deadline = time.monotonic() + seconds
         while not reading.done:
             if reading.take(_polled(consumer)) or reading.moved_to(_position(consumer, topic, partition)):
                 deadline = time.monotonic() + seconds
+            elif refusal.error is not None:
+                raise refused(topic, refusal.error, options, right="Read")
             elif time.monotonic() > deadline:
                 raise reading.stuck(seconds)
     except BaseException:
@@ -83,13 +87,15 @@ def read_range(
 def close_consumers() -> None:
     """Close the consumers of this process. The next read makes new ones."""
     for key in [key for key in _open if key[0] == os.getpid()]:
-        _open.pop(key).close()
+        _open.pop(key)[0].close()
 
 
-def _consumer(options: ClientOptions) -> Any:
+def _consumer(options: ClientOptions) -> tuple[Any, Refusal]:
+    """Return the open consumer, or a new one, and why brokers refuse it."""
     key = (os.getpid(), str(sorted(options.resolved().items())))  # another password needs another consumer
     if key not in _open:
-        _open[key] = made(Consumer, options, OWN)
+        refusal = Refusal()
+        _open[key] = made(Consumer, options, {**OWN, "error_cb": refusal}), refusal
     return _open[key]
 
 
@@ -188,7 +194,7 @@ class _Range:
         if error.code() in _REMOVED:
             raise removed(self._topic, self._partition, self._at)
         if error.code() in _FINAL or error.fatal():
-            raise refused(self._topic, error, self._options)
+            raise refused(self._topic, error, self._options, right="Read")
         self._said = self._options.scrubbed(f"{error.name()}: {error.str()}")
 
     def _place(self) -> str:

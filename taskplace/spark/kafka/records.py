@@ -187,7 +187,7 @@ class KafkaRecords:
 
     def _asked(self) -> TopicOffsets:
         if self._offsets is None:
-            self._offsets = TopicOffsets(self.topic, self._options, self._seconds)
+            self._offsets = TopicOffsets(self.topic, self._options, self._seconds, "Read")
         return self._offsets
 
 

@@ -29,7 +29,7 @@ from taskplace.spark.kafka import avro
 from taskplace.spark.kafka.at_least_once import AtLeastOnce
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.clients import Clients
-from taskplace.spark.kafka.marker import MarkerTopic, configuration, metadata
+from taskplace.spark.kafka.marker import MarkerTopic, configuration, described, metadata
 from taskplace.spark.kafka.record_format import CHUNK, Part, Record, RecordFormat
 from taskplace.spark.kafka.transactions import Transactions
 from taskplace.spark.targets import Commit, CommitTarget
@@ -156,8 +156,8 @@ class KafkaSink(CommitTarget):
     def probe(self) -> None:
         """Check the topics. Errors: `SinkError` if the brokers do not answer, or the topics are not as they must be."""
         admin = self._clients.admin()
-        topics = metadata(self._clients, admin).topics
-        if self.topic not in topics:
+        if described(self._clients, admin, self.topic, "Write") is None:
+            topics = metadata(self._clients, admin).topics
             near = nearest(self.topic, [name for name in topics if not name.startswith("__")])
             raise SinkError(f"topic {self.topic!r} does not exist; create it first{near and '; ' + near}")
         config = configuration(self._clients, admin, self.topic)

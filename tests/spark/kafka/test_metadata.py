@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 pytest.importorskip("confluent_kafka")
-
-from confluent_kafka import KafkaError, KafkaException
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import offsets
 from taskplace.spark.kafka.metadata import KafkaTopic, broker_counts, with_broker_counts
 from taskplace.spark.kafka.offsets import MissingTopic
 from taskplace.spark.processors import TableJoin
+from tests.support.kafka_admin import FakeAdmin
 from tests.support.own_reads import OwnReader
 from topology import Topology, TopologyNotReady
 
@@ -99,19 +96,15 @@ def test_topics_of_other_sources_are_named():
 
 
 def test_a_topic_is_missing_only_if_the_brokers_say_so(monkeypatch):
-    def answering(code: int) -> KafkaTopic:
-        def fail(_timeout: float) -> None:
-            raise KafkaException(KafkaError(code))
-
-        asked = SimpleNamespace(describe_topics=lambda *_, **__: {"a": SimpleNamespace(result=fail)})
-        monkeypatch.setattr(offsets, "made", lambda *_: asked)
-        return KafkaTopic("a", "nowhere:9092")
+    def answering(error: str) -> KafkaTopic:
+        monkeypatch.setattr(offsets, "made", lambda *_: FakeAdmin(error))
+        return KafkaTopic("t", "nowhere:9092")
 
     topo = Topology("t")
     topo.source("a", key="k", partition_column="partition")
-    assert broker_counts(topo.build(), {"a": answering(KafkaError.UNKNOWN_TOPIC_OR_PART)}) == {"a": None}
-    with pytest.raises(InputError, match="allow Describe and Read of the topic"):
-        broker_counts(topo.build(), {"a": answering(KafkaError.TOPIC_AUTHORIZATION_FAILED)})
+    assert broker_counts(topo.build(), {"a": answering("UNKNOWN_TOPIC_OR_PART")}) == {"a": None}
+    with pytest.raises(InputError, match="allow `Describe` on the topic to this user"):
+        broker_counts(topo.build(), {"a": answering("TOPIC_AUTHORIZATION_FAILED")})
 
 
 @pytest.mark.kafka

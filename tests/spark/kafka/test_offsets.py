@@ -9,18 +9,18 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from examples.kafka.broker import Brokers
 from taskplace.errors import InputError
-from taskplace.spark.kafka import offsets, reading
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka import reading
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Raw
 from taskplace.spark.kafka.records import KafkaRecords, earlier
 from taskplace.spark.worker.topic_reader import RANGES
 from tests.support.kafka_broker import make_topics
+from tests.support.kafka_topics import settle
 
 SECONDS = 60
 DECODER = Decoder(value=Raw("line", "string"), include=["partition", "offset"])
@@ -46,41 +46,6 @@ def send(kafka, topic: str, *lines: str, partition: int = 0, key: bytes | None =
 def lines(reads: KafkaRecords, start, end) -> list[str]:
     ranges = [dict(zip(RANGES.names, each, strict=True)) for each in reads.ranges(start, end)]
     return reads.read(pa.Table.from_pylist(ranges, RANGES), 1 << 20)["line"].to_pylist()
-
-
-class Admin:
-    """Stands in for a client whose brokers answer with these errors first."""
-
-    def __init__(self, *codes: int) -> None:
-        self.codes = list(codes)
-
-    def list_offsets(self, wanted, **_):
-        return {of: SimpleNamespace(result=self.result) for of in wanted}
-
-    def describe_topics(self, wanted, **_):
-        return {"t": SimpleNamespace(result=self.result)}
-
-    def result(self, timeout):
-        if self.codes:
-            raise KafkaException(KafkaError(self.codes.pop(0)))
-        return SimpleNamespace(offset=7, topic_id="id", partitions=[0, 1])
-
-
-def asked(monkeypatch, admin: Admin, seconds: float) -> offsets.TopicOffsets:
-    monkeypatch.setattr(offsets, "made", lambda *_: admin)
-    monkeypatch.setattr(offsets, "PAUSE_SECONDS", 0)
-    return offsets.TopicOffsets("t", ClientOptions("p", "nowhere:9092", {}), seconds)
-
-
-def test_what_passes_by_itself_is_asked_again(monkeypatch):
-    passing = KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TRANSPORT
-    assert asked(monkeypatch, Admin(*passing), 60).ends(2) == {0: 7, 1: 7}
-    assert asked(monkeypatch, Admin(*passing), 60).described() == ("id", 2)
-    for final, seconds in ((KafkaError.TOPIC_AUTHORIZATION_FAILED, 60), (KafkaError._TRANSPORT, -1)):
-        admin = Admin(final, final)
-        with pytest.raises(InputError, match=r"^topic 't': found "):
-            asked(monkeypatch, admin, seconds).ends(1)
-        assert len(admin.codes) == 1
 
 
 def test_a_stream_reads_what_comes(kafka):
@@ -122,6 +87,7 @@ def test_only_committed_records_are_read_and_a_batch_ends_before_an_open_transac
         if line == "c":  # open: the last stable offset is before it
             assert lines(reads, first, reads.newest(first)) == ["a"]
         (producer.commit_transaction if end == "commit" else producer.abort_transaction)(SECONDS)
+    settle(kafka.bootstrap, topic)
     end = reads.newest(first)
     assert end["offsets"] == {
         "0": 8

@@ -120,8 +120,8 @@ def test_a_marker_of_a_transaction_moves_the_position():
     "code, message_",
     [
         (KafkaError.UNKNOWN_TOPIC_OR_PART, "UNKNOWN_TOPIC_OR_PART: says.*make the topic first"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "allow Describe and Read"),
-        (KafkaError._AUTHENTICATION, "check the mechanism, the user and the password"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "allow `Read` on the topic to this user"),
+        (KafkaError._AUTHENTICATION, "check the credentials in the options of the source"),
         (KafkaError.OFFSET_OUT_OF_RANGE, "offset 10: found 'records that the broker no longer has"),
     ],
 )

@@ -16,6 +16,7 @@ from taskplace.errors import SinkError
 from taskplace.spark import faults
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import read
+from tests.support.kafka_users import credentials
 
 pytestmark = pytest.mark.kafka
 SECRET = "hunter2"
@@ -109,21 +110,11 @@ def secured():
         yield brokers
 
 
-def credentials(brokers: Brokers, listener: str, password: object) -> dict:
-    return {
-        "security.protocol": listener.lower(),
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": "writer",
-        "sasl.password_file": str(password),
-        **({"ssl.ca.location": str(brokers.certificate)} if "SSL" in listener else {}),
-    }
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_a_sink_with_a_password(secured, tmp_path, listener, caplog):
     (tmp_path / "password").write_text("wrong-secret")
-    options = credentials(secured, listener, tmp_path / "password")
+    options = credentials(secured, listener, "writer", tmp_path / "password")
     stream = Stream(tmp_path, secured.listener(listener), "out", "markers", listener, {"options": options})
     for refused in (stream.opened, lambda: stream.sink().publish_commit(stream.commit(0))):
         with pytest.raises(SinkError, match=r"_AUTHENTICATION\); check the credentials") as raised:
@@ -139,7 +130,7 @@ def test_a_sink_with_a_password(secured, tmp_path, listener, caplog):
 @pytest.mark.long
 def test_a_sink_that_does_not_trust_the_broker(secured, tmp_path):
     (tmp_path / "password").write_text(SECRET)
-    options = credentials(secured, "SASL_SSL", tmp_path / "password")
+    options = credentials(secured, "SASL_SSL", "writer", tmp_path / "password")
     del options["ssl.ca.location"]
     stream = Stream(tmp_path, secured.listener("SASL_SSL"), "out", "markers", "cp", {"options": options})
     with pytest.raises(SinkError, match=r"_SSL\); check the certificates"):

@@ -1,0 +1,184 @@
+"""Asks brokers, and asks again for what passes by itself: an election, a broker that starts or stops, a new topic.
+
+**Idea.** A client sends a question to one broker, and waits for it, even if that broker has died and another one has
+the answer by now. So a question gets little time at first, and is asked again, each time with twice the time, until
+the caller's time is over.
+
+Properties:
+- An error that does not pass by itself ends the question at once.
+- An offset that no broker has told is no answer. librdkafka returns a negative one, without an error, for a partition
+  whose leader died while it was asked.
+- A topic that was just made may be unknown to some brokers. Who knows that it is there says so (`NEW`).
+
+Errors: `KafkaException` of the last answer; what `look` raises.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient, NewTopic, TopicDescription
+
+T = TypeVar("T")
+#: What passes by itself, by the name of its code.
+PASSING = frozenset(
+    (
+        "BROKER_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "FENCED_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE", "NETWORK_EXCEPTION", "NOT_CONTROLLER", "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT",
+        "UNKNOWN_LEADER_EPOCH", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT",
+        "_WAIT_COORD",
+    )
+)  # fmt: skip
+#: What passes by itself for a topic that is known to be there.
+NEW = frozenset(("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"))
+#: The seconds of a first question, and the most that a later one gets.
+FIRST_SECONDS, MOST_SECONDS = 3.0, 30.0
+PAUSE_SECONDS = 0.1
+#: A client ends its questions itself; this is how much later it may be.
+_LATE_SECONDS = 5.0
+
+
+def ask(
+    question: Callable[[float], T],
+    seconds: float,
+    *,
+    look: Callable[[], object] = lambda: None,
+    also: Collection[str] = (),
+) -> T:
+    """Return the answer to a question, which is asked at least once, and again for `seconds`.
+
+    - `question`: gets the seconds that it may take
+    - `look`: called after each error; raises if asking again has no use, as when a broker refuses the client
+    - `also`: further names of errors that pass by themselves
+
+    Errors: those of the module.
+    """
+    import confluent_kafka as ck
+
+    deadline = time.monotonic() + seconds
+    patience = FIRST_SECONDS
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return question(max(min(patience, left), PAUSE_SECONDS))
+        except TimeoutError:
+            error = ck.KafkaError(ck.KafkaError._TIMED_OUT, "the client does not answer")
+        except ck.KafkaException as raised:
+            error = raised.args[0]
+        look()
+        if not (error.name() in PASSING or error.name() in also) or time.monotonic() >= deadline:
+            raise ck.KafkaException(error)
+        patience = min(2 * patience, MOST_SECONDS)
+        time.sleep(PAUSE_SECONDS)
+
+
+def describe(
+    admin: AdminClient,
+    topic: str,
+    seconds: float,
+    *,
+    look: Callable[[], object] = lambda: None,
+    also: Collection[str] = (),
+) -> TopicDescription:
+    """Return the description of a topic, with what this client may do with it. It makes no topic."""
+    from confluent_kafka import TopicCollection
+
+    def question(at_most: float) -> TopicDescription:
+        asked = admin.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=at_most
+        )
+        return asked[topic].result(at_most + _LATE_SECONDS)
+
+    return ask(question, seconds, look=look, also=also)
+
+
+def partitions(
+    admin: AdminClient,
+    topic: str,
+    seconds: float,
+    *,
+    look: Callable[[], object] = lambda: None,
+    also: Collection[str] = (),
+) -> list[int]:
+    """Return the numbers of a topic's partitions. It makes no topic, as a question for this topic alone would."""
+    import confluent_kafka as ck
+
+    def question(at_most: float) -> list[int]:
+        found = admin.list_topics(timeout=at_most).topics.get(topic)
+        error = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART) if found is None else found.error
+        if found is None or error is not None:
+            raise ck.KafkaException(error)
+        return sorted(found.partitions)
+
+    return ask(question, seconds, look=look, also=also)
+
+
+def lacking(description: TopicDescription, *rights: str) -> list[str]:
+    """Return which rights this client lacks. A broker that does not say what it allows is taken to allow all."""
+    allowed = {operation.name for operation in description.authorized_operations or ()}
+    if not allowed or "ALL" in allowed:
+        return []
+    return [right for right in rights if right.upper() not in allowed]
+
+
+def offsets(
+    admin: AdminClient,
+    topic: str,
+    partitions: Iterable[int],
+    *,
+    first: bool = False,
+    committed: bool = False,
+    seconds: float,
+    look: Callable[[], object] = lambda: None,
+    also: Collection[str] = (),
+) -> dict[int, int]:
+    """Return, by partition, the offset behind the last record: the high watermark.
+
+    - `committed`: the last stable offset instead; no transaction that is open or was aborted ends before it
+    - `first`: the first offset that is there
+    """
+    import confluent_kafka as ck
+    from confluent_kafka.admin import OffsetSpec
+
+    spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
+    wanted = {ck.TopicPartition(topic, number): spec for number in partitions}
+    level = ck.IsolationLevel.READ_COMMITTED if committed else ck.IsolationLevel.READ_UNCOMMITTED
+
+    def question(at_most: float) -> dict[int, int]:
+        asked = admin.list_offsets(wanted, isolation_level=level, request_timeout=at_most)
+        found = {at.partition: int(each.result(at_most + _LATE_SECONDS).offset) for at, each in asked.items()}
+        if unknown := [partition for partition, offset in found.items() if offset < 0]:
+            text = f"no broker has told the offset of partition {unknown[0]}"
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError.OFFSET_NOT_AVAILABLE, text))
+        return found
+
+    return ask(question, seconds, look=look, also=also) if wanted else {}
+
+
+def create(
+    admin: AdminClient, topic: NewTopic, seconds: float, *, look: Callable[[], object] = lambda: None
+) -> bool:
+    """Create a topic, wait until brokers know it, and return whether it was missing before."""
+    import confluent_kafka as ck
+
+    tries = 0
+
+    def question(at_most: float) -> bool:
+        nonlocal tries
+        tries += 1
+        asked = admin.create_topics([topic], operation_timeout=at_most, request_timeout=at_most)
+        try:
+            asked[topic.topic].result(at_most + _LATE_SECONDS)
+        except ck.KafkaException as error:
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise
+            return tries > 1  # an earlier try has made it, and its answer did not come
+        return True
+
+    made = ask(question, seconds, look=look)
+    describe(admin, topic.topic, seconds, look=look, also=NEW)
+    return made

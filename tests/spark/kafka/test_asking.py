@@ -1,0 +1,174 @@
+"""What brokers cannot answer just now is asked again, by sources and by sinks; what does not pass ends at once."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+pytest.importorskip("confluent_kafka")
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic
+
+from taskplace.errors import InputError, SinkError
+from taskplace.spark.kafka import asking, offsets
+from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import PERMANENT, refuses
+from taskplace.spark.kafka.marker import MarkerTopic, configuration, described, metadata
+from tests.support.kafka_admin import CONFIG, AdminClients, FakeAdmin
+
+#: What came while one of three brokers was killed, and at a start.
+ELECTION = (
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "_TRANSPORT",
+    "_TIMED_OUT",
+    "REQUEST_TIMED_OUT",
+)
+UNTOLD = -1001  # librdkafka's offset of a partition whose leader died while it was asked
+ERRORS = (KafkaException, InputError, SinkError)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Time passes with each look at the clock."""
+    ticks = itertools.count()
+    monkeypatch.setattr(asking.time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(asking.time, "sleep", lambda seconds: None)
+
+
+def source(admin: FakeAdmin, seconds: float, monkeypatch, *rights: str) -> offsets.TopicOffsets:
+    def made(_kind: object, _options: object, own: dict) -> FakeAdmin:
+        admin.callback = own["error_cb"]
+        return admin
+
+    monkeypatch.setattr(offsets, "made", made)
+    return offsets.TopicOffsets("t", ClientOptions("p", "nowhere:9092", {}), seconds, *rights)
+
+
+#: Each question, with the answer to it.
+QUESTIONS = {
+    "ends": (lambda admin, patch: source(admin, 60, patch).ends(2), {0: 7, 1: 7}),
+    "starts": (lambda admin, patch: source(admin, 60, patch).starts(1), {0: 7}),
+    "described": (lambda admin, patch: source(admin, 60, patch).described(), ("id", 2)),
+    "partitions": (lambda admin, patch: asking.partitions(admin, "t", 60), [0, 1]),
+    "create": (lambda admin, patch: asking.create(admin, NewTopic("t", 2), 60), True),
+    "end of the markers": (lambda admin, patch: marker(admin)._end(60), 7),
+    "topic of the sink": (lambda admin, patch: len(described(AdminClients(admin), admin, "t").partitions), 2),
+    "configuration": (lambda admin, patch: configuration(AdminClients(admin), admin, "t"), CONFIG),
+    "brokers": (lambda admin, patch: len(metadata(AdminClients(admin), admin).brokers), 3),
+    "markers": (lambda admin, patch: marker(admin).exists(), True),
+}
+
+
+def marker(admin: FakeAdmin) -> MarkerTopic:
+    admin._partitions = admin._partitions[:1]
+    return MarkerTopic(AdminClients(admin), "t", None)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_what_passes_by_itself_is_asked_again(name, monkeypatch):
+    question, answer = QUESTIONS[name]
+    assert question(FakeAdmin(*ELECTION, TimeoutError()), monkeypatch) == answer
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("final", ["TOPIC_AUTHORIZATION_FAILED", "INVALID_REQUEST"])
+def test_what_does_not_pass_ends_at_once(name, final, monkeypatch):
+    question, _ = QUESTIONS[name]
+    admin = FakeAdmin(final)
+    if (name, final) == ("configuration", "TOPIC_AUTHORIZATION_FAILED"):
+        assert question(admin, monkeypatch) == {}  # a warning says so
+    else:
+        with pytest.raises(ERRORS, match=final):
+            question(admin, monkeypatch)
+    assert len(admin.asked) == 1
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_what_does_not_pass_in_time_ends(name, monkeypatch):
+    question, _ = QUESTIONS[name]
+    admin = FakeAdmin(*["LEADER_NOT_AVAILABLE"] * 1000)
+    with pytest.raises(ERRORS, match="LEADER_NOT_AVAILABLE"):
+        question(admin, monkeypatch)
+    assert 5 < len(admin.asked) < 60
+
+
+@pytest.mark.parametrize("name", ["ends", "described", "end of the markers", "topic of the sink", "brokers"])
+def test_a_client_that_is_refused_does_not_ask_again(name, monkeypatch):
+    question, _ = QUESTIONS[name]
+    admin = FakeAdmin("_TIMED_OUT", says="_AUTHENTICATION")
+    with pytest.raises(ERRORS, match=r"_AUTHENTICATION.*check the credentials in the .*options"):
+        question(admin, monkeypatch)
+    assert len(admin.asked) == 1
+
+
+@pytest.mark.parametrize("name", ["ends", "starts", "end of the markers"])
+def test_an_offset_that_no_broker_has_told_is_no_answer(name, monkeypatch):
+    question, answer = QUESTIONS[name]
+    admin = FakeAdmin(UNTOLD, UNTOLD)
+    assert question(admin, monkeypatch) == answer
+    assert len(admin.asked) == 3
+    with pytest.raises(ERRORS, match="no broker has told the offset of partition 0"):
+        question(FakeAdmin(*[UNTOLD] * 1000), monkeypatch)
+
+
+def test_a_question_gets_little_time_at_first_and_none_beyond_that_of_its_caller():
+    admin = FakeAdmin(*["_TIMED_OUT"] * 1000)
+    with pytest.raises(KafkaException):
+        asking.offsets(admin, "t", [0], seconds=60)
+    assert admin.seconds[:5] == [3, 6, 12, 24, 30] and max(admin.seconds) == 30
+    assert admin.seconds[-1] == pytest.approx(asking.PAUSE_SECONDS, abs=2)
+    asking.describe(once := FakeAdmin(), "t", -1)
+    assert len(once.asked) == 1
+
+
+def test_a_topic_that_is_made_is_waited_for_and_one_that_is_there_is_not_made():
+    topic = NewTopic("t", 2)
+    slow = FakeAdmin(None, "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_OR_PART")
+    assert asking.create(slow, topic, 60)
+    assert slow.asked == ["create", *["describe"] * 3]
+    assert not asking.create(FakeAdmin("TOPIC_ALREADY_EXISTS"), topic, 60)
+    assert asking.create(FakeAdmin("_TIMED_OUT", "TOPIC_ALREADY_EXISTS"), topic, 60), (
+        "it was made by the first"
+    )
+
+
+def test_a_marker_topic_is_made_although_a_broker_does_not_know_it_yet():
+    unknown = "UNKNOWN_TOPIC_OR_PART"
+    admin = FakeAdmin(unknown, None, None, unknown, unknown)
+    marker(admin).create()
+    assert admin.asked[:6] == ["describe", "list", "create", "describe", "describe", "describe"]
+
+
+def test_the_right_that_is_missing_is_named(monkeypatch):
+    may_read = FakeAdmin(rights=("DESCRIBE", "READ"))
+    assert source(may_read, 60, monkeypatch, "Read").described() == ("id", 2)
+    with pytest.raises(
+        InputError, match=r"found 'no right to Read', .*allow `Read` on the topic to this user"
+    ):
+        source(FakeAdmin(rights=("DESCRIBE",)), 60, monkeypatch, "Read").described()
+    with pytest.raises(SinkError, match=r"this client has no right to Write; allow `Write` on the topic$"):
+        marker(may_read).exists()
+    with pytest.raises(SinkError, match=r"TOPIC_AUTHORIZATION_FAILED\); allow `Describe` on the topic$"):
+        marker(FakeAdmin("TOPIC_AUTHORIZATION_FAILED")).exists()
+    with pytest.raises(
+        SinkError, match=r"allow `Create` on it, or create it with 1 partition, .* 3 replicas"
+    ):
+        marker(FakeAdmin("UNKNOWN_TOPIC_OR_PART", None, "TOPIC_AUTHORIZATION_FAILED")).create()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "final"),
+    [
+        ("_AUTHENTICATION", "SASL authentication error: Authentication failed", True),
+        ("_SSL", "SSL handshake failed: certificate verify failed", True),
+        ("_SSL", "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?", False),
+        ("_AUTHENTICATION", "SASL authentication error: Local: Broker transport failure", False),
+        ("_TRANSPORT", "Connection refused", False),
+    ],
+)
+def test_a_broker_that_ends_while_it_greets_a_client_does_not_refuse_it(name, text, final):
+    assert refuses(KafkaError(getattr(KafkaError, name), text)) is final
+    assert not asking.PASSING & set(PERMANENT)
