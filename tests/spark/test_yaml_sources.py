@@ -36,7 +36,11 @@ def test_sources_in_yaml_become_streaming_data_frames(spark):
     [
         ({"format": "com.no.such.Source"}, r"input\.a", "com.no.such.Source"),
         ({"format": "rate", "select": ["valu as k"]}, r"input\.a", "valu"),
-        ({"format": "rate", "options": {"rowsPerSecond": 0}}, r"input\.a", "rowsPerSecond"),
+        (
+            {"format": "rate", "options": {"rowsPerSecond": 0}, "select": ["value as k"]},
+            r"input\.a",
+            "rowsPerSecond",
+        ),
         (
             {"format": "json", "path": "in", "schema": "k string comment 'a', b strng"},
             r"input\.a\.schema\.b",

@@ -130,7 +130,14 @@ def refuses(error: ck.KafkaError, names: Container[str] = tuple(PERMANENT)) -> b
 
     A broker that ends while it greets a client does not refuse it, but librdkafka gives both the same code.
     """
-    broken = ("disconnected", "hung up", "transport failure", "connection reset", "handle destroyed", "timed out")
+    broken = (
+        "disconnected",
+        "hung up",
+        "transport failure",
+        "connection reset",
+        "handle destroyed",
+        "timed out",
+    )
     return error.name() in names and not any(text in error.str().lower() for text in broken)
 
 

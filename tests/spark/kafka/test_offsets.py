@@ -33,7 +33,7 @@ def _closed():
 
 
 def records(kafka, topic: str, **more) -> KafkaRecords:
-    return KafkaRecords(topic, kafka.bootstrap, DECODER, patience="30 s", **more)
+    return KafkaRecords(topic, kafka.bootstrap, DECODER, patience=f"{2 * SECONDS} s", **more)
 
 
 def send(kafka, topic: str, *lines: str, partition: int = 0, key: bytes | None = None) -> None:
@@ -191,6 +191,6 @@ def test_a_read_waits_for_a_broker_that_is_started_again():
         with pytest.raises(TimeoutError):
             found.result(2)
         brokers.restart(1)
-        assert (found.result(60), asked.result(60)) == (["a", "b", "c"], end)
+        assert (found.result(2 * SECONDS), asked.result(2 * SECONDS)) == (["a", "b", "c"], end)
         send(kafka, "t", "d")
         assert lines(reads, end, reads.newest(end)) == ["d"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
@@ -91,7 +93,8 @@ def test_a_stream_goes_on_after_a_restart(cluster, kafka, tmp_path):
     with pytest.raises(StreamingQueryException):  # Spark has formed the batch anew, with more records
         run(placed, stream_of(reads, placed))
     placed.close()
-    assert f"batch {batches} was committed with the offsets from" in str(placed.error)
+    # A partition without records in that batch has no offsets in it.
+    assert re.search(rf"batch {batches} was committed with (the offsets from|no offsets)", str(placed.error))
     placed = opened(cluster, tmp_path, reads)
     with pytest.raises(
         CheckpointError, match=r"topic 'flights', partition \d: .* Spark's checkpoint is ahead"
