@@ -115,7 +115,7 @@ def no_such_topic(world, patch):
     from taskplace.spark.kafka.offsets import refused
 
     answer = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
-    raise refused("flihgts", answer, ClientOptions("KafkaRecords", "broker-1:9092", {}))
+    raise refused("flihgts", answer, ClientOptions("KafkaRecords", "broker-1:9092", {}), right="Read")
 
 
 def no_way(world, patch):
