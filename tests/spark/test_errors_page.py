@@ -99,13 +99,15 @@ def old_spark(world, patch):
     steer(type("StreamingQuery", (), {"runId": "r", "_jsq": object()})())
 
 
-def no_brokers(world, patch):
-    pytest.importorskip("confluent_kafka")
+def no_rights(world, patch):
+    ck = pytest.importorskip("confluent_kafka")
     from taskplace.spark import KafkaSink
-    from taskplace.spark.kafka import marker
+    from taskplace.spark.kafka import asking
 
-    patch.setattr(marker, "ADMIN_SECONDS", 0)
-    patch.setattr(marker, "LOOK_SECONDS", 0.05)
+    def refuse(*_, **__):
+        raise ck.KafkaException(ck.KafkaError(ck.KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    patch.setattr(asking, "describe", refuse)
     KafkaSink("totals", servers="127.0.0.1:1").probe()
 
 
@@ -160,7 +162,7 @@ RAISED = {
     "Superseded": cancelled,
     "JobLostError": lambda world, patch: world.run(None, [], tag="t", watch=frozenset({"9"})),
     "DiskFull": full_disk,
-    "SinkError": no_brokers,
+    "SinkError": no_rights,
     "GroupError": lambda world, patch: Coordinator().fence("orders", "m1", 3),
     "StaleGeneration": lambda world, patch: Coordinator().fence("orders", "m1", 3),
     "ProtocolError": lambda world, patch: unseal(b"abc"),
