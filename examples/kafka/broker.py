@@ -33,13 +33,14 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
+    ClusterMetadata,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -224,12 +225,16 @@ class Brokers:
         self._end(number, signal.SIGTERM)
 
     def restart(self, number: int) -> None:
-        """Start one broker that was killed, was shut down or has ended, and wait until it is ready."""
+        """Start one broker that was killed, was shut down or has ended, and wait until it is ready and in sync.
+
+        So another broker may be killed then: every partition has all the replicas that run.
+        """
         node = self._node(number)
         if node.guard is not None and node.guard.poll() is None:
             raise BrokerError(f"broker {number} runs already, as process {node.pid}")
         self._launch(node)
         self._wait_until_ready([node])
+        self._wait_until(node, _in_sync, "in sync")
 
     def pause(self, number: int) -> None:
         """Stop one broker's process (SIGSTOP): its connections stay open, nothing is answered."""
@@ -387,15 +392,18 @@ class Brokers:
         """Wait until each of these brokers answers that all of them are in the cluster."""
         waiting = list(nodes)
         expected = {node.number for node in waiting}
-        deadline = time.monotonic() + READY_SECONDS
         for node in waiting:
-            while not expected <= _members(node.address()):
-                if node.guard is not None and _ended(node.guard):
-                    raise BrokerError(f"broker {node.number} has ended:\n{self.log_end(node.number)}")
-                if time.monotonic() > deadline:
-                    raise BrokerError(
-                        f"broker {node.number} is not ready after {READY_SECONDS} s:\n{self.log_end(node.number)}"
-                    )
+            self._wait_until(node, lambda asked: expected <= _members(asked), "ready")
+
+    def _wait_until(self, node: _Node, reached: Callable[[_Node], bool], what: str) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while not reached(node):
+            if node.guard is not None and _ended(node.guard):
+                raise BrokerError(f"broker {node.number} has ended:\n{self.log_end(node.number)}")
+            if time.monotonic() > deadline:
+                raise BrokerError(
+                    f"broker {node.number} is not {what} after {READY_SECONDS} s:\n{self.log_end(node.number)}"
+                )
 
 
 def jars() -> str:
@@ -467,11 +475,25 @@ def _cluster_id() -> str:
     return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
 
-def _members(address: str) -> set[int]:
-    """Return the brokers in the metadata of the broker at this address; none if it does not answer within a second."""
+def _members(node: _Node) -> set[int]:
+    """Return the brokers in the metadata that a broker has; none if it does not answer within a second."""
+    found = _metadata(node)
+    return set() if found is None else set(found.brokers)
+
+
+def _in_sync(node: _Node) -> bool:
+    """Return whether a broker's replicas are in sync in all partitions, as it says itself."""
+    found = _metadata(node)
+    if found is None:
+        return False
+    partitions = [each for topic in found.topics.values() for each in topic.partitions.values()]
+    return all(node.number in each.isrs for each in partitions if node.number in each.replicas)
+
+
+def _metadata(node: _Node) -> ClusterMetadata | None:
     asked = AdminClient(
         {
-            "bootstrap.servers": address,
+            "bootstrap.servers": node.address(),
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 200,
             "log_level": 0,
@@ -479,9 +501,9 @@ def _members(address: str) -> set[int]:
         }
     )
     try:
-        return set(asked.list_topics(timeout=1).brokers)
+        return asked.list_topics(timeout=1)
     except KafkaException:
-        return set()
+        return None
 
 
 def _ended(process: subprocess.Popen[str]) -> bool:

@@ -6,8 +6,10 @@ the caller's time is over.
 
 Properties:
 - An error that does not pass by itself ends the question at once.
+- A client goes on asking the leader or the controller that it knows, also when that broker has died. So it asks for
+  metadata before it asks again.
 - An offset that no broker has told is no answer. librdkafka returns a negative one, without an error, for a partition
-  whose leader died while it was asked.
+  whose leader died.
 - A topic that was just made may be unknown to some brokers. Who knows that it is there says so (`NEW`).
 
 Errors: `KafkaException` of the last answer; what `look` raises.
@@ -36,7 +38,7 @@ PASSING = frozenset(
 #: What passes by itself for a topic that is known to be there.
 NEW = frozenset(("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"))
 #: The seconds of a first question, and the most that a later one gets.
-FIRST_SECONDS, MOST_SECONDS = 3.0, 30.0
+FIRST_SECONDS, MOST_SECONDS = 1.0, 30.0
 PAUSE_SECONDS = 0.1
 #: A client ends its questions itself; this is how much later it may be.
 _LATE_SECONDS = 5.0
@@ -46,12 +48,14 @@ def ask(
     question: Callable[[float], T],
     seconds: float,
     *,
+    admin: AdminClient | None = None,
     look: Callable[[], object] = lambda: None,
     also: Collection[str] = (),
 ) -> T:
     """Return the answer to a question, which is asked at least once, and again for `seconds`.
 
     - `question`: gets the seconds that it may take
+    - `admin`: the client that asks for metadata before the question is asked again; None if this is the question
     - `look`: called after each error; raises if asking again has no use, as when a broker refuses the client
     - `also`: further names of errors that pass by themselves
 
@@ -60,11 +64,13 @@ def ask(
     import confluent_kafka as ck
 
     deadline = time.monotonic() + seconds
-    patience = FIRST_SECONDS
+    patience, first = FIRST_SECONDS, True
     while True:
-        left = deadline - time.monotonic()
+        at_most = max(min(patience, deadline - time.monotonic()), PAUSE_SECONDS)
         try:
-            return question(max(min(patience, left), PAUSE_SECONDS))
+            if admin is not None and not first:
+                admin.list_topics(timeout=at_most)
+            return question(at_most)
         except TimeoutError:
             error = ck.KafkaError(ck.KafkaError._TIMED_OUT, "the client does not answer")
         except ck.KafkaException as raised:
@@ -72,7 +78,7 @@ def ask(
         look()
         if not (error.name() in PASSING or error.name() in also) or time.monotonic() >= deadline:
             raise ck.KafkaException(error)
-        patience = min(2 * patience, MOST_SECONDS)
+        patience, first = min(2 * patience, MOST_SECONDS), False
         time.sleep(PAUSE_SECONDS)
 
 
@@ -93,7 +99,7 @@ def describe(
         )
         return asked[topic].result(at_most + _LATE_SECONDS)
 
-    return ask(question, seconds, look=look, also=also)
+    return ask(question, seconds, admin=admin, look=look, also=also)
 
 
 def partitions(
@@ -156,7 +162,7 @@ def offsets(
             raise ck.KafkaException(ck.KafkaError(ck.KafkaError.OFFSET_NOT_AVAILABLE, text))
         return found
 
-    return ask(question, seconds, look=look, also=also) if wanted else {}
+    return ask(question, seconds, admin=admin, look=look, also=also) if wanted else {}
 
 
 def create(
@@ -179,6 +185,6 @@ def create(
             return tries > 1  # an earlier try has made it, and its answer did not come
         return True
 
-    made = ask(question, seconds, look=look)
+    made = ask(question, seconds, admin=admin, look=look)
     describe(admin, topic.topic, seconds, look=look, also=NEW)
     return made

@@ -233,7 +233,7 @@ def configuration(clients: Clients, admin: AdminClient, topic: str) -> dict[str,
 
     def question(look: Callable[[], None]) -> dict[str, str]:
         try:
-            return asking.ask(once, ADMIN_SECONDS, look=look, also=asking.NEW)
+            return asking.ask(once, ADMIN_SECONDS, admin=admin, look=look, also=asking.NEW)
         except ck.KafkaException as error:
             if error.args[0].name() not in _NOT_ALLOWED:
                 raise

@@ -107,18 +107,20 @@ def test_a_client_that_is_refused_does_not_ask_again(name, monkeypatch):
 @pytest.mark.parametrize("name", ["ends", "starts", "end of the markers"])
 def test_an_offset_that_no_broker_has_told_is_no_answer(name, monkeypatch):
     question, answer = QUESTIONS[name]
-    admin = FakeAdmin(UNTOLD, UNTOLD)
+    admin = FakeAdmin(UNTOLD, None, UNTOLD)
     assert question(admin, monkeypatch) == answer
-    assert len(admin.asked) == 3
+    assert admin.asked == ["offsets", "list", "offsets", "list", "offsets"], (
+        "the leaders are looked for in between"
+    )
     with pytest.raises(ERRORS, match="no broker has told the offset of partition 0"):
-        question(FakeAdmin(*[UNTOLD] * 1000), monkeypatch)
+        question(FakeAdmin(*[UNTOLD, None] * 1000), monkeypatch)
 
 
 def test_a_question_gets_little_time_at_first_and_none_beyond_that_of_its_caller():
     admin = FakeAdmin(*["_TIMED_OUT"] * 1000)
     with pytest.raises(KafkaException):
-        asking.offsets(admin, "t", [0], seconds=60)
-    assert admin.seconds[:5] == [3, 6, 12, 24, 30] and max(admin.seconds) == 30
+        asking.describe(admin, "t", 100)
+    assert admin.seconds[:6] == [1, 2, 4, 8, 16, 30] and max(admin.seconds) == 30
     assert admin.seconds[-1] == pytest.approx(asking.PAUSE_SECONDS, abs=2)
     asking.describe(once := FakeAdmin(), "t", -1)
     assert len(once.asked) == 1
@@ -128,7 +130,7 @@ def test_a_topic_that_is_made_is_waited_for_and_one_that_is_there_is_not_made():
     topic = NewTopic("t", 2)
     slow = FakeAdmin(None, "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_OR_PART")
     assert asking.create(slow, topic, 60)
-    assert slow.asked == ["create", *["describe"] * 3]
+    assert slow.asked == ["create", "describe", "list", "list", "describe"]
     assert not asking.create(FakeAdmin("TOPIC_ALREADY_EXISTS"), topic, 60)
     assert asking.create(FakeAdmin("_TIMED_OUT", "TOPIC_ALREADY_EXISTS"), topic, 60), (
         "it was made by the first"

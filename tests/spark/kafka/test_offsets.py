@@ -48,6 +48,13 @@ def lines(reads: KafkaRecords, start, end) -> list[str]:
     return reads.read(pa.Table.from_pylist(ranges, RANGES), 1 << 20)["line"].to_pylist()
 
 
+def wait_until(reached) -> None:
+    """Wait for what a broker learns from the controller, a little after the answer to a request."""
+    deadline = time.monotonic() + SECONDS
+    while not reached():
+        assert time.monotonic() < deadline
+
+
 def test_a_stream_reads_what_comes(kafka):
     topic = kafka.topic("lines", partitions=2)
     reads = records(kafka, topic)
@@ -130,6 +137,7 @@ def test_a_topic_that_was_made_again(kafka):
     start = reads.newest(reads.first())
     kafka.admin.delete_topics([topic], operation_timeout=SECONDS)[topic].result(SECONDS)
     make_topics(kafka.admin, NewTopic(topic, 1))
+    wait_until(lambda: reads.first()["topic_id"] != start["topic_id"])
     send(kafka, topic, "b", "c")
     message = "expected the id .*: the topic was deleted and made again; .*start a new checkpoint"
     with pytest.raises(InputError, match=message):
@@ -143,6 +151,7 @@ def test_a_topic_that_got_more_partitions(kafka):
     reads = records(kafka, topic)
     start = reads.first()
     kafka.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(SECONDS)
+    wait_until(lambda: reads.partitions() == 3)
     with pytest.raises(
         InputError, match=r"found '3 partitions', expected 1, as at the start .*start a new checkpoint"
     ):

@@ -15,7 +15,7 @@ import confluent_kafka as ck
 from taskplace.errors import Fenced, InputError, SinkError
 from taskplace.spark.kafka.marker import Marker, MarkerKey
 from tests.support.kafka_sinks import Stream
-from tests.support.kafka_topics import read
+from tests.support.kafka_topics import committed, read
 from topology import Topology
 
 pytestmark = pytest.mark.kafka
@@ -31,15 +31,6 @@ def written(stream: Stream) -> list[int]:
     return [value["i"] for _, _, value in read(stream.servers, stream.topic)]
 
 
-def consumed(stream: Stream, count: int) -> list[ck.Message]:
-    consumer = ck.Consumer({"bootstrap.servers": stream.servers, "group.id": stream.checkpoint})
-    try:
-        consumer.assign([ck.TopicPartition(stream.topic, n, ck.OFFSET_BEGINNING) for n in (0, 1)])
-        return sorted(consumer.consume(count, timeout=30), key=lambda message: message.key())
-    finally:
-        consumer.close()
-
-
 def test_records_with_everything(stream):
     rows = pa.table(
         {
@@ -52,7 +43,7 @@ def test_records_with_everything(stream):
     )
     sink = stream.opened(headers={"trace-id": "trace"}, timestamp="at", deleted="gone")
     sink.publish_commit(stream.commit(0, rows))
-    first, second = consumed(stream, 2)
+    first, second = sorted(committed(stream.servers, stream.topic), key=lambda message: message.key())
     assert (first.key(), first.value(), first.headers()) == (b"a", b'{"k":"a","i":1}', [("trace-id", b"x")])
     assert first.timestamp() == (ck.TIMESTAMP_CREATE_TIME, 1767225600000)
     assert (second.key(), second.value(), second.headers()) == (b"b", None, None)

@@ -14,6 +14,10 @@ pytest.importorskip("confluent_kafka")
 from examples.kafka.broker import Brokers
 from taskplace.errors import SinkError
 from taskplace.spark import faults
+from taskplace.spark.kafka import asking
+from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import Clients
+from taskplace.spark.kafka.marker import configuration
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import read
 from tests.support.kafka_users import credentials
@@ -182,7 +186,7 @@ def test_a_broker_that_is_killed_and_comes_back_under_load(tmp_path):
 
 @pytest.mark.long
 def test_one_of_three_brokers_is_missing(tmp_path):
-    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+    from confluent_kafka.admin import AdminClient
 
     from tests.support.kafka_broker import NewTopic, make_topics
 
@@ -192,11 +196,10 @@ def test_one_of_three_brokers_is_missing(tmp_path):
         stream = Stream(tmp_path, brokers.bootstrap, "out", "markers", "cp")
         sink = stream.opened()
         sink.publish_commit(stream.commit(0))
-        (partition,) = admin.list_topics("markers", timeout=30).topics["markers"].partitions.values()
+        (partition,) = asking.describe(admin, "markers", 60, also=asking.NEW).partitions
         assert len(partition.replicas) == 3
-        resource = ConfigResource(ResourceType.TOPIC, "markers")
-        config = admin.describe_configs([resource])[resource].result(30)
-        assert config["min.insync.replicas"].value == "2"
+        clients = Clients(ClientOptions("test", brokers.bootstrap, {}), "test")
+        assert configuration(clients, admin, "markers")["min.insync.replicas"] == "2"
         for batch, number in enumerate((1, 2, 3), start=1):
             brokers.kill(number)
             sink.publish_commit(stream.commit(2 * batch - 1))  # by the driver that was connected
