@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, NewTopic, TopicDescription
 
 T = TypeVar("T")
-#: What passes by itself, by the name of its code.
+#: What passes by itself, by the name of its code. `_NOENT`: no partition has a leader that the client knows.
 PASSING = frozenset(
     (
         "BROKER_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "FENCED_LEADER_EPOCH",
         "KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE", "NETWORK_EXCEPTION", "NOT_CONTROLLER", "NOT_COORDINATOR",
         "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT",
-        "UNKNOWN_LEADER_EPOCH", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT",
-        "_WAIT_COORD",
+        "UNKNOWN_LEADER_EPOCH", "_ALL_BROKERS_DOWN", "_NOENT", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE",
+        "_TRANSPORT", "_WAIT_COORD",
     )
 )  # fmt: skip
 #: What passes by itself for a topic that is known to be there.
