@@ -22,6 +22,7 @@ from tests.support.kafka_admin import CONFIG, AdminClients, FakeAdmin
 ELECTION = (
     "NOT_LEADER_FOR_PARTITION",
     "LEADER_NOT_AVAILABLE",
+    "_NOENT",
     "_TRANSPORT",
     "_TIMED_OUT",
     "REQUEST_TIMED_OUT",
