@@ -102,14 +102,7 @@ def describe(
     return ask(question, seconds, admin=admin, look=look, also=also)
 
 
-def partitions(
-    admin: AdminClient,
-    topic: str,
-    seconds: float,
-    *,
-    look: Callable[[], object] = lambda: None,
-    also: Collection[str] = (),
-) -> list[int]:
+def partitions(admin: AdminClient, topic: str, seconds: float) -> list[int]:
     """Return the numbers of a topic's partitions. It makes no topic, as a question for this topic alone would."""
     import confluent_kafka as ck
 
@@ -120,7 +113,7 @@ def partitions(
             raise ck.KafkaException(error)
         return sorted(found.partitions)
 
-    return ask(question, seconds, look=look, also=also)
+    return ask(question, seconds)
 
 
 def lacking(description: TopicDescription, *rights: str) -> list[str]:
