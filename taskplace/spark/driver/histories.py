@@ -73,6 +73,18 @@ def first_needed(histories: Mapping[TaskId, History], full: Sequence[int], batch
     return max(first, full[-2]) if len(full) > 1 else first
 
 
+def end_offset(task: TaskId, histories: Mapping[TaskId, History]) -> int:
+    """Return the length of a task's changelog, in records."""
+    history = histories.get(task)
+    return history.end.offset if history else 0
+
+
+def settled_offset(task: TaskId, histories: Mapping[TaskId, History], last: Manifest | None) -> int:
+    """Return the length one commit ago, because followers are still applying the last batch's records."""
+    change = last.changes.get(task) if last else None
+    return end_offset(task, histories) if change is None else change.offset - change.records
+
+
 def files_of(history: History) -> Iterator[str]:
     """Yield the names of a history's changelogs and snapshots, as its manifest has them."""
     yield from (change.file for change in history.changes)

@@ -32,6 +32,7 @@ from typing import Any
 
 from taskplace.errors import Fenced
 from taskplace.spark import faults
+from taskplace.spark.driver import histories
 from taskplace.spark.driver.checkpoint_identity import check_bound, check_identity, with_keys, with_splits
 from taskplace.spark.driver.compaction import compacted, wasteful
 from taskplace.spark.driver.epochs import Epochs
@@ -183,13 +184,11 @@ class Journal:
 
     def end_offset(self, task: TaskId) -> int:
         """Return the length of a task's changelog, in records."""
-        history = self.history.get(task)
-        return history.end.offset if history else 0
+        return histories.end_offset(task, self.history)
 
     def settled_offset(self, task: TaskId) -> int:
         """Return the length one commit ago, because followers are still applying the last batch's records."""
-        change = self.last.changes.get(task) if self.last else None
-        return self.end_offset(task) if change is None else change.offset - change.records
+        return histories.settled_offset(task, self.history, self.last)
 
     def check_epoch(self) -> None:
         """Raise `Fenced` if a newer driver has taken over the checkpoint. It saves work; only the manifest decides."""

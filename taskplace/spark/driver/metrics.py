@@ -20,6 +20,7 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.events import WHOLE
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Task
+from taskplace.spark.driver.histories import settled_offset
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.messages import EMPTY, History, Manifest, Position
@@ -89,9 +90,7 @@ class View:
         """Return the lag of a copy in records; the whole changelog, up to the commit before the last, without one."""
         if task in member.lags:
             return member.lags[task]
-        end = self.history[task].end.offset if task in self.history else 0
-        change = self.last.changes.get(task) if self.last else None
-        return end if change is None else change.offset - change.records
+        return settled_offset(task, self.history, self.last)
 
 
 class DriverMetrics:
