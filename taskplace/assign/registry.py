@@ -33,6 +33,7 @@ from taskplace.model.placement import FIXED, Target, moved
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import STANDBY, Bools, Columns, Ints
+from taskplace.wording import count
 from topology.ids import TaskId
 
 GROUP = "taskplace.assignors"
@@ -247,7 +248,7 @@ def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target
     if not keep.any():
         return target, "high_availability is used"
     lost = c.n - int(keep.sum())
-    fills = f"high_availability places {_count(lost, 'active')} and {_count(made, 'standby')}"
+    fills = f"high_availability places {count(lost, 'active')} and {count(made, 'standby')}"
     return target, f"{int(keep.sum())} of {c.n} actives are kept where they are, {fills}"
 
 
@@ -261,7 +262,3 @@ def _kept_standbys(c: Columns, keep: Bools) -> dict[int, list[int]]:
         if t * c.m + i not in parked and not (keep[t] and c.owner[t] == i):
             standbys.setdefault(t, []).append(i)
     return standbys
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"

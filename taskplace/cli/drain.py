@@ -12,12 +12,12 @@ import msgspec
 from taskplace import validation
 from taskplace.cli import codes
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.report.words import count
 from taskplace.spark.inspection.asking import ask
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.inspection.opening import checkpoint_at
 from taskplace.spark.instances import instance_name
 from taskplace.spark.operator_messages import Kind, OperatorAnswer, Status
+from taskplace.wording import count
 
 #: How many moves, and tasks that must catch up, are shown.
 SHOWN = 20

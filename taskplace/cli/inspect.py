@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from taskplace.cli import codes
-from taskplace.report.words import count
 from taskplace.spark.inspection import checkpoint
 from taskplace.spark.inspection.checkpoint import Inspection, TaskState
 from taskplace.spark.inspection.opening import checkpoint_at
+from taskplace.wording import count
 
 #: How many lines of a list are shown.
 SHOWN = 20

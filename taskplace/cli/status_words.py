@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from taskplace.report.words import count, duration
-from taskplace.spark.inspection.driver_seen import DriverSeen, ago, lasting
+from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import ExecutorStatus, Status
+from taskplace.wording import ago, count, duration, lasting
 
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5

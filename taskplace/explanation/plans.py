@@ -8,6 +8,7 @@ from typing import Any
 from taskplace.explanation.tasks import Explainer
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
+from taskplace.wording import count
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.explanation/1"
@@ -51,13 +52,9 @@ def plan_explanation(
 def _summary(problem: Problem, plan: Plan) -> str:
     o = plan.optimality
     c = problem.columns
-    counts = f"{_count(c.n, 'task')} on {_count(c.m, 'instance')}"
+    counts = f"{count(c.n, 'task')} on {count(c.m, 'instance')}"
     best = f"{o.lower_bound} are {'the fewest possible' if o.moves == o.lower_bound else 'needed at least'}"
     if o.moves < o.lower_bound:
         best = f"both balances would need {o.lower_bound}"
     state = "plan again once copies have caught up" if plan.followup else "stable after this step"
     return f"{counts}: {o.moves} moves to go, {best}; {o.forced_promotions} forced promotions; {state}"
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
 from taskplace.report import words
+from taskplace.wording import count, duration
 
 WIDTH = 44  # the least width of a table, so that titles stay on one line
 
@@ -37,7 +38,7 @@ class TerminalReporter:
 
     def batch(self, event: BatchDone) -> None:
         """Move the bar and redraw the placement."""
-        speed = f"{words.count(event.rows, 'row')} in {words.duration(event.seconds)}"
+        speed = f"{count(event.rows, 'row')} in {duration(event.seconds)}"
         self._progress.update(self._bar, completed=event.batch_id + 1, total=event.total, description=speed)
         self._last = event
         self._start().update(self._view())

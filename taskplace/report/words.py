@@ -17,31 +17,9 @@ from taskplace.model.events import (
     Rebalanced,
     Summary,
 )
+from taskplace.wording import count, duration
 
 MOVES_SHOWN = 6
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun.
-
-    >>> count(1, "task"), count(12_000, "task"), count(2, "copy", "copies")
-    ('1 task', '12,000 tasks', '2 copies')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds in a readable unit.
-
-    >>> duration(0.0123), duration(4.06), duration(151.4)
-    ('12 ms', '4.1 s', '2 min 31 s')
-    """
-    if seconds < 0.1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s"
 
 
 def batch_line(event: BatchDone) -> str:

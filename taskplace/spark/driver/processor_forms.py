@@ -12,6 +12,7 @@ from taskplace.callables import check_function, unfit
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.processors.traits import renamed_keys, traits_of
+from taskplace.wording import count
 from topology import BuiltTopology, Node
 
 _FORM = "an object with process(context, *inputs), or a function of the same arguments"
@@ -52,7 +53,7 @@ expected parameters for the context and 2 inputs: a, b
     _check_store(path, processor)
     renamed_keys(processor)  # refuses names that are none
     what = "a function" if run is processor else f"{type(processor).__name__}.process"
-    inputs = f"{len(node.parents)} input{'s' * (len(node.parents) != 1)}: {', '.join(node.parents)}"
+    inputs = f"{count(len(node.parents), 'input')}: {', '.join(node.parents)}"
     if (parameters := unfit(run, ["context", *node.parents])) is not None:
         raise InputError(
             path,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from taskplace.spark.inspection.opening import numbered
 from taskplace.spark.operator_messages import STATUS_FILE, Status, read
+from taskplace.wording import ago
 
 #: A driver that has written nothing for so long does not run. It writes every two seconds.
 SILENT_SECONDS = 10.0
@@ -107,27 +108,3 @@ def _just_taken(root: Path, epoch: int, clock: Callable[[], float]) -> bool:
 def _named(status: Status) -> str:
     driver = status.driver
     return f"driver {status.epoch} ({driver.app}, process {driver.pid} on {driver.host})"
-
-
-def ago(seconds: float) -> str:
-    """Return a time in the past in words.
-
-    >>> ago(0.4), ago(75), ago(7300), ago(-3)
-    ('just now', '1 min 15 s ago', '2 h 1 min ago', 'just now')
-    """
-    return "just now" if seconds < 1 else f"{lasting(seconds)} ago"
-
-
-def lasting(seconds: float) -> str:
-    """Return a duration in words, in at most two units.
-
-    >>> lasting(5), lasting(75), lasting(3600), lasting(200_000)
-    ('5 s', '1 min 15 s', '1 h', '2 d 7 h')
-    """
-    rest = round(seconds)
-    parts: list[str] = []
-    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        number, rest = divmod(rest, size)
-        if number or parts:
-            parts.append(f"{number} {name}" if number else "")
-    return " ".join(part for part in parts[:2] if part) or "0 s"

@@ -9,6 +9,7 @@ from taskplace.model.plan import Move
 from taskplace.rebalance.triggers import Trigger
 from taskplace.spark.steering.move_benefit import Verdict
 from taskplace.spark.steering.overrides import StandDown
+from taskplace.wording import count
 from topology.ids import TaskId
 
 
@@ -35,13 +36,13 @@ class Decision:
     def __str__(self) -> str:
         if self.stood_down:
             return f"batch {self.batch}: stood down: {self.stood_down}"
-        parts = [f"batch {self.batch}: {_counted(len(self.moves), 'move')} now, {self.waiting} later"]
+        parts = [f"batch {self.batch}: {count(len(self.moves), 'move')} now, {self.waiting} later"]
         if self.why:
             parts.append("; ".join(map(str, self.why)))
         if self.verdict.moves and (self.why or not self.verdict.worth):
             parts.append(str(self.verdict))
         if self.overruled:
-            parts.append(f"{_counted(len(self.overruled), 'task')} ran elsewhere than intended")
+            parts.append(f"{count(len(self.overruled), 'task')} ran elsewhere than intended")
         parts += not_empty(self.kept)
         return "; ".join(parts)
 
@@ -69,7 +70,3 @@ def not_empty(kept: Mapping[str, tuple[str, ...]]) -> list[str]:
     ['executor-3 is not empty: query clicks has 2 tasks there']
     """
     return [f"{name} is not empty: {reason}" for name, reasons in kept.items() for reason in reasons]
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

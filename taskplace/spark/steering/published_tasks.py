@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from taskplace.wording import count
 from topology.ids import TaskId
 
 
@@ -65,8 +66,8 @@ class PublishedTasks:
         """Return a text about the tasks that this query has, or may have, on an executor; empty for none."""
         if self.ran is None:
             return "where its tasks run is unknown" + ("" if self.stood_down else " until it has run a batch")
-        if count := sum(name == instance for name in self.places.values()):
-            return f"has {count} task{'' if count == 1 else 's'} there"
+        if tasks := sum(name == instance for name in self.places.values()):
+            return f"has {count(tasks, 'task')} there"
         return (
             "ran tasks there in its last batch; they have to run elsewhere first"
             if instance in self.ran
