@@ -3,78 +3,88 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, NamedTuple
+from typing import Any
 
+from taskplace.cli import codes
+from taskplace.cli.parsers import Help, add_command, add_output
 
-class _Help(NamedTuple):
-    """The help of a command: one line, an explanation with an example, and the exit codes."""
-
-    line: str
-    text: str
-    codes: str
-
-
-_HELP = {
-    "inspect": _Help(
-        "show what is in a checkpoint, and whether it is whole",
-        """Show what is in a checkpoint: manifests, drivers, assignment, the state of each task, sizes, damaged or
-missing files, and what is unfinished. Reads only; safe while a stream runs. Needs no Spark.
-
-  taskplace inspect /data/checkpoint             manifests, and the lengths of all files that they name
-  taskplace inspect /data/checkpoint --verify    and the checksums of these files: reads all of them
-""",
-        "0 sound; 1 damaged or incomplete; 2 not a checkpoint",
-    ),
-    "status": _Help(
-        "show what a running stream is doing",
-        """Show the placement, lags, warm-ups, last rebalances and batches of a running stream. Works on any host that
-sees the checkpoint: the driver keeps a small status file in it. "No driver runs" is an answer.
-
-  taskplace status /data/checkpoint
-  taskplace status /data/checkpoint --watch
-  taskplace status /data/checkpoint --watch --output json | jq .status.batch
-""",
-        "0 a driver runs; 4 no driver runs; 1 the status cannot be read; 2 not a checkpoint; 130 interrupted",
-    ),
-    "drain": _Help(
-        "move all tasks away from executors",
-        """Ask the running driver to move all tasks away from executors. Warm-ups catch up elsewhere first, so no task
-stalls. Without --yes nothing changes, and the moves are shown. A drain ends with the driver.
-
-  taskplace drain /data/checkpoint executor-2          show what would move
-  taskplace drain /data/checkpoint executor-2 --yes    do it
-  taskplace can-remove /data/checkpoint executor-2     is it empty now?
-  taskplace drain /data/checkpoint executor-2 --undo --yes
-""",
-        "0 the driver does it, or nothing would move; 3 moves are planned (without --yes); 1 it failed; "
-        "2 bad input, such as an unknown executor; 4 no driver runs; 5 no answer in time, the request was withdrawn",
-    ),
-    "can-remove": _Help(
-        "say whether executors can be removed now",
-        """Ask the running driver whether executors can be removed now: they have no task, and no copy that the others
-lack. If not, show what must catch up first.
-
-  taskplace can-remove /data/checkpoint executor-2 && echo "remove it"
-""",
-        "0 all of them can; 3 not yet; 2 bad input, such as an unknown executor; 4 no driver runs; "
-        "5 no answer in time",
-    ),
-}
+INSPECT = Help(
+    group="look",
+    line="show what is in a checkpoint, and whether it is whole",
+    text="""Manifests, drivers, assignment, the state of each task, sizes, damaged or missing files, and what is
+unfinished. Reads only; safe while a stream runs. Needs no Spark.""",
+    examples=[
+        ("inspect /data/checkpoint", "manifests, and the lengths of all files that they name"),
+        ("inspect /data/checkpoint --verify", "and the checksums of these files: reads all of them"),
+    ],
+    codes={
+        codes.DONE: "sound",
+        codes.FAILED: "damaged or incomplete",
+        codes.BAD_INPUT: "not a checkpoint",
+    },
+)
+STATUS = Help(
+    group="look",
+    line="show what a running stream is doing",
+    text="""Placement, lags, warm-ups, last rebalances and batches. Works on any host that sees the checkpoint: the
+driver keeps a small status file in it. "No driver runs" is an answer.""",
+    examples=[
+        ("status /data/checkpoint", "now"),
+        ("status /data/checkpoint --watch", "each change, until interrupted"),
+        ("status /data/checkpoint --watch --output json | jq .status.batch", "for programs"),
+    ],
+    codes={
+        codes.DONE: "a driver runs",
+        codes.FAILED: "the status cannot be read",
+        codes.BAD_INPUT: "not a checkpoint",
+        codes.NO_DRIVER: "no driver runs",
+    },
+)
+DRAIN = Help(
+    group="change",
+    line="move all tasks away from executors",
+    text="""The running driver does it. Warm-ups catch up elsewhere first, so no task stalls. Without --yes nothing
+changes, and the moves are shown. A drain ends with the driver.""",
+    examples=[
+        ("drain /data/checkpoint executor-2", "show what would move"),
+        ("drain /data/checkpoint executor-2 --yes", "do it"),
+        ("can-remove /data/checkpoint executor-2", "is it empty now?"),
+        ("drain /data/checkpoint executor-2 --undo --yes", "let it run tasks again"),
+    ],
+    codes={
+        codes.DONE: "the driver does it, or nothing would move",
+        codes.FAILED: "the request cannot be written",
+        codes.BAD_INPUT: "bad input, such as an unknown executor, or the last one that does not drain",
+        codes.MOVES: "moves are planned (without --yes)",
+        codes.NO_DRIVER: "no driver runs",
+        codes.NO_ANSWER: "no answer in time; the request was withdrawn",
+    },
+)
+CAN_REMOVE = Help(
+    group="look",
+    line="say whether executors can be removed now",
+    text="They can if they have no task, and no copy that the others lack. If not, it shows what must catch up first.",
+    examples=[
+        ("can-remove /data/checkpoint executor-2", "can it be removed?"),
+        ('can-remove /data/checkpoint executor-2 && echo "remove it"', "in a script"),
+    ],
+    codes={
+        codes.DONE: "all of them can",
+        codes.FAILED: "the request cannot be written",
+        codes.BAD_INPUT: "bad input, such as an unknown executor",
+        codes.MOVES: "not yet",
+        codes.NO_DRIVER: "no driver runs",
+        codes.NO_ANSWER: "no answer in time",
+    },
+)
 
 
 def add_to(commands: Any) -> None:
     """Add the commands to the parser of the command line."""
     for name, help_ in _HELP.items():
-        command = commands.add_parser(
-            name,
-            help=help_.line,
-            description=help_.text,
-            epilog=f"Exit codes: {help_.codes}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        command = add_command(commands, name, help_, _RUN[name])
         command.add_argument("checkpoint", metavar="CHECKPOINT", help="the directory of the checkpoint")
-        command.add_argument("--output", choices=("text", "json"), default="text")
-        command.set_defaults(command=_RUN[name])
+        add_output(command)
         _options_of(name, command)
 
 
@@ -133,4 +143,5 @@ def _can_remove(args: argparse.Namespace) -> int:
     return can_remove(args)
 
 
+_HELP = {"status": STATUS, "inspect": INSPECT, "can-remove": CAN_REMOVE, "drain": DRAIN}
 _RUN = {"inspect": _inspect, "status": _status, "drain": _drain, "can-remove": _can_remove}

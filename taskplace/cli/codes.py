@@ -1,9 +1,25 @@
-"""Exit codes of the command line."""
+"""Exit codes of the command line. Each command's help says what they mean for it."""
 
-DONE = 0  # for plan, explain and verify: stable, nothing has to move; inspect: the checkpoint is sound
-FAILED = 1  # the check found differences, a plan breaks an invariant, a checkpoint is damaged, Spark cannot be used
-BAD_INPUT = 2  # nothing was started
-MOVES = 3  # plan, explain, verify: moves are planned; drain: they would be; can-remove: not yet
-NO_DRIVER = 4  # status, drain, can-remove: no driver runs the checkpoint
-NO_ANSWER = 5  # drain, can-remove: the driver did not answer in time; the request was withdrawn
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+DONE = 0
+FAILED = 1
+BAD_INPUT = 2
+MOVES = 3
+NO_DRIVER = 4
+NO_ANSWER = 5
 INTERRUPTED = 130
+
+#: What each code means, whatever the command.
+MEANINGS: Mapping[int, str] = {
+    DONE: "Done. The answer is yes: valid, stable, sound, empty, or a driver runs.",
+    FAILED: "It failed, or something is broken: a batch, a plan, a checkpoint, a result, Spark. "
+    "Also if the reader of the output is gone.",
+    BAD_INPUT: "Bad input: the command line, a file, or a value. Nothing was started and nothing was changed.",
+    MOVES: "Not yet: tasks or partitions have to move first.",
+    NO_DRIVER: "No driver runs the checkpoint.",
+    NO_ANSWER: "The driver did not answer in time. The request was withdrawn.",
+    INTERRUPTED: "Interrupted (Ctrl-C).",
+}

@@ -1,0 +1,83 @@
+"""The arguments of the commands that take an application's YAML file, and their help."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from taskplace.cli import codes
+from taskplace.cli.parsers import Help, add_command, add_output
+
+RUN = Help(
+    group="run",
+    line="run an application from its YAML file",
+    text="""It reads what is there when it starts, and ends; with the key `spark.trigger.interval` it goes on until it
+is stopped. A run that was interrupted goes on after its last committed batch. This is the only command that starts
+Spark.""",
+    examples=[
+        ("run app.yaml --check", "check file, class and topology; starts nothing"),
+        ("run app.yaml", "run it"),
+        ("run app.yaml --set placement.num.standby.replicas=1", "with another value than the file's"),
+    ],
+    codes={
+        codes.DONE: "done; with --check: valid",
+        codes.FAILED: "a batch failed, the application's own check found differences, or Spark cannot be used",
+        codes.BAD_INPUT: "bad input, such as an unknown key: nothing was started",
+    },
+)
+TOPOLOGY = Help(
+    group="run",
+    line="show the subtopologies and tasks of an application, or draw them",
+    text="FILE may also be a topology's own document. Starts nothing.",
+    examples=[
+        ("topology app.yaml", "as text"),
+        ("topology app.yaml --svg app.svg", "as a picture; needs taskplace[plots]"),
+        ("topology app.yaml --dot | dot -Tpng -o app.png", "for a Graphviz of your own"),
+    ],
+    codes={
+        codes.DONE: "shown, also if the topology is not ready to run",
+        codes.FAILED: "the picture cannot be drawn",
+    },
+)
+
+
+def add_to(commands: Any) -> None:
+    """Add the commands to the parser of the command line."""
+    run = add_command(commands, "run", RUN, _run)
+    _application(run)
+    run.add_argument("--check", action="store_true", help="check file, class and topology, then stop")
+
+    topology = add_command(commands, "topology", TOPOLOGY, _topology)
+    _application(topology)
+    form = topology.add_mutually_exclusive_group()
+    add_output(form, "dot")
+    form.add_argument(
+        "--dot",
+        action="store_const",
+        const="dot",
+        dest="output",
+        help="print the graph for Graphviz, same as --output dot",
+    )
+    form.add_argument("--svg", metavar="FILE", help="draw the graph into a file; - is standard output")
+
+
+def _application(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the application's YAML file")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="override a key; may be repeated"
+    )
+
+
+# Each command is loaded when it is called, so that each loads only what it needs.
+
+
+def _run(args: argparse.Namespace) -> int:
+    from taskplace.cli.run import run
+
+    return run(args)
+
+
+def _topology(args: argparse.Namespace) -> int:
+    from taskplace.cli.run import topology
+
+    return topology(args)

@@ -1,0 +1,161 @@
+"""The arguments of the engine's commands, which take JSON files, and their help."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from taskplace.cli import codes
+from taskplace.cli.parsers import CommandParser, Help, add_command, add_output
+
+PLAN = Help(
+    group="engine",
+    line="plan the placement of a problem",
+    text="It prints the step that is safe now, the moves with their reasons, and what is left to do.",
+    examples=[
+        ("plan problem.json", "for people"),
+        ("plan problem.json --output json > plan.json", 'as a "taskplace.plan/1" document'),
+        ("plan - < problem.json", "from standard input"),
+    ],
+    codes={
+        codes.DONE: "stable: nothing has to move",
+        codes.FAILED: "the plan breaks an invariant: an error of the engine or of your assignor",
+        codes.MOVES: "moves are planned",
+    },
+)
+EXPLAIN = Help(
+    group="engine",
+    line="explain why the plan puts each task where it is",
+    examples=[
+        ("explain problem.json", "what changes, and why each task is where it is"),
+        ("explain problem.json --task 0_3", "only this task"),
+        ("explain problem.json --can-remove executor-2", "can this instance be removed now?"),
+    ],
+    codes={
+        codes.DONE: "stable: nothing has to move; with --can-remove: yes",
+        codes.FAILED: "the plan breaks an invariant",
+        codes.MOVES: "moves are planned; with --can-remove: not yet",
+    },
+)
+VERIFY = Help(
+    group="engine",
+    line="check a plan against every invariant",
+    examples=[
+        ("verify problem.json", "the plan that the engine makes of this problem"),
+        ("verify problem.json --plan plan.json", "a plan that you have"),
+    ],
+    codes={
+        codes.DONE: "valid and stable",
+        codes.FAILED: "the plan breaks an invariant",
+        codes.MOVES: "valid, and moves are planned",
+    },
+)
+SIMULATE = Help(
+    group="engine",
+    line="simulate a cluster through events, round by round",
+    text="FILE may also be the JSON output of an earlier simulation, which is replayed.",
+    examples=[
+        ("simulate problem.json", "until nothing moves any more"),
+        ("simulate problem.json --events events.json", "with failures and joins from a file"),
+        ("simulate problem.json --random-events 20 --seed 7", "with random ones"),
+    ],
+    codes={
+        codes.DONE: "stable at the end",
+        codes.FAILED: "a plan breaks an invariant",
+        codes.MOVES: "not stable within --limit rounds",
+    },
+)
+PARTITIONS = Help(
+    group="engine",
+    line="assign topic partitions to the members of a group",
+    examples=[
+        ("partitions subscriptions.json", "who gets which partitions"),
+        ("partitions subscriptions.json --assignor cooperative", "by another assignor than the file's"),
+        ("partitions subscriptions.json --key orders 4711", "which members have the partition of this key?"),
+    ],
+    codes={
+        codes.DONE: "no partition moves; with --key: shown",
+        codes.FAILED: "the assignment breaks an invariant",
+        codes.MOVES: "partitions move, or another assignment must follow",
+    },
+)
+
+
+def add_to(commands: Any) -> None:
+    """Add the commands to the parser of the command line."""
+    _problem(add_command(commands, "plan", PLAN, _engine("plan")))
+
+    explain = _problem(add_command(commands, "explain", EXPLAIN, _engine("explain")))
+    explain.add_argument("--task", metavar="TASK", help="explain only this task, such as 0_3")
+    explain.add_argument(
+        "--can-remove",
+        metavar="INSTANCE",
+        help="check whether this instance can be removed now; exit code 0: yes, 3: not yet",
+    )
+
+    verify = _problem(add_command(commands, "verify", VERIFY, _engine("verify")))
+    verify.add_argument("--plan", metavar="PLAN", help="verify this plan.json instead of the engine's plan")
+
+    simulate = _problem(add_command(commands, "simulate", SIMULATE, _engine("simulate")))
+    simulate.add_argument("--events", metavar="EVENTS", help="a JSON file with a list of groups of events")
+    simulate.add_argument(
+        "--random-events", metavar="N", type=int, help="add N random failures and joins after EVENTS"
+    )
+    simulate.add_argument(
+        "--seed", metavar="SEED", type=int, default=0, help="seed of the random events; default 0"
+    )
+    simulate.add_argument(
+        "--restore-rate",
+        metavar="RATE",
+        type=float,
+        help="records per second that a copy restores; default: any copy catches up within a round",
+    )
+    simulate.add_argument(
+        "--limit",
+        metavar="N",
+        type=int,
+        default=1000,
+        help="largest number of rounds per event; default 1000",
+    )
+
+    partitions = add_command(commands, "partitions", PARTITIONS, _partitions)
+    partitions.add_argument("file", metavar="FILE", help="a subscriptions.json; - is standard input")
+    add_output(partitions)
+    partitions.add_argument("--assignor", metavar="NAME", help="use this assignor instead of the file's")
+    partitions.add_argument(
+        "--key",
+        nargs=2,
+        metavar=("TOPIC", "KEY"),
+        help="show the members that have the partition of this key, and their addresses",
+    )
+
+
+def _problem(parser: CommandParser) -> CommandParser:
+    parser.add_argument("file", metavar="FILE", help="a problem.json; - is standard input")
+    add_output(parser)
+    return parser
+
+
+# Each command is loaded when it is called: the solver takes a while to load.
+
+
+def _engine(name: str) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        from taskplace.cli import engine
+
+        commands = {
+            "plan": engine.plan,
+            "explain": engine.explain,
+            "verify": engine.verify,
+            "simulate": engine.simulate,
+        }
+        return commands[name](args)
+
+    return call
+
+
+def _partitions(args: argparse.Namespace) -> int:
+    from taskplace.cli.partitions import partitions
+
+    return partitions(args)

@@ -1,0 +1,65 @@
+"""A wrong command line is one line that names the nearest known word, and nothing is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.cli import main
+
+
+def refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    assert stopped.value.code == 2
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert out.err.startswith("taskplace: ")
+    assert out.err.count("\n") == 1
+    return out.err
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["plann"], "COMMAND: found 'plann', expected one of run, "),
+        (["plann"], "; did you mean 'plan'?; see taskplace --help"),
+        (["stauts", "x"], "did you mean 'status'?"),
+        (["can_remove", "x", "1"], "did you mean 'can-remove'?"),
+        (["check", "app.yaml"], "`taskplace run FILE --check` does this"),
+        (["undrain"], "`taskplace drain CHECKPOINT EXECUTOR --undo` does this"),
+        (["--verson"], "did you mean '--version'?; see taskplace --help"),
+        (["plan", "p.json", "--ouput", "json"], "plan: found option '--ouput', expected --help, --output; "),
+        (["plan", "p.json", "--ouput=json"], "did you mean '--output'?; see taskplace plan --help"),
+        (["plan", "--ouput"], "found option '--ouput'"),  # and not that FILE is missing
+        (["plan", "p.json", "--out", "json"], "found option '--out'"),  # no abbreviations
+        (["run", "app.yaml", "-check"], "did you mean '--check'?"),
+        (["status", "c", "--wach"], "did you mean '--watch'?"),
+        (["plan", "p.json", "--output", "jsn"], "--output: found 'jsn', expected one of text, json; did you mean"),
+        (["run"], "run: the following arguments are required: FILE; for example: taskplace run app.yaml --check; see"),
+        (["drain", "c"], "required: EXECUTOR; for example: taskplace drain /data/checkpoint executor-2"),
+        (["simulate", "p.json", "--limit", "many"], "argument --limit: invalid int value: 'many'"),
+        (["plan", "a.json", "b.json"], "unrecognized arguments: b.json"),
+        (["pla\nn"], "found 'pla\\nn'"),
+        (["\udcff"], "found '\\udcff'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_and_what_is_near(
+    command: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in refused(command, capsys)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["partitions", "none.json", "--key", "topic", "-5"],
+        ["simulate", "none.json", "--seed", "-5"],
+        ["plan", "--", "--no-such-option"],
+        ["run", "none.yaml", "--set=a.b=--output"],
+    ],
+)
+def test_what_only_looks_like_an_option_is_none(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 2
+    assert "No such file" in capsys.readouterr().err
