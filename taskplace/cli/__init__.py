@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from taskplace.cli import application_parsers, checkpoint_parsers, codes, engine_parsers
+from taskplace.cli import application_parsers, checkpoint_parsers, codes, engine_parsers, shell_parsers
 from taskplace.cli.parsers import MainParser
 from taskplace.errors import InputError, TaskplaceError
 from topology.errors import TopologyError
@@ -62,4 +62,5 @@ def parser() -> MainParser:
     application_parsers.add_to(made.commands)
     checkpoint_parsers.add_to(made.commands)
     engine_parsers.add_to(made.commands)
+    shell_parsers.add_to(made)
     return made
