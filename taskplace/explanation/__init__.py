@@ -5,12 +5,13 @@ It reads only the problem and the plan. Reading order: `tasks` (one task) with `
 """
 
 from taskplace.explanation.plans import explain_plan, plan_explanation
-from taskplace.explanation.removal import Copy, Removal, Wait, can_remove, removable
+from taskplace.explanation.removal import Copy, Held, Removal, Wait, can_remove, removable
 from taskplace.explanation.tasks import Explainer, Refusal, Role, TaskExplanation, explain
 
 __all__ = [
     "Copy",
     "Explainer",
+    "Held",
     "Refusal",
     "Removal",
     "Role",

@@ -1,11 +1,15 @@
 """Decides whether an instance can be removed now. It checks each task of the instance, and does not rely on counts.
 
-**The rule.** Every task in which the instance has a role must be caught up on another instance that stays (an instance
-that does not drain and has capacity). A copy without a role must not be the best one: neither the last caught-up copy
-nor, if no copy is caught up, the one that lacks least. Tasks that need no copy (stateless, an empty changelog, a store
-that is not logged) only need another instance that stays.
+**The rule** has two parts. The answer is yes if both hold.
 
-`removable` applies the rule to plain copies, for callers without a `Problem`. `can_remove` applies it to a problem.
+1. *Safe*: no task would wait. Every task in which the instance has a role is caught up on another instance that stays
+   (an instance that does not drain and has capacity). A copy without a role is not the best one: neither the last
+   caught-up copy nor, if no copy is caught up, the one that lacks least. Tasks that need no copy (stateless, an empty
+   changelog, a store that is not logged) only need another instance that stays.
+2. *Empty*: the instance has no role. Otherwise its tasks are promoted elsewhere while they run. A drain empties it.
+
+`removable` applies the rule to plain copies, for callers without a `Problem`. `can_remove` applies it to a problem. The
+engine, `Placed`, the command line and the driver's answers to operators all use it, so they give the same answer.
 
 Source: KIP-441 (a task never loses its last caught-up copy).
 """
@@ -22,8 +26,9 @@ from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.lag.ranking import best_first, lacking
 from taskplace.model.problem import Problem
-from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES
+from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, STANDBY, WARMUP
 from taskplace.validation import MOST
+from taskplace.wording import count, listed, noun
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.removal/1"
@@ -45,6 +50,26 @@ class Copy(NamedTuple):
     caught_up: bool = False
 
 
+class Held(NamedTuple):
+    """How many tasks an instance has in each role.
+
+    >>> str(Held(active=4, standby=1))
+    '4 active and 1 standby tasks'
+    """
+
+    active: int = 0
+    standby: int = 0
+    warmup: int = 0
+
+    def __str__(self) -> str:
+        names = ("active", "standby", "warm-up")
+        parts = [f"{number:,} {name}" for number, name in zip(self, names, strict=True) if number]
+        return f"{listed(parts)} {noun(sum(self), 'task')}" if parts else "no task"
+
+
+NOTHING = Held()
+
+
 class Wait(NamedTuple):
     """A task that must catch up elsewhere first.
 
@@ -61,26 +86,38 @@ class Wait(NamedTuple):
     def __str__(self) -> str:
         where = "no other copy"
         if self.at is not None:
-            lacks = "has read nothing yet" if self.behind is None else f"is {self.behind} records behind"
+            lacks = "has read nothing yet"
+            if self.behind is not None:
+                lacks = f"is {count(self.behind, 'record')} behind"
             where = f"{self.at} {lacks}"
         return f"{self.task} ({where})"
 
 
 @dataclass(frozen=True)
 class Removal:
-    """The answer to whether an instance can be removed now without a stall.
+    """The answer to whether an instance can be removed now.
 
     - `waits`: the tasks that must catch up elsewhere first
     - `alone`: whether no other instance can take work
+    - `held`: the numbers of its tasks
+    - `draining`: whether it drains; `gone`: whether it is gone already
     """
 
     instance: str
     waits: tuple[Wait, ...] = ()
     alone: bool = False
+    held: Held = NOTHING
+    draining: bool = False
+    gone: bool = False
 
     @property
     def can_remove(self) -> bool:
-        """Whether the instance can be removed now."""
+        """Whether the instance can be removed now: it is empty, and no task would wait for it."""
+        return self.gone or (self.safe and not any(self.held))
+
+    @property
+    def safe(self) -> bool:
+        """Whether no task would wait if the instance were lost now."""
         return not self.waits and not self.alone
 
     @property
@@ -90,14 +127,21 @@ class Removal:
 
     @property
     def text(self) -> str:
-        """The answer in one line."""
+        """The answer in one line, with what to do."""
+        if self.gone:
+            return "yes: it is gone"
         if self.alone:
             return "no: there is no other instance that stays and can take work"
-        if not self.waits:
-            return "yes: every task it has is caught up elsewhere, or needs no copy"
-        more = f" and {len(self.waits) - SHOWN} more" if len(self.waits) > SHOWN else ""
-        tasks = f"{len(self.waits)} task{'s' if len(self.waits) > 1 else ''}"
-        return f"no: {tasks} must catch up elsewhere first: {', '.join(map(str, self.waits[:SHOWN]))}{more}"
+        if self.can_remove:
+            return "yes: it has no task, and no copy that the others lack"
+        if self.waits:
+            named = listed(self.waits, most=SHOWN)
+            why = f"{count(len(self.waits), 'task')} must catch up elsewhere first: {named}"
+        else:
+            why = f"it still has {self.held}, although each is caught up elsewhere or needs no copy"
+        if self.draining:
+            return f"no: {why}; it drains, so they move with the next plans"
+        return f"no: {why}; drain it first" if any(self.held) else f"no: {why}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as a "taskplace.removal/1" dict."""
@@ -106,29 +150,45 @@ class Removal:
             "schema": SCHEMA,
             "instance": self.instance,
             "can_remove": self.can_remove,
+            "safe": self.safe,
+            "draining": self.draining,
+            "held": self.held._asdict(),
             "waits": waits,
             "text": self.text,
         }
 
 
-def removable(instance: str, copies: Iterable[Copy], staying: Collection[str]) -> Removal:
+def removable(
+    instance: str,
+    copies: Iterable[Copy],
+    staying: Collection[str],
+    *,
+    held: Held | None = None,
+    draining: bool = False,
+) -> Removal:
     """Return whether `instance` can be removed. O(copies * log copies).
 
     - `copies`: all copies, on any instance, of the tasks that need a copy and of which `instance` has a copy or a role
     - `staying`: the instances that stay and can take work
+    - `held`: the numbers of its tasks; None: they are the roles among `copies`
+    - `draining`: whether it drains
 
     >>> t = TaskId(0, 0)
     >>> mine, other = Copy(t, "a", "standby", 0, True), Copy(t, "b", "active", 7, True)
-    >>> removable("a", [mine, other], {"a", "b"}).can_remove
+    >>> removable("a", [mine, other], {"a", "b"}).text
+    'no: it still has 1 standby task, although each is caught up elsewhere or needs no copy; drain it first'
+    >>> removable("a", [mine._replace(role="none"), other], {"a", "b"}).can_remove
     True
     >>> removable("a", [mine, other._replace(caught_up=False)], {"a", "b"}).waits
     (Wait(task=TaskId(subtopology=0, partition=0), role='standby', at='b', behind=7),)
     """
     others = [name for name in staying if name != instance]
-    if not others:
-        return Removal(instance, alone=True)
     copies, staying = list(copies), frozenset(others)
     mine = {copy.task: copy for copy in copies if copy.instance == instance}
+    if held is None:
+        held = Held(*(sum(copy.role == role for copy in mine.values()) for role in Held._fields))
+    if not others:
+        return Removal(instance, alone=True, held=held, draining=draining)
     best = _best([copy for copy in copies if copy.instance in staying])
     waits = []
     for task, copy in sorted(mine.items()):
@@ -140,7 +200,7 @@ def removable(instance: str, copies: Iterable[Copy], staying: Collection[str]) -
         ):
             continue
         waits.append(Wait(task, copy.role, there and there.instance, there.lag if there else None))
-    return Removal(instance, tuple(waits))
+    return Removal(instance, tuple(waits), held=held, draining=draining)
 
 
 def _best(copies: Sequence[Copy]) -> dict[TaskId, Copy]:
@@ -172,7 +232,7 @@ def can_remove(problem: Problem, instance: str) -> Removal:
     >>> t = TaskId(0, 0)
     >>> a, b = Instance("a", active=[t], lags={t: 0}), Instance("b", standby=[t], lags={t: 20_000})
     >>> can_remove(Problem([Task(t, end_offset=50_000)], [a, b]), "a").text
-    'no: 1 task must catch up elsewhere first: 0_0 (b is 20000 records behind)'
+    'no: 1 task must catch up elsewhere first: 0_0 (b is 20,000 records behind); drain it first'
     """
     c = validation.of_type(problem, Problem, "problem").columns
     if instance not in c.names:
@@ -196,5 +256,7 @@ def can_remove(problem: Problem, instance: str) -> Removal:
         )
         for k in np.flatnonzero(concerned[c.task]).tolist()
     ]
+    roles = c.role[c.inst == at]
+    held = Held(int((c.owner == at).sum()), int((roles == STANDBY).sum()), int((roles == WARMUP).sum()))
     staying = {i.id for i in problem.instances if i.capacity and not i.draining}
-    return removable(instance, copies, staying)
+    return removable(instance, copies, staying, held=held, draining=bool(c.draining[at]))

@@ -200,7 +200,7 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
         _gauge(
             "warmup-remaining-seconds",
             "s",
-            "estimated time until a task's slowest warm-up has caught up; none before its executor's rate is known",
+            "estimated time until a task's slowest warm-up has caught up; none while that is not known",
             labels=("task",),
         ),
         _counter(

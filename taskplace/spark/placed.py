@@ -100,9 +100,7 @@ class Placed:
         self.programs, self.state_root = stream.programs, stream.state_root
         self.journal, self.rebalancer = self._runner.journal, self._runner.rebalancer
         self.loop, self.stats = self.rebalancer.loop, self.rebalancer.stats
-        self._metrics = DriverMetrics(
-            self.rebalancer, self.config, follower_share=self.options.follower_share
-        )
+        self._metrics = DriverMetrics(self.rebalancer, self.config)
         self._servers: list[MetricsServer] = []
         self.error: Exception | None = None
 
@@ -264,9 +262,9 @@ class Placed:
         return self.rebalancer.can_remove(executor)
 
     def removal(self, executor: str | int) -> Removal:
-        """Return the copies that must catch up elsewhere before an executor can be removed; `text` is one line.
+        """Return whether an executor can be removed now, and if not, which tasks keep it; `text` is one line.
 
-        For how a drain proceeds. Lags are in records. Errors: as for `can_remove`.
+        The answer of `can_remove`, with its reasons: how a drain proceeds. Errors: as for `can_remove`.
         """
         return self.rebalancer.removal(executor)
 

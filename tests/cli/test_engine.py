@@ -94,11 +94,20 @@ def test_explain_has_a_reason_for_each_task_or_for_one(write, capsys):
 @pytest.mark.parametrize(
     ("problem", "code", "says"),
     [
-        (STABLE, 0, "yes: every task it has is caught up elsewhere, or needs no copy"),
+        (
+            STABLE,
+            3,
+            "no: it still has 1 active task, although each is caught up elsewhere or needs no copy; drain it first",
+        ),
+        (
+            {**STABLE, "tasks": []},
+            0,
+            "yes: it has no task, and no copy that the others lack",
+        ),
         (
             UNBALANCED,
             3,
-            "no: 2 tasks must catch up elsewhere first: 0_0 (no other copy), 0_1 (no other copy)",
+            "no: 2 tasks must catch up elsewhere first: 0_0 (no other copy) and 0_1 (no other copy); drain it first",
         ),
     ],
 )
@@ -109,7 +118,7 @@ def test_whether_an_instance_can_be_removed(problem, code, says, write, capsys):
     assert main(["explain", file, "--can-remove", "a", "--output", "json"]) == code
     found = json.loads(capsys.readouterr().out)
     assert (found["can_remove"], found["text"]) == (code == 0, says)
-    assert [w["task"] for w in found["waits"]] == (["0_0", "0_1"] if code else [])
+    assert [w["task"] for w in found["waits"]] == (["0_0", "0_1"] if "catch up" in says else [])
     assert main(["explain", file, "--can-remove", "c"]) == 2
     assert "instance: found 'c', expected one of the 2 instances" in one_line(capsys)
     assert main(["explain", file, "--can-remove", "a", "--task", "0_0"]) == 2

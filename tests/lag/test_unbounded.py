@@ -113,8 +113,8 @@ def test_an_owner_never_counts_as_lagging() -> None:
 
 
 def test_an_instance_can_be_removed_whatever_the_others_have() -> None:
-    assert can_remove(problem(UNBOUNDED), "a").can_remove
-    assert not can_remove(problem({}), "a").can_remove
+    assert can_remove(problem(UNBOUNDED), "a").safe
+    assert not can_remove(problem({}), "a").safe
 
 
 def test_a_draining_instance_is_empty_after_one_step() -> None:

@@ -124,6 +124,7 @@ def _rebalancer(
         stats=Stats(totals=Totals.of(journal.last)),
         reporter=listeners.reporter,
         tags=definition.options.tags,
+        follower_share=definition.options.follower_share,
     )
     rebalancer.weigh(definition.options.weights or {})
     return rebalancer

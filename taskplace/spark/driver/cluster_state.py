@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from taskplace.explanation.removal import Copy, Removal, removable
+from taskplace.explanation.removal import Copy, Held, Removal, removable
 from taskplace.lag import LagIndex
 from taskplace.lag.ranking import lag_of
 from taskplace.model.events import InstanceView
@@ -171,6 +171,10 @@ class ClusterState:
             for name, member in sorted(self.members.items())
         ]
 
+    def acceptable(self, instance: str) -> int:
+        """Return the lag up to which copies on a member count as caught up."""
+        return self._loop.config.acceptable.at(self.members[instance].restore_rate)
+
     def owners(self) -> dict[TaskId, Executor | None]:
         """Return the executor of each task's active copy; None if the executor is lost."""
         owners: dict[TaskId, Executor | None] = {}
@@ -228,7 +232,8 @@ class ClusterState:
             for name, member in self.members.items()
             if member.executor.cores and name not in self.draining
         }
-        return removable(instance, copies, staying)
+        tasks = Held(*map(len, self.roles(instance)))
+        return removable(instance, copies, staying, held=tasks, draining=instance in self.draining)
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each member runs and follows, and the lag of its followers, one commit back."""

@@ -23,6 +23,7 @@ from taskplace.model.problem import Task
 from taskplace.spark.driver.histories import settled_offset
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.totals import Totals
+from taskplace.spark.driver.warmup_progress import Copy, Warmup
 from taskplace.spark.messages import EMPTY, History, Manifest, Position
 from topology import TaskId
 
@@ -32,12 +33,11 @@ PATIENCE_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class MemberView:
-    """An executor: its slots, its copies with their lags, and how many records per second it restores, if known."""
+    """An executor: its slots, and its copies with their lags."""
 
     slots: int
     copies: Mapping[TaskId, Position]
     lags: Mapping[TaskId, int]
-    restore_rate: float | None
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class View:
     failed: int = 0
     parked: int = 0
     waiting: int = 0
+    warmups: Mapping[Copy, Warmup] = field(default_factory=dict)
     history: Mapping[TaskId, History] = field(default_factory=dict)
     last: Manifest | None = None
 
@@ -64,9 +65,7 @@ class View:
         return cls(
             tasks=rebalancer.tasks,
             members={
-                name: MemberView(
-                    member.executor.cores, dict(member.copies), state.lags.lags(name), member.restore_rate
-                )
+                name: MemberView(member.executor.cores, dict(member.copies), state.lags.lags(name))
                 for name, member in state.members.items()
             },
             draining=frozenset(state.draining),
@@ -76,6 +75,7 @@ class View:
             failed=loop.failed,
             parked=len(loop.parked),
             waiting=int(plan.metrics.get("warmups_waiting", 0)) if plan else 0,
+            warmups=rebalancer.warmups.look(),
             history=journal.history,
             last=journal.last,
         )
@@ -94,22 +94,17 @@ class View:
 
 
 class DriverMetrics:
-    """Reads the metrics of one stream. May be called from any thread.
-
-    - `follower_share`: the share of the slots that visits use while batches run, for the time that warm-ups need
-    - `clock`: the monotonic clock of `Stats`
-    """
+    """Reads the metrics of one stream. May be called from any thread. `clock`: the monotonic clock of `Stats`."""
 
     def __init__(
         self,
         rebalancer: Rebalancer,
         config: PlacementConfig,
         *,
-        follower_share: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rebalancer, self._config = rebalancer, config
-        self._share, self._clock = follower_share, clock
+        self._clock = clock
         self._began = clock()
         with rebalancer.lock:
             self._view = View.of(rebalancer)
@@ -206,24 +201,8 @@ class DriverMetrics:
             "warmup-waiting-tasks": view.waiting,
             "parked-copies": view.parked,
             "records-lag": series,
-            "warmup-remaining-seconds": self._remaining(view),
+            "warmup-remaining-seconds": _remaining(view),
         }
-
-    def _remaining(self, view: View) -> Series:
-        """Return, for each task with a warm-up, the seconds until it has caught up.
-
-        The warm-ups of an executor take turns. While batches run, visits have only a share of the executor's time.
-        """
-        slowest: dict[TaskId, float] = {}
-        for _, member, role, tasks in view.roles():
-            if role != "warmup" or not member.restore_rate:
-                continue
-            enough = self._config.acceptable.at(member.restore_rate)
-            records = sum(max(0, view.lag(member, task) - enough) for task in tasks)
-            share = min(1.0, self._share * member.slots) if self._rebalancer.busy() else 1.0
-            for task in tasks:
-                slowest[task] = max(slowest.get(task, 0.0), records / (member.restore_rate * share))
-        return [{"task": str(task), "value": round(seconds, 3)} for task, seconds in sorted(slowest.items())]
 
     def _of_recovery(self) -> dict[str, Any]:
         stats = self._rebalancer.stats
@@ -242,6 +221,15 @@ def _latency(name: str, seconds: list[float]) -> dict[str, float | None]:
         f"{name}-avg": 1000 * sum(seconds) / len(seconds) if seconds else None,
         f"{name}-max": 1000 * max(seconds) if seconds else None,
     }
+
+
+def _remaining(view: View) -> Series:
+    """Return, for each task with a warm-up, the seconds until the slowest one has caught up, if they are known."""
+    slowest: dict[TaskId, float] = {}
+    for (_, task), warmup in view.warmups.items():
+        if warmup.remaining is not None:
+            slowest[task] = max(slowest.get(task, 0.0), warmup.remaining)
+    return [{"task": str(task), "value": round(seconds, 3)} for task, seconds in sorted(slowest.items())]
 
 
 def _imbalance(view: View) -> float | None:

@@ -25,6 +25,7 @@ from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.rebalance_log import log_rebalance
 from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.stats import Stats
+from taskplace.spark.driver.warmup_progress import Warmups
 from taskplace.spark.instances import instance_name
 from taskplace.spark.worker.program import Program
 from taskplace.validation import MOST_NUMBER, nearest
@@ -54,6 +55,7 @@ class Rebalancer:
         reporter: Reporter | None = None,
         recent: RecentEvents | None = None,
         tags: Mapping[str, Mapping[str, str]] | None = None,
+        follower_share: float = 1.0,
     ) -> None:
         self.lock = threading.RLock()
         self.bridge, self.journal, self.loop = bridge, journal, loop
@@ -67,6 +69,7 @@ class Rebalancer:
             for t in built.tasks()
         ]
         self.state = ClusterState(journal, loop, self._tasks, tags=tags)
+        self.warmups = Warmups(self.state, journal, follower_share=follower_share, busy=self.busy)
         self.task_ids = frozenset(task.id for task in self._tasks)
 
     # -- questions
@@ -121,17 +124,13 @@ class Rebalancer:
 
     def can_remove(self, executor: str | int) -> bool:
         """Return whether an executor has no role, and no copy that the others lack; True once it is gone."""
-        with self.lock:
-            if instance_name(executor) in self.state.gone:
-                return True
-            name = self.instance(executor)
-            return not any(self.state.roles(name)) and self.removal(name).can_remove
+        return self.removal(executor).can_remove
 
     def removal(self, executor: str | int) -> Removal:
-        """Return the copies that must catch up elsewhere before an executor can be removed; none once it is gone."""
+        """Return whether an executor can be removed now, and if not, why."""
         with self.lock:
             if instance_name(executor) in self.state.gone:
-                return Removal(instance_name(executor))
+                return Removal(instance_name(executor), gone=True)
             return self.state.removal(self.instance(executor))
 
     def explain(self, task: TaskId | str) -> TaskExplanation:

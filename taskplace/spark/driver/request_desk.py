@@ -22,7 +22,6 @@ from pathlib import Path
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
 from taskplace.model.plan import Plan, Roles
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.instances import instance_name
 from taskplace.spark.operator_messages import (
     ANSWERS,
     REQUESTS,
@@ -156,31 +155,15 @@ class RequestDesk:
             )
 
     def _removal(self, executor: str) -> RemovalAnswer:
-        rebalancer, name = self._rebalancer, instance_name(executor)
-        with rebalancer.lock:
-            removal, free = rebalancer.removal(executor), rebalancer.can_remove(executor)
-            active, standby, warmup = map(len, rebalancer.state.roles(name))
-            gone = name in rebalancer.state.gone
-            draining = name in rebalancer.state.draining
-        text = removal.text
-        if gone:
-            text = "yes: it is gone"
-        elif not free and removal.can_remove:
-            remedy = (
-                "they move with the next batches" if draining else f"drain it first: taskplace drain {name}"
-            )
-            text = f"no: it has {active} active, {standby} standby and {warmup} warm-up tasks; {remedy}"
-        waits = tuple(WaitingCopy(str(w.task), w.role, w.at, w.behind) for w in removal.waits)
+        found = self._rebalancer.removal(executor)
         return RemovalAnswer(
-            executor=name,
-            can_remove=free,
-            text=text,
-            gone=gone,
-            draining=draining,
-            active=0 if gone else active,
-            standby=0 if gone else standby,
-            warmup=0 if gone else warmup,
-            waits=waits,
+            executor=found.instance,
+            can_remove=found.can_remove,
+            text=found.text,
+            gone=found.gone,
+            draining=found.draining,
+            **found.held._asdict(),
+            waits=tuple(WaitingCopy(str(w.task), w.role, w.at, w.behind) for w in found.waits),
         )
 
     def _moves(self, plan: Plan) -> Iterator[PlannedMove]:

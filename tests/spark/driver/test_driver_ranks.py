@@ -156,10 +156,10 @@ def test_an_executor_can_go_once_another_copy_is_within_the_acceptable_lag():
     state.join(Executor("2", "h", 1), {task: Position(1, "a", 79)}, pid=1)
     assert state.removal("executor-1").waits == (Wait(task, "active", "executor-2", 21),)
     state.moved("executor-2", task, Position(1, "a", 80))
-    assert state.removal("executor-1").can_remove
+    assert state.removal("executor-1").safe
     state.moved("executor-2", task, Position(1, "a", 70))
-    assert not state.removal("executor-1").can_remove
+    assert not state.removal("executor-1").safe
     state.caught_up_by("executor-2", 3_000, 1.0)  # 30 records within the acceptable time
-    assert state.removal("executor-1").can_remove
+    assert state.removal("executor-1").safe
     state.draining.add("executor-2")
     assert state.removal("executor-1").alone

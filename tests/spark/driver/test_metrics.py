@@ -229,3 +229,39 @@ def test_seconds_ago_follow_the_clock(world):
     later = DriverMetrics(placed.rebalancer, placed.config, clock=lambda: time.monotonic() + 100)
     assert later.read()["last-batch-seconds-ago"] == pytest.approx(100, abs=30)
     assert later.read()["last-rebalance-seconds-ago"] == pytest.approx(100, abs=30)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_status_metrics_and_their_source_say_the_same_time(world, monkeypatch, busy):
+    from taskplace.spark.driver.status_board import StatusBoard
+
+    placed = world.open(counts(world), config={"acceptable.recovery.lag": 0, "max.warmup.replicas": 4})
+    world.batch(placed, 0, **{"in": words(*"abcdefgh")})
+    world.come(1)
+    world.follow(placed)
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    rebalancer, runner = placed.rebalancer, placed._runner
+    now = [1_000.0]
+    monkeypatch.setattr(rebalancer.warmups, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(rebalancer.warmups, "_busy", lambda: busy)
+    board = StatusBoard(placed._stream, rebalancer, runner.followers, rebalancer.recent, interval=2.0)
+
+    def times():
+        status = board.status()
+        seen = {
+            task: copy.eta_seconds
+            for executor in status.executors.values()
+            for task, copy in executor.warmup.items()
+            if copy.eta_seconds is not None
+        }
+        assert {task: round(seconds, 3) for task, seconds in seen.items()} == {
+            task: seconds for (task,), seconds in series(placed, "warmup-remaining-seconds", "task").items()
+        }
+        return seen
+
+    assert times() == {}, "no rate is known yet"
+    placed.state.members["executor-2"].restore_rate = 2.0
+    (slow,) = times().values()
+    ((_, warmup),) = rebalancer.warmups.look().items()
+    share = placed.options.follower_share if busy else 1.0
+    assert slow == warmup.lag / (2.0 * share)
