@@ -67,6 +67,7 @@ def plan(problem: Problem | Mapping[str, Any]) -> Plan:
         fingerprint=c.fingerprint,
         slots=slots_of(typed, assignment),
         cleanup=_cleanup(c),
+        problem=typed,
     )
 
 

@@ -23,6 +23,7 @@ from taskplace.simulation.failures import MOST_EVENTS, random_events
 from taskplace.simulation.run import MOST_ROUNDS
 from taskplace.verify import changes, stable
 from taskplace.verify import verify as verify_plan
+from taskplace.wording import count, noun
 
 
 def plan(args: argparse.Namespace) -> int:
@@ -36,24 +37,27 @@ def plan(args: argparse.Namespace) -> int:
 
 
 def explain(args: argparse.Namespace) -> int:
-    """Print what the plan changes and why each task is where it is; with `--task` one task, or see `_can_remove`."""
+    """Print what the plan changes and why each task is where it is; with `--task`, only these, in full."""
     problem = _problem(args.file)
     if args.can_remove is not None:
         return _can_remove(problem, args)
     made = taskplace.plan(problem)
     if args.output == "json":
-        _print_json(plan_explanation(problem, made, [args.task] if args.task else None))
+        _print_json(plan_explanation(problem, made, args.task))
+    elif args.task:
+        explainer = Explainer(problem, made)
+        print("\n\n".join(str(explainer.in_full(task)) for task in args.task))
     else:
         explainer = Explainer(problem, made)
-        why = [explainer.task(task) for task in ([args.task] if args.task else problem.columns.ids)]
-        print("\n".join(map(str, why if args.task else [explain_plan(problem, made), *why])))
+        why = (str(explainer.task(task)) for task in problem.columns.ids)
+        print("\n\n".join([explain_plan(problem, made), *why]))
     return _code(made)
 
 
 def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
     """Print whether an instance can go, or what must catch up first; the code is 0 for yes, 3 for not yet."""
     if args.task:
-        raise InputError("--task", found=args.task, expected="either --task or --can-remove, not both")
+        raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
     removal = can_remove(problem, args.can_remove)
     if args.output == "json":
         _print_json(removal.to_dict())
@@ -77,7 +81,10 @@ def verify(args: argparse.Namespace) -> int:
     elif calm:
         print("valid; stable: nothing has to move")
     else:
-        roles = f"{changes(problem, made)} roles change" if changes(problem, made) else "no role changes"
+        number = changes(problem, made)
+        roles = (
+            f"{count(number, 'role')} {noun(number, 'changes', 'change')}" if number else "no role changes"
+        )
         print(f"valid; {roles} now, {'more to follow' if made.followup else 'and nothing after that'}")
     if violations:
         return codes.FAILED
@@ -132,10 +139,10 @@ def _state(made: Plan) -> str:
     best = made.optimality
     if made.stable:
         return "stable: nothing has to move"
-    now = f"{len(made.moves)} changes now, {'more to follow' if made.followup else 'the last ones'}"
-    forced = f", {best.forced_promotions} forced promotions" if best.forced_promotions else ""
+    now = f"{count(len(made.moves), 'change')} now, {'more to follow' if made.followup else 'the last ones'}"
+    forced = f", {count(best.forced_promotions, 'forced promotion')}" if best.forced_promotions else ""
     least = "minimum possible" if best.moves >= best.lower_bound else "both balances would need"
-    return f"{now}; {best.moves} moves to the target, {least} {best.lower_bound}{forced}"
+    return f"{now}; {count(best.moves, 'move')} to the target, {least} {best.lower_bound:,}{forced}"
 
 
 def _print_json(value: dict[str, Any]) -> None:

@@ -29,7 +29,10 @@ EXPLAIN = Help(
     line="explain why the plan puts each task where it is",
     examples=[
         ("explain problem.json", "what changes, and why each task is where it is"),
-        ("explain problem.json --task 0_3", "only this task"),
+        (
+            "explain problem.json --task 0_3",
+            "this task in full: also what would have to change, and when it moves",
+        ),
         ("explain problem.json --can-remove executor-2", "can this instance be removed now?"),
     ],
     codes={
@@ -87,7 +90,12 @@ def add_to(commands: Any) -> None:
     _problem(add_command(commands, "plan", PLAN, _engine("plan")))
 
     explain = _problem(add_command(commands, "explain", EXPLAIN, _engine("explain")))
-    explain.add_argument("--task", metavar="TASK", help="explain only this task, such as 0_3")
+    explain.add_argument(
+        "--task",
+        metavar="TASK",
+        action="append",
+        help="explain this task in full, such as 0_3: also what would have to change, and when; may be repeated",
+    )
     explain.add_argument(
         "--can-remove",
         metavar="INSTANCE",

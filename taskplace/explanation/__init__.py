@@ -1,20 +1,28 @@
-"""Explains why each task is where it is, what a plan changes, and whether an instance can be removed.
+"""Explains why each task is where it is, what would have to change, when, and whether an instance can be removed.
 
-It reads only the problem and the plan. Reading order: `tasks` (one task) with `binding` (the rule that decides),
-`plans` (the whole plan), `removal` (an instance). Results have a text for people and a dict for programs.
+Reading order: `tasks` (one task) with `reasons` and `binding` (the rule that decides); `changes` with `edits` and
+`fates` (what would have to change); `outlook` with `seen` (when); `present` and `explained` (the paragraph and the
+value); `plans` (the whole plan); `removal` (an instance). Results have a text for people and a dict for programs.
 """
 
+from taskplace.explanation.edits import Edit
+from taskplace.explanation.explained import Change, Outlook, Refusal, Role, TaskExplanation
 from taskplace.explanation.plans import explain_plan, plan_explanation
 from taskplace.explanation.removal import Copy, Held, Removal, Wait, can_remove, removable
-from taskplace.explanation.tasks import Explainer, Refusal, Role, TaskExplanation, explain
+from taskplace.explanation.seen import Seen
+from taskplace.explanation.tasks import Explainer, explain
 
 __all__ = [
+    "Change",
     "Copy",
+    "Edit",
     "Explainer",
     "Held",
+    "Outlook",
     "Refusal",
     "Removal",
     "Role",
+    "Seen",
     "TaskExplanation",
     "Wait",
     "can_remove",

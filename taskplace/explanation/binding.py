@@ -16,6 +16,7 @@ from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import Ints
 from taskplace.model.reads import changelog_reads, costs, cross_rack_reads
 from taskplace.model.shares import floors_and_ceilings
+from taskplace.wording import count
 
 
 class Binding:
@@ -58,7 +59,7 @@ class Binding:
                 "it has no state, so it goes to the least loaded instance, and stays while its share allows"
                 f"{self._for_now(i, wanted)}"
             )
-        reads = f"it reads {self._across(t, i)} input partitions across racks from there"
+        reads = f"it reads {self._partitions(t, i)} across racks from there"
         return (
             "it has no state; loads are level, and within them reads across racks and moves cost least: "
             f"{reads}{self._for_now(i, wanted)}"
@@ -72,7 +73,8 @@ class Binding:
         at = wanted if now[wanted] != then[wanted] else i
         name = self.c.names[at]
         return (
-            f"; it belongs on {self.c.names[wanted]}, but {name} has {now[at]} stateful tasks now and {then[at]} in "
+            f"; it belongs on {self.c.names[wanted]}, but {name} has {count(now[at], 'stateful task')} now and "
+            f"{then[at]:,} in "
             "the target, and until then loads are level this way"
         )
 
@@ -81,7 +83,7 @@ class Binding:
         c, owner = self.c, int(self.c.owner[t])
         name, to = c.names[owner], c.names[i]
         if c.open_slots[owner] == 0:
-            return f"{name} {'is draining' if c.draining[owner] else 'has no capacity'}"
+            return self.closed(owner)
         s = int(c.sub[t])
         total, grid = self._now.sum(axis=0), self._now
         if total[owner] > self._total[1][owner]:
@@ -95,6 +97,10 @@ class Binding:
         if self._each and grid[s, i] < self._subs[0][s, i]:
             return f"{to} has less than its share: {grid[s, i]} instead of {self._span(t, i, 'sub')}"
         return self._cost(t, owner, i) or f"{name} takes another task in its place, as the balances require"
+
+    def closed(self, i: int) -> str:
+        """Return why an instance without open slots takes no task."""
+        return f"{self.c.names[i]} {'is draining' if self.c.draining[i] else 'has no capacity'}"
 
     def refused(self, t: int, i: int, chosen: int) -> str:
         """Return why task t goes to `chosen` and not to instance i, which could also take it over."""
@@ -121,7 +127,7 @@ class Binding:
         here, there = self._across(t, owner), self._across(t, i)
         traffic, move = costs(self.config)
         return (
-            f"that would be a move (cost {move}) and {there} reads across racks in place of {here} "
+            f"that would be a move (cost {move}) and {count(there, 'read')} across racks in place of {here} "
             f"(cost {traffic} each)"
         )
 
@@ -142,8 +148,8 @@ class Binding:
         if self._changelogs is None or not self.c.changelog_racks[t]:
             return ""
         rack_of, reads = self._changelogs
-        count = int(reads[t, rack_of[i]])
-        return f", and it reads {count} changelog partition{'s' * (count != 1)} across racks from there"
+        number = int(reads[t, rack_of[i]])
+        return f", and it reads {count(number, 'changelog partition')} across racks from there"
 
     def _cost(self, t: int, worse: int, better: int) -> str:
         """Return the cost for which `better` is preferred to `worse`; "" if there is none."""
@@ -151,7 +157,8 @@ class Binding:
         if self._reads is not None and self._across(t, worse) != self._across(t, better):
             a, b = self._across(t, worse), self._across(t, better)
             traffic, move = costs(self.config)
-            text = f"{c.names[worse]} reads {a} input partitions across racks and {c.names[better]} {b}"
+            reads = count(a, "input partition")
+            text = f"{c.names[worse]} reads {reads} across racks and {c.names[better]} {b}"
             if a > b:
                 return f"{text} (a read costs {traffic}, a move {move})"
             return f"{text}, but in all reads (cost {traffic}) and moves (cost {move}) cost least this way"
@@ -167,20 +174,23 @@ class Binding:
         rack_of, reads = self._reads
         return int(reads[t, rack_of[i]])
 
+    def _partitions(self, t: int, i: int) -> str:
+        return count(self._across(t, i), "input partition")
+
     def _traffic(self, t: int, i: int) -> str:
         if self._reads is None:
             return ""
-        return f", and it reads {self._across(t, i)} input partitions across racks from there"
+        return f", and it reads {self._partitions(t, i)} across racks from there"
 
     def _span(self, t: int, i: int, of: str | None) -> str:
         s = int(self.c.sub[t])
         if of is None:
-            low, high, count = self._total[0][i], self._total[1][i], int(self.c.stateful.sum())
-            what = "tasks"
+            low, high, total = self._total[0][i], self._total[1][i], int(self.c.stateful.sum())
+            where = ""
         else:
-            low, high, count = self._subs[0][s, i], self._subs[1][s, i], int(self._then[s].sum())
-            what = f"tasks of subtopology {int(self.c.subtopologies[s])}"
-        return f"{low}{'' if low == high else f' to {high}'} of {count} {what}"
+            low, high, total = self._subs[0][s, i], self._subs[1][s, i], int(self._then[s].sum())
+            where = f" of subtopology {int(self.c.subtopologies[s])}"
+        return f"{low:,}{'' if low == high else f' to {high:,}'} of {count(total, 'task')}{where}"
 
     @cached_property
     def _reads(self) -> tuple[Ints, Ints] | None:

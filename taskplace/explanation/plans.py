@@ -1,4 +1,4 @@
-"""Explains the changes of a plan, and its quality."""
+"""Explains the changes of a plan, its quality, and its tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from taskplace.explanation.tasks import Explainer
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
-from taskplace.wording import count
+from taskplace.wording import count, noun
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.explanation/1"
@@ -35,9 +35,14 @@ def plan_explanation(
 ) -> dict[str, Any]:
     """Return a "taskplace.explanation/1" dict: the plan's moves, its optimality, and why each task is where it is.
 
-    `tasks`: the tasks to explain, by default all. Errors: `InputError` for a task that is not in the problem.
+    `tasks`: the tasks to explain in full, with what would have to change and when. By default all tasks are explained,
+    without these two. Errors: `InputError` for a task that is not in the problem.
     """
     explainer = Explainer(problem, plan)
+    if tasks is None:
+        explained = [explainer.task(t) for t in problem.columns.ids]
+    else:
+        explained = [explainer.in_full(t) for t in tasks]
     whole = plan.to_dict()
     return {
         "schema": SCHEMA,
@@ -45,7 +50,7 @@ def plan_explanation(
         "summary": _summary(problem, plan),
         "followup": plan.followup,
         **{key: whole[key] for key in ("moves", "optimality", "warnings")},
-        "tasks": [explainer.task(t).to_dict() for t in (problem.columns.ids if tasks is None else tasks)],
+        "tasks": [each.to_dict() for each in explained],
     }
 
 
@@ -53,8 +58,10 @@ def _summary(problem: Problem, plan: Plan) -> str:
     o = plan.optimality
     c = problem.columns
     counts = f"{count(c.n, 'task')} on {count(c.m, 'instance')}"
-    best = f"{o.lower_bound} are {'the fewest possible' if o.moves == o.lower_bound else 'needed at least'}"
+    least = f"{o.lower_bound:,} {noun(o.lower_bound, 'is', 'are')}"
+    best = f"{least} {'the fewest possible' if o.moves == o.lower_bound else 'needed at least'}"
     if o.moves < o.lower_bound:
-        best = f"both balances would need {o.lower_bound}"
+        best = f"both balances would need {o.lower_bound:,}"
     state = "plan again once copies have caught up" if plan.followup else "stable after this step"
-    return f"{counts}: {o.moves} moves to go, {best}; {o.forced_promotions} forced promotions; {state}"
+    forced = count(o.forced_promotions, "forced promotion")
+    return f"{counts}: {count(o.moves, 'move')} to go, {best}; {forced}; {state}"

@@ -63,6 +63,7 @@ class Step:
     - `warmup_from`: for each warm-up, the instance that it will replace; -1 if unknown
     - `waiting`: the number of copies that must warm up, but wait because `max.warmup.replicas` warm-ups are running
     - `behind`: the number of copies that the target needs and that must catch up first
+    - `queue_task`, `queue_inst`: these copies, in the order of their turns
     - `owners_behind`: the number of tasks that are active on a lagging copy which a follower may overtake
       (`lagging_owners`)
     - `followup`: whether to plan again, because the step is not yet the target or an owner may be overtaken
@@ -78,6 +79,8 @@ class Step:
     behind: int = 0
     warmup_from: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     owners_behind: int = 0
+    queue_task: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    queue_inst: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def bases(c: Columns) -> Ints:

@@ -6,13 +6,17 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskplace import validation
+from taskplace import named_objects, validation
 from taskplace.errors import InputError
 from taskplace.model import html_tables
 from taskplace.model.cluster import Instance
+from taskplace.wording import count
 from topology.ids import TaskId
+
+if TYPE_CHECKING:
+    from taskplace.model.problem import Problem
 
 SCHEMA = "taskplace.plan/1"
 
@@ -106,6 +110,7 @@ class Plan:
     - `fingerprint`: the fingerprint of the problem
     - `slots`: the actives of each slot, for instances with more than one
     - `cleanup`: per instance, all copies of tasks that are not in the problem; they are ignored, and can be deleted
+    - `problem`: the problem that was planned, for `explain`; no part of the plan's value. None for a plan from a file
 
     >>> plan = Plan({"a": Roles((TaskId(0, 0),))}, {"a": Roles((TaskId(0, 0),))})
     >>> Plan.from_dict(plan.to_dict()) == plan
@@ -122,6 +127,7 @@ class Plan:
     fingerprint: str = ""
     slots: Mapping[str, tuple[tuple[TaskId, ...], ...]] = field(default_factory=dict)
     cleanup: Mapping[str, tuple[TaskId, ...]] = field(default_factory=dict)
+    problem: Problem | None = field(default=None, compare=False, repr=False)
 
     @property
     def stable(self) -> bool:
@@ -137,7 +143,10 @@ class Plan:
         """
         o, moves = self.optimality, [(m.task, m.role, m.from_ or "", m.to, m.why) for m in self.moves]
         to_go = "more to follow" if self.followup else "stable after it"
-        caption = f"{len(moves)} changes now, {to_go}; {o.moves} moves to the target, minimum possible {o.lower_bound}"
+        caption = (
+            f"{count(len(moves), 'change')} now, {to_go}; {count(o.moves, 'move')} to the target, "
+            f"minimum possible {o.lower_bound:,}"
+        )
         roles = [
             (name, *(" ".join(map(str, tasks)) for tasks in roles))
             for name, roles in sorted(self.assignment.items())
@@ -153,6 +162,23 @@ class Plan:
             if task in roles.active:
                 return name
         raise InputError("task", found=str(task), expected="a task of this plan")
+
+    def explain(self, task: TaskId | str, problem: Problem | None = None) -> str:
+        """Return why a task is where it is, why it does not move, what would have to change, and when it will.
+
+        The text of `taskplace.explain`. `problem`: the problem of a plan that was read from a file. Errors:
+        `InputError` for an unknown task, or for a plan whose problem is not known.
+
+        >>> import taskplace
+        >>> taskplace.plan({"tasks": [{"id": "0_0"}], "instances": [{"id": "a"}]}).explain("0_0").partition(". ")[0]
+        '0_0 becomes active on a'
+        """
+        known = problem or self.problem
+        if known is None:
+            expected = "a plan that `plan` made, or its problem as the second argument"
+            raise InputError("explain", found="a plan without its problem", expected=expected)
+        explain = named_objects.load("taskplace.explanation:explain")  # by name: it is above this package
+        return str(explain(known, self, task))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a "taskplace.plan/1" dict. Equal plans give equal dicts, with keys in the same order."""
@@ -201,7 +227,7 @@ class Plan:
         Traceback (most recent call last):
         taskplace.errors.InputError: assignment.a.active[1]: found 1, expected a task id like '0_3'
         """
-        known = ("schema", *(f.name for f in fields(cls)))
+        known = ("schema", *(f.name for f in fields(cls) if f.compare))
         top = validation.mapping(value, "plan", known)
         if top.get("schema", SCHEMA) != SCHEMA:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")

@@ -112,6 +112,8 @@ def next_step(c: Columns, target: Target, max_warmups: int) -> Step:
         behind=behind,
         followup=followup or owners > 0,
         warmup_from=warm[:, 2],
+        queue_task=np.array([w.task for w in waiting], np.int64),
+        queue_inst=np.array([w.inst for w in waiting], np.int64),
         owners_behind=owners,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from taskplace import validation
@@ -16,6 +16,7 @@ from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
 from taskplace.simulation.cluster import Cluster
 from taskplace.simulation.events import Event
+from taskplace.wording import count
 
 SCHEMA = "taskplace.transcript/1"
 
@@ -92,7 +93,10 @@ class Trajectory:
             )
             for r in self.rounds
         ]
-        caption = f"{len(rows)} rounds, {self.moved} moves, {self.promoted} promotions"
+        caption = ", ".join(
+            count(number, what)
+            for number, what in ((len(rows), "round"), (self.moved, "move"), (self.promoted, "promotion"))
+        )
         return html_tables.table(head, rows, caption)
 
     def to_json(self) -> str:
@@ -131,7 +135,8 @@ def settle(
         stateful = {t.id for t in problem.tasks if t.stateful}
         moved = sum(m.role == "active" and m.from_ is not None and m.task in stateful for m in plan.moves)
         forced = sum(m.role == "promotion" for m in plan.moves)
-        rounds.append(Round(cluster.now, tuple(events) if k == 0 else (), plan, moved, forced))
+        kept = replace(plan, problem=None)  # all the problems of a long history would take much memory
+        rounds.append(Round(cluster.now, tuple(events) if k == 0 else (), kept, moved, forced))
         cluster.apply(plan)
         cluster.advance(cluster.config.probing_rebalance_interval_ms)
         if not plan.followup:

@@ -66,24 +66,33 @@ def test_explain_has_a_reason_for_each_task_or_for_one(write, capsys):
     problem = write(UNBALANCED)
     assert main(["explain", problem]) == 3
     whole = capsys.readouterr().out
-    assert [line for line in whole.splitlines() if line.startswith("0_")] == [
-        "0_0: stateful, changelog of 50000 records",
-        "0_1: stateful, changelog of 50000 records",
+    assert [line.partition(" is")[0] for line in whole.splitlines() if line.startswith("0_")] == [
+        "0_0",
+        "0_1",
     ]
     assert main(["explain", problem, "--task", "0_1"]) == 3
     one = capsys.readouterr().out
-    assert one.startswith("0_1: ")
-    assert one in whole
+    assert one.startswith("0_1 is active on a, with a warm-up on b. It belongs on b, since ")
+    assert "It moves to b once b lacks at most 10,000 records." in " ".join(one.split())
+    for line in one.splitlines():
+        assert line in whole or not line.startswith("  ")  # the facts are the same
     assert main(["explain", problem, "--output", "json"]) == 3
     found = json.loads(capsys.readouterr().out)
     assert [(t["task"], t["role"], t["instance"]) for t in found["tasks"]] == [
         ("0_0", "active", "a"),
         ("0_1", "active", "a"),
     ]
-    assert found["tasks"][1]["why"] in " ".join(one.split())
+    assert found["tasks"][1]["text"] in " ".join(whole.split())
+    assert (found["tasks"][1]["changes"], found["tasks"][1]["outlook"]) == (None, None)
+    assert main(["explain", problem, "--output", "json", "--task", "0_1", "--task", "0_0"]) == 3
+    named = json.loads(capsys.readouterr().out)["tasks"]
+    assert [t["task"] for t in named] == ["0_1", "0_0"]
+    assert named[0]["text"] in " ".join(one.split())
+    assert (named[0]["outlook"]["state"], named[0]["outlook"]["seconds"]) == ("catching up", None)
+    assert named[0]["changes"][0]["edit"] == {"kind": "lag", "instance": "b", "task": "0_1", "value": 10_000}
     assert [(r["role"], r["instance"]) for r in found["tasks"][1]["followers"]] == [("warmup", "b")]
     assert found["tasks"][1]["refused"] == [
-        {"instance": "b", "why": "it lacks 50000 records, and a is caught up"}
+        {"instance": "b", "why": "it lacks 50,000 records, and a is caught up"}
     ]
     assert [m["role"] for m in found["moves"]] == ["warmup"]
     assert found["optimality"] == {"moves": 1, "lower_bound": 1, "forced_promotions": 0}

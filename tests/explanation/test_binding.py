@@ -34,7 +34,7 @@ def _racks(strategy: str) -> TaskExplanation:
 def test_a_move_for_less_traffic_says_so() -> None:
     for strategy in ("balance_subtopology", "min_traffic"):
         found = _racks(strategy)
-        assert "a reads 1 input partitions across racks and b 0 (a read costs 10, a move 1)" in found.why
+        assert "a reads 1 input partition across racks and b 0 (a read costs 10, a move 1)" in found.why
         assert "more than its share" not in str(found)
         assert "across racks" in _refused(found, "a")
 
@@ -85,7 +85,7 @@ def test_staying_names_what_leaving_would_cost() -> None:
         {"id": "b", "tags": {"rack": "r1"}, "lags": {"0_0": 0}},
     ]
     found = _explained("0_0", tasks, instances, rack__aware__assignment__strategy="min_traffic")
-    assert "a move (cost 1) and 1 reads across racks in place of 0 (cost 10 each)" in _refused(found, "b")
+    assert "a move (cost 1) and 1 read across racks in place of 0 (cost 10 each)" in _refused(found, "b")
 
 
 def test_tags_say_why_one_copy_is_a_standby_and_a_better_one_is_not() -> None:

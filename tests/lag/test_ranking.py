@@ -15,6 +15,7 @@ from taskplace.lag.ranking import NO_COPY, UNKNOWN, Acceptable
 from taskplace.model.placement import caught_at
 from taskplace.model.problem import indexed_lags
 from taskplace.validation import MOST
+from taskplace.wording import count
 
 T = TaskId(0, 0)
 IDS = [TaskId(0, 0), TaskId(0, 1), TaskId(1, 0)]
@@ -78,7 +79,7 @@ def test_explanations_call_the_copies_caught_up_that_the_index_does(problem: Pro
             if text.startswith("none"):
                 assert rank > 0 or index.universal(task)
             else:
-                assert text.startswith(f"{rank} records behind, " if rank else "caught up, ")
+                assert text.startswith(f"{count(rank, 'record')} behind, " if rank else "caught up, ")
 
 
 @settings(max_examples=200, deadline=None)

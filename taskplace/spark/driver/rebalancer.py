@@ -142,7 +142,7 @@ class Rebalancer:
             plan, problem = self.loop.plan, self.loop.problem
         if plan is None or problem is None:
             raise TaskplaceError(f"task {task}: there is no plan yet; the first batch makes one")
-        return Explainer(problem, plan).task(task)
+        return Explainer(problem, plan).in_full(task)
 
     # -- changes
 

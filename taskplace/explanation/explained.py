@@ -1,0 +1,155 @@
+"""The explanation of one task as a value: one paragraph for people, and the same as data."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
+
+from taskplace.explanation.edits import Edit
+from taskplace.explanation.fates import Effect
+from taskplace.model import html_tables
+from topology.ids import TaskId
+
+WIDTH = 110
+ROLE_WORDS = {"active": "active", "standby": "standby", "warmup": "warm-up"}
+
+
+class Role(NamedTuple):
+    """A role that the plan gives to an instance, with the reason."""
+
+    role: str
+    instance: str
+    why: str
+
+
+class Refusal(NamedTuple):
+    """An instance with a copy, or with one in the plan, and the reason why the task is not active there now."""
+
+    instance: str
+    why: str
+
+
+class Change(NamedTuple):
+    """What would have to change for a task to be elsewhere. It was planned: `effect` is what that plan does.
+
+    >>> print(Change(Edit("drain", "a"), Effect("runs", "b", "b takes it over at once")))
+    if a drains, b takes it over at once
+    """
+
+    edit: Edit
+    effect: Effect
+
+    def __str__(self) -> str:
+        return f"if {self.edit}, {self.effect.text}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        effect = {"kind": self.effect.kind, "instance": self.effect.instance}
+        return {"edit": self.edit.to_dict(), "effect": effect, "text": str(self)}
+
+
+class Outlook(NamedTuple):
+    """When a task is where it belongs.
+
+    - `state`: "settled" (nothing is planned), "now" (this plan moves it), "catching up" (a copy is on its way), or
+      "waiting" (a copy waits for its turn to warm up)
+    - `seconds`: until it is there; None if nothing is planned, or if that is not known
+    - `text`: the same in a sentence or two, with what stops it and what to do
+    """
+
+    state: str
+    seconds: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class TaskExplanation:
+    """The explanation of one task.
+
+    - `text`: one paragraph: where the task is, why, and if it was asked for, what would have to change and when
+    - `nature`: stateless, or stateful with the length of its changelog
+    - `roles`: its roles in this step, the active first
+    - `target`: its (role, instance) pairs in the target
+    - `copies`: (instance, state of the copy) pairs
+    - `refused`: the instances where it is not active, with reasons
+    - `changes`, `outlook`: None if they were not asked for (`Explainer.in_full`)
+
+    `str()` is the paragraph with the facts below it, and `to_dict` the same for programs.
+    """
+
+    task: TaskId
+    text: str
+    nature: str
+    roles: tuple[Role, ...]
+    target: tuple[tuple[str, str], ...]
+    copies: tuple[tuple[str, str], ...]
+    refused: tuple[Refusal, ...]
+    changes: tuple[Change, ...] | None = None
+    outlook: Outlook | None = None
+
+    @property
+    def role(self) -> str:
+        """The first of `roles`, "active" in a valid plan; "" if the plan does not place the task."""
+        return self.roles[0].role if self.roles else ""
+
+    @property
+    def instance(self) -> str:
+        """The instance of the task's first role in this step."""
+        return self.roles[0].instance if self.roles else ""
+
+    @property
+    def why(self) -> str:
+        """The reason why the task is active there."""
+        return self.roles[0].why if self.role == "active" else "the plan does not place it"
+
+    def __str__(self) -> str:
+        lines = [textwrap.fill(self.text, WIDTH, break_on_hyphens=False)]
+        lines += [
+            f"  task    {self.nature}",
+            f"  now     {_listed((r.role, r.instance) for r in self.roles)}",
+        ]
+        if self.target:
+            lines.append(f"  target  {_listed(self.target)}")
+        lines.extend(f"  copy    {name}: {text}" for name, text in self.copies)
+        for refusal in self.refused:
+            lines.extend(_wrapped("  refused ", f"{refusal.instance}: {refusal.why}"))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the paragraph and the facts as tables, for notebooks."""
+        shown = f"<p>{escape(self.text)}</p>"
+        if self.copies:
+            shown += html_tables.table(("instance", "copy"), self.copies)
+        if self.refused:
+            shown += html_tables.table(("instance", "why it is not active there"), self.refused)
+        return shown
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return an entry of "taskplace.explanation/1"."""
+        return {
+            "task": str(self.task),
+            "text": self.text,
+            "nature": self.nature,
+            "role": self.role,
+            "instance": self.instance,
+            "why": self.why,
+            "followers": [r._asdict() for r in self.roles[1:]],
+            "target": [{"role": role, "instance": name} for role, name in self.target],
+            "copies": [{"instance": name, "state": text} for name, text in self.copies],
+            "refused": [r._asdict() for r in self.refused],
+            "changes": None if self.changes is None else [change.to_dict() for change in self.changes],
+            "outlook": None if self.outlook is None else self.outlook._asdict(),
+        }
+
+
+def _listed(roles: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{ROLE_WORDS[role]} on {name}" for role, name in roles) or "nowhere"
+
+
+def _wrapped(lead: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False
+    )

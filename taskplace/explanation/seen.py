@@ -1,0 +1,23 @@
+"""What the driver of a running stream knows of copies that catch up, beside their lags."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from topology.ids import TaskId
+
+#: An instance and a task.
+Copy = tuple[str, TaskId]
+
+
+class Seen(NamedTuple):
+    """What the driver of a stream has seen of a copy that catches up, beside its lag.
+
+    - `remaining`: the seconds until it has caught up; None: not known
+    - `stalled`: why it makes no progress, as a clause; "" if it does
+    - `remedy`: what to do about it, as a clause
+    """
+
+    remaining: float | None = None
+    stalled: str = ""
+    remedy: str = ""
