@@ -38,6 +38,10 @@ def plan(args: argparse.Namespace) -> int:
 
 def explain(args: argparse.Namespace) -> int:
     """Print what the plan changes and why each task is where it is; with `--task`, only these, in full."""
+    if Path(args.file).is_dir():
+        from taskplace.cli import explain_checkpoint
+
+        return explain_checkpoint.explain(args)
     problem = _problem(args.file)
     if args.can_remove is not None:
         return _can_remove(problem, args)

@@ -26,7 +26,9 @@ PLAN = Help(
 )
 EXPLAIN = Help(
     group="engine",
-    line="explain why the plan puts each task where it is",
+    line="explain why each task is where it is, what would change it, and when it moves",
+    text="""FILE is a problem, or the directory of a stream's checkpoint. Then the last status of its driver is
+explained, also if no driver runs any more; the first line says of when it is.""",
     examples=[
         ("explain problem.json", "what changes, and why each task is where it is"),
         (
@@ -34,11 +36,14 @@ EXPLAIN = Help(
             "this task in full: also what would have to change, and when it moves",
         ),
         ("explain problem.json --can-remove executor-2", "can this instance be removed now?"),
+        ("explain /data/checkpoint", "what is on its way in a stream, and what is stuck"),
+        ("explain /data/checkpoint --task 0_3", "why this task is where it is, and when it moves"),
     ],
     codes={
         codes.DONE: "stable: nothing has to move; with --can-remove: yes",
         codes.FAILED: "the plan breaks an invariant",
         codes.MOVES: "moves are planned; with --can-remove: not yet",
+        codes.NO_DRIVER: "no driver runs this checkpoint; what its last status says is printed",
     },
 )
 VERIFY = Help(

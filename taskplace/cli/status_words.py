@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from taskplace.spark.inspection.driver_seen import DriverSeen
+from taskplace.spark.inspection.stuck import stuck
 from taskplace.spark.operator_messages import ExecutorStatus, Status
-from taskplace.wording import ago, count, duration, lasting
+from taskplace.wording import about, ago, count, duration, lasting
 
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5
+
+
+def headline(seen: DriverSeen) -> str:
+    """Return whether a driver runs, and how that is known."""
+    return f"{'running' if seen.runs else 'no driver runs'}: {seen.why}"
 
 
 def line(seen: DriverSeen) -> str:
     """Return the status in one line."""
     now = seen.status
     if now is None or not seen.runs:
-        return f"{'running' if seen.runs else 'no driver runs'}: {seen.why}"
+        return headline(seen)
     counts = [sum(len(getattr(e, role)) for e in now.executors.values()) for role in ("active", "standby")]
     etas = [f"{task} on {name}: {eta}" for name, task, _, eta in warmups(now)[:SHOWN]]
     lag = sum(executor.lag for executor in now.executors.values())
@@ -32,7 +38,7 @@ def line(seen: DriverSeen) -> str:
 
 def lines(seen: DriverSeen) -> Iterator[str]:
     """Yield the status for people, a line each."""
-    yield f"{'running' if seen.runs else 'no driver runs'}: {seen.why}"
+    yield headline(seen)
     if seen.status is None:
         return
     yield from headings(seen.status)
@@ -40,7 +46,7 @@ def lines(seen: DriverSeen) -> Iterator[str]:
     yield f"{'executor':<16}{'host':<20}{'active':>7}{'standby':>9}{'warm-up':>9}{'lag':>10}"
     for name, executor in seen.status.executors.items():
         yield _executor(name, executor)
-    yield from events(seen.status)
+    yield from events(seen.status, runs=seen.runs)
 
 
 def headings(now: Status) -> Iterator[str]:
@@ -78,7 +84,7 @@ def warmups(now: Status) -> list[tuple[str, str, int, str]]:
     found = []
     for name, executor in now.executors.items():
         for task, copy in executor.warmup.items():
-            eta = "time unknown" if copy.eta_seconds is None else f"about {lasting(copy.eta_seconds)} left"
+            eta = "time unknown" if copy.eta_seconds is None else f"{about(copy.eta_seconds)} left"
             text = (
                 "caught up" if copy.caught_up else f"{eta}{', restores a snapshot' if copy.restoring else ''}"
             )
@@ -86,13 +92,26 @@ def warmups(now: Status) -> list[tuple[str, str, int, str]]:
     return found
 
 
-def events(now: Status) -> Iterator[str]:
-    """Yield the lines below the table of executors: warm-ups, rebalances, losses, batches."""
+def _stuck_lines(now: Status) -> Iterator[str]:
+    found = list(stuck(now, runs=True))
+    for name, task, why in found[:SHOWN]:
+        yield f"stuck       {task} on {name}: {why.stalled}; {why.remedy}"
+    if found:
+        more = f"and {len(found) - SHOWN:,} more; " if len(found) > SHOWN else ""
+        yield f"            {more}taskplace explain CHECKPOINT --task {found[0][1]} says what follows from it"
+
+
+def events(now: Status, *, runs: bool = True) -> Iterator[str]:
+    """Yield the lines below the table of executors: warm-ups, copies that are stuck, rebalances, losses, batches.
+
+    `runs`: whether the driver runs. If not, nothing makes progress, so no copy is named for that.
+    """
     waiting = warmups(now)
     for name, task, lag, eta in waiting[:SHOWN]:
         yield f"warm-up     {task} on {name}: lag {lag:,}, {eta}"
     if len(waiting) > SHOWN:
         yield f"warm-up     and {len(waiting) - SHOWN} more"
+    yield from _stuck_lines(now) if runs else ()
     for change in reversed(now.rebalances[-SHOWN:]):
         moved = f"{count(change.moves, 'move')}{', more to come' if change.followup else ''}"
         when = ago(now.written - change.at)

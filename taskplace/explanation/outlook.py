@@ -187,9 +187,9 @@ class Timetable:
 
 
 def outlook(
-    task: TaskId, fate: Fate, changes: tuple[Change, ...], timetable: Timetable, *, owner: str
+    task: TaskId, fate: Fate, changes: tuple[Change, ...], timetable: Timetable, *, moved_by: str
 ) -> Outlook:
-    """Return when a task is where it belongs. `owner`: where it was active before the plan.
+    """Return when a task is where it belongs. `moved_by`: the name of the plan if it moves the task, else "".
 
     `changes`: what was confirmed by plans. "It moves when that copy has caught up" is said only if it is among them;
     otherwise only that the copy catches up.
@@ -197,7 +197,7 @@ def outlook(
     names = timetable.names
     waits = [fate.goal] if fate.goal != fate.active else sorted(set(fate.goal_standbys) - set(fate.standbys))
     if not waits:
-        return _at_rest(task, fate, timetable, moves=fate.active != owner)
+        return _at_rest(task, fate, timetable, moved_by)
     name = waits[0]
     kind, move = ("runs", "it moves") if name == fate.goal else ("standby", "its standby moves")
     confirmed = [c.edit for c in changes if c.edit.kind in CATCH_UP and c.effect[:2] == (kind, name)]
@@ -221,7 +221,7 @@ def outlook(
     )
 
 
-def _at_rest(task: TaskId, fate: Fate, timetable: Timetable, *, moves: bool) -> Outlook:
+def _at_rest(task: TaskId, fate: Fate, timetable: Timetable, moved_by: str) -> Outlook:
     """Return the outlook of a task that is where it belongs after the step. A standby may still catch up."""
     clauses: list[str] = []
     for name in fate.standbys:
@@ -230,8 +230,8 @@ def _at_rest(task: TaskId, fate: Fate, timetable: Timetable, *, moves: bool) -> 
             clauses += [f"but {seen.stalled}", seen.remedy]
         elif due is not None and 0 < due.seconds < math.inf:
             clauses.append(f"its standby on {name} has caught up in {about(due.seconds)}")
-    if moves:
-        first = "this plan moves it, and nothing is left to do then"
+    if moved_by:
+        first = f"{moved_by} moves it, and nothing is left to do then"
         return Outlook("now", 0.0, sentences([first, *clauses], timetable.names))
     first = f"nothing {'else ' * bool(clauses)}is planned for it"
     return Outlook("settled", None, sentences([first, *clauses], timetable.names))

@@ -31,14 +31,19 @@ def explain_plan(problem: Problem, plan: Plan) -> str:
 
 
 def plan_explanation(
-    problem: Problem, plan: Plan, tasks: Iterable[TaskId | str] | None = None
+    problem: Problem,
+    plan: Plan,
+    tasks: Iterable[TaskId | str] | None = None,
+    *,
+    explainer: Explainer | None = None,
 ) -> dict[str, Any]:
     """Return a "taskplace.explanation/1" dict: the plan's moves, its optimality, and why each task is where it is.
 
     `tasks`: the tasks to explain in full, with what would have to change and when. By default all tasks are explained,
-    without these two. Errors: `InputError` for a task that is not in the problem.
+    without these two. `explainer`: of this plan; None: a new one. Errors: `InputError` for a task that is not in the
+    problem.
     """
-    explainer = Explainer(problem, plan)
+    explainer = explainer or Explainer(problem, plan)
     if tasks is None:
         explained = [explainer.task(t) for t in problem.columns.ids]
     else:

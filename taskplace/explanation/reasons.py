@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 from taskplace.explanation.binding import Binding
 from taskplace.explanation.explained import Refusal
+from taskplace.explanation.seen import Copy, Seen
 from taskplace.lag.ranking import lacking
 from taskplace.model.placement import FIXED, FORCED, RESUME, bases
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
-from taskplace.wording import count, listed, noun
+from taskplace.wording import count
 
 DOING = {"warmup": "warms up", "standby": "catches up as a standby"}
 
@@ -136,16 +137,16 @@ class Reasons:
             return (stays,)
         return stays, f"{owner} lacks {self.behind(t, row)} itself, but no other copy is far ahead"
 
-    def parked(self, one: OneTask) -> tuple[str, ...]:
-        """Return that copies of the task are parked, as a clause; none if no copy is."""
-        names = [self._c.names[p % self._c.m] for p in sorted(self._parked) if p // self._c.m == one.t]
-        if not names:
-            return ()
-        what = f"its {noun(len(names), 'copy', 'copies')} on {listed(names)}"
-        return (
-            f"{what} made no progress and {noun(len(names), 'is', 'are')} parked: the task is planned elsewhere until "
-            f"{noun(len(names), 'it is', 'they are')} released",
-        )
+    def parked(self, one: OneTask, seen: Mapping[Copy, Seen]) -> tuple[str, ...]:
+        """Return the copies of the task that are parked, as clauses, with what the driver knows of them."""
+        c = self._c
+        clauses = []
+        for name in (c.names[p % c.m] for p in sorted(self._parked) if p // c.m == one.t):
+            known = seen.get((name, c.ids[one.t]), Seen())
+            cause = f": {known.stalled}" if known.stalled else ""
+            clauses.append(f"its copy on {name} made no progress and is parked{cause}")
+            clauses.append(known.remedy or "it does not count until it is released")
+        return tuple(clauses)
 
     def refusals(self, one: OneTask, seen: list[int]) -> Iterator[Refusal]:
         """Yield the reason why the task is not active, for every other instance that has or gets a copy."""

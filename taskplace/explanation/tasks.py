@@ -63,6 +63,7 @@ class Explainer:
     - `seen`: of the copies that catch up, what the driver of a stream has seen, by instance and task
     - `rates`: by instance, the records per second that its copies get now; None: not known. Without an entry, the
       problem's `restore_rate` counts
+    - `plan_name`: what the text calls the plan
 
     Cost: O(tasks + copies) once, and O(copies of the task) for each `task`. Errors: `InputError` if the plan names an
     instance that the problem does not have.
@@ -72,6 +73,7 @@ class Explainer:
     plan: Plan
     seen: Mapping[Copy, Seen] = field(default_factory=dict)
     rates: Mapping[str, float | None] = field(default_factory=dict)
+    plan_name: str = "this plan"
     _c: Columns = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,7 +113,7 @@ class Explainer:
         owner = c.names[int(c.owner[t])] if c.owner[t] >= 0 else ""
         outlook = None if changes is None else self._outlook_of(id_, changes, owner)
         where = place(id_, roles, owner)
-        why = (*self._reasons.place(one), *self._reasons.parked(one)) if one.active else ()
+        why = (*self._reasons.place(one), *self._reasons.parked(one, self.seen)) if one.active else ()
         return TaskExplanation(
             task=id_,
             text=paragraph(where, why, outlook, changes or (), self._at.keys()),
@@ -161,7 +163,8 @@ class Explainer:
     def _outlook_of(self, task: TaskId, changes: tuple[Change, ...], owner: str) -> Outlook:
         from taskplace.explanation.outlook import outlook  # loads the solver
 
-        return outlook(task, fate(self.plan, task), changes, self._timetable, owner=owner)
+        moved_by = self.plan_name if fate(self.plan, task).active != owner else ""
+        return outlook(task, fate(self.plan, task), changes, self._timetable, moved_by=moved_by)
 
     def _find(self, task: TaskId | str) -> int:
         try:

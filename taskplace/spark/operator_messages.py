@@ -52,6 +52,7 @@ class WarmupStatus(Message, frozen=True):
     """A warm-up: a copy that a task is about to move to.
 
     - `seconds`: how long it has been a warm-up, as far as this driver has seen
+    - `idle_seconds`: how long it has read no record
     - `restoring`: whether it loads a snapshot; its lag counts the whole changelog until then
     - `eta_seconds`: the seconds until it has caught up, from its progress; None: unknown
     """
@@ -61,12 +62,19 @@ class WarmupStatus(Message, frozen=True):
     restoring: bool = False
     seconds: float = 0.0
     eta_seconds: float | None = None
+    idle_seconds: float = 0.0
 
 
 class ExecutorStatus(Message, frozen=True):
     """An executor and its copies: `active` and `standby` have the lag of each task.
 
-    `restore_rate`: records per second while its copies caught up; None: not measured yet.
+    - `restore_rate`: records per second while its copies caught up; None: not measured yet. `follow_rate`: what its
+      standbys and warm-ups get of it now, beside the batches
+    - `left`: the lags of its copies without a role
+    - `empty`: the tasks of its roles that have no copy yet; their lags count the whole changelog
+    - `parked`: the tasks whose copies here made no progress; they are planned elsewhere
+    - `troubles`: by task, why its copy cannot follow; `trouble`: why the last visit failed; empty if it did not
+    - `visited`: when it last answered a visit; None: it has not
     """
 
     host: str
@@ -76,6 +84,14 @@ class ExecutorStatus(Message, frozen=True):
     warmup: Mapping[str, WarmupStatus] = {}
     draining: bool = False
     restore_rate: float | None = None
+    follow_rate: float | None = None
+    tags: Mapping[str, str] = {}
+    left: Mapping[str, int] = {}
+    empty: tuple[str, ...] = ()
+    parked: tuple[str, ...] = ()
+    troubles: Mapping[str, str] = {}
+    trouble: str = ""
+    visited: float | None = None
 
     @property
     def lag(self) -> int:
@@ -141,6 +157,8 @@ class Status(Message, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     - `followup`: whether the assignment is not yet the target; `next_probing`: seconds until the next probing rebalance
     - `homeless`: the tasks that no executor runs until the next rebalance
     - `rebalances`, `losses`, `batches`: the last ones, oldest first
+    - `config`: the keys of the placement; `weights`: of tasks, if not 1
+    - `stateless`, `unlogged`: the tasks that need no copy
     """
 
     checkpoint: str
@@ -162,6 +180,10 @@ class Status(Message, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     rebalances: tuple[RebalanceStatus, ...] = ()
     losses: tuple[LossStatus, ...] = ()
     batches: tuple[BatchStatus, ...] = ()
+    config: Mapping[str, Any] = {}
+    weights: Mapping[str, float] = {}
+    stateless: tuple[str, ...] = ()
+    unlogged: tuple[str, ...] = ()
 
 
 # -- requests of operators, and their answers

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from taskplace import validation
 from taskplace.callables import check_function
-from taskplace.errors import InputError
+from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import InstanceView, Reporter, Summary
@@ -37,6 +37,7 @@ from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.metrics import DriverMetrics
 from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT
 from taskplace.spark.driver.triggers import read_trigger
+from taskplace.spark.inspection.situation import situation
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import ReadOptions, StoreReader
 from topology import BuiltTopology, TaskId, Topology
@@ -269,15 +270,21 @@ class Placed:
         return self.rebalancer.removal(executor)
 
     def explain(self, task: TaskId | str) -> TaskExplanation:
-        """Return why a task ("0_3") is where it is, as the plan in force saw the cluster.
+        """Return why a task ("0_3") is where it is, why it does not move, what would have to change, and when it will.
 
-        The explanation has the task's copies with their lags at that time, its target, the reason for its place, and
-        why other instances were refused. `str()` of it is the text that `taskplace explain` prints.
+        `text` is one paragraph. `str()` has the facts below it: the copies with their lags, the target, and why other
+        instances were refused. It is the text of `taskplace explain CHECKPOINT --task 0_3`: for the cluster as it is
+        now. It makes a few plans and puts none in force, so it delays no batch.
         Errors: `InputError` for an unknown task; `TaskplaceError` before the first batch, which makes the first plan.
 
             print(placed.explain("0_3"))
         """
-        return self.rebalancer.explain(task)
+        if self.loop.plan is None:
+            raise TaskplaceError(f"task {task}: there is no plan yet; the first batch makes one")
+        with self.rebalancer.lock:
+            status = self._runner.operations.status()
+            ends = {str(one): self.journal.end_offset(one) for one in self.rebalancer.task_ids}
+        return situation(status, ends).explainer().in_full(task)
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each executor runs and follows, and the lag of its followers in records.

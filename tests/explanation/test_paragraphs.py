@@ -123,8 +123,8 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
         "0_0 is active on a, with a warm-up on c. It belongs on c, since both balances require 0 to 1 of 2 "
         "tasks there, and a has more than its share: 2 instead of 0 to 1 of 2 tasks. But c is not caught up "
         "and a is, so a keeps the active while c warms up (it lacks 20,000 records). Its copy on b made no "
-        "progress and is parked: the task is planned elsewhere until it is released. It moves to c once c "
-        "lacks at most 10,000 records. When that is, is not known: no restore rate of c has been measured. If "
+        "progress and is parked. It does not count until it is released. It moves to c once c lacks at most "
+        "10,000 records. When that is, is not known: no restore rate of c has been measured. If "
         "acceptable.recovery.lag is 20,000, it moves to c at once. If a is lost, it moves to c at once, after "
         "20,000 records were restored there. If num.standby.replicas is 1, c becomes its standby at once.",
     ),

@@ -53,7 +53,7 @@ def assemble(
     listeners = Listeners(reporter)
     rebalancer = _rebalancer(definition, bridge, journal, listeners)
     followers = _followers(definition, rebalancer)
-    visits = Visits(bridge, followers.absorb)
+    visits = Visits(bridge, followers.absorb, followers.troubles.failed)
     idle = IdleTasks()
     return BatchRunner(
         definition=definition,

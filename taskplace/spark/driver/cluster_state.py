@@ -162,14 +162,20 @@ class ClusterState:
             Instance(
                 name,
                 member.executor.cores,
-                # Executors of one host fail together: with the tag "host", standbys can be kept on other hosts.
-                {"host": member.executor.host, **self._tags.get(member.executor.host, {})},
+                self.tags(member),
                 name in self.draining,
                 lags=self.lags.lags(name),
                 restore_rate=member.restore_rate,
             )
             for name, member in sorted(self.members.items())
         ]
+
+    def tags(self, member: Member) -> dict[str, str]:
+        """Return the tags of a member.
+
+        Executors of one host fail together: with the tag "host", standbys can be kept on other hosts.
+        """
+        return {"host": member.executor.host, **self._tags.get(member.executor.host, {})}
 
     def acceptable(self, instance: str) -> int:
         """Return the lag up to which copies on a member count as caught up."""

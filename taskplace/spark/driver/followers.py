@@ -19,6 +19,7 @@ from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.rebalancer import Rebalancer
+from taskplace.spark.driver.troubles import Troubles
 from taskplace.spark.driver.visits import Order, Visit, raise_error
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
 from taskplace.spark.worker.program import Program
@@ -40,7 +41,7 @@ NOTHING = TaskId(-1, -1)
 
 
 class Followers:
-    """Makes the requests for visits, and takes in their reports."""
+    """Makes the requests for visits, and takes in their reports. `troubles`: what keeps copies from following."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Followers:
         self._restoring: dict[
             tuple[str, TaskId], str
         ] = {}  # by instance and task: the attempt of the snapshot
+        self.troubles = Troubles()
         self._common: dict[str, Any] = {
             "checkpoint": str(checkpoint),
             "state_root": str(state_root),
@@ -162,6 +164,8 @@ class Followers:
                 member = self._state.members.get(visit.instance)
                 visit.copies |= self._committed(visit.attempted)
                 copies = visit.copies if member is None else self._merged(visit, member)
+                wanted = {*self._state.following(visit.instance), *self._parked(visit.instance)}
+                self.troubles.answered(visit, {} if member is None else member.copies, wanted)
                 new = member is None or copies != member.copies
                 if new or visit.snapshots or visit.restored:  # a piece of a snapshot; more pieces will follow
                     progress.add(visit.instance)
@@ -181,12 +185,16 @@ class Followers:
             self._spare_what_is_restored()
         return frozenset(progress)
 
+    def _parked(self, name: str) -> list[TaskId]:
+        return [task for instance, task in self._rebalancer.loop.parked if instance == name]
+
     def _forget_the_gone(self) -> None:
         """Drop the notes about executors that are not members, so that the notes do not grow with the stream's life."""
         there = self._state.members
         for notes in (self._began, self._rests, self._sweeps):
             for name in notes.keys() - there.keys():
                 del notes[name]
+        self.troubles.keep(there.keys())
 
     def _spare_what_is_restored(self) -> None:
         """Keep the snapshots that followers are restoring from; pruning them would restart those restores for ever."""

@@ -25,7 +25,7 @@ from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.request_desk import RequestDesk
 from taskplace.spark.driver.status_board import StatusBoard
-from taskplace.spark.operator_messages import STATUS_FILE, write
+from taskplace.spark.operator_messages import STATUS_FILE, Status, write
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,10 @@ class Operations:
         self._thread: threading.Thread | None = None
         self._seen, self._last = -1, float("-inf")
         self._warned = False
+
+    def status(self) -> Status:
+        """Return the status now, without writing it."""
+        return (self._board or self._make_board(HEARTBEAT_SECONDS)).status()
 
     def batch(self, number: int) -> AbstractContextManager[None]:
         """Note that a batch runs within this block. Starts the thread, because the driver is in charge by now."""

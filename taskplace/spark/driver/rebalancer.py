@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from taskplace.errors import ConfigError, InputError, TaskplaceError
-from taskplace.explanation import Explainer, Removal, TaskExplanation
+from taskplace.errors import ConfigError, InputError
+from taskplace.explanation import Removal
 from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Task
@@ -132,17 +132,6 @@ class Rebalancer:
             if instance_name(executor) in self.state.gone:
                 return Removal(instance_name(executor), gone=True)
             return self.state.removal(self.instance(executor))
-
-    def explain(self, task: TaskId | str) -> TaskExplanation:
-        """Return why a task is where the plan in force has it, from the problem that this plan was made for.
-
-        Errors: `InputError` for an unknown task, `TaskplaceError` before the first plan.
-        """
-        with self.lock:
-            plan, problem = self.loop.plan, self.loop.problem
-        if plan is None or problem is None:
-            raise TaskplaceError(f"task {task}: there is no plan yet; the first batch makes one")
-        return Explainer(problem, plan).in_full(task)
 
     # -- changes
 

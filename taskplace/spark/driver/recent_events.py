@@ -52,7 +52,7 @@ class RecentEvents:
         try:
             yield
         except Exception as error:
-            self.failed = FailedBatch(self._clock(), number, _shown(error))
+            self.failed = FailedBatch(self._clock(), number, shown_error(error))
             raise
         else:
             self.failed = None
@@ -109,7 +109,31 @@ class RecentEvents:
             return tuple(self._losses)
 
 
-def _shown(error: Exception) -> str:
+def shown_error(error: Exception) -> str:
     """Return an error's type. Only the messages of taskplace are shown: those of others may have values of rows."""
     name = type(error).__name__
-    return f"{name}: {scrubbed(str(error))[:ERROR_LETTERS]}" if isinstance(error, TaskplaceError) else name
+    return f"{name}: {_message(str(error))}" if isinstance(error, TaskplaceError) else name
+
+
+def shown_text(text: str) -> str:
+    """Return what is shown of an error that an executor reported as "type: message"; as `shown_error`.
+
+    >>> shown_text("DiskFull: /state: no space is left"), shown_text("ValueError: bad row k7")
+    ('DiskFull: /state: no space is left', 'ValueError')
+    """
+    name, _, message = text.partition(": ")
+    if name in _ours():
+        return f"{name}: {_message(message)}"
+    return name if name.isidentifier() else "its copy cannot be read"
+
+
+def _message(text: str) -> str:
+    return " ".join(scrubbed(text).split())[:ERROR_LETTERS]
+
+
+def _ours() -> set[str]:
+    """Return the names of taskplace's errors, as far as their modules are loaded."""
+    kinds: list[type] = [TaskplaceError]
+    for kind in kinds:  # grows meanwhile
+        kinds.extend(kind.__subclasses__())
+    return {kind.__name__ for kind in kinds}

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.definition import StreamDefinition
@@ -38,6 +39,13 @@ class StatusBoard:
         self._clock, self._monotonic = clock, monotonic
         self._driver = DriverIdentity(socket.gethostname(), os.getpid(), rebalancer.bridge.app_id, clock())
         self._names = {task: str(task) for task in rebalancer.task_ids}
+        self._stateless = frozenset(task.id for task in rebalancer.tasks if not task.stateful)
+        self._fixed: dict[str, Any] = {
+            "config": rebalancer.loop.config.to_properties(),
+            "weights": {str(task.id): task.weight for task in rebalancer.tasks if task.weight != 1.0},
+            "stateless": tuple(str(task) for task in sorted(self._stateless)),
+            "unlogged": tuple(str(task.id) for task in rebalancer.tasks if not task.logged),
+        }
         self._number = 0
 
     def status(self, *, ended: bool = False) -> Status:
@@ -73,6 +81,7 @@ class StatusBoard:
                 rebalances=recent.rebalances(),
                 losses=recent.losses(),
                 batches=recent.batches(),
+                **self._fixed,
             )
 
     def _executor(self, name: str, member: Member, warmups: Mapping[Copy, Warmup]) -> ExecutorStatus:
@@ -87,7 +96,12 @@ class StatusBoard:
                 restoring=self._followers.restores(name, task),
                 seconds=seen.seconds,
                 eta_seconds=seen.remaining,
+                idle_seconds=seen.idle,
             )
+        held = state.lags.lags(name)
+        roles = {*active, *standby, *warmup}
+        visited, trouble = self._followers.troubles.contact(name)
+        parked = (task for instance, task in self._rebalancer.loop.parked if instance == name)
         return ExecutorStatus(
             host=member.executor.host,
             cores=member.executor.cores,
@@ -96,4 +110,12 @@ class StatusBoard:
             warmup=warm,
             draining=name in state.draining,
             restore_rate=member.restore_rate,
+            follow_rate=self._rebalancer.warmups.rate(member),
+            tags=state.tags(member),
+            left={str(task): held[task] for task in sorted(held.keys() - roles)},
+            empty=tuple(str(task) for task in sorted(roles - held.keys() - self._stateless)),
+            parked=tuple(str(task) for task in sorted(parked)),
+            troubles={str(task): why for task, why in self._followers.troubles.of(name).items()},
+            trouble=trouble,
+            visited=visited,
         )

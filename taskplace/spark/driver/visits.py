@@ -64,11 +64,17 @@ class Visit:
 class Visits:
     """The visits that run.
 
-    `absorb` takes in reports, and returns the instances whose visits made progress.
+    `absorb` takes in reports, and returns the instances whose visits made progress. `failed` gets the instance and the
+    error of each visit that has failed.
     """
 
-    def __init__(self, bridge: Cluster, absorb: Callable[[Sequence[FollowReport]], Collection[str]]) -> None:
-        self._bridge, self._absorb = bridge, absorb
+    def __init__(
+        self,
+        bridge: Cluster,
+        absorb: Callable[[Sequence[FollowReport]], Collection[str]],
+        failed: Callable[[str, Exception], None] = lambda instance, error: None,
+    ) -> None:
+        self._bridge, self._absorb, self._failed = bridge, absorb, failed
         self._numbers, self._polls = itertools.count(1), itertools.count(1)
         self._lock = threading.Lock()  # one thread begins or collects visits
         self._running: dict[str, Visit] = {}  # by instance
@@ -185,6 +191,8 @@ class Visits:
         except Exception as error:
             visit.lost = visit.executor.id not in self._bridge.usable()
             visit.error = None if visit.lost else error
+            if not visit.lost:
+                self._failed(visit.executor.instance, error)
             return []
 
 

@@ -26,6 +26,7 @@ from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.opening import numbered
 from taskplace.spark.messages import Declaration, History, Manifest, batch_dir
+from topology import TaskId
 
 SCHEMA = "taskplace.inspection/1"
 #: How often an inspection begins again because a driver has committed meanwhile.
@@ -102,6 +103,15 @@ def inspect(
         if found.sound or attempt == ATTEMPTS - 1 or numbered(root / "manifests", ".json") == before:
             break
     return found
+
+
+def committed(root: Path) -> tuple[Mapping[TaskId, History], Manifest | None]:
+    """Return the histories that a checkpoint's readable manifests have, and the last manifest; None without one."""
+    found = Inspection(str(root))
+    found.batches = numbered(root / "manifests", ".json")
+    manifests = _manifests(root, found)
+    history, _ = read_histories(manifests)
+    return history, manifests[-1] if manifests else None
 
 
 def _inspected(root: Path, verify: bool, progress: Callable[[int, int], None]) -> Inspection:

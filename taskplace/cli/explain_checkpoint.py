@@ -1,0 +1,154 @@
+"""`taskplace explain CHECKPOINT`: why a task of a stream is where it is, from the driver's status and the manifests."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from taskplace.cli import codes
+from taskplace.cli.status_words import headline
+from taskplace.errors import InputError
+from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
+from taskplace.explanation.explained import WIDTH
+from taskplace.spark.inspection.checkpoint import committed
+from taskplace.spark.inspection.driver_seen import DriverSeen, look
+from taskplace.spark.inspection.opening import checkpoint_at
+from taskplace.spark.inspection.situation import Situation, situation
+from taskplace.spark.instances import instance_name
+from taskplace.spark.messages import Manifest
+from taskplace.wording import count, listed, noun
+from topology.ids import TaskId
+
+#: How many tasks on their way are explained in full if no task is named.
+IN_FULL = 5
+
+
+def explain(args: argparse.Namespace) -> int:
+    """Print why tasks are where they are, or with `--can-remove`, whether an executor can be removed.
+
+    Return 4 if no driver runs: then it is said of when the answer is. Otherwise as for a problem.
+    """
+    root = checkpoint_at(args.file)
+    seen = look(root)
+    histories, last = committed(root)
+    if seen.status is None or not (seen.status.executors or seen.status.homeless):
+        return _from_the_manifest(args, seen, last)
+    ends = {str(task): history.end.offset for task, history in histories.items()}
+    found = situation(seen.status, ends, runs=seen.runs)
+    if args.can_remove is not None:
+        code = _removal(args, seen, found)
+    else:
+        code = _explanation(args, seen, found)
+    return code if seen.runs else codes.NO_DRIVER
+
+
+def _explanation(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:
+    explainer = found.explainer()
+    plan = explainer.plan
+    if args.output == "json":
+        whole = plan_explanation(found.problem, plan, args.task, explainer=explainer)
+        _print_json({**whole, "driver": _driver(seen)})
+    else:
+        parts = _named(explainer, args.task) if args.task else _overview(explainer)
+        print("\n\n".join([_as_of(seen), *parts]))
+    return codes.DONE if plan.stable else codes.MOVES
+
+
+def _named(explainer: Explainer, tasks: list[str]) -> list[str]:
+    return [str(explainer.in_full(task)) for task in tasks]
+
+
+def _overview(explainer: Explainer) -> Iterator[str]:
+    """Yield the plan, the tasks that are on their way, and how many are not."""
+    problem, plan = explainer.problem, explainer.plan
+    yield explain_plan(problem, plan)
+    moving = sorted(_on_their_way(explainer))
+    for number, task in enumerate(moving):
+        explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
+        yield textwrap.fill(explained.text, WIDTH, break_on_hyphens=False)
+    rest = len(problem.tasks) - len(moving)
+    others = "other task" if moving else "task"
+    yield (
+        f"{count(rest, others)} {noun(rest, 'is where it belongs', 'are where they belong')}; "
+        "--task explains any task in full"
+    )
+
+
+def _on_their_way(explainer: Explainer) -> set[TaskId]:
+    """Return the tasks whose roles are not those of the target, or change, or have a copy that is stuck."""
+    plan = explainer.plan
+    now, goal = (
+        {
+            (task, name, role)
+            for name, roles in each.items()
+            for role in roles._fields
+            for task in getattr(roles, role)
+        }
+        for each in (plan.assignment, plan.target)
+    )
+    stuck = {task for (_, task), seen in explainer.seen.items() if seen.stalled}
+    return {task for task, _, _ in now ^ goal} | {move.task for move in plan.moves} | stuck
+
+
+def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:
+    if args.task:
+        raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
+    removal = can_remove(found.problem, instance_name(args.can_remove))
+    if args.output == "json":
+        _print_json({**removal.to_dict(), "driver": _driver(seen)})
+    else:
+        print(f"{_as_of(seen)}\n{removal.instance}: {removal.text}")
+    return codes.DONE if removal.can_remove else codes.MOVES
+
+
+def _from_the_manifest(args: argparse.Namespace, seen: DriverSeen, last: Manifest | None) -> int:
+    """Print where the named tasks were at the last commit: without a status, lags and warm-ups are not known."""
+    held = {} if last is None else last.assignment
+    known = {task for roles in held.values() for tasks in roles.values() for task in tasks}
+    tasks = args.task or ()
+    for task in tasks:
+        if task not in known:
+            raise InputError(
+                "task", found=task, expected=f"one of {count(len(known), 'task')} of the last manifest"
+            )
+    where = {
+        task: {
+            name: role
+            for name, roles in sorted(held.items())
+            for role, those in roles.items()
+            if task in those
+        }
+        for task in tasks
+    }
+    if args.output == "json":
+        _print_json({"schema": "taskplace.last-commit/1", "driver": _driver(seen), "tasks": where})
+        return codes.NO_DRIVER
+    print(headline(seen))
+    print(
+        "lags and warm-ups are not known without a driver's status; `taskplace inspect` shows what is committed"
+    )
+    for task, roles in where.items():
+        places = listed(f"{role} on {name}" for name, role in sorted(roles.items(), key=lambda one: one[1]))
+        print(f"{task} was {places} at the commit of batch {last.batch if last else -1}")
+    return codes.NO_DRIVER
+
+
+def _as_of(seen: DriverSeen) -> str:
+    """Return whether a driver runs, and if none does, of when the answer is."""
+    status = seen.status
+    if seen.runs or status is None:
+        return headline(seen)
+    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(status.written))
+    return f"{headline(seen)}\nThis is how its last status, of {at}, had the stream."
+
+
+def _driver(seen: DriverSeen) -> dict[str, Any]:
+    return {"runs": seen.runs, "why": seen.why, "age_seconds": seen.age}
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, indent=1))

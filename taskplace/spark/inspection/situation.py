@@ -1,0 +1,90 @@
+"""Makes a placement problem of a driver's status: the cluster as the driver saw it, for explanations.
+
+**Idea.** The status has the executors with their copies and lags, and the configuration; the manifests have the lengths
+of the changelogs. Together they are the problem that the driver would plan now. So an explanation needs no driver, and
+a driver that runs gives the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from taskplace.explanation import Explainer, Seen
+from taskplace.model.cluster import Instance, Task
+from taskplace.model.config import PlacementConfig
+from taskplace.model.problem import Problem
+from taskplace.spark.inspection.stuck import seen_of
+from taskplace.spark.operator_messages import ExecutorStatus, Status
+from topology import TaskId
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The cluster of a stream at one time.
+
+    - `problem`: as the driver would plan it
+    - `seen`: what is known of the copies that catch up
+    - `rates`: by executor, the records per second that its followers get; None: not measured
+    """
+
+    problem: Problem
+    seen: Mapping[tuple[str, TaskId], Seen]
+    rates: Mapping[str, float | None]
+
+    def explainer(self) -> Explainer:
+        """Return what explains the tasks, by the plan that would be made now. Plans; loads the solver."""
+        from taskplace.planner import plan
+
+        return Explainer(
+            self.problem, plan(self.problem), self.seen, self.rates, plan_name="the next rebalance"
+        )
+
+
+def situation(status: Status, ends: Mapping[str, int | None], *, runs: bool = True) -> Situation:
+    """Return the situation that a status describes.
+
+    - `ends`: by task, the length of its changelog in records. A task without an entry has an empty changelog
+    - `runs`: whether its driver still runs
+    """
+    names = {task for executor in status.executors.values() for task in executor.active} | set(
+        status.homeless
+    )
+    stateless, unlogged = set(status.stateless), set(status.unlogged)
+    tasks = [
+        Task(
+            TaskId.parse(name),
+            stateful=name not in stateless,
+            end_offset=ends.get(name, 0),
+            weight=status.weights.get(name, 1.0),
+            logged=name not in unlogged,
+        )
+        for name in names
+    ]
+    instances = [_instance(name, executor) for name, executor in status.executors.items()]
+    return Situation(
+        problem=Problem(tasks, instances, PlacementConfig.from_properties(dict(status.config))),
+        seen=seen_of(status, runs=runs),
+        rates={name: executor.follow_rate for name, executor in status.executors.items()},
+    )
+
+
+def _instance(name: str, executor: ExecutorStatus) -> Instance:
+    warm = {task: warmup.lag for task, warmup in executor.warmup.items()}
+    lags = {**executor.left, **executor.active, **executor.standby, **warm}
+    return Instance(
+        name,
+        capacity=executor.cores,
+        tags=dict(executor.tags),
+        draining=executor.draining,
+        active=_ids(executor.active),
+        standby=_ids(executor.standby),
+        warmup=_ids(warm),
+        lags={TaskId.parse(task): lag for task, lag in lags.items() if task not in executor.empty},
+        parked=_ids(executor.parked),
+        restore_rate=executor.restore_rate,
+    )
+
+
+def _ids(tasks: Mapping[str, object] | tuple[str, ...]) -> tuple[TaskId, ...]:
+    return tuple(map(TaskId.parse, tasks))

@@ -1,0 +1,100 @@
+"""Finds why a copy that should catch up makes no progress, from a driver's status, and what to do about it.
+
+The causes, in the order in which they are looked for: no driver runs; the copy cannot follow; visits to its executor
+fail, or are not answered; it reads nothing; it reads, but no faster than the stream writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from taskplace.explanation import Seen
+from taskplace.spark.operator_messages import ExecutorStatus, Status, WarmupStatus
+from taskplace.wording import count, lasting, noun
+from topology import TaskId
+
+#: A copy that has read nothing for so long makes no progress; and a pace is judged after so long. In seconds.
+IDLE_SECONDS = 60.0
+#: An executor that has not answered a visit for so long hangs, or is overloaded. It is visited while copies are behind.
+SILENT_SECONDS = 120.0
+
+
+def seen_of(status: Status, *, runs: bool) -> dict[tuple[str, TaskId], Seen]:
+    """Return what a driver's status says of the copies that catch up or are parked. `runs`: whether the driver runs."""
+    found: dict[tuple[str, TaskId], Seen] = {}
+    for name, executor in status.executors.items():
+        for task, warmup in executor.warmup.items():
+            found[name, TaskId.parse(task)] = _warmup(status, name, task, warmup, runs=runs)
+        for task, lag in executor.standby.items():
+            if lag and (stalled := _stalled(status, name, task, executor, runs=runs)):
+                found[name, TaskId.parse(task)] = stalled
+        for task in executor.parked:
+            cause = _brief(executor.troubles.get(task, ""))
+            why = f"{name} could not follow ({cause})" if cause else "the driver's log says more"
+            remedy = f'when the cause is gone, release it: `placed.release("{name}")`, or restart the driver'
+            found[name, TaskId.parse(task)] = Seen(None, why, remedy)
+    return found
+
+
+def stuck(status: Status, *, runs: bool) -> Iterator[tuple[str, str, Seen]]:
+    """Yield the copies that make no progress: executor, task, and why."""
+    for (name, task), seen in sorted(seen_of(status, runs=runs).items()):
+        if seen.stalled:
+            yield name, str(task), seen
+
+
+def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus, *, runs: bool) -> Seen:
+    executor = status.executors[name]
+    if warmup.caught_up:
+        return Seen(0.0)
+    if stalled := _stalled(status, name, task, executor, runs=runs):
+        return stalled
+    if warmup.eta_seconds is not None or warmup.restoring or warmup.seconds < IDLE_SECONDS:
+        return Seen(warmup.eta_seconds)
+    if warmup.idle_seconds >= IDLE_SECONDS:
+        others = len(executor.standby) + len(executor.warmup) - 1
+        why = f"{name} has read no record of it for {lasting(warmup.idle_seconds)}"
+        turns = f"{count(others, 'other copy', 'other copies')} there {noun(others, 'takes', 'take')} turns with it"
+        why += f"; {turns}" if others else ""
+        return Seen(
+            None, why, "the driver's log says more; raise follower.share if batches leave no time for visits"
+        )
+    why = f"{name} reads it no faster than the stream writes, so its lag of {warmup.lag:,} records does not shrink"
+    return Seen(
+        None, why, "raise follower.share, or acceptable.recovery.lag if a longer replay is acceptable"
+    )
+
+
+def _stalled(status: Status, name: str, task: str, executor: ExecutorStatus, *, runs: bool) -> Seen | None:
+    """Return what keeps any copy of an executor from following; None if nothing does."""
+    if not runs:
+        failed = f"; batch {status.failed.batch} failed ({status.failed.error})" if status.failed else ""
+        remedy = "start the stream again" if not failed else "mend the cause, and start the stream again"
+        return Seen(None, f"no driver runs, so nothing catches up{failed}", remedy)
+    if trouble := _brief(executor.troubles.get(task, "")):
+        return Seen(None, f"{name} cannot follow: {trouble}", _remedy(trouble, name, executor))
+    if executor.trouble:
+        return Seen(
+            None, f"visits to {name} fail: {executor.trouble}", _remedy(executor.trouble, name, executor)
+        )
+    silent = None if executor.visited is None else status.written - executor.visited
+    if silent is not None and silent > SILENT_SECONDS:
+        why = f"{name} has not answered a visit for {lasting(silent)}"
+        return Seen(
+            None, why, f"look whether it hangs: its log, or its threads in Spark's page ({executor.host})"
+        )
+    return None
+
+
+def _brief(trouble: str) -> str:
+    """Return the first sentence of an error: what it found. The remedies here are those for a copy."""
+    return trouble.partition(". ")[0]
+
+
+def _remedy(trouble: str, name: str, executor: ExecutorStatus) -> str:
+    kind = trouble.partition(":")[0]
+    if kind == "DiskFull":
+        return f"make room on the disk of {name} ({executor.host}); the copy then goes on by itself"
+    if kind in ("CheckpointError", "NoWay", "DamagedEntry"):
+        return "`taskplace inspect CHECKPOINT --verify` names damaged files; restore them from a backup"
+    return f"the log of {name} says more; visits go on, and the copy with them"

@@ -1,0 +1,155 @@
+"""`taskplace explain CHECKPOINT`: a running stream, one whose driver has ended, and one that never wrote a status."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from taskplace.cli import main
+from taskplace.spark.operator_messages import STATUS_FILE
+from taskplace.spark.state.copy import Copy
+from tests.support.command_line import one_line
+from tests.support.operators import run, stream, turn
+from tests.support.placed_without_spark import World
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def placed(world):
+    """A driver with a task that is about to move to executor-2, which has read nothing yet."""
+    placed = stream(world)
+    world.come()
+    world.follow(placed)
+    run(world, placed, 1)
+    turn(placed)
+    return placed
+
+
+def write_status(placed) -> None:
+    """Have the driver write its status, however young the last one is."""
+    placed.rebalancer.recent.changes += 1
+    placed._runner.operations._last = 0.0
+    turn(placed)
+
+
+def moving(placed) -> str:
+    (task,) = placed.state.roles("executor-2").warmup
+    return str(task)
+
+
+def test_a_task_of_a_running_stream_has_the_text_that_python_has(placed, capsys):
+    path, task = str(placed.checkpoint), moving(placed)
+    assert main(["explain", path, "--task", task]) == 3
+    headline, _, text = capsys.readouterr().out.partition("\n\n")
+    assert headline.startswith("running: driver 1 (app-1, process ")
+    assert text == f"{placed.explain(task)}\n"
+    paragraph = " ".join(text.partition("\n  task")[0].split())
+    assert paragraph.startswith(
+        f"{task} is active on executor-1, with a warm-up on executor-2. It belongs on executor-2, since both balances "
+        "require 1 of 2 tasks there, and executor-1 has more than its share: 2 instead of 1 of 2 tasks."
+    )
+    assert "It moves to executor-2 once executor-2 lacks no record." in paragraph
+    assert main(["explain", path, "--task", task, "--output", "json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["driver"]["runs"]) == ("taskplace.explanation/1", True)
+    (one,) = found["tasks"]
+    assert (one["task"], one["text"]) == (task, paragraph)
+    assert (one["outlook"]["state"], one["outlook"]["seconds"]) == ("catching up", None)
+
+
+def test_without_a_task_it_says_what_is_on_its_way(world, placed, capsys):
+    path, task = str(placed.checkpoint), moving(placed)
+    assert main(["explain", path]) == 3
+    out = capsys.readouterr().out
+    assert "\n2 tasks on 2 instances: 1 move to go, 1 is the fewest possible" in out
+    assert f"\n\n{task} is active on executor-1, with a warm-up on executor-2." in out
+    assert out.endswith("1 other task is where it belongs; --task explains any task in full\n")
+    world.follow(placed)
+    run(world, placed, 2)
+    write_status(placed)
+    assert main(["explain", path]) == 0
+    assert capsys.readouterr().out.endswith(
+        "2 tasks are where they belong; --task explains any task in full\n"
+    )
+
+
+def test_a_warm_up_that_is_caught_up_moves_with_the_next_rebalance(world, placed, capsys):
+    task = moving(placed)
+    world.follow(placed)
+    write_status(placed)
+    assert main(["explain", str(placed.checkpoint), "--task", task]) == 3
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"{task} moves from executor-1 to executor-2." in text
+    assert "The next rebalance moves it, and nothing is left to do then." in text
+
+
+def test_a_stuck_warm_up_is_found_from_the_status(world, placed, capsys, monkeypatch):
+    path, task = str(placed.checkpoint), moving(placed)
+
+    def fails(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Copy, "follow", fails)
+    world.follow(placed)
+    write_status(placed)
+    assert main(["status", path]) == 0
+    status = capsys.readouterr().out
+    (line,) = [line for line in status.splitlines() if line.startswith("stuck")]
+    assert line.startswith(f"stuck       {task} on executor-2: executor-2 cannot follow: DiskFull: ")
+    assert line.endswith("; make room on the disk of executor-2 (host-2); the copy then goes on by itself")
+    assert f"taskplace explain CHECKPOINT --task {task} says what follows from it" in status
+    assert main(["explain", path]) == 3
+    assert "But executor-2 cannot follow: DiskFull: " in capsys.readouterr().out
+
+
+def test_without_a_driver_the_last_status_is_explained_with_its_time(placed, capsys):
+    path, task = str(placed.checkpoint), moving(placed)
+    placed.close()
+    assert main(["explain", path, "--task", task]) == 4
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("no driver runs: driver 1 (app-1, process ")
+    assert "This is how its last status, of 2" in text
+    assert "But no driver runs, so nothing catches up. Start the stream again." in text
+    assert main(["explain", path, "--task", task, "--output", "json"]) == 4
+    found = json.loads(capsys.readouterr().out)
+    assert found["driver"]["runs"] is False
+    assert found["driver"]["age_seconds"] >= 0
+    assert [one["task"] for one in found["tasks"]] == [task]
+
+
+def test_without_a_status_the_last_manifest_is_told(placed, capsys):
+    path = str(placed.checkpoint)
+    placed.close()
+    (placed.checkpoint / STATUS_FILE).unlink()
+    assert main(["explain", path, "--task", "0_0"]) == 4
+    out = capsys.readouterr().out
+    assert out.startswith("no driver runs: ")
+    assert "0_0 was active on executor-1" in out
+    assert main(["explain", path, "--task", "9_9"]) == 2
+    assert "task: found '9_9', expected one of 2 tasks of the last manifest" in one_line(capsys)
+    assert main(["explain", path, "--task", "0_0", "--output", "json"]) == 4
+    assert json.loads(capsys.readouterr().out)["tasks"]["0_0"]["executor-1"] == "active"
+
+
+def test_whether_an_executor_can_go_is_the_drivers_own_answer(placed, capsys):
+    path = str(placed.checkpoint)
+    for name in ("1", "executor-2"):
+        code = main(["explain", path, "--can-remove", name])
+        line = capsys.readouterr().out.splitlines()[-1]
+        removal = placed.removal(name)
+        assert (code, line) == (0 if removal.can_remove else 3, f"{removal.instance}: {removal.text}")
+    assert main(["explain", path, "--can-remove", "7"]) == 2
+    assert "instance: found 'executor-7', expected one of the 2 instances" in one_line(capsys)
+
+
+def test_wrong_paths_and_tasks_are_bad_input(placed, tmp_path, capsys):
+    assert main(["explain", str(placed.checkpoint), "--task", "9_9"]) == 2
+    assert "task: found '9_9', expected one of 2 tasks; such as 0_0, 0_1" in one_line(capsys)
+    (tmp_path / "empty").mkdir()
+    assert main(["explain", str(tmp_path / "empty")]) == 2
+    assert "expected a checkpoint of taskplace" in one_line(capsys)

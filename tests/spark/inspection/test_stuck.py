@@ -1,0 +1,117 @@
+"""Why a copy makes no progress, read from a status: each cause with its remedy."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.explanation import Seen
+from taskplace.spark.inspection.stuck import IDLE_SECONDS, SILENT_SECONDS, seen_of, stuck
+from taskplace.spark.operator_messages import (
+    DriverIdentity,
+    ExecutorStatus,
+    FailedBatch,
+    Status,
+    WarmupStatus,
+)
+from topology import TaskId
+
+NOW = 1_000_000.0
+TASK = TaskId(0, 3)
+
+
+def status(warmup: WarmupStatus | None = None, **executor) -> Status:
+    more = executor.pop("more", {})
+    warm = {} if warmup is None else {"0_3": warmup}
+    there = ExecutorStatus("host-2", 1, warmup=warm, **{"visited": NOW - 1, **executor})
+    return Status(
+        checkpoint="id",
+        topology="t",
+        epoch=1,
+        driver=DriverIdentity("h", 7, "app", NOW - 999),
+        written=NOW,
+        number=1,
+        interval=2.0,
+        executors={"executor-2": there},
+        **more,
+    )
+
+
+def seen(warmup: WarmupStatus | None = None, *, runs: bool = True, **executor) -> Seen:
+    return seen_of(status(warmup, **executor), runs=runs)["executor-2", TASK]
+
+
+LATE = WarmupStatus(900, caught_up=False, seconds=720.0, idle_seconds=700.0)
+
+
+@pytest.mark.parametrize(
+    ("warmup", "executor", "stalled", "remedy"),
+    [
+        (
+            LATE,
+            {"troubles": {"0_3": "DiskFull: /d: full"}},
+            "cannot follow: DiskFull: /d: full",
+            "make room on",
+        ),
+        (LATE, {"troubles": {"0_3": "CheckpointError: x"}}, "cannot follow: CheckpointError: x", "--verify"),
+        (LATE, {"trouble": "ValueError"}, "visits to executor-2 fail: ValueError", "the log of executor-2"),
+        (LATE, {"visited": NOW - SILENT_SECONDS - 60}, "has not answered a visit for 3 min", "(host-2)"),
+        (LATE, {}, "executor-2 has read no record of it for 11 min 40 s", "follower.share"),
+        (
+            LATE,
+            {"standby": {"0_1": 0}},
+            "11 min 40 s; 1 other copy there takes turns with it",
+            "follower.share",
+        ),
+        (
+            WarmupStatus(900, caught_up=False, seconds=IDLE_SECONDS, idle_seconds=1.0),
+            {},
+            "reads it no faster than the stream writes, so its lag of 900 records does not shrink",
+            "raise follower.share",
+        ),
+    ],
+)
+def test_a_cause_and_its_remedy(warmup, executor, stalled, remedy):
+    found = seen(warmup, **executor)
+    assert found.remaining is None
+    assert stalled in found.stalled
+    assert remedy in found.remedy
+    assert [task for _, task, _ in stuck(status(warmup, **executor), runs=True)] == ["0_3"]
+
+
+@pytest.mark.parametrize(
+    "warmup",
+    [
+        WarmupStatus(900, caught_up=False, seconds=IDLE_SECONDS - 1, idle_seconds=IDLE_SECONDS - 1),
+        WarmupStatus(900, caught_up=False, restoring=True, seconds=720.0, idle_seconds=700.0),
+    ],
+)
+def test_what_may_be_a_slow_start_is_not_called_stuck(warmup):
+    assert seen(warmup) == Seen(None)
+    assert list(stuck(status(warmup), runs=True)) == []
+
+
+def test_progress_has_a_time():
+    assert seen(WarmupStatus(900, caught_up=False, seconds=720.0, eta_seconds=30.0)) == Seen(30.0)
+    assert seen(WarmupStatus(9, caught_up=True, seconds=720.0)) == Seen(0.0)
+
+
+def test_nothing_catches_up_without_a_driver():
+    found = seen(LATE, runs=False)
+    assert (found.stalled, found.remedy) == (
+        "no driver runs, so nothing catches up",
+        "start the stream again",
+    )
+    failed = FailedBatch(NOW, 7, "DiskFull: /checkpoint: full")
+    found = seen(LATE, runs=False, more={"failed": failed})
+    assert found.stalled == (
+        "no driver runs, so nothing catches up; batch 7 failed (DiskFull: /checkpoint: full)"
+    )
+
+
+def test_a_standby_that_lags_and_a_parked_copy_are_named():
+    found = seen(standby={"0_3": 40}, troubles={"0_3": "DiskFull: /d: full"})
+    assert found.stalled == "executor-2 cannot follow: DiskFull: /d: full"
+    assert seen_of(status(standby={"0_3": 40}), runs=True) == {}
+    parked = seen(parked=("0_3",), troubles={"0_3": "DiskFull: /d: full"})
+    assert parked.stalled == "executor-2 could not follow (DiskFull: /d: full)"
+    assert 'placed.release("executor-2")' in parked.remedy
