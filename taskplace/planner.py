@@ -24,6 +24,7 @@ from taskplace.model.problem_columns import Bools, Columns, Ints, Role
 from taskplace.model.reads import changelog_reads, cross_rack_reads
 from taskplace.refine.step import next_step
 from taskplace.verify import violations
+from taskplace.wording import count, noun
 
 _T = TypeVar("_T")
 
@@ -282,16 +283,17 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
     wanted = config.num_standby_replicas
     stateful = int(c.stateful.sum())
     if target.replicas < wanted and stateful:
-        more = wanted - target.replicas
+        more, able = wanted - target.replicas, int((c.open_slots > 0).sum())
+        tasks = f"{stateful:,} of {count(stateful, 'stateful task')} {noun(stateful, 'gets', 'get')}"
         out.append(
-            f"{stateful} of {stateful} stateful tasks get {target.replicas} of the {wanted} configured standby "
-            f"replicas: {int((c.open_slots > 0).sum())} instances can take work; add {more} to place all of them"
+            f"{tasks} {target.replicas} of the {wanted} configured standby replicas: {count(able, 'instance')} can "
+            f"take work; add {more} to place all of them"
         )
     if len(c.parked):
         pairs = [f"{c.ids[p // c.m]} on {c.names[p % c.m]}" for p in c.parked.tolist()]
         out.append(
-            f"{len(pairs)} copies are parked because they made no progress: {', '.join(pairs[:5])}; "
-            "their tasks are planned elsewhere; check these instances, then call `release` of the loop, or of `Placed`"
+            f"{count(len(pairs), 'copy is', 'copies are')} parked without progress: {', '.join(pairs[:5])}; the "
+            "tasks are planned elsewhere; check these instances, then call `release` of the loop, or of `Placed`"
         )
     if uneven(c) and config.promises.balanced and not level(c, target.active):
         load, bound = load_and_bound(c, target.active)

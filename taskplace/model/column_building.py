@@ -19,6 +19,7 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.copies import Copies, Roles, read_copies, read_parked
 from taskplace.model.locate import Locator
 from taskplace.model.problem_columns import ACTIVE, NONE, Bools, Columns, Ints
+from taskplace.wording import count
 
 
 def build(tasks: Sequence[Task], instances: Sequence[Instance], config: PlacementConfig) -> Columns:
@@ -143,17 +144,18 @@ def _notes(
         )
     if len(ranked.surplus):
         yield (
-            f"{len(ranked.surplus)} tasks are active twice; the better copy counts, e.g. not {copy(ranked.surplus[0])}"
+            f"{count(len(ranked.surplus), 'task is', 'tasks are')} active twice; the better copy counts, "
+            f"e.g. not {copy(ranked.surplus[0])}"
         )
     if copies.unknown:
         name, task = copies.unknown[0]
         yield (
-            f"{len(copies.unknown)} copies belong to tasks that do not exist: ignored, can be cleaned up; "
-            f"e.g. {task} on {name}"
+            f"{count(len(copies.unknown), 'copy belongs', 'copies belong')} to tasks that do not exist: ignored, can "
+            f"be cleaned up; e.g. {task} on {name}"
         )
     if len(everywhere):
         yield (
-            f"{len(everywhere)} tasks are parked on every instance that can take work, e.g. "
+            f"{count(len(everywhere), 'task is', 'tasks are')} parked on every instance that can take work, e.g. "
             f"{tasks.ids[int(everywhere[0])]}: there is no other place, so they are tried again; add an instance"
         )
 

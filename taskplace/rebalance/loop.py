@@ -65,7 +65,7 @@ class RebalanceLoop:
     >>> loop = RebalanceLoop(PlacementConfig())
     >>> decision = loop.look([Task(TaskId(0, 0))], [Instance("a")])
     >>> decision.generation, decision.reason
-    (1, 'start: 1 tasks on 1 instances')
+    (1, 'start: 1 task on 1 instance')
     >>> loop.look([Task(TaskId(0, 0))], [Instance("a", lags={TaskId(0, 0): 0})]) is None
     True
     """

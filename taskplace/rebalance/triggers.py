@@ -27,6 +27,7 @@ from taskplace.lag import LagIndex
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles, with_roles
 from taskplace.model.problem import Instance, Problem, Task, indexed_lags
+from taskplace.wording import count
 from topology.ids import TaskId
 
 
@@ -85,7 +86,8 @@ Rule = Callable[[Situation], Iterator[Trigger]]
 def start(now: Situation) -> Iterator[Trigger]:
     """Suggest the first plan."""
     if now.plan is None:
-        yield Trigger("start", f"{len(now.tasks)} tasks on {len(now.instances)} instances")
+        counts = f"{count(len(now.tasks), 'task')} on {count(len(now.instances), 'instance')}"
+        yield Trigger("start", counts)
 
 
 def membership(now: Situation) -> Iterator[Trigger]:

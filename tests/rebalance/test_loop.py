@@ -82,7 +82,7 @@ def test_the_timer_is_silent_once_nothing_is_pending() -> None:
 
 def test_the_first_plan_has_its_reason() -> None:
     decision = RebalanceLoop(MINUTE, clock=lambda: 0.0).look(TASKS, [Instance("a")])
-    assert decision is not None and decision.reason == "start: 2 tasks on 1 instances"
+    assert decision is not None and decision.reason == "start: 2 tasks on 1 instance"
 
 
 @pytest.mark.parametrize(

@@ -122,5 +122,5 @@ def test_a_task_that_is_parked_everywhere_is_tried_again_and_named(assignor: str
     tasks = (Task(t, end_offset=END), Task(u, end_offset=END))
     problem = Problem(tasks, (ran, Instance("b", parked=(t,)), Instance("c", parked=(t,))), config)
     plan = taskplace.check(problem, taskplace.plan(problem))
-    assert any("1 tasks are parked on every instance" in w and "0_0" in w for w in plan.warnings)
+    assert any("1 task is parked on every instance" in w and "0_0" in w for w in plan.warnings)
     assert sorted(len(r.active) for r in plan.target.values()) == [0, 1, 1]

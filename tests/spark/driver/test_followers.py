@@ -41,7 +41,9 @@ class Driver:
             lock=nullcontext(),
             busy=lambda: self.busy,
             stats=SimpleNamespace(followed=0),
-            loop=SimpleNamespace(config=SimpleNamespace(state_cleanup_delay_ms=cleanup_ms)),
+            loop=SimpleNamespace(
+                config=SimpleNamespace(state_cleanup_delay_ms=cleanup_ms), parked=frozenset()
+            ),
             bridge=SimpleNamespace(app_id="app", executors=lambda: [self.executor]),
             state=SimpleNamespace(
                 members={"executor-2": self.member},

@@ -37,7 +37,7 @@ def test_the_status_follows_batches_rebalances_and_losses(world):
     assert (first.epoch, first.batch, first.running, first.ended) == (1, 0, None, False)
     assert first.checkpoint == placed.journal.declaration.id
     assert list(first.executors["executor-1"].active) == ["0_0", "0_1"]
-    assert [change.reason for change in first.rebalances] == ["start: 2 tasks on 1 instances"]
+    assert [change.reason for change in first.rebalances] == ["start: 2 tasks on 1 instance"]
     assert [(batch.batch, batch.rows) for batch in first.batches] == [(0, 8)]
 
     world.come()
