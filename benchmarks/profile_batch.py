@@ -43,7 +43,7 @@ WAITING = "epollWait|EPoll.wait|readBytes|Net.accept|waitForProcessExit|SocketDi
 KINDS = (
     ("compiling Java", ("C1 Compiler", "C2 Compiler")),
     ("garbage collection", ("GC Thread", "G1 ", "VM Thread")),
-    ("Spark tasks", ("Executor task l",)),
+    ("Spark tasks", ("Executor task",)),
     ("feeding Python", ("Writer Monitor", "stdout writer", "Thread-")),
     ("trigger and planning", ("stream executio",)),
     ("scheduler", ("dag-scheduler", "task-result", "dispatcher", "block-manager")),
@@ -233,12 +233,14 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=40, help="batches of a period (%(default)s)")
     parser.add_argument("--native", action="store_true", help="Spark's own aggregation instead")
     parser.add_argument("--empty", action="store_true", help="batches without rows")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
     parser.add_argument("--flames", type=Path, help="write flame graphs into this directory")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     count = 3 if args.quick else args.batches
     out = Out(args, "profile-batch")
-    with cluster("profile-batch", args.scratch) as (spark, folder):
+    conf = dict(setting.split("=", 1) for setting in args.conf)
+    with cluster("profile-batch", args.scratch, **conf) as (spark, folder):
         start: Callable[[Any, Path], Any] = native if args.native else placed(args.tasks, spark)
         size = Size(folder, *((1_200, 120) if args.quick else (args.rows, args.keys)), args.seed)
         stream = Stream(spark, "native" if args.native else "placed", folder / "stream", SCHEMA, start)

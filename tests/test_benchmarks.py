@@ -125,6 +125,13 @@ def test_restore(tmp_path):
     assert "of the speed of cp" in text
 
 
+def test_profile_of_a_batch(tmp_path):
+    figures, text = run("profile_batch.py", tmp_path)
+    assert all(spans["whole batch"] > spans["stage 1"] > 0 for spans in figures["critical path"])
+    assert figures["processor time"]["executors, Python workers / all threads"] > 0
+    assert "Processor time of a batch" in text
+
+
 @pytest.mark.kafka
 def test_beside_kafka_streams(tmp_path):
     figures, text = run("bench_kafka_streams.py", tmp_path)

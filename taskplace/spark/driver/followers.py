@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 
 WAIT_FOR_EXECUTORS_SECONDS = 60.0
 WELCOMES = 5
-SNAPSHOTS_PER_VISIT = 4
+#: The most snapshots that one visit is asked for. Its budget ends it before that, unless copies are small: a visit of
+#: an executor with hundreds of them costs more than one small snapshot.
+SNAPSHOTS_PER_VISIT = 32
 #: Seconds of work per visit: about how long a batch may have to wait for the visited slot, if copies are small.
 VISIT_SECONDS: float | None = 0.5
 SWEEP_SECONDS = 60.0

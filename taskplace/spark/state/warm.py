@@ -32,9 +32,14 @@ class Warm:
     def __init__(self, most: int = 0) -> None:
         self.most = most
         self._kept: OrderedDict[Path, Environment] = OrderedDict()
+        self._paths: dict[tuple[int, int], Path] = {}  # by file, of those that are kept
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def __contains__(self, path: Path) -> bool:
+        """Return whether an environment is kept open for a path; the file there may be another one by now."""
+        return path in self._kept
 
     def take(self, path: Path, names: Iterable[bytes]) -> Environment:
         """Return the open environment of a copy, or open it. Errors: as `Environment`."""
@@ -52,8 +57,9 @@ class Warm:
             environment.close()
             return
         self._kept[environment.path] = environment
+        self._paths[environment.file_id] = environment.path
         while len(self._kept) > self.most:
-            self._kept.popitem(last=False)[1].close()
+            self._removed(next(iter(self._kept))).close()
 
     @contextmanager
     def borrow(self, path: Path) -> Iterator[Environment | None]:
@@ -79,13 +85,19 @@ class Warm:
         """Close the environments of removed copies. This frees their disk space."""
         for path, environment in list(self._kept.items()):
             if not environment.file().st_nlink:
-                del self._kept[path]
-                environment.close()
+                self._removed(path).close()
 
     def clear(self) -> None:
         """Close all environments."""
         while self._kept:
-            self._kept.popitem()[1].close()
+            self._removed(next(iter(self._kept))).close()
+
+    def _removed(self, path: Path) -> Environment:
+        """Take the environment of a path out, still open."""
+        environment = self._kept.pop(path)
+        if self._paths.get(environment.file_id) == path:
+            del self._paths[environment.file_id]
+        return environment
 
     def _checked(self, path: Path) -> Environment | None:
         """Take out the environment of a copy, and check its file. Errors: `lmdb.CorruptedError`; it is closed then."""
@@ -111,13 +123,13 @@ class Warm:
             file = (there.st_dev, there.st_ino)
         except OSError:
             file = None
-        kept = self._kept.pop(path, None)
-        if kept is not None and kept.file_id == file:
-            return kept
-        stale = [] if kept is None else [kept]
-        renamed = [where for where, environment in self._kept.items() if environment.file_id == file]
-        for environment in (*stale, *map(self._kept.pop, renamed)):
-            environment.close()
+        if path in self._kept:
+            kept = self._removed(path)
+            if kept.file_id == file:
+                return kept
+            kept.close()
+        if file is not None and (renamed := self._paths.get(file)) is not None:
+            self._removed(renamed).close()
         return None
 
 

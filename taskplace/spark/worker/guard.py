@@ -49,7 +49,12 @@ class DiskFull(TaskplaceError):
 
 
 def seen(copy: Path, executor: Owner) -> Meta | None:
-    """Return a copy's metadata, or None if it is missing or unusable. Discards a copy that killed its last readers."""
+    """Return a copy's metadata, or None if it is missing or unusable. Discards a copy that killed its last readers.
+
+    An environment that is open already takes no mark: a worker that dies on it leaves a copy that the next worker opens.
+    """
+    if copy in warm.WARM:
+        return look(copy)
     if not (copy / "data.mdb").exists():
         return None
     try:

@@ -15,11 +15,12 @@ import psutil
 import pytest
 
 from taskplace.spark.messages import FollowRequest, History, Owner
+from taskplace.spark.state import warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.warm import WARM
 from taskplace.spark.worker import identity, segments
 from taskplace.spark.worker.follow import visit
-from taskplace.spark.worker.guard import DiskFull, guarded, raising_disk_full
+from taskplace.spark.worker.guard import DiskFull, guarded, raising_disk_full, seen
 from topology import TaskId
 
 ME = identity.owner_of(psutil.Process())
@@ -227,3 +228,16 @@ def test_a_worker_that_spark_ended_with_its_round_is_no_death_of_the_copy(copy, 
         ended(tmp_path / "not-called-off")
     with guarded(copy, ME):
         assert not copy.exists()
+
+
+def test_a_look_at_a_copy_that_is_open_takes_no_mark(copy, monkeypatch):
+    pool = warm.Warm(most=3)
+    monkeypatch.setattr(warm, "WARM", pool)
+    with Copy(copy, ["s"]) as opened:
+        at = opened.position()
+    mark = copy.with_name(".0_0.seen")
+    assert seen(copy, ME).at == at
+    assert not mark.exists()
+    pool.clear()
+    assert seen(copy, ME).at == at
+    assert mark.exists()
