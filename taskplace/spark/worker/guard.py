@@ -51,7 +51,7 @@ class DiskFull(TaskplaceError):
 def seen(copy: Path, executor: Owner) -> Meta | None:
     """Return a copy's metadata, or None if it is missing or unusable. Discards a copy that killed its last readers.
 
-    An environment that is open already takes no mark: a worker that dies on it leaves a copy that the next worker opens.
+    A look at an open environment takes no mark: after a crash, the next worker has to open the copy, with a mark.
     """
     if copy in warm.WARM:
         return look(copy)
