@@ -1,7 +1,7 @@
 """Explains why each task is where it is, what would have to change, when, and whether an instance can be removed.
 
 Reading order: `tasks` (one task) with `reasons` and `binding` (the rule that decides); `changes` with `edits` and
-`fates` (what would have to change); `outlook` with `seen` (when); `present` and `explained` (the paragraph and the
+`fates` (what would have to change); `outlook` (when); `present` and `explained` (the paragraph and the
 value); `plans` (the whole plan); `removal` (an instance). Results have a text for people and a dict for programs.
 """
 
@@ -9,8 +9,8 @@ from taskplace.explanation.edits import Edit
 from taskplace.explanation.explained import Change, Outlook, Refusal, Role, TaskExplanation
 from taskplace.explanation.plans import explain_plan, plan_explanation
 from taskplace.explanation.removal import Copy, Held, Removal, Wait, can_remove, removable
-from taskplace.explanation.seen import Seen
 from taskplace.explanation.tasks import Explainer, explain
+from taskplace.model.seen import Seen
 
 __all__ = [
     "Change",

@@ -20,12 +20,12 @@ from taskplace.assign.target import find_target
 from taskplace.explanation.explained import Change, Outlook
 from taskplace.explanation.fates import Fate
 from taskplace.explanation.present import CATCH_UP, sentences
-from taskplace.explanation.seen import Copy, Seen
 from taskplace.lag.catching_up import seconds_left, to_go
 from taskplace.lag.ranking import lacking, whole
 from taskplace.model.placement import Step
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import Columns
+from taskplace.model.seen import Copy, Seen
 from taskplace.refine.step import next_step
 from taskplace.validation import MOST
 from taskplace.wording import about, count, noun

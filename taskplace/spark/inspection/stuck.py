@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from taskplace.explanation import Seen
+from taskplace.model.seen import Seen
 from taskplace.spark.operator_messages import ExecutorStatus, Status, WarmupStatus
 from taskplace.wording import count, lasting, noun
 from topology import TaskId
