@@ -26,7 +26,9 @@ Rules of all commands:
   Its last line says so.
 - **Errors are one line** on standard error: the path, what was found, what was expected, and the nearest known word.
   Results are on standard output.
-- **An unknown command or option** is refused with the nearest known one. Options are not abbreviated."""
+- **An unknown command or option** is refused with the nearest known one. Options are not abbreviated.
+- **A file that belongs to another command** is refused with the name of that command: a problem given to `run`, an
+  application given to `plan` or `status`."""
 CODES = """## Exit codes
 
 Scripts can rely on these codes. {everywhere} apply to every command, and are not listed below.

@@ -18,21 +18,30 @@ from taskplace.redaction import HIDDEN, may_be_secret
 from taskplace.yamls import load
 
 
-def read(path: Path) -> Mapping[str, Any]:
-    """Return the mapping in a YAML file."""
+def read(path: Path, expected: str = "a mapping with the key 'application'") -> Mapping[str, Any]:
+    """Return the mapping in a YAML file. `expected`: what it should be, for errors."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        beside = [str(p) for p in sorted(path.parent.glob("*.y*ml"))] if path.parent.is_dir() else []
-        near = difflib.get_close_matches(str(path), beside, n=1)
         found = getattr(error, "strerror", None) or "bytes that are not UTF-8"
-        hint = f"did you mean {near[0]!r}?" if near and near[0] != str(path) else ""
+        near = nearest_file(path, "*.y*ml")
+        hint = f"did you mean {near!r}?" if near else ""
         raise InputError(str(path), found=found, expected="a readable YAML file", hint=hint) from None
     document = load(text, str(path))
     if not isinstance(document, Mapping):
         found = type(document).__name__ if document is not None else "an empty file"
-        raise InputError(str(path), found=found, expected="a mapping with the key 'application'")
+        raise InputError(str(path), found=found, expected=expected)
     return document
+
+
+def nearest_file(path: Path, pattern: str) -> str:
+    """Return the file whose name is most like that of a missing one; "" if there is none.
+
+    It is beside the missing file, or, with the same name, in a directory beside it: `conf/app.yaml` for `app.yaml`.
+    """
+    beside = [str(one) for one in sorted(path.parent.glob(pattern)) if one != path]
+    below = [str(one) for one in sorted(path.parent.glob(f"*/{path.name}"))] if path.name else []
+    return next(iter([*difflib.get_close_matches(str(path), beside, n=1), *below]), "")
 
 
 def flatten(

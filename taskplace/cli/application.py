@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from taskplace import named_objects
 from taskplace.callables import unfit
+from taskplace.cli.documents import application_document
 from taskplace.errors import ConfigError
 from taskplace.settings import YAML_APPLICATION, Settings
-from taskplace.yaml_io import graft, override, read
+from taskplace.yaml_io import graft, override
 
 if TYPE_CHECKING:
     from topology import BuiltTopology, Topology
@@ -139,7 +140,7 @@ def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
     A document has its name, `sources` and `nodes` at the top, and is what `Topology.from_dict` takes; its processors
     are not made. Of an application without a class, neither `input` nor `output` matters, and Spark is not needed.
     """
-    document = read(Path(file))
+    document = application_document(file, "topology")
     sections = {f"{key}".partition(".")[0] for key in document}
     if not {"sources", "nodes"}.isdisjoint(document) and "application" not in sections:
         return _plain(document, overrides)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from taskplace import validation
-from taskplace.cli import codes
+from taskplace.cli import codes, documents
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark.inspection.asking import ask
 from taskplace.spark.inspection.driver_seen import look
-from taskplace.spark.inspection.opening import checkpoint_at
 from taskplace.spark.instances import instance_name
 from taskplace.spark.operator_messages import Kind, OperatorAnswer, Status
 from taskplace.wording import count
@@ -31,7 +31,7 @@ def drain(args: argparse.Namespace) -> int:
     answer = _answer(args, kind)
     if isinstance(answer, int):
         return answer
-    _print(args, answer, _drain_lines(answer, kind))
+    _print(args, answer, _drain_lines(args, answer, kind))
     return codes.MOVES if kind == "preview" and answer.moves else codes.DONE
 
 
@@ -46,13 +46,18 @@ def can_remove(args: argparse.Namespace) -> int:
 
 def _undo(args: argparse.Namespace) -> int:
     if not args.yes:
-        seen = look(checkpoint_at(args.checkpoint))
+        seen = look(documents.checkpoint(args.checkpoint))
         if seen.status is None or not seen.runs:
             return _no_driver(args, seen.why)
         names = [_known(name, seen.status) for name in args.executors]
         draining = [name for name in names if seen.status.executors[name].draining]
-        what = f"{', '.join(draining)} would no longer drain" if draining else "none of them drains"
-        print(json.dumps({"would_undo": draining}) if args.output == "json" else f"{what}; --yes does it")
+        if args.output == "json":
+            print(json.dumps({"schema": "taskplace.undo_preview/1", "would_undo": draining}))
+        elif draining:
+            print(f"{', '.join(draining)} would no longer drain")
+            print(_really(args))
+        else:
+            print("none of them drains")
         return codes.MOVES if draining else codes.DONE
     answer = _answer(args, "undrain")
     if isinstance(answer, int):
@@ -67,7 +72,7 @@ def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
     Errors: `InputError` for an unknown executor, and for what the driver refused.
     """
     timeout = validation.positive(args.timeout, "--timeout") or 30.0
-    root = checkpoint_at(args.checkpoint)
+    root = documents.checkpoint(args.checkpoint)
     seen = look(root)
     if seen.status is None or not seen.runs:
         return _no_driver(args, seen.why)
@@ -112,7 +117,16 @@ def _no_driver(args: argparse.Namespace, why: str) -> int:
 
 
 def _outcome(args: argparse.Namespace, what: str, why: str) -> str:
-    return json.dumps({"outcome": what, "why": why}) if args.output == "json" else f"{what}: {why}"
+    if args.output == "json":
+        return json.dumps({"schema": "taskplace.no_answer/1", "outcome": what, "why": why})
+    return f"{what}: {why}"
+
+
+def _really(args: argparse.Namespace) -> str:
+    """Return the last line of a dry run: how to do it really."""
+    undo = ["--undo"] if args.undo else []
+    command = shlex.join(["taskplace", "drain", args.checkpoint, *args.executors, *undo, "--yes"])
+    return f"nothing was changed; to do it: {command}"
 
 
 def _print(args: argparse.Namespace, answer: OperatorAnswer, lines: Iterator[str]) -> None:
@@ -123,7 +137,7 @@ def _print(args: argparse.Namespace, answer: OperatorAnswer, lines: Iterator[str
         print("\n".join(lines))
 
 
-def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
+def _drain_lines(args: argparse.Namespace, answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
     if kind == "preview":
         yield from (
             f"{move.task}: {move.role} {move.from_ or '-'} -> {move.to or '-'}"
@@ -133,7 +147,8 @@ def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
         if len(answer.moves) > SHOWN:
             yield f"and {len(answer.moves) - SHOWN} more"
         yield from (f"warning: {warning}" for warning in answer.warnings)
-        yield f"{count(len(answer.moves), 'move')} in all; nothing was changed: --yes drains"
+        yield f"{count(len(answer.moves), 'move')} in all"
+        yield _really(args)
         return
     yield _draining(answer)
     yield from _removal_lines(answer)

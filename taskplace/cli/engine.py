@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import taskplace
 from taskplace import simulation, validation
 from taskplace.cli import codes
+from taskplace.cli.documents import json_document
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.model.plan import Plan
@@ -73,7 +73,7 @@ def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Check a plan against every invariant: the engine's own, or the one in `--plan`."""
     problem = _problem(args.file)
-    made = Plan.from_dict(_json(args.plan)) if args.plan else taskplace.plan(problem)
+    made = Plan.from_dict(json_document(args.plan, "plan")) if args.plan else taskplace.plan(problem)
     violations = verify_plan(problem, made)
     calm = not violations and stable(problem, made)
     if args.output == "json":
@@ -99,11 +99,11 @@ def simulate(args: argparse.Namespace) -> int:
     """Print how a cluster develops from a problem through events, or replay a transcript."""
     rate = validation.positive(args.restore_rate, "--restore-rate", optional=True)
     limit = validation.integer(args.limit, "--limit", 1, MOST_ROUNDS) or 1
-    document = _json(args.file)
+    document = json_document(args.file, "problem", "transcript")
     if isinstance(document, dict) and document.get("schema") == "taskplace.transcript/1":
         trajectory = simulation.replay(document)
     else:
-        events = _json(args.events) if args.events else []
+        events = json_document(args.events, "events") if args.events else []
         if not isinstance(events, list):
             raise InputError(args.events, found=type(events).__name__, expected="a list of groups of events")
         groups = [group if isinstance(group, list) else [group] for group in events]
@@ -154,43 +154,4 @@ def _print_json(value: dict[str, Any]) -> None:
 
 
 def _problem(path: str) -> Problem:
-    return Problem.from_dict(_json(path))
-
-
-def _once(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(path, found=f"the key {twice!r} twice in one object", expected="each key once")
-    return values
-
-
-def _no(name: str, path: str) -> Any:
-    raise InputError(path, found=name, expected="a JSON document: JSON has no such number")
-
-
-def _json(path: str) -> Any:
-    """Read a JSON document; "-" is standard input. Errors name the file."""
-    try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        return json.loads(
-            text,
-            object_pairs_hook=lambda pairs: _once(pairs, path),
-            parse_constant=lambda name: _no(name, path),
-        )
-    except OSError as error:
-        raise InputError(path, found=error.strerror, expected="a readable JSON file") from None
-    except UnicodeDecodeError:
-        raise InputError(path, found="bytes that are not UTF-8", expected="a JSON document") from None
-    except RecursionError:
-        raise InputError(path, found="brackets nested too deeply", expected="a JSON document") from None
-    except json.JSONDecodeError as error:
-        where = f"{path}:{error.lineno}:{error.colno}"
-        raise InputError(where, found=error.msg, expected="a JSON document") from None
-    except InputError:
-        raise
-    except ValueError:  # Python limits the digits of an integer
-        raise InputError(
-            path, found="a number with thousands of digits", expected="a JSON document"
-        ) from None
+    return Problem.from_dict(json_document(path, "problem"))

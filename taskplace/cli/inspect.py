@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from taskplace.cli import codes
+from taskplace.cli import codes, documents
 from taskplace.spark.inspection import checkpoint
 from taskplace.spark.inspection.checkpoint import Inspection, TaskState
-from taskplace.spark.inspection.opening import checkpoint_at
 from taskplace.wording import count
 
 #: How many lines of a list are shown.
@@ -20,7 +19,7 @@ SHOWN = 20
 
 def inspect(args: argparse.Namespace) -> int:
     """Print an inspection. Return 0 for a sound checkpoint, 1 for a damaged or incomplete one."""
-    root = checkpoint_at(args.checkpoint)
+    root = documents.checkpoint(args.checkpoint)
     with _progress(show=args.verify and sys.stderr.isatty()) as progress:
         found = checkpoint.inspect(root, verify=args.verify, progress=progress)
     if args.output == "json":

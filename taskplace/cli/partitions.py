@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from taskplace.cli import codes
-from taskplace.cli.engine import _json
+from taskplace.cli.documents import json_document
 from taskplace.errors import InvalidPlan
 from taskplace.partitioner import partition_for_key
 from taskplace.partitions import PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
@@ -21,7 +21,7 @@ def partitions(args: argparse.Namespace) -> int:
 
     The exit code is 3 if partitions move or another assignment must follow, else 0.
     """
-    subscriptions = Subscriptions.from_dict(_json(args.file))
+    subscriptions = Subscriptions.from_dict(json_document(args.file, "subscriptions"))
     made = assign_partitions(subscriptions, args.assignor)
     broken = next(violations(subscriptions, made), None)
     if broken is not None:
@@ -67,7 +67,8 @@ def _print_location(made: PartitionAssignment, topic: str, key: str, *, as_json:
     # Arguments that are no UTF-8 come with surrogates in place of their bytes; a key is its bytes.
     location = made.holders.of_key(topic, key.encode(errors="surrogateescape"), partition_for_key)
     if as_json:
-        print(json.dumps({**location._asdict(), "partition": list(location.partition)}))
+        found = {**location._asdict(), "partition": list(location.partition)}
+        print(json.dumps({"schema": "taskplace.partition_location/1", **found}))
         return
     active = "no member yet" if location.active is None else f"{location.active}{_at(location.url, ' ')}"
     print(f"{compact([location.partition])}  {active}")

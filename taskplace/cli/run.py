@@ -17,6 +17,7 @@ from taskplace.cli.application import (
     load_application,
     shown_topology,
 )
+from taskplace.cli.documents import application_document
 from taskplace.errors import UnsupportedSpark
 from taskplace.logs import logging_to
 from taskplace.metrics.endpoint import check_serving
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
     Everything that can be checked without Spark is checked first: the file, the class, the topology.
     """
-    settings = Settings.load(args.file, args.set)
+    settings = Settings.from_mapping(application_document(args.file), args.set)
     application = load_application(settings)
     built = built_topology(application, settings)
     tasks = built.tasks()  # raises with the reason when the topology is not ready

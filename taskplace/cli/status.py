@@ -14,17 +14,16 @@ from typing import Any
 import msgspec
 
 from taskplace import validation
-from taskplace.cli import codes
+from taskplace.cli import codes, documents
 from taskplace.cli.status_words import line, lines
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
-from taskplace.spark.inspection.opening import checkpoint_at
 
 SCHEMA = "taskplace.status-seen/1"
 
 
 def status(args: argparse.Namespace) -> int:
     """Print the status, with `--watch` for each change. Return 0 if a driver runs, 4 if none does."""
-    root = checkpoint_at(args.checkpoint)
+    root = documents.checkpoint(args.checkpoint)
     if not args.watch:
         seen = look(root)
         print(json.dumps(to_dict(seen), indent=1) if args.output == "json" else "\n".join(lines(seen)))

@@ -107,7 +107,9 @@ def test_drain_and_can_remove(world, placed, capsys):
     path = str(placed.checkpoint)
     with attended(placed):
         assert main(["drain", path, "executor-2"]) == 3
-        assert "active executor-2 -> executor-1" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "active executor-2 -> executor-1" in out
+        assert out.endswith(f"nothing was changed; to do it: taskplace drain {path} executor-2 --yes\n")
         assert not placed.state.draining
         assert main(["can-remove", path, "2", "--output", "json"]) == 3
         assert json.loads(capsys.readouterr().out)["removals"][0]["can_remove"] is False
@@ -134,7 +136,10 @@ def test_the_end_of_a_drain_is_shown_first(placed, capsys):
     placed._runner.operations._last = 0.0
     turn(placed)
     assert main(["drain", path, "2", "--undo"]) == 3
-    assert "executor-2 would no longer drain; --yes does it" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines() == [
+        "executor-2 would no longer drain",
+        f"nothing was changed; to do it: taskplace drain {path} 2 --undo --yes",
+    ]
     assert placed.state.draining == {"executor-2"}
 
 

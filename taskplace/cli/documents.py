@@ -1,0 +1,201 @@
+"""Tells what a file is, so that one given to the wrong command is refused with the name of the right one.
+
+**Idea.** People give a problem to `run`, an application to `plan`, or a file to `status`. The reader of the expected
+document would complain about its first unknown key. So the kind of a document is looked at first: its `schema`, or
+else its keys. A document that looks like none of them is left to its reader.
+
+Errors: `InputError` with the file, what it is, what was expected, and the command that takes it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from taskplace.errors import InputError
+
+STDIN = "-"
+
+
+class Kind(NamedTuple):
+    """A kind of document: what it is called, and the command that takes it."""
+
+    what: str
+    command: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "application": Kind("an application's YAML file", "run {}"),
+    "topology": Kind("a topology", "topology {}"),
+    "problem": Kind("a placement problem (problem.json)", "plan {}"),
+    "plan": Kind("a plan (plan.json)", "verify PROBLEM --plan {}"),
+    "transcript": Kind("a simulation to replay (transcript.json)", "simulate {}"),
+    "subscriptions": Kind("subscriptions of a group (subscriptions.json)", "partitions {}"),
+    "events": Kind("events of a simulation (events.json)", "simulate PROBLEM --events {}"),
+    "checkpoint": Kind("a checkpoint", "inspect {}"),
+}
+#: The keys that a document without a schema is known by.
+_KEYS: Mapping[str, Collection[str]] = {
+    "problem": ("tasks", "instances"),
+    "plan": ("assignment", "target"),
+    "transcript": ("problem", "events", "plans"),
+    "subscriptions": ("topics", "members"),
+    "topology": ("sources", "nodes"),
+}
+_SECTIONS = ("application", "spark", "placement", "topology", "runtime")
+
+
+def kind_of(document: Any) -> str | None:
+    """Return the kind of a document; None if it looks like none of them.
+
+    >>> kind_of({"tasks": [], "instances": []}), kind_of({"application.id": "a"}), kind_of({"x": 1})
+    ('problem', 'application', None)
+    """
+    if isinstance(document, list):
+        inner = [each for group in document for each in (group if isinstance(group, list) else [group])]
+        events = inner and all(isinstance(each, Mapping) and "kind" in each for each in inner)
+        return "events" if events else None
+    if not isinstance(document, Mapping):
+        return None
+    name, _, version = f"{document.get('schema', '')}".removeprefix("taskplace.").partition("/")
+    if version and name in KINDS:
+        return name
+    words = {f"{key}".partition(".")[0] for key in document}
+    if "application" in words:
+        return "application"
+    found = [kind for kind, keys in _KEYS.items() if words.issuperset(keys)]
+    return next(iter(found), "application" if words.intersection(_SECTIONS) else None)
+
+
+def expect(document: Any, path: str, *wanted: str) -> Any:
+    """Return a document that is of one of these kinds, or of none that is known. Errors: `InputError`."""
+    kind = kind_of(document)
+    if kind is not None and kind not in wanted:
+        _refuse(path, kind, wanted)
+    return document
+
+
+def application_document(path: str, *wanted: str) -> Mapping[str, Any]:
+    """Return the mapping in a YAML file: an application, or one of `wanted`."""
+    from taskplace.yaml_io import read
+
+    kinds = ("application", *wanted)
+    if Path(path).is_dir():
+        _refuse_directory(path, kinds)
+    document: Mapping[str, Any] = expect(read(Path(path), _expected(kinds)), path, *kinds)
+    return document
+
+
+def json_document(path: str, *wanted: str) -> Any:
+    """Return a JSON document of one of these kinds; "-" is standard input.
+
+    Errors: `InputError` with the path, and the line if it is not JSON.
+    """
+    try:
+        text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
+    except IsADirectoryError:
+        _refuse_directory(path, wanted)
+    except OSError as error:
+        from taskplace.yaml_io import nearest_file
+
+        near = nearest_file(Path(path), "*.json")
+        hint = f"did you mean {near!r}?" if near else ""
+        raise InputError(path, found=error.strerror, expected="a readable JSON file", hint=hint) from None
+    except UnicodeDecodeError:
+        raise InputError(path, found="bytes that are not UTF-8", expected="a JSON document") from None
+    return expect(_parsed(text, path, wanted), path, *wanted)
+
+
+def _parsed(text: str, path: str, wanted: Collection[str]) -> Any:
+    if not text.strip():
+        raise InputError(path, found="an empty file", expected=_expected(wanted))
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=lambda pairs: _once(pairs, path),
+            parse_constant=lambda name: _no(name, path),
+        )
+    except RecursionError:
+        raise InputError(path, found="brackets nested too deeply", expected="a JSON document") from None
+    except json.JSONDecodeError as error:
+        if (kind := _kind_of_yaml(text)) is not None:
+            _refuse(path, kind, wanted)
+        where = f"{path}:{error.lineno}:{error.colno}"
+        raise InputError(where, found=error.msg, expected="a JSON document") from None
+    except InputError:
+        raise
+    except ValueError:  # Python limits the digits of an integer
+        raise InputError(
+            path, found="a number with thousands of digits", expected="a JSON document"
+        ) from None
+
+
+def _once(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(path, found=f"the key {twice!r} twice in one object", expected="each key once")
+    return values
+
+
+def _no(name: str, path: str) -> Any:
+    raise InputError(path, found=name, expected="a JSON document: JSON has no such number")
+
+
+def _kind_of_yaml(text: str) -> str | None:
+    """Return the kind of a YAML document that is no JSON; None if it is neither."""
+    from taskplace.yamls import load
+
+    with suppress(InputError):
+        document = load(text, "")
+        return kind_of(document) if isinstance(document, Mapping) else None
+    return None
+
+
+def checkpoint(path: str) -> Path:
+    """Return the directory of a checkpoint.
+
+    Errors: `InputError`; for an application's file, it names the checkpoint that the file says.
+    """
+    from taskplace.spark.inspection.opening import checkpoint_at
+
+    if Path(path).is_file() and (own := _own_checkpoint(path)):
+        _refuse(path, "application", ["checkpoint"], f"its checkpoint is {own}")
+    return checkpoint_at(path)
+
+
+def _own_checkpoint(path: str) -> str:
+    """Return the checkpoint of the application in a file; "" if it is none."""
+    from taskplace.settings import Settings
+
+    with suppress(InputError):
+        return Settings.from_mapping(application_document(path)).checkpoint_dir
+    return ""
+
+
+def _refuse_directory(path: str, wanted: Collection[str]) -> NoReturn:
+    from taskplace.spark.inspection.opening import is_checkpoint
+
+    if is_checkpoint(Path(path)):
+        _refuse(path, "checkpoint", wanted)
+    pattern = "*.y*ml" if "application" in wanted else "*.json"
+    inside = sorted(str(file) for file in Path(path).glob(pattern))[:5]
+    hint = f"it has {', '.join(inside)}" if inside else ""
+    raise InputError(path, found="a directory", expected=_expected(wanted), hint=hint)
+
+
+def _refuse(path: str, kind: str, wanted: Collection[str], hint: str = "") -> NoReturn:
+    what, command = KINDS[kind]
+    name = path if path == STDIN else shlex.quote(path)
+    takes = f"`taskplace {command.format(name)}` takes it"
+    raise InputError(path, found=what, expected=_expected(wanted), hint=hint or takes)
+
+
+def _expected(wanted: Collection[str]) -> str:
+    return " or ".join(KINDS[kind].what for kind in wanted) or "a JSON document"

@@ -1,0 +1,129 @@
+"""A file that belongs to another command is one line: what it is, what was expected, and which command takes it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import taskplace
+from taskplace.cli import main
+from taskplace.cli.documents import KINDS, kind_of
+from tests.support.command_line import APPLICATION, STABLE, one_line
+
+SUBSCRIPTIONS = {"topics": {"t": 1}, "members": {"A": {"topics": ["t"]}}}
+EVENTS = [[{"kind": "kill", "name": "a"}]]
+PLAN = taskplace.plan(STABLE).to_dict()
+TRANSCRIPT = dict(taskplace.simulate(STABLE).transcript)
+TOPOLOGY = {"name": "t", "sources": {"a": {"partitions": 1}}, "nodes": {"out": {"sink": "a"}}}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files of all kinds in the current directory, and directories."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    documents = {
+        "problem.json": STABLE,
+        "plan.json": PLAN,
+        "transcript.json": TRANSCRIPT,
+        "subscriptions.json": SUBSCRIPTIONS,
+        "events.json": EVENTS,
+        "topology.json": TOPOLOGY,
+    }
+    for name, document in documents.items():
+        (tmp_path / name).write_text(json.dumps(document))
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    (tmp_path / "app.yaml").write_text("application:\n  id: shop\n  class: shop:Shop\n")
+    (tmp_path / "empty").touch()
+    (tmp_path / "checkpoint" / "epochs").mkdir(parents=True)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "orders.yaml").touch()
+    (tmp_path / "nothing").mkdir()
+    return tmp_path
+
+
+APP = "expected an application's YAML file"
+PROBLEM = "expected a placement problem (problem.json)"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("run none.yaml", "none.yaml: found 'No such file or directory', expected a readable YAML file"),
+        ("run ap.yaml", "did you mean 'app.yaml'?"),
+        ("run orders.yaml", "did you mean 'conf/orders.yaml'?"),
+        ("run conf", f"conf: found 'a directory', {APP}; it has conf/orders.yaml"),
+        ("run nothing", f"nothing: found 'a directory', {APP}\n"),
+        ("run checkpoint", f"found 'a checkpoint', {APP}; `taskplace inspect checkpoint` takes it"),
+        ("run empty", f"empty: found 'an empty file', {APP}"),
+        ("run problem.json", f"found 'a placement problem (problem.json)', {APP}; `taskplace plan problem.json` takes"),
+        ("run problem.json --check", "`taskplace plan problem.json` takes it"),
+        ("run plan.json", "`taskplace verify PROBLEM --plan plan.json` takes it"),
+        ("run subscriptions.json", "`taskplace partitions subscriptions.json` takes it"),
+        ("run topology.json", f"found 'a topology', {APP}; `taskplace topology topology.json` takes it"),
+        ("run events.json", f"events.json: found 'list', {APP}"),
+        ("topology problem.json", f"{APP} or a topology; `taskplace plan problem.json` takes it"),
+        ("plan app.yaml", f"an application's YAML file\", {PROBLEM}; `taskplace run app.yaml` takes it"),
+        ("explain app.yaml", "`taskplace run app.yaml` takes it"),
+        ("verify app.yaml", "`taskplace run app.yaml` takes it"),
+        ("simulate app.yaml", f"{PROBLEM} or a simulation to replay (transcript.json); `taskplace run app.yaml`"),
+        ("plan empty", f"empty: found 'an empty file', {PROBLEM}"),
+        ("plan nothing", f"nothing: found 'a directory', {PROBLEM}"),
+        ("plan checkpoint", "`taskplace inspect checkpoint` takes it"),
+        ("plan problm.json", "did you mean 'problem.json'?"),
+        ("plan plan.json", "found 'a plan (plan.json)'"),
+        ("plan transcript.json", "`taskplace simulate transcript.json` takes it"),
+        ("plan events.json", "`taskplace simulate PROBLEM --events events.json` takes it"),
+        ("verify problem.json --plan problem.json", "found 'a placement problem (problem.json)', expected a plan"),
+        ("simulate problem.json --events problem.json", "expected events of a simulation (events.json); `taskplace"),
+        ("partitions problem.json", "expected subscriptions of a group (subscriptions.json); `taskplace plan"),
+        ("status problem.json", "found 'a file', expected the directory of a checkpoint"),
+        ("drain problem.json 1", "found 'a file', expected the directory of a checkpoint"),
+    ],
+)  # fmt: skip
+def test_what_it_is_and_which_command_takes_it(
+    command: str, says: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command.split()) == 2
+    assert says in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    "command", ["inspect app.yaml", "status app.yaml", "drain app.yaml 1", "can-remove app.yaml 1"]
+)
+def test_the_checkpoint_of_an_application_is_named(
+    command: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command.split()) == 2
+    assert f"expected a checkpoint; its checkpoint is {files}/var/shop/checkpoint\n" in one_line(capsys)
+
+
+def test_a_file_with_blanks_in_its_name_is_quoted(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "my problem.json").write_text(json.dumps(STABLE))
+    assert main(["run", "my problem.json"]) == 2
+    assert "`taskplace plan 'my problem.json'` takes it" in one_line(capsys)
+
+
+def test_standard_input_is_judged_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("application: {id: shop}\n"))
+    assert main(["plan", "-"]) == 2
+    assert '-: found "an application\'s YAML file"' in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("document", "kind"),
+    [
+        (STABLE, "problem"), (PLAN, "plan"), (TRANSCRIPT, "transcript"), (SUBSCRIPTIONS, "subscriptions"),
+        (EVENTS, "events"), (EVENTS[0], "events"), (TOPOLOGY, "topology"), ({"application": {}}, "application"),
+        ({"application.id": "x"}, "application"), ({"placement": {}}, "application"), ({"schema": "x/1"}, None),
+        ({}, None), ([], None), ([1], None), (3, None), (None, None), ({1: 2}, None),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_document(document: object, kind: str | None) -> None:
+    assert kind_of(document) == kind
+    assert kind is None or kind in KINDS
