@@ -9,6 +9,8 @@ from pathlib import Path
 from taskplace.cli import parser
 from taskplace.cli.codes import BAD_INPUT, INTERRUPTED, MEANINGS
 from taskplace.cli.parsers import FIRST, GROUPS, CommandParser, all_codes
+from taskplace.model.schema import NAMES as DOCUMENTED
+from taskplace.report.json_lines import LINES, SCHEMA, schema
 
 FILE = Path(__file__).parents[1] / "docs" / "command_line.md"
 HEAD = """# Command line
@@ -26,6 +28,7 @@ Rules of all commands:
   Its last line says so.
 - **Errors are one line** on standard error: the path, what was found, what was expected, and the nearest known word.
   Results are on standard output.
+- **`--output json`** prints a [document](#json) in place of the text. Errors stay lines on standard error.
 - **An unknown command or option** is refused with the nearest known one. Options are not abbreviated.
 - **A file that belongs to another command** is refused with the name of that command: a problem given to `run`, an
   application given to `plan` or `status`."""
@@ -38,6 +41,20 @@ Scripts can rely on these codes. {everywhere} apply to every command, and are no
 The table of each command below says what a code means there."""
 
 
+DOCUMENTS = """## JSON
+
+With `--output json`, a command prints one document, which names its schema. `status --watch` prints one in each line,
+and `run` prints [lines of its own](#lines-of-a-run). Fields may be added to a schema. If one is removed or changes its
+meaning, the number of the schema changes."""
+LINES_HEAD = """## Lines of a run
+
+`taskplace run FILE --output json`, or the key `report.progress: json`, prints one line of JSON for each event. The
+first line is the `start`, with the `schema` {schema}; the last one is the `finish`, also after an error. What else is
+printed goes to standard error. `taskplace.report.json_lines.schema()` returns the JSON Schema of a line.
+
+Each line has its `event`, and the `time` when it was written, in UTC."""
+
+
 def page() -> str:
     """Return the page."""
     commands = parser().commands.choices
@@ -48,7 +65,31 @@ def page() -> str:
     for group, title in GROUPS.items():
         parts.append(f"## {title.partition(';')[0]}")
         parts += [_command(name, one) for name, one in commands.items() if one.help_.group == group]
+    parts += [_documents(commands), _lines()]
     return "\n\n".join(parts) + "\n"
+
+
+def _documents(commands: dict[str, CommandParser]) -> str:
+    rows = []
+    for name, one in commands.items():
+        for each in one.help_.schemas:
+            known = each.removeprefix("taskplace.").partition("/")[0] in DOCUMENTED
+            file = f"taskplace/model/schema/{each[10:].partition('/')[0]}.json" if known else ""
+            rows.append((f"`{name}`", f"`{each}`", f"`{file}`" if file else ""))
+    return f"{DOCUMENTS}\n\n{_rows(('command', 'schema', 'JSON Schema'), rows)}"
+
+
+def _lines() -> str:
+    parts = [LINES_HEAD.format(schema=SCHEMA)]
+    known = schema()["$defs"]
+    for line in LINES:
+        fields = known[line.__name__]["properties"]
+        rows = [
+            (f"`{name}`", of["description"]) for name, of in fields.items() if name not in ("event", "time")
+        ]
+        title = line.__struct_config__.tag
+        parts.append(f"### `{title}`\n\n{line.__doc__}\n\n{_rows(('field', 'meaning'), rows)}")
+    return "\n\n".join(parts)
 
 
 def _codes(commands: dict[str, CommandParser]) -> str:

@@ -223,7 +223,9 @@ class ReportSettings(Configuration, section="report"):
     """How progress is shown, logged and measured."""
 
     progress: str = key(
-        Choice("auto", "rich", "plain", "none"), "auto", "auto: rich on a terminal, otherwise plain"
+        Choice("auto", "rich", "plain", "json", "none"),
+        "auto",
+        "auto: rich on a terminal, otherwise plain; json: a line of JSON for each event",
     )
     log: str | None = key(
         LogFormat(),

@@ -16,7 +16,7 @@ from importlib.metadata import version
 
 from taskplace.cli import application_parsers, checkpoint_parsers, codes, engine_parsers, shell_parsers
 from taskplace.cli.parsers import MainParser
-from taskplace.errors import InputError, TaskplaceError
+from taskplace.errors import TaskplaceError
 from topology.errors import TopologyError
 
 
@@ -35,12 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.command(args)
         sys.stdout.flush()
         return code
-    except (InputError, TopologyError) as error:
-        return _print_error(error, codes.BAD_INPUT)
-    except TaskplaceError as error:
-        return _print_error(error, codes.FAILED)
-    except KeyboardInterrupt:
-        return _print_error("interrupted", codes.INTERRUPTED)
+    except (TaskplaceError, TopologyError) as error:
+        return _print_error(error, codes.of(error))
+    except KeyboardInterrupt as error:
+        return _print_error("interrupted", codes.of(error))
     except BrokenPipeError:
         # The reader has gone (`| head`); what is still buffered must not be reported at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

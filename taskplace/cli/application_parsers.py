@@ -18,12 +18,14 @@ Spark.""",
         ("run app.yaml --check", "check file, class and topology; starts nothing"),
         ("run app.yaml", "run it"),
         ("run app.yaml --set placement.num.standby.replicas=1", "with another value than the file's"),
+        ("run app.yaml --output json | jq -r .event", "for programs: a line for each event"),
     ],
     codes={
         codes.DONE: "done; with --check: valid",
         codes.FAILED: "a batch failed, the application's own check found differences, or Spark cannot be used",
         codes.BAD_INPUT: "bad input, such as an unknown key: nothing was started",
     },
+    schemas=["taskplace.run/1", "taskplace.check/1"],
 )
 TOPOLOGY = Help(
     group="run",
@@ -38,6 +40,7 @@ TOPOLOGY = Help(
         codes.DONE: "shown, also if the topology is not ready to run",
         codes.FAILED: "the picture cannot be drawn",
     },
+    schemas=["taskplace.topology/1"],
 )
 
 
@@ -46,6 +49,11 @@ def add_to(commands: Any) -> None:
     run = add_command(commands, "run", RUN, _run)
     _application(run)
     run.add_argument("--check", action="store_true", help="check file, class and topology, then stop")
+    run.add_argument(
+        "--output",
+        choices=("text", "json"),
+        help="text for people, or json: a line for each event; default: as the key `report.progress` says",
+    )
 
     topology = add_command(commands, "topology", TOPOLOGY, _topology)
     _application(topology)

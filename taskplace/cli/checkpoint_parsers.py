@@ -22,6 +22,7 @@ unfinished. Reads only; safe while a stream runs. Needs no Spark.""",
         codes.FAILED: "damaged or incomplete",
         codes.BAD_INPUT: "not a checkpoint",
     },
+    schemas=["taskplace.inspection/1"],
 )
 STATUS = Help(
     group="look",
@@ -39,6 +40,7 @@ driver keeps a small status file in it. "No driver runs" is an answer.""",
         codes.BAD_INPUT: "not a checkpoint",
         codes.NO_DRIVER: "no driver runs",
     },
+    schemas=["taskplace.status-seen/1"],
 )
 DRAIN = Help(
     group="change",
@@ -59,6 +61,7 @@ changes, and the moves are shown. A drain ends with the driver.""",
         codes.NO_DRIVER: "no driver runs",
         codes.NO_ANSWER: "no answer in time; the request was withdrawn",
     },
+    schemas=["taskplace.answer/1", "taskplace.undo_preview/1", "taskplace.no_answer/1"],
 )
 CAN_REMOVE = Help(
     group="look",
@@ -76,6 +79,7 @@ CAN_REMOVE = Help(
         codes.NO_DRIVER: "no driver runs",
         codes.NO_ANSWER: "no answer in time",
     },
+    schemas=["taskplace.answer/1", "taskplace.no_answer/1"],
 )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from taskplace.errors import InputError
+from topology.errors import TopologyError
+
 DONE = 0
 FAILED = 1
 BAD_INPUT = 2
@@ -23,3 +26,14 @@ MEANINGS: Mapping[int, str] = {
     NO_ANSWER: "The driver did not answer in time. The request was withdrawn.",
     INTERRUPTED: "Interrupted (Ctrl-C).",
 }
+
+
+def of(error: BaseException) -> int:
+    """Return the exit code that an error leads to.
+
+    >>> of(InputError("FILE", found="x", expected="y")), of(KeyboardInterrupt()), of(OSError())
+    (2, 130, 1)
+    """
+    if isinstance(error, InputError | TopologyError):
+        return BAD_INPUT
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED

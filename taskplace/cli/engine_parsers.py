@@ -23,6 +23,7 @@ PLAN = Help(
         codes.FAILED: "the plan breaks an invariant: an error of the engine or of your assignor",
         codes.MOVES: "moves are planned",
     },
+    schemas=["taskplace.plan/1"],
 )
 EXPLAIN = Help(
     group="engine",
@@ -45,6 +46,7 @@ explained, also if no driver runs any more; the first line says of when it is.""
         codes.MOVES: "moves are planned; with --can-remove: not yet",
         codes.NO_DRIVER: "no driver runs this checkpoint; what its last status says is printed",
     },
+    schemas=["taskplace.explanation/1", "taskplace.removal/1"],
 )
 VERIFY = Help(
     group="engine",
@@ -58,6 +60,7 @@ VERIFY = Help(
         codes.FAILED: "the plan breaks an invariant",
         codes.MOVES: "valid, and moves are planned",
     },
+    schemas=["taskplace.verification/1"],
 )
 SIMULATE = Help(
     group="engine",
@@ -73,6 +76,7 @@ SIMULATE = Help(
         codes.FAILED: "a plan breaks an invariant",
         codes.MOVES: "not stable within --limit rounds",
     },
+    schemas=["taskplace.transcript/1"],
 )
 PARTITIONS = Help(
     group="engine",
@@ -87,6 +91,7 @@ PARTITIONS = Help(
         codes.FAILED: "the assignment breaks an invariant",
         codes.MOVES: "partitions move, or another assignment must follow",
     },
+    schemas=["taskplace.partition_assignment/1", "taskplace.partition_location/1"],
 )
 
 

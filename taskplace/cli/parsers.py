@@ -61,6 +61,7 @@ class Help(NamedTuple):
     - `examples`: command lines and what they do
     - `codes`: what its exit codes mean; 2 and 130 need not be there
     - `text`: more about it
+    - `schemas`: of the documents that `--output json` prints
     """
 
     group: str
@@ -68,6 +69,7 @@ class Help(NamedTuple):
     examples: Sequence[tuple[str, str]]
     codes: Mapping[int, str]
     text: str = ""
+    schemas: Sequence[str] = ()
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -183,11 +185,12 @@ def add_command(
     examples = _table([(f"taskplace {line}", what) for line, what in help_.examples])
     listed = _table([(str(code), what) for code, what in all_codes(help_).items()])
     described = " ".join([f"{help_.line[0].upper()}{help_.line[1:]}.", *help_.text.split()])
+    schemas = f"\n\nJSON: {', '.join(help_.schemas)}" if help_.schemas else ""
     parser: CommandParser = commands.add_parser(
         name,
         help=help_.line,
         description=textwrap.fill(described, WIDTH, break_on_hyphens=False, break_long_words=False),
-        epilog=f"Examples:\n{examples}\n\nExit codes:\n{listed}",
+        epilog=f"Examples:\n{examples}\n\nExit codes:\n{listed}{schemas}",
     )
     parser.help_ = help_
     parser.set_defaults(command=run)

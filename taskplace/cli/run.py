@@ -7,8 +7,11 @@ import json
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import replace
+from typing import Any
 
+from taskplace.cli import codes
 from taskplace.cli.application import (
     Application,
     built_topology,
@@ -18,12 +21,17 @@ from taskplace.cli.application import (
     shown_topology,
 )
 from taskplace.cli.documents import application_document
-from taskplace.errors import UnsupportedSpark
+from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.logs import logging_to
 from taskplace.metrics.endpoint import check_serving
 from taskplace.redaction import scrubbed
 from taskplace.report import Reporter, reporter_for
+from taskplace.report.json_lines import JsonReporter
 from taskplace.settings import Settings
+from topology import BuiltTopology
+from topology.errors import TopologyError
+
+CHECK_SCHEMA = "taskplace.check/1"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,20 +39,50 @@ def run(args: argparse.Namespace) -> int:
 
     Everything that can be checked without Spark is checked first: the file, the class, the topology.
     """
+    if args.check:
+        return _check(args)
+    settings, application, built = _checked(args)
+    with _logging(settings):
+        return _run(settings, application, built)
+
+
+def _checked(args: argparse.Namespace) -> tuple[Settings, Application, BuiltTopology]:
     settings = Settings.from_mapping(application_document(args.file), args.set)
+    settings = replace(settings, report=replace(settings.report, progress=_progress(settings, args.output)))
     application = load_application(settings)
     built = built_topology(application, settings)
-    tasks = built.tasks()  # raises with the reason when the topology is not ready
+    built.tasks()  # raises with the reason when the topology is not ready
     report = settings.report
     if report.metrics_port is not None:
         check_serving("report.metrics.port", port=report.metrics_port, host=report.metrics_host)
-    if args.check:
+    return settings, application, built
+
+
+def _progress(settings: Settings, output: str | None) -> str:
+    """Return `report.progress`, or what `--output` has in its place."""
+    given = settings.report.progress
+    if output == "json":
+        return "json"
+    return "auto" if output == "text" and given == "json" else given
+
+
+def _check(args: argparse.Namespace) -> int:
+    """Print whether the application is valid. Errors: as those of a start."""
+    checked: dict[str, Any] = {"schema": CHECK_SCHEMA, "file": args.file}
+    try:
+        settings, _, built = _checked(args)
         judge(built, settings)
-        parts = f"{len(built.subtopologies)} subtopologies, {len(tasks)} tasks"
-        print(f"{args.file}: valid; {built.name}: {parts}")
-        return 0
-    with _logging(settings):
-        return _run(settings, application)
+    except (InputError, TopologyError) as error:
+        if args.output == "json":
+            print(json.dumps({**checked, "valid": False, "error": " ".join(str(error).split())}))
+        raise
+    subtopologies, tasks = len(built.subtopologies), len(built.tasks())
+    if args.output == "json":
+        counts = {"topology": built.name, "subtopologies": subtopologies, "tasks": tasks}
+        print(json.dumps({**checked, "valid": True, **counts}))
+    else:
+        print(f"{args.file}: valid; {built.name}: {subtopologies} subtopologies, {tasks} tasks")
+    return codes.DONE
 
 
 def _logging(settings: Settings) -> AbstractContextManager[None]:
@@ -52,8 +90,30 @@ def _logging(settings: Settings) -> AbstractContextManager[None]:
     return nullcontext() if log is None else logging_to(sys.stderr, log, tasks=settings.report.log_tasks)
 
 
-def _run(settings: Settings, application: Application) -> int:
+def _run(settings: Settings, application: Application, built: BuiltTopology) -> int:
     reporter = reporter_for(settings.report.progress)
+    if isinstance(reporter, JsonReporter):
+        return _run_for_programs(reporter, settings, application, built)
+    return _reported(settings, application, reporter)
+
+
+def _run_for_programs(
+    reporter: JsonReporter, settings: Settings, application: Application, built: BuiltTopology
+) -> int:
+    """Run, with nothing but the reporter's lines on standard output; the last line says how the run ended."""
+    reporter.start(application=settings.application.id, checkpoint=settings.checkpoint_dir, built=built)
+    try:
+        with redirect_stdout(sys.stderr):  # the application may print
+            code = _reported(settings, application, reporter)
+    except BaseException as error:
+        code, said = codes.of(error), str(error) or type(error).__name__
+        reporter.finish(code, said if code != codes.INTERRUPTED else "interrupted")
+        raise
+    reporter.finish(code)
+    return code
+
+
+def _reported(settings: Settings, application: Application, reporter: Reporter) -> int:
     warnings = _Warnings(reporter)
     logging.getLogger().addHandler(warnings)
     try:

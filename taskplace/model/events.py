@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 WHOLE = "whole batch"
 OF_TASKS = "tasks: "
@@ -73,12 +73,31 @@ class BatchDone:
         return self.rows / self.seconds if self.seconds > 0 else 0.0
 
 
+WarmupState = Literal["begun", "active", "standby", "ended"]
+
+
+@dataclass(frozen=True)
+class WarmupChange:
+    """A warm-up that began or ended with a rebalance.
+
+    `state`: "begun"; "active" or "standby", the role that the copy has now; or "ended", if it has none.
+
+    >>> WarmupChange("0_3", "executor-2", "begun").state
+    'begun'
+    """
+
+    task: str
+    instance: str
+    state: WarmupState
+
+
 @dataclass(frozen=True)
 class Rebalanced:
     """A new assignment is in force.
 
     - `reason`: the triggers
     - `moves`: one line per move, for people
+    - `warmups`: their number in the new assignment; `warmup_changes`: those that began or ended with it
     - `followup`: whether another rebalance will follow, because the step is not yet the target
     """
 
@@ -89,6 +108,7 @@ class Rebalanced:
     promotions: int = 0
     warmups: int = 0
     followup: bool = False
+    warmup_changes: tuple[WarmupChange, ...] = ()
 
 
 @dataclass(frozen=True)

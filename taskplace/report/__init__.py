@@ -3,6 +3,7 @@
 - `events`: the events of the runtime, as plain values;
 - `words`: the texts for events, the same in all reporters;
 - `plain`: lines, for logs and continuous integration;
+- `json_lines`: JSON, for programs;
 - `terminal`: a progress bar and a table that stay in place.
 """
 
@@ -38,7 +39,7 @@ __all__ = [
 
 
 def reporter_for(mode: str, stream: TextIO | None = None) -> Reporter:
-    """Return the reporter for `report.progress`: auto, rich, plain or none.
+    """Return the reporter for `report.progress`: auto, rich, plain, json or none.
 
     `auto` is rich on a terminal that can move its cursor, plain anywhere else. Without a `stream` it is
     standard output.
@@ -54,6 +55,10 @@ def reporter_for(mode: str, stream: TextIO | None = None) -> Reporter:
         return SilentReporter()
     if mode == "plain":
         return PlainReporter(stream)
+    if mode == "json":
+        from taskplace.report.json_lines import JsonReporter
+
+        return JsonReporter(stream)
     from taskplace.report.terminal import TerminalReporter  # rich takes a while to load
 
     return TerminalReporter(stream)

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from taskplace.cli import main
+from taskplace.errors import InputError, TaskplaceError
 from taskplace.metrics import endpoint
 
 
@@ -85,3 +86,75 @@ def test_metrics_without_their_package_are_refused_before_spark_starts(shop, mon
     monkeypatch.setattr(endpoint, "find_spec", lambda name: None)
     assert main(["run", shop(), "--set", "report.metrics.port=9404"]) == 2
     assert "report.metrics.port: found 'no package prometheus-client'" in capsys.readouterr().err
+
+
+def json_lines(capsys):
+    out = capsys.readouterr()
+    return [json.loads(line) for line in out.out.splitlines()], out.err
+
+
+@pytest.mark.parametrize("how", [["--output", "json"], ["--set", "report.progress=json"]])
+def test_a_run_for_programs_prints_lines_of_json_and_nothing_else(how, shop, monkeypatch, capsys):
+    app = pytest.importorskip("taskplace.spark.app")
+
+    def run(settings, application, reporter):
+        print("said by the application")
+        reporter.note("starting Spark")
+        logging.getLogger("taskplace.spark").warning("cannot follow")
+        return 0
+
+    monkeypatch.setattr(app, "run", run)
+    assert main(["run", shop(), *how]) == 0
+    lines, err = json_lines(capsys)
+    assert [line["event"] for line in lines] == ["start", "note", "note", "note", "finish"]
+    assert (lines[0]["schema"], lines[0]["application"]) == ("taskplace.run/1", "shop")
+    assert [line["text"] for line in lines[1:4]] == ["preparing the input", "starting Spark", "cannot follow"]
+    assert lines[-1]["exit_code"] == 0
+    assert err == "said by the application\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (TaskplaceError("batch 3 failed: token=x"), 1, "batch 3 failed: token=(hidden)"),
+        (
+            InputError("chaos.kill", found="7", expected="an executor"),
+            2,
+            "chaos.kill: found '7', expected an executor",
+        ),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_the_last_line_says_how_a_run_ended(error, code, says, shop, monkeypatch, capsys):
+    app = pytest.importorskip("taskplace.spark.app")
+
+    def run(settings, application, reporter):
+        raise error
+
+    monkeypatch.setattr(app, "run", run)
+    assert main(["run", shop(), "--output", "json"]) == code
+    lines, err = json_lines(capsys)
+    assert lines[-1]["event"] == "finish"
+    assert (lines[-1]["exit_code"], lines[-1]["error"]) == (code, says)
+    assert err.startswith("taskplace: ") and err.count("\n") == 1
+
+
+def test_text_in_place_of_the_json_of_the_file(shop, monkeypatch, capsys):
+    app = pytest.importorskip("taskplace.spark.app")
+    monkeypatch.setattr(app, "run", lambda settings, application, reporter: 0)
+    assert main(["run", shop(more="report: {progress: json}\n"), "--output", "text"]) == 0
+    assert capsys.readouterr().out == "preparing the input\n"
+
+
+def test_a_check_for_programs(shop, capsys):
+    assert main(["run", shop(), "--check", "--output", "json"]) == 0
+    (checked,), _ = json_lines(capsys)
+    assert checked == {
+        "schema": "taskplace.check/1", "file": "shop.yaml", "valid": True, "topology": "shop", "subtopologies": 1,
+        "tasks": 4,
+    }  # fmt: skip
+    assert main(["run", shop("shop:Waiting"), "--check", "--output", "json"]) == 2
+    (checked,), err = json_lines(capsys)
+    assert (checked["schema"], checked["valid"]) == ("taskplace.check/1", False)
+    assert err == f"taskplace: {checked['error']}\n"
+    assert "not ready" in checked["error"]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
 from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
-from taskplace.model.plan import Plan
+from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.cluster import Cluster, Executor
@@ -25,6 +25,7 @@ from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.rebalance_log import log_rebalance
 from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.stats import Stats
+from taskplace.spark.driver.warmup_changes import warmup_changes
 from taskplace.spark.driver.warmup_progress import Warmups
 from taskplace.spark.instances import instance_name
 from taskplace.spark.worker.program import Program
@@ -181,7 +182,7 @@ class Rebalancer:
     def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
         """Plan if there is a reason, and put the plan in force. Return whether the assignment changed."""
         with self.lock:
-            start = time.perf_counter()
+            start, before = time.perf_counter(), self.state.assignment
             decision = self.loop.look(
                 self._measured(), self.state.instances(), because=because, lags=self.state.lags
             )
@@ -190,7 +191,7 @@ class Rebalancer:
             self._log_warnings(decision)
             if not decision.changed:
                 return False
-            self._report(batch_id, decision, time.perf_counter() - start)
+            self._report(batch_id, decision, before, time.perf_counter() - start)
             return True
 
     def _measured(self) -> list[Task]:
@@ -203,7 +204,7 @@ class Rebalancer:
                 log.warning("%s", warning)
         self._warned = frozenset(decision.plan.warnings)
 
-    def _report(self, batch_id: int, decision: Decision, seconds: float) -> None:
+    def _report(self, batch_id: int, decision: Decision, before: Mapping[str, Roles], seconds: float) -> None:
         plan = decision.plan
         self.stats.count_rebalance(plan.moves, seconds)
         event = Rebalanced(
@@ -214,6 +215,7 @@ class Rebalancer:
             promotions=sum(move.forced for move in plan.moves),
             warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
             followup=plan.followup,
+            warmup_changes=warmup_changes(before, plan.assignment),
         )
         self.recent.rebalanced(event)
         log_rebalance(event, plan.moves, seconds)

@@ -1,0 +1,298 @@
+"""One JSON line for each event of a run, for programs: `taskplace run --output json`, or `report.progress: json`.
+
+**Idea.** Each kind of line is a type, so that its fields can be relied on. `docs/command_line.md` lists them from these
+types, and `schema()` returns their JSON Schema. A field may be added in a later version; one that is removed or changes
+its meaning makes another `SCHEMA`.
+
+Properties: the first line is the `start`, the last one the `finish`, also after an error. Times are in UTC. Secrets are
+hidden, and no line has rows or their keys. If the reader is gone, nothing more is written; the run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, TextIO, Union
+
+import msgspec
+from msgspec import Meta
+
+from taskplace import __version__
+from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Summary, WarmupState
+from taskplace.redaction import scrubbed
+from topology import BuiltTopology
+
+SCHEMA = "taskplace.run/1"
+_Time = Annotated[str, Meta(description="when it was written, in UTC: `2026-11-23T12:00:00.000Z`")]
+_Batch = Annotated[int, Meta(description="the batch; the first one is 0")]
+_Generation = Annotated[int, Meta(description="the number of the assignment in force")]
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """A line. `event` says which."""
+
+    time: _Time
+
+
+class Start(Line, frozen=True, kw_only=True, tag="start"):
+    """The run starts; nothing of Spark runs yet. This is the first line."""
+
+    schema: Annotated[str, Meta(description=f"`{SCHEMA}`: the form of all lines")] = SCHEMA
+    version: Annotated[str, Meta(description="the version of taskplace")]
+    application: Annotated[str, Meta(description="the application's id")]
+    topology: Annotated[str, Meta(description="the name of the topology")]
+    subtopologies: Annotated[int, Meta(description="their number")]
+    tasks: Annotated[int, Meta(description="their number")]
+    checkpoint: Annotated[str, Meta(description="the directory or URI of the checkpoint")]
+
+
+class Note(Line, frozen=True, kw_only=True, tag="note"):
+    """What the run is doing, or a warning, in words."""
+
+    text: Annotated[str, Meta(description="one line")]
+
+
+class Executor(msgspec.Struct, frozen=True, kw_only=True):
+    """An executor after a batch."""
+
+    id: str
+    active: int
+    standby: int
+    warmup: int
+    lag: int
+    alive: bool
+
+
+class Batch(Line, frozen=True, kw_only=True, tag="batch"):
+    """A batch was committed and published."""
+
+    batch: _Batch
+    total: Annotated[int | None, Meta(description="the expected number of batches; null: unknown")]
+    rows: Annotated[int, Meta(description="input rows of all sources")]
+    seconds: Annotated[float, Meta(description="how long it took")]
+    generation: _Generation
+    phases: Annotated[Mapping[str, float], Meta(description="the seconds of each phase")]
+    executors: Annotated[
+        tuple[Executor, ...],
+        Meta(
+            description="by executor: `id`, the numbers of its `active`, `standby` and `warmup` tasks, the `lag` of "
+            "its copies in records, and whether it is `alive`"
+        ),
+    ]
+
+
+class Rebalance(Line, frozen=True, kw_only=True, tag="rebalance"):
+    """A new assignment is in force."""
+
+    generation: _Generation
+    batch: _Batch
+    reason: Annotated[str, Meta(description="why")]
+    moves: Annotated[tuple[str, ...], Meta(description="what moves and why, a line each")]
+    promotions: Annotated[int, Meta(description="copies that became active because they were caught up")]
+    warmups: Annotated[int, Meta(description="warm-ups of the new assignment")]
+    followup: Annotated[bool, Meta(description="whether another rebalance will follow")]
+
+
+class WarmUp(Line, frozen=True, kw_only=True, tag="warm-up"):
+    """A warm-up began or ended with a rebalance; its line follows that of the rebalance."""
+
+    generation: _Generation
+    batch: _Batch
+    task: Annotated[str, Meta(description='the task, such as "0_3"')]
+    executor: Annotated[str, Meta(description="where its copy warms up")]
+    state: Annotated[
+        WarmupState,
+        Meta(
+            description="`begun`; `active` or `standby`: it caught up, and the copy now has this role; `ended`: it is "
+            "no longer needed, or its executor is gone"
+        ),
+    ]
+
+
+class Loss(Line, frozen=True, kw_only=True, tag="loss"):
+    """An executor was lost, or Spark decommissions it."""
+
+    batch: _Batch
+    executor: Annotated[str, Meta(description="which one")]
+    active_tasks: Annotated[int, Meta(description="the number of its active tasks")]
+    cancelled: Annotated[bool, Meta(description="whether a running stage was cancelled")]
+    leaving: Annotated[bool, Meta(description="whether it still runs, but gets no more tasks")]
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of a run; see `taskplace.model.events.Summary`."""
+
+    batches: int
+    rows: int
+    late_rows: int
+    bad_records: Mapping[str, int]
+    seconds: float
+    rebalances: int
+    promotions: int
+    followed_records: int
+    replayed_records: int
+    snapshot_records: int
+    scratch_restores: int
+    elsewhere: int
+    phases: Mapping[str, float]
+    check: str | None
+    ok: bool | None
+    detail: tuple[str, ...]
+
+
+class Finish(Line, frozen=True, kw_only=True, tag="finish"):
+    """The run has ended. This is the last line."""
+
+    exit_code: Annotated[int, Meta(description="as of the command")]
+    error: Annotated[str | None, Meta(description="why it failed, in one line; null: it did not")]
+    totals: Annotated[
+        Totals | None,
+        Meta(
+            description="the counts of the run, and the result of the application's `check`; null after an error"
+        ),
+    ]
+
+
+LINES: tuple[type[Line], ...] = (Start, Note, Batch, Rebalance, WarmUp, Loss, Finish)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a line.
+
+    >>> sorted(schema()["$defs"])[:3]
+    ['Batch', 'Executor', 'Finish']
+    """
+    (found,), parts = msgspec.json.schema_components([Union[LINES]])  # noqa: UP007  a tuple of types
+    return {**found, "$defs": parts}
+
+
+class JsonReporter:
+    """Writes lines of JSON and flushes each. The command writes the first and the last one.
+
+    >>> import sys
+    >>> JsonReporter(sys.stdout, clock=lambda: 0.0).failure(ExecutorLost("executor-1", 10, 8))
+    {"event":"loss","time":"1970-01-01T00:00:00.000Z","batch":10,"executor":"executor-1",\
+"active_tasks":8,"cancelled":false,"leaving":false}
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.time) -> None:
+        self._stream, self._clock, self._lock = stream, clock, threading.Lock()
+        self._summary: Summary | None = None
+
+    # -- of the command
+
+    def start(self, *, application: str, checkpoint: str, built: BuiltTopology) -> None:
+        """Write the first line."""
+        self._write(
+            Start(
+                time=self._now(),
+                version=__version__,
+                application=application,
+                topology=built.name,
+                subtopologies=len(built.subtopologies),
+                tasks=len(built.tasks()),
+                checkpoint=checkpoint,
+            )
+        )
+
+    def finish(self, exit_code: int, error: str | None = None) -> None:
+        """Write the last line."""
+        totals = None if self._summary is None else _totals(self._summary)
+        said = None if error is None else scrubbed(" ".join(error.split()))
+        self._write(Finish(time=self._now(), exit_code=exit_code, error=said, totals=totals))
+
+    # -- of the runtime
+
+    def batch(self, event: BatchDone) -> None:
+        """Write a committed batch."""
+        executors = tuple(
+            Executor(
+                id=view.id,
+                active=view.active,
+                standby=view.standby,
+                warmup=view.warmup,
+                lag=view.lag,
+                alive=view.alive,
+            )
+            for view in event.placement
+        )
+        self._write(
+            Batch(
+                time=self._now(),
+                batch=event.batch_id,
+                total=event.total,
+                rows=event.rows,
+                seconds=event.seconds,
+                generation=event.generation,
+                phases=dict(event.phases),
+                executors=executors,
+            )
+        )
+
+    def rebalance(self, event: Rebalanced) -> None:
+        """Write a new assignment, and a line for each warm-up that began or ended with it."""
+        at = self._now()
+        change = Rebalance(
+            time=at,
+            generation=event.generation,
+            batch=event.batch_id,
+            reason=event.reason,
+            moves=event.moves,
+            promotions=event.promotions,
+            warmups=event.warmups,
+            followup=event.followup,
+        )
+        warmups = [
+            WarmUp(
+                time=at,
+                generation=event.generation,
+                batch=event.batch_id,
+                task=one.task,
+                executor=one.instance,
+                state=one.state,
+            )
+            for one in event.warmup_changes
+        ]
+        self._write(change, *warmups)
+
+    def failure(self, event: ExecutorLost) -> None:
+        """Write the loss of an executor."""
+        self._write(
+            Loss(
+                time=self._now(),
+                batch=event.batch_id,
+                executor=event.instance,
+                active_tasks=event.tasks,
+                cancelled=event.cancelled,
+                leaving=event.leaving,
+            )
+        )
+
+    def note(self, text: str) -> None:
+        """Write what the run is doing, or a warning."""
+        self._write(Note(time=self._now(), text=scrubbed(" ".join(text.split()))))
+
+    def summary(self, summary: Summary) -> None:
+        """Keep the summary for the last line."""
+        self._summary = summary
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _now(self) -> str:
+        at = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
+        return at.replace("+00:00", "Z")
+
+    def _write(self, *lines: Line) -> None:
+        text = "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
+        # ValueError: the stream was closed in this process; OSError: its reader is gone.
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def _totals(summary: Summary) -> Totals:
+    return Totals(**{name: getattr(summary, name) for name in Totals.__struct_fields__})
