@@ -22,8 +22,8 @@ _SHORT = ("pass", "pw", "pwd", "token")
 _PLAIN = (*_LONG, *_SHORT)
 _AMONG_OPTIONS = (*_PLAIN, "key", "keys", "sasl", "auth", "signature", "sas")
 _OPTIONS = ("options", "option", "conf")
-#: The fields of `kafka` in `input` and `output` that are about the keys of records.
-_OF_KEYS = ("key", "key_format", "key_schema")
+#: The fields of `kafka` in `input` and `output` that are about the keys of records; `include` names columns.
+_OF_KEYS = ("key", "key_format", "key_schema", "include")
 _TOKENS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # Each pattern begins at the beginning of a word, and never gives back what it took: linear in the length of a text.
 _INSIDE = rf"{'|'.join(_LONG)}|pwd|token|(?:access|account|api|private|secret)[._\-]?key|sasl\."
@@ -50,8 +50,8 @@ def is_secret(path: str) -> bool:
     [True, False]
     >>> [is_secret(f"output.a.kafka.{name}") for name in ("key", "sasl.password", "options.sasl.username")]
     [False, True, True]
-    >>> [is_secret(f"input.a.kafka.{name}") for name in ("key.kind", "ssl.key.pem", "options.ssl.key.pem")]
-    [False, True, True]
+    >>> [is_secret(f"input.a.kafka.{name}") for name in ("key.kind", "include.key", "ssl.key.pem", "options.ssl.key")]
+    [False, False, True, True]
     """
     parts = path.split(".")
     at = next((i for i, part in enumerate(parts) if part in _OPTIONS), None)

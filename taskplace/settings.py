@@ -309,12 +309,12 @@ class Settings:
             raise ConfigError("overrides", found=overrides, expected="a list of 'key=value'")
         given: Mapping[str, Any] = document
         for text in overrides:
-            given = _overridden(given, *override(text))
+            given = overridden(given, *override(text))
         check_nested(document, entries=not _has_class(given))
         return _build(given)
 
 
-def _overridden(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+def overridden(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     """Return the document with one value set."""
     section, _, rest = path.partition(".")
     inside = document.get(section)

@@ -77,6 +77,12 @@ def load(text: str, path: str, key: str = "") -> Any:
         raise InputError(path, found=str(error), expected="values that can be read") from None
 
 
+def nodes(text: str) -> yaml.Node | None:
+    """Return the nodes of a document that `load` reads, with their places in it; None for an empty one."""
+    found: yaml.Node | None = _Loader(text).get_single_node()
+    return found
+
+
 #: A word of the document in an error of the parser; one letter shows nothing.
 _QUOTED = re.compile(r"'..+'|\"..+\"")
 

@@ -43,6 +43,21 @@ TOPOLOGY = Help(
     schemas=["taskplace.topology/1"],
 )
 
+CONFIG = Help(
+    group="run",
+    line="show the values that are in force, and where each comes from",
+    text="""From the file with its line, from --set, from the environment, from another key, or a default: Kafka's or
+taskplace's. Values without an effect are named, and so are the Spark properties that the application sets. Secrets are
+hidden. Starts nothing and needs no Spark.""",
+    examples=[
+        ("config app.yaml", "what is set"),
+        ("config app.yaml --all", "and all defaults"),
+        ("config app.yaml --set placement.num.standby.replicas=1", "what --set would change"),
+    ],
+    codes={codes.DONE: "shown"},
+    schemas=["taskplace.config/1"],
+)
+
 
 def add_to(commands: Any) -> None:
     """Add the commands to the parser of the command line."""
@@ -68,6 +83,11 @@ def add_to(commands: Any) -> None:
     )
     form.add_argument("--svg", metavar="FILE", help="draw the graph into a file; - is standard output")
 
+    config = add_command(commands, "config", CONFIG, _config)
+    _application(config)
+    add_output(config)
+    config.add_argument("--all", action="store_true", help="also the defaults, and the whole topology")
+
 
 def _application(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the application's YAML file")
@@ -89,3 +109,9 @@ def _topology(args: argparse.Namespace) -> int:
     from taskplace.cli.run import topology
 
     return topology(args)
+
+
+def _config(args: argparse.Namespace) -> int:
+    from taskplace.cli.config import config
+
+    return config(args)

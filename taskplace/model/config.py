@@ -67,10 +67,16 @@ class PlacementConfig(Configuration):
     """
 
     num_standby_replicas: int = key(
-        Integer(0, written=True), 0, "number of hot standbys per stateful task, each on another instance"
+        Integer(0, written=True),
+        0,
+        "number of hot standbys per stateful task, each on another instance",
+        kafka=True,
     )
     max_warmup_replicas: int = key(
-        Integer(1, written=True), 2, "largest number of warm-ups at the same time, in the whole cluster"
+        Integer(1, written=True),
+        2,
+        "largest number of warm-ups at the same time, in the whole cluster",
+        kafka=True,
     )
     acceptable_recovery_lag: int = key(
         Integer(0, written=True),
@@ -78,6 +84,7 @@ class PlacementConfig(Configuration):
         "a copy is caught up if its lag is at most this many records; with 2^63 - 1 every instance is caught up, even "
         "without a copy",
         unit="records",
+        kafka=True,
     )
     acceptable_recovery_seconds: float | None = key(
         _SECONDS,
@@ -86,15 +93,22 @@ class PlacementConfig(Configuration):
         unit="s",
     )
     probing_rebalance_interval_ms: int = key(
-        Integer(1, written=True), 600_000, "interval between plans while the step is not yet the target"
+        Integer(1, written=True),
+        600_000,
+        "interval between plans while the step is not yet the target",
+        kafka=True,
     )
     rack_aware_assignment_tags: tuple[str, ...] = key(
         Tags(),
         (),
         "the standbys of a task are placed on instances with other values of these tags, if possible",
+        kafka=True,
     )
     rack_aware_assignment_strategy: str = key(
-        Choice(*STRATEGIES), "none", "whether racks of input partitions count, and against which other costs"
+        Choice(*STRATEGIES),
+        "none",
+        "whether racks of input partitions count, and against which other costs",
+        kafka=True,
     )
     # Kafka writes these two keys with an underscore. All other keys have only dots.
     rack_aware_assignment_traffic_cost: int | None = key(
@@ -102,12 +116,14 @@ class PlacementConfig(Configuration):
         None,
         "cost of a cross-rack read; null: the assignor's default",
         name="rack.aware.assignment.traffic_cost",
+        kafka=True,
     )
     rack_aware_assignment_non_overlap_cost: int | None = key(
         _COST,
         None,
         "cost of a move; null: the assignor's default",
         name="rack.aware.assignment.non_overlap_cost",
+        kafka=True,
     )
     task_assignor_class: str = key(
         _ASSIGNOR,
@@ -119,7 +135,10 @@ class PlacementConfig(Configuration):
         Integer(1, written=True), 1, "KIP-441's balance factor; only reported, see `Plan.metrics`"
     )
     state_cleanup_delay_ms: int = key(
-        Integer(0, written=True), 600_000, "time after which a copy without a role is removed"
+        Integer(0, written=True),
+        600_000,
+        "time after which a copy without a role is removed",
+        kafka=True,
     )
 
     @property

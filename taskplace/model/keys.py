@@ -173,6 +173,7 @@ class Key(NamedTuple):
     - `doc`: its meaning
     - `unit`: the unit of its values, such as "ms" or "bytes", or ""
     - `unless`: for a required key, the part of the file that replaces it, or ""
+    - `kafka`: whether its default is Kafka's
     """
 
     name: str
@@ -183,6 +184,7 @@ class Key(NamedTuple):
     second_name: str = ""
     unit: str = ""
     unless: str = ""
+    kafka: bool = False
 
     @property
     def required(self) -> bool:
@@ -199,6 +201,7 @@ def key(
     second_name: str = "",
     unit: str = "",
     unless: str = "",
+    kafka: bool = False,
 ) -> Any:
     """Return the field of a key, for a subclass of `Configuration`. A key without a default is required.
 
@@ -206,6 +209,7 @@ def key(
     - `second_name`: another name that is read, but never written
     - `unit`: the unit of its values; a key whose name ends in `.ms` has the unit "ms"
     - `unless`: for a required key, the part of the file that replaces it
+    - `kafka`: whether its default is Kafka's
     """
     metadata = {
         "type": kind,
@@ -214,6 +218,7 @@ def key(
         "second_name": second_name,
         "unit": unit,
         "unless": unless,
+        "kafka": kafka,
     }
     return field(default=default, metadata=metadata)
 
@@ -254,6 +259,7 @@ class Configuration:
                 second_name=f.metadata["second_name"],
                 unit=f.metadata["unit"] or ("ms" if name.endswith(".ms") else ""),
                 unless=f.metadata["unless"],
+                kafka=f.metadata["kafka"],
             )
             for f in fields(cls)  # type: ignore[arg-type]
             if "type" in f.metadata

@@ -20,7 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import pyspark
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,25 +27,14 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.model.events import CheckResult, Reporter
 from taskplace.redaction import scrubbed
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
-from taskplace.spark.bridge import TESTED
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed
+from taskplace.spark.session_conf import session_properties
 from topology import Topology
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.02
-#: How many batches Spark's own logs go back. A stream goes on after its last batch only; Spark would keep 100.
-BATCHES_RETAINED = 10
-#: Checkpoints are on a POSIX file system. Spark's default starts processes for each file of its own logs there.
-LOGS_WITHOUT_PROCESSES = (
-    {
-        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    }
-    if pyspark.__version__.startswith(f"{TESTED}.")  # in other versions it has another name
-    else {}
-)
 
 
 class Application(Protocol):
@@ -125,22 +113,9 @@ def session(settings: Settings) -> SparkSession:
     Python workers use this interpreter, unless PYSPARK_PYTHON is set. They import modules from the current directory.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(settings.spark.app_name or settings.application.id)
-    if settings.spark.master:
-        builder = builder.master(settings.spark.master)
-    paths = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
-    conf = {
-        "spark.scheduler.mode": "FAIR",
-        # Reduce locality would add preferred hosts to the pin: a task that has waited for its executor in vain could
-        # then not run on just any executor.
-        "spark.shuffle.reduceLocality.enabled": "false",
-        **LOGS_WITHOUT_PROCESSES,
-        "spark.sql.streaming.minBatchesToRetain": str(BATCHES_RETAINED),
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
-        **settings.spark.conf,
-    }
-    for key, value in conf.items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder
+    for each in session_properties(settings):  # a later one replaces an earlier one
+        builder = builder.config(each.name, each.value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("FATAL" if settings.chaos else "ERROR")
     return spark

@@ -44,9 +44,9 @@ from taskplace.spark.cluster import ArrowInput as ArrowInput
 from taskplace.spark.cluster import Executor as Executor
 from taskplace.spark.cluster import JobLostError as JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent
+from taskplace.spark.session_conf import LOCALITY_WAIT, TESTED, WHILE_PLANNING
 from taskplace.spark.worker_errors import own_error
 
-TESTED = "4.3"
 POLL_SECONDS = 0.1
 END_OF_TASKS_SECONDS = 5.0
 
@@ -177,11 +177,8 @@ class _Shuffles:
 
 
 def _planning(session: SparkSession) -> _Conf:
-    """Set what this module needs while Spark plans. AQE would run the shuffle during planning."""
-    return _Conf(
-        session,
-        {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.useLargeVarTypes": "false"},
-    )
+    """Set what this module needs while Spark plans."""
+    return _Conf(session, WHILE_PLANNING)
 
 
 def _exchange(df: DataFrame) -> Any:
@@ -277,8 +274,8 @@ class Bridge:
 
     def _configure(self, locality_wait_ms: int) -> None:
         conf = self._jsc.conf()
-        if not conf.contains("spark.locality.wait"):
-            conf.set("spark.locality.wait", f"{locality_wait_ms}ms")
+        if not conf.contains(LOCALITY_WAIT):
+            conf.set(LOCALITY_WAIT, f"{locality_wait_ms}ms")
 
     # -- executors
 

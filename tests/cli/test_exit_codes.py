@@ -130,6 +130,8 @@ line("partitions", 0, "subscriptions.json")
 line("partitions", 0, "subscriptions.json", "--key", "t", "k", what="key")
 line("partitions", 2, "none.json")
 line("partitions", 3, "moving.json")
+line("config", 0, "app.yaml", "--all")
+line("config", 2, "none.yaml")
 line("completion", 0, "bash")
 for of_checkpoint in ("inspect", "status"):
     line(of_checkpoint, 2, "none")

@@ -1,0 +1,119 @@
+"""`taskplace config`: the values that are in force, and where each comes from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from taskplace.cli import codes
+from taskplace.cli.documents import application_document
+from taskplace.cli.effective import Effective, Entry, Origin, effective
+from taskplace.model.keys import as_yaml
+from taskplace.redaction import redacted
+from taskplace.wording import count
+
+SCHEMA = "taskplace.config/1"
+#: The most letters of a value that the text shows; wider columns than these are not aligned.
+SHOWN, WIDEST = 60, 44
+_SECTION = re.compile(r"[.\[]")
+#: The place in a list.
+_PLACE = re.compile(r"\[\d+\]")
+
+
+def config(args: argparse.Namespace) -> int:
+    """Print the values of an application with their origins; with `--all`, also the defaults."""
+    document = application_document(args.file)
+    found = effective(args.file, Path(args.file).read_text(encoding="utf-8"), document, args.set)
+    values = [one for one in found.values if args.all or _is_shown(one)]
+    if args.output == "json":
+        print(json.dumps(_to_dict(args.file, found, values), indent=1, default=str))
+    else:
+        print("\n".join(_lines(args.file, found, values)))
+    return codes.DONE
+
+
+def _is_shown(one: Entry) -> bool:
+    """Whether a value is shown without `--all`: it is no default, and not an unchanged part of the topology."""
+    own = one.path.startswith("topology.") and one.origin.kind == "file"
+    return one.origin.kind != "default" and not own
+
+
+# ------------------------------------------------------------------------------------------------ text
+
+
+def _lines(file: str, found: Effective, values: list[Entry]) -> Iterator[str]:
+    yield f"{file}: application {found.settings.application.id}"
+    sections: dict[str, list[Entry]] = {}
+    for one in values:
+        sections.setdefault(_SECTION.split(one.path)[0], []).append(one)
+    for name, entries in sections.items():
+        yield from ("", name, *_table([(one.path.removeprefix(f"{name}."), one) for one in entries]))
+    yield ""
+    yield "Spark properties that the application sets; those of spark-submit and spark-defaults.conf come in addition"
+    yield from _table([(one.path, one) for one in found.spark])
+    yield ""
+    if without := [one.path for one in values if one.ignored]:
+        yield f"{count(len(without), 'value')} ignored: {', '.join(without)}"
+    left_out = [one for one in found.values if one not in values]
+    topology = sum(one.path.startswith("topology.") for one in left_out)
+    if left_out:
+        more = f" and {count(topology, 'value')} of the topology" if topology else ""
+        yield f"{count(len(left_out) - topology, 'default')}{more} not shown: --all shows them"
+
+
+def _table(rows: list[tuple[str, Entry]]) -> Iterator[str]:
+    """Yield the entries, in columns; what they replace, and remarks, below them."""
+    width = min(WIDEST, max(len(key) for key, _ in rows))
+    wide = min(WIDEST, max(len(_shown(one.path, one.value)) for _, one in rows))
+    for key, one in rows:
+        yield f"  {key:<{width}}  {_shown(one.path, one.value):<{wide}}  {one.origin.text}"
+        below = [f"instead of {_shown(one.path, before)} ({origin.text})" for before, origin in one.replaces]
+        below += [one.note] if one.note else []
+        below += [f"IGNORED: {one.ignored}"] if one.ignored else []
+        yield from (f"  {'':<{width}}    {line}" for line in below)
+
+
+def _shown(path: str, value: Any) -> str:
+    value = _without_secrets(path, value)
+    text = json.dumps(value, default=str) if isinstance(value, list | dict) else as_yaml(value)
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def _without_secrets(path: str, value: Any) -> Any:
+    return redacted(value, _PLACE.sub("", path))
+
+
+# ------------------------------------------------------------------------------------------------ JSON
+
+
+def _to_dict(file: str, found: Effective, values: Iterable[Entry]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "file": file,
+        "application": found.settings.application.id,
+        "values": [_entry_dict(one) for one in values],
+        "spark": [_entry_dict(one) for one in found.spark],
+    }
+
+
+def _entry_dict(one: Entry) -> dict[str, Any]:
+    return {
+        "key": one.path,
+        "value": _without_secrets(one.path, one.value),
+        "origin": _origin_dict(one.origin),
+        "replaces": [
+            {"value": _without_secrets(one.path, value), "origin": _origin_dict(origin)}
+            for value, origin in one.replaces
+        ],
+        "ignored": one.ignored or None,
+        "note": one.note or None,
+    }
+
+
+def _origin_dict(origin: Origin) -> dict[str, Any]:
+    return {"kind": origin.kind, "text": origin.text, "line": origin.line}

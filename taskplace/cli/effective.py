@@ -1,0 +1,251 @@
+"""The effective values of an application's configuration, with their origins.
+
+**Idea.** `Settings` knows the values, but not where they are from. So the document is followed from the file through
+each `--set`: a path that an override sets has the override as its origin, all others have their line in the file. What
+neither sets is a default, Kafka's or this project's, or follows from another key.
+
+Properties: needs no Spark. Values that look like secrets are hidden. Errors: those of `Settings`.
+
+Non-goals: whether a value is wise (`taskplace doctor`), and what spark-submit and `spark-defaults.conf` set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from taskplace.cli.ignored import ignored
+from taskplace.model.keys import Key
+from taskplace.settings import FREE, SECTIONS, YAML_APPLICATION, Settings, overridden
+from taskplace.spark.session_conf import SparkProperty, later_properties, session_properties
+from taskplace.yaml_io import override
+from taskplace.yaml_lines import key_lines
+
+Steps = tuple[str, ...]
+#: Keys of earlier versions that are still read, with their present names.
+_EARLIER = {"runtime.follower.share.percent": "runtime.follower.share"}
+_WHOLE = object()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value is from.
+
+    - `kind`: "file", "--set", "environment", "default", "derived" (follows from another key), or "taskplace" (Spark's
+      properties that taskplace sets itself)
+    - `text`: for people: `app.yaml:12`, `Kafka's default`, `from application.id`
+    - `line`: in the file
+    """
+
+    kind: Literal["file", "--set", "environment", "default", "derived", "taskplace"]
+    text: str
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A value that is in force.
+
+    - `path`: its path, as `--set` takes it
+    - `replaces`: the values that it has priority over, with their origins, the last one first
+    - `ignored`: why it has no effect, or ""
+    - `note`: another remark, or ""
+    """
+
+    path: str
+    value: Any
+    origin: Origin
+    replaces: tuple[tuple[Any, Origin], ...] = ()
+    ignored: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Effective:
+    """All values of an application, and all Spark properties that it sets."""
+
+    settings: Settings
+    values: tuple[Entry, ...]
+    spark: tuple[Entry, ...]
+
+
+def effective(file: str, text: str, document: Mapping[str, Any], overrides: Sequence[str] = ()) -> Effective:
+    """Return the values of the application in a file. `text`: of the file; `document`: the mapping in it."""
+    settings = Settings.from_mapping(document, overrides)
+    followed = _Followed(file, key_lines(text), document)
+    for each in overrides:
+        followed.set(*override(each))
+    reasons = ignored(
+        settings, {one.path for one in _values(settings, followed) if one.origin.kind != "default"}
+    )
+    values = tuple(replace(one, ignored=reasons.get(one.path, "")) for one in _values(settings, followed))
+    return Effective(settings, values, tuple(_spark(settings, followed)))
+
+
+# ------------------------------------------------------------------------------------------------ origins
+
+
+class _Followed:
+    """A document on its way from the file through the overrides."""
+
+    def __init__(self, file: str, lines: Mapping[Steps, int], document: Mapping[str, Any]) -> None:
+        self.document = document
+        self._file, self._lines = file, lines
+        self._set: dict[Steps, list[tuple[Any, Origin]]] = {}
+
+    def set(self, path: str, value: Any) -> None:
+        """Apply an override."""
+        after = overridden(self.document, path, value)
+        for steps in self._places(path, value):
+            before = [] if (old := _at(self.document, steps)) is _WHOLE else [(old, self.origin(steps))]
+            self._set[steps] = [*before, *self._set.get(steps, ())]
+        self.document = after
+
+    def _places(self, path: str, value: Any) -> list[Steps]:
+        if "." not in path and isinstance(value, Mapping):  # is merged into the section
+            return [(path, f"{name}") for name in value]
+        mark = object()
+        return [steps for steps, found in _leaves(overridden(self.document, path, mark)) if found is mark]
+
+    def origin(self, steps: Steps) -> Origin:
+        """Return where the value at a path is from."""
+        if any(steps[:n] in self._set for n in range(len(steps), 0, -1)):
+            return Origin("--set", "--set")
+        line = next(
+            (self._lines[steps[:n]] for n in range(len(steps), 0, -1) if steps[:n] in self._lines), None
+        )
+        return Origin("file", self._file if line is None else f"{self._file}:{line}", line)
+
+    def replaced(self, steps: Steps) -> tuple[tuple[Any, Origin], ...]:
+        """Return what overrides at this path replaced."""
+        return tuple(self._set.get(steps, ()))
+
+
+def _at(document: Any, steps: Steps) -> Any:
+    for step in steps:
+        if not isinstance(document, Mapping) or step not in document:
+            return _WHOLE
+        document = document[step]
+    return document
+
+
+def _leaves(value: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+    """Yield all values that are neither mappings nor lists, and empty ones of these."""
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = ((f"[{i}]", each) for i, each in enumerate(value))
+    empty = True
+    for key, each in inner:
+        empty = False
+        yield from _leaves(each, (*steps, f"{key}"))
+    if empty:
+        yield steps, value
+
+
+# ------------------------------------------------------------------------------------------------ values
+
+
+def _values(settings: Settings, followed: _Followed) -> Iterator[Entry]:
+    for name, section in SECTIONS.items():
+        given = followed.document.get(name) or {}
+        for declared in section.declared_keys():
+            path = f"{name}.{declared.name}"
+            if path != "spark.conf":  # is among the properties of Spark
+                yield from _of_key(path, declared, settings, given, followed)
+    for name in (*FREE, "chaos"):
+        for steps, value in _leaves(followed.document.get(name) or {}, (name,)):
+            if steps != (name,):
+                yield Entry(_dotted(steps), value, followed.origin(steps), followed.replaced(steps))
+                yield from _from_environment(steps, value)
+
+
+def _of_key(
+    path: str, declared: Key, settings: Settings, given: Mapping[str, Any], followed: _Followed
+) -> Iterator[Entry]:
+    section = path.partition(".")[0]
+    names = [declared.name, declared.second_name]
+    names += [old.partition(".")[2] for old, new in _EARLIER.items() if new == path]
+    written = next((name for name in names if name in given), None)
+    value = _effective(path, declared, settings)
+    if written is None:
+        yield Entry(path, value, _default(path, declared, settings))
+        return
+    if isinstance(given[written], Mapping) and given[written]:
+        for steps, each in _leaves(given[written], (section, written)):
+            yield Entry(_dotted(steps), each, followed.origin(steps), followed.replaced(steps))
+        return
+    steps = (section, written)
+    note = f"written as {written}" if written != declared.name else ""
+    yield Entry(path, value, followed.origin(steps), followed.replaced(steps), note=note)
+
+
+def _effective(path: str, declared: Key, settings: Settings) -> Any:
+    if path == "checkpoint.dir":
+        return settings.checkpoint_dir
+    if path == "state.dir":
+        return str(settings.state_dir)
+    value = getattr(getattr(settings, path.partition(".")[0]), declared.field)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _default(path: str, declared: Key, settings: Settings) -> Origin:
+    derived = {
+        "checkpoint.dir": "from application.id and the current directory",
+        "state.dir": "from application.id and the current directory",
+        "spark.app.name": "from application.id",
+    }
+    if settings.application.cls == YAML_APPLICATION:
+        derived["application.class"] = "from the section `topology`"
+    if path in derived:
+        return Origin("derived", derived[path])
+    if path == "spark.master":
+        return Origin("default", "Spark's default: that of spark-submit, or else local[*]")
+    return Origin("default", "Kafka's default" if declared.kafka else "taskplace's default")
+
+
+def _from_environment(steps: Steps, value: Any) -> Iterator[Entry]:
+    """Yield the brokers that a variable of the environment has, beside the key that names it."""
+    if steps[0] in ("input", "output") and steps[-1].endswith("servers_env") and isinstance(value, str):
+        path = _dotted(steps).removesuffix("_env")
+        note = "" if value in os.environ else "the variable is not set: the application does not start"
+        yield Entry(path, os.environ.get(value), Origin("environment", f"environment {value}"), note=note)
+
+
+def _dotted(steps: Steps) -> str:
+    """Return a path for people.
+
+    >>> _dotted(("chaos", "[0]", "batch")), _dotted(("runtime", "snapshot.interval"))
+    ('chaos[0].batch', 'runtime.snapshot.interval')
+    """
+    return "".join(step if step.startswith("[") else f".{step}" for step in steps)[1:]
+
+
+# ------------------------------------------------------------------------------------------------ Spark
+
+
+def _spark(settings: Settings, followed: _Followed) -> Iterator[Entry]:
+    """Yield the properties that are in force; of those with the same name, the last one is."""
+    by_name: dict[str, list[tuple[Any, Origin]]] = {}
+    for each in session_properties(settings):
+        by_name.setdefault(each.name, []).append((each.value, _of_property(each, followed)))
+    later = {each.name: each for each in later_properties(settings)}
+    for name, given in by_name.items():
+        (value, origin), *others = reversed(given)
+        replaced = (*followed.replaced(("spark", "conf", name)), *others)
+        note = f"{later[name].value} {later[name].why}" if name in later else ""
+        yield Entry(name, value, origin, replaced, note=note)
+    for each in later.values():
+        if each.name not in by_name:
+            yield Entry(each.name, each.value, _of_property(each, followed))
+
+
+def _of_property(each: SparkProperty, followed: _Followed) -> Origin:
+    if not each.key:
+        return Origin("taskplace", f"taskplace: {each.why}")
+    if each.key.startswith("spark.conf."):
+        return followed.origin(("spark", "conf", each.name))
+    return Origin("derived", f"from {each.key}")

@@ -1,0 +1,91 @@
+"""The Spark properties that an application sets, and where each comes from.
+
+**Idea.** `taskplace run` starts Spark with properties of its own, and with those of the file. `taskplace config` shows
+the same properties without Spark. So both take them from here, in their order: a later one replaces an earlier one of
+the same name.
+
+Properties: needs neither Spark nor a session. What spark-submit and `spark-defaults.conf` set comes in addition; what
+is listed here has priority over it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+from taskplace.settings import Settings
+
+#: The version of Spark that placed streams are tested with.
+TESTED = "4.3"
+#: How many batches Spark's own logs go back. A stream goes on after its last batch only; Spark would keep 100.
+BATCHES_RETAINED = 10
+#: What is set while Spark plans a batch, and restored after it. AQE would run the shuffle during planning.
+WHILE_PLANNING = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+}
+LOCALITY_WAIT = "spark.locality.wait"
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_PACKAGE = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+
+class SparkProperty(NamedTuple):
+    """A property.
+
+    - `key`: the path in the file that sets it; "" if taskplace sets it
+    - `why`: why taskplace sets it
+    """
+
+    name: str
+    value: str
+    key: str = ""
+    why: str = ""
+
+
+def session_properties(settings: Settings) -> Iterator[SparkProperty]:
+    """Yield the properties of the session, in the order in which they are set."""
+    named = "spark.app.name" if settings.spark.app_name != settings.application.id else "application.id"
+    yield SparkProperty("spark.app.name", settings.spark.app_name or settings.application.id, named)
+    if settings.spark.master:
+        yield SparkProperty("spark.master", settings.spark.master, "spark.master")
+    yield from _own()
+    for name, value in settings.spark.conf.items():
+        yield SparkProperty(name, value, f"spark.conf.{name}")
+
+
+def later_properties(settings: Settings) -> Iterator[SparkProperty]:
+    """Yield the properties that are set after the start of the session."""
+    if LOCALITY_WAIT not in settings.spark.conf:
+        key = "runtime.locality.wait.ms"
+        yield SparkProperty(LOCALITY_WAIT, f"{settings.runtime.locality_wait_ms}ms", key)
+    for name, value in WHILE_PLANNING.items():
+        yield SparkProperty(name, value, why="while a batch is planned")
+
+
+def _own() -> Iterator[SparkProperty]:
+    yield SparkProperty("spark.scheduler.mode", "FAIR", why="standbys are updated beside the batches")
+    # A task that has waited for its executor in vain could otherwise not run on just any executor.
+    why = "preferred hosts of the shuffle would be added to the planned executor"
+    yield SparkProperty("spark.shuffle.reduceLocality.enabled", "false", why=why)
+    if installed().startswith(f"{TESTED}."):  # in other versions the class has another name
+        why = "checkpoints are on a POSIX file system; the default starts processes for each file"
+        yield SparkProperty(_MANAGER, f"{_PACKAGE}.FileSystemBasedCheckpointFileManager", why=why)
+    why = "a stream goes on after its last batch only"
+    yield SparkProperty("spark.sql.streaming.minBatchesToRetain", f"{BATCHES_RETAINED}", why=why)
+    here = str(Path.cwd())
+    inherited = [
+        part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part not in ("", here)
+    ]
+    why = "executors import modules from the current directory and PYTHONPATH"
+    yield SparkProperty("spark.executorEnv.PYTHONPATH", os.pathsep.join([here, *inherited]), why=why)
+
+
+def installed() -> str:
+    """Return the version of PySpark; without it, the one that would be used."""
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        return f"{TESTED}.0"
