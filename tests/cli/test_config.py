@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from taskplace.cli import main
+from taskplace.model.schema import schema
 from taskplace.settings import SECTIONS, Settings
 from tests.support.command_line import one_line
 from tests.support.pages import ROOT
@@ -61,7 +63,7 @@ def read(
     """Return values and Spark properties by their paths."""
     assert main(["config", file, "--output", "json", *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["schema"] == "taskplace.config/1"
+    jsonschema.validate(found, schema("config"), cls=jsonschema.Draft202012Validator)
     by_path = [{one["key"]: one for one in found[part]} for part in ("values", "spark")]
     assert [len(part) for part in by_path] == [len(found["values"]), len(found["spark"])]
     return by_path[0], by_path[1]

@@ -15,6 +15,7 @@ NAMES = (
     "transcript",
     "subscriptions",
     "partition_assignment",
+    "config",
 )
 
 
