@@ -46,7 +46,7 @@ explained, also if no driver runs any more; the first line says of when it is.""
         codes.MOVES: "moves are planned; with --can-remove: not yet",
         codes.NO_DRIVER: "no driver runs this checkpoint; what its last status says is printed",
     },
-    schemas=["taskplace.explanation/1", "taskplace.removal/1"],
+    schemas=["taskplace.explanation/1", "taskplace.removal/1", "taskplace.last-commit/1"],
 )
 VERIFY = Help(
     group="engine",

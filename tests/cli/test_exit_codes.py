@@ -202,6 +202,23 @@ def _(scene: Scene) -> Made:
     return [scene.checkpoint]
 
 
+@shows("explain", 3, "checkpoint")
+def _(scene: Scene) -> Made:
+    scene.placed.drain("2")
+    scene.placed.rebalancer.recent.changes += 1
+    scene.placed._runner.operations._last = 0.0
+    turn(scene.placed)
+    return [scene.checkpoint]
+
+
+@shows("explain", 4, "manifest")
+def _(scene: Scene) -> Made:
+    checkpoint = scene.stopped()
+    (Path(checkpoint) / "status.json").unlink()
+    return [checkpoint, "--task", "0_0"]
+
+
+@shows("explain", 4)
 @shows("status", 4)
 def _(scene: Scene) -> Made:
     return [scene.stopped()]

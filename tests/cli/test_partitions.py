@@ -173,6 +173,7 @@ def test_who_has_a_key(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "codes[0]  w1\n  followed by w0 at http://w0:6066\n"
     assert main(["partitions", str(file), "--key", "codes", "a", "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
+        "schema": "taskplace.partition_location/1",
         "partition": ["codes", 0],
         "active": "w1",
         "standby": ["w0"],
