@@ -46,7 +46,7 @@ def lines(seen: DriverSeen) -> Iterator[str]:
     yield f"{'executor':<16}{'host':<20}{'active':>7}{'standby':>9}{'warm-up':>9}{'lag':>10}"
     for name, executor in seen.status.executors.items():
         yield _executor(name, executor)
-    yield from events(seen.status, runs=seen.runs)
+    yield from events(seen.status)
 
 
 def headings(now: Status) -> Iterator[str]:
@@ -93,7 +93,7 @@ def warmups(now: Status) -> list[tuple[str, str, int, str]]:
 
 
 def _stuck_lines(now: Status) -> Iterator[str]:
-    found = list(stuck(now, runs=True))
+    found = list(stuck(now))
     for name, task, why in found[:SHOWN]:
         yield f"stuck       {task} on {name}: {why.stalled}; {why.remedy}"
     if found:
@@ -101,17 +101,14 @@ def _stuck_lines(now: Status) -> Iterator[str]:
         yield f"            {more}taskplace explain CHECKPOINT --task {found[0][1]} says what follows from it"
 
 
-def events(now: Status, *, runs: bool = True) -> Iterator[str]:
-    """Yield the lines below the table of executors: warm-ups, copies that are stuck, rebalances, losses, batches.
-
-    `runs`: whether the driver runs. If not, nothing makes progress, so no copy is named for that.
-    """
+def events(now: Status) -> Iterator[str]:
+    """Yield the lines below the table of executors: warm-ups, copies that are stuck, rebalances, losses, batches."""
     waiting = warmups(now)
     for name, task, lag, eta in waiting[:SHOWN]:
         yield f"warm-up     {task} on {name}: lag {lag:,}, {eta}"
     if len(waiting) > SHOWN:
         yield f"warm-up     and {len(waiting) - SHOWN} more"
-    yield from _stuck_lines(now) if runs else ()
+    yield from _stuck_lines(now)
     for change in reversed(now.rebalances[-SHOWN:]):
         moved = f"{count(change.moves, 'move')}{', more to come' if change.followup else ''}"
         when = ago(now.written - change.at)

@@ -105,6 +105,19 @@ def test_a_stuck_warm_up_is_found_from_the_status(world, placed, capsys, monkeyp
     assert f"taskplace explain CHECKPOINT --task {task} says what follows from it" in status
     assert main(["explain", path]) == 3
     assert "But executor-2 cannot follow: DiskFull: " in capsys.readouterr().out
+    placed.close()
+    assert main(["status", path]) == 4
+    assert line in capsys.readouterr().out.splitlines()
+    assert main(["explain", path, "--task", task]) == 4
+    text = " ".join(capsys.readouterr().out.split())
+    assert (
+        "But no driver runs, so nothing catches up; its last status says: executor-2 cannot follow: DiskFull"
+        in text
+    )
+    assert (
+        "Make room on the disk of executor-2 (host-2); the copy then goes on by itself; start the stream"
+        in text
+    )
 
 
 def test_without_a_driver_the_last_status_is_explained_with_its_time(placed, capsys):

@@ -1,7 +1,7 @@
 """Finds why a copy that should catch up makes no progress, from a driver's status, and what to do about it.
 
-The causes, in the order in which they are looked for: no driver runs; the copy cannot follow; visits to its executor
-fail, or are not answered; it reads nothing; it reads, but no faster than the stream writes.
+The causes, in the order in which they are looked for: the copy cannot follow; visits to its executor fail, or are not
+answered; it reads nothing; it reads, but no faster than the stream writes. If no driver runs, that comes first.
 """
 
 from __future__ import annotations
@@ -20,34 +20,53 @@ SILENT_SECONDS = 120.0
 
 
 def seen_of(status: Status, *, runs: bool) -> dict[tuple[str, TaskId], Seen]:
-    """Return what a driver's status says of the copies that catch up or are parked. `runs`: whether the driver runs."""
+    """Return what a driver's status says of the copies that catch up or are parked.
+
+    `runs`: whether the driver still runs. If not, nothing catches up, and what was the matter before is named as well.
+    """
     found: dict[tuple[str, TaskId], Seen] = {}
     for name, executor in status.executors.items():
         for task, warmup in executor.warmup.items():
-            found[name, TaskId.parse(task)] = _warmup(status, name, task, warmup, runs=runs)
+            found[name, TaskId.parse(task)] = _warmup(status, name, task, warmup)
         for task, lag in executor.standby.items():
-            if lag and (stalled := _stalled(status, name, task, executor, runs=runs)):
-                found[name, TaskId.parse(task)] = stalled
+            seen = _stalled(status, name, task, executor) if lag else None
+            if seen or (lag and not runs):
+                found[name, TaskId.parse(task)] = seen or Seen()
         for task in executor.parked:
             cause = _brief(executor.troubles.get(task, ""))
             why = f"{name} could not follow ({cause})" if cause else "the driver's log says more"
             remedy = f'when the cause is gone, release it: `placed.release("{name}")`, or restart the driver'
             found[name, TaskId.parse(task)] = Seen(None, why, remedy)
-    return found
+    if runs:
+        return found
+    return {copy: _ended(status, seen, status.executors[copy[0]], copy[1]) for copy, seen in found.items()}
 
 
-def stuck(status: Status, *, runs: bool) -> Iterator[tuple[str, str, Seen]]:
-    """Yield the copies that make no progress: executor, task, and why."""
-    for (name, task), seen in sorted(seen_of(status, runs=runs).items()):
+def stuck(status: Status) -> Iterator[tuple[str, str, Seen]]:
+    """Yield the copies that made no progress when the status was written: executor, task, and why."""
+    for (name, task), seen in sorted(seen_of(status, runs=True).items()):
         if seen.stalled:
             yield name, str(task), seen
 
 
-def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus, *, runs: bool) -> Seen:
+def _ended(status: Status, seen: Seen, executor: ExecutorStatus, task: TaskId) -> Seen:
+    """Return what is known of a copy when no driver runs any more."""
+    if seen.remaining == 0.0 or str(task) in executor.parked:
+        return seen
+    why, start = "no driver runs, so nothing catches up", "start the stream again"
+    if status.failed:
+        why += f"; batch {status.failed.batch} failed ({_brief(status.failed.error)})"
+        start = f"mend the cause, and {start}"
+    if seen.stalled:
+        return Seen(None, f"{why}; its last status says: {seen.stalled}", f"{seen.remedy}; {start}")
+    return Seen(None, why, start)
+
+
+def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus) -> Seen:
     executor = status.executors[name]
     if warmup.caught_up:
         return Seen(0.0)
-    if stalled := _stalled(status, name, task, executor, runs=runs):
+    if stalled := _stalled(status, name, task, executor):
         return stalled
     if warmup.eta_seconds is not None or warmup.restoring or warmup.seconds < IDLE_SECONDS:
         return Seen(warmup.eta_seconds)
@@ -65,18 +84,13 @@ def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus, *, runs:
     )
 
 
-def _stalled(status: Status, name: str, task: str, executor: ExecutorStatus, *, runs: bool) -> Seen | None:
+def _stalled(status: Status, name: str, task: str, executor: ExecutorStatus) -> Seen | None:
     """Return what keeps any copy of an executor from following; None if nothing does."""
-    if not runs:
-        failed = f"; batch {status.failed.batch} failed ({status.failed.error})" if status.failed else ""
-        remedy = "start the stream again" if not failed else "mend the cause, and start the stream again"
-        return Seen(None, f"no driver runs, so nothing catches up{failed}", remedy)
     if trouble := _brief(executor.troubles.get(task, "")):
         return Seen(None, f"{name} cannot follow: {trouble}", _remedy(trouble, name, executor))
     if executor.trouble:
-        return Seen(
-            None, f"visits to {name} fail: {executor.trouble}", _remedy(executor.trouble, name, executor)
-        )
+        trouble = _brief(executor.trouble)
+        return Seen(None, f"visits to {name} fail: {trouble}", _remedy(trouble, name, executor))
     silent = None if executor.visited is None else status.written - executor.visited
     if silent is not None and silent > SILENT_SECONDS:
         why = f"{name} has not answered a visit for {lasting(silent)}"

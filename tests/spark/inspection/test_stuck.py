@@ -75,7 +75,7 @@ def test_a_cause_and_its_remedy(warmup, executor, stalled, remedy):
     assert found.remaining is None
     assert stalled in found.stalled
     assert remedy in found.remedy
-    assert [task for _, task, _ in stuck(status(warmup, **executor), runs=True)] == ["0_3"]
+    assert [task for _, task, _ in stuck(status(warmup, **executor))] == ["0_3"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_cause_and_its_remedy(warmup, executor, stalled, remedy):
 )
 def test_what_may_be_a_slow_start_is_not_called_stuck(warmup):
     assert seen(warmup) == Seen(None)
-    assert list(stuck(status(warmup), runs=True)) == []
+    assert list(stuck(status(warmup))) == []
 
 
 def test_progress_has_a_time():
@@ -95,17 +95,35 @@ def test_progress_has_a_time():
     assert seen(WarmupStatus(9, caught_up=True, seconds=720.0)) == Seen(0.0)
 
 
+STARTED = WarmupStatus(900, caught_up=False, seconds=5.0)
+
+
 def test_nothing_catches_up_without_a_driver():
-    found = seen(LATE, runs=False)
+    found = seen(STARTED, runs=False)
     assert (found.stalled, found.remedy) == (
         "no driver runs, so nothing catches up",
         "start the stream again",
     )
-    failed = FailedBatch(NOW, 7, "DiskFull: /checkpoint: full")
-    found = seen(LATE, runs=False, more={"failed": failed})
-    assert found.stalled == (
-        "no driver runs, so nothing catches up; batch 7 failed (DiskFull: /checkpoint: full)"
+    failed = FailedBatch(NOW, 7, "DiskFull: /checkpoint: full. Free space there")
+    found = seen(STARTED, runs=False, more={"failed": failed})
+    assert (
+        found.stalled == "no driver runs, so nothing catches up; batch 7 failed (DiskFull: /checkpoint: full)"
     )
+    assert found.remedy == "mend the cause, and start the stream again"
+    assert seen(WarmupStatus(9, caught_up=True), runs=False) == Seen(0.0)
+    assert seen(standby={"0_3": 40}, runs=False).stalled == "no driver runs, so nothing catches up"
+
+
+def test_what_was_the_matter_before_the_driver_ended_is_still_named():
+    found = seen(LATE, runs=False, troubles={"0_3": "DiskFull: /d: full. Free space there"})
+    assert found.stalled == (
+        "no driver runs, so nothing catches up; its last status says: executor-2 cannot follow: DiskFull: /d: full"
+    )
+    assert found.remedy == (
+        "make room on the disk of executor-2 (host-2); the copy then goes on by itself; start the stream again"
+    )
+    parked = seen(runs=False, parked=("0_3",), troubles={"0_3": "DiskFull: /d: full"})
+    assert parked.stalled == "executor-2 could not follow (DiskFull: /d: full)"
 
 
 def test_a_standby_that_lags_and_a_parked_copy_are_named():
