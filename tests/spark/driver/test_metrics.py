@@ -232,7 +232,7 @@ def test_seconds_ago_follow_the_clock(world):
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_status_metrics_and_their_source_say_the_same_time(world, monkeypatch, busy):
+def test_status_metrics_and_explanations_say_the_same_time(world, monkeypatch, busy):
     from taskplace.spark.driver.status_board import StatusBoard
 
     placed = world.open(counts(world), config={"acceptable.recovery.lag": 0, "max.warmup.replicas": 4})
@@ -260,8 +260,11 @@ def test_status_metrics_and_their_source_say_the_same_time(world, monkeypatch, b
         return seen
 
     assert times() == {}, "no rate is known yet"
+    ((_, task),) = rebalancer.warmups.look()
+    assert placed.explain(task).outlook.seconds is None
     placed.state.members["executor-2"].restore_rate = 2.0
     (slow,) = times().values()
-    ((_, warmup),) = rebalancer.warmups.look().items()
+    (((_, task), warmup),) = rebalancer.warmups.look().items()
+    assert placed.explain(task).outlook.seconds == round(slow, 3)
     share = placed.options.follower_share if busy else 1.0
     assert slow == warmup.lag / (2.0 * share)
