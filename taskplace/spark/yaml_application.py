@@ -23,7 +23,8 @@ An entry of `input` names a source of Spark's:
 - `select`: a list of SQL expressions, applied to the rows that were read (`cast(value as string) as text`)
 
 Or tasks read a Kafka topic themselves: `kafka` has the arguments of `KafkaRecords` and of its decoder; see
-`taskplace.spark.kafka.declared`. The topic's partitions are the tasks, so `partitions` must be their count.
+`taskplace.spark.kafka.declared`. The topic's partitions are the tasks: without `partitions`, the brokers are asked for
+their count; with it, their count must be the same.
 
 An entry of `output` is one of these:
 - `path`: a directory for `ParquetSink`
@@ -37,7 +38,8 @@ Processors by name: `taskplace.spark.registry`.
 
 Properties:
 - Everything that can be checked without Spark is checked when the application is created, before anything starts. For
-  a source with a `schema` and no `select`, that includes the columns that the topology takes from it.
+  a source with a `schema` and no `select`, that includes the columns that the topology takes from it. Brokers are
+  asked only for a Kafka topic whose source has no `partitions`.
 - The topology alone (`declared_topology`) needs neither `input` nor `output`, and no Spark. For processors that come
   with taskplace it needs no Arrow either.
 - An override names a key by its path (`output.totals.path=/data/totals`).
@@ -50,6 +52,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -61,7 +64,7 @@ from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
 from taskplace.spark.targets import is_target
-from taskplace.spark.yaml_inputs import YamlInput, inputs_of, records_of, schemas_of
+from taskplace.spark.yaml_inputs import YamlInput, inputs_of, records_of, schemas_of, with_counts
 from taskplace.spark.yaml_paths import YamlPaths, node_path
 from topology import BuiltTopology, Topology, TopologyError
 
@@ -87,6 +90,7 @@ class YamlApplication:
         _check_places(settings, given, output)
         targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
         records = records_of(given)
+        settings = replace(settings, topology=with_counts(settings.topology, records))
         self._topology = declared_topology(settings, targets, records)
         section = topology_section(settings.topology)
         with _nodes_by_path(section):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taskplace.dotted_keys import INPUT
+from taskplace.dotted_keys import INPUT, topology_section
 from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.settings import Settings, absolute
@@ -82,12 +82,7 @@ class YamlRecords:
         from taskplace.spark.bridge import register_source
         from taskplace.spark.kafka.source import ranges_of
 
-        try:
-            count = self._records.partitions()
-        except InputError as error:
-            raise ConfigError(
-                self.columns_path, found=error.found, expected=error.expected, hint=error.hint
-            ) from None
+        count = _count(self.columns_path, self._records)
         if count != self._source.partitions:
             raise ConfigError(
                 f"topology.sources.{self._source.name}.partitions",
@@ -194,6 +189,34 @@ def records_of(given: Mapping[str, Any]) -> dict[str, KafkaRecords]:
                     raise ConfigError(path, found=name, expected="nothing beside `kafka`", hint=hint)
             found[topic] = declared_records(f"input.{topic}.kafka", entry["kafka"])
     return found
+
+
+def with_counts(topology: Mapping[str, Any], records: Mapping[str, KafkaRecords]) -> Mapping[str, Any]:
+    """Return the section `topology` with the brokers' count for each Kafka topic whose source has no `partitions`.
+
+    Asks brokers only for such sources. Leaves what is no mapping to its checks. Errors: `ConfigError` for brokers that
+    do not answer, and for a missing topic.
+    """
+    section = topology_section(topology)
+    sources = section.get("sources")
+    if not records or not isinstance(sources, Mapping):
+        return topology
+    counted = dict(sources)
+    for name, entry in sources.items():
+        fields = {} if entry is None else entry
+        if isinstance(fields, Mapping) and fields.get("partitions") is None:
+            topic = fields.get("topic", name)
+            if isinstance(topic, str) and topic in records:
+                counted[name] = {**fields, "partitions": _count(f"input.{topic}.kafka", records[topic])}
+    return {**section, "sources": counted}
+
+
+def _count(path: str, records: KafkaRecords) -> int:
+    """Return the broker's partition count of a topic. Errors: `ConfigError` at `path`."""
+    try:
+        return records.partitions()
+    except InputError as error:
+        raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
 
 
 def inputs_of(

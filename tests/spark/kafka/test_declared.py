@@ -17,6 +17,7 @@ from taskplace.settings import Settings
 from taskplace.spark.kafka.declared import declared_records
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Avro, Json, Raw
+from taskplace.spark.kafka.offsets import MissingTopic
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.yaml_application import YamlApplication
 from topology import TopologyError
@@ -211,7 +212,6 @@ def test_a_mistake_has_its_path(change, says):
     [
         ({"kafka": ENTRY, "format": "kafka"}, {}, r"^input\.flights\.format: .* nothing beside `kafka`"),
         ({"kafka": ENTRY, "formt": "x"}, {}, r"^input\.flights\.formt: found an unknown key, .*'format'"),
-        ({"kafka": ENTRY}, {"partitions": None}, r"^topology\.sources\.flights\.partitions: found nothing"),
         (
             {"kafka": ENTRY},
             {"options": {"reads": 3}},
@@ -268,3 +268,33 @@ def test_the_topic_is_looked_at_when_the_stream_starts(answer, says, monkeypatch
     monkeypatch.setattr(KafkaRecords, "partitions", partitions)
     with pytest.raises(ConfigError, match=says):
         YamlApplication(settings({"kafka": ENTRY})).sources(None)
+
+
+def test_without_partitions_the_brokers_are_asked(monkeypatch):
+    asked = []
+
+    def partitions(self: KafkaRecords) -> int:
+        asked.append(self.topic)
+        return 6
+
+    monkeypatch.setattr(KafkaRecords, "partitions", partitions)
+    built = YamlApplication(settings({"kafka": ENTRY}, partitions=None)).topology().build()
+    assert built.partitions["flights"] == 6
+    assert asked == ["departures"]
+    assert YamlApplication(settings({"kafka": ENTRY})).topology().build().partitions["flights"] == 4
+    assert asked == ["departures"], "a declared count is compared when the stream starts"
+
+
+def test_without_partitions_a_missing_topic_is_an_error_of_the_file(monkeypatch):
+    def partitions(self: KafkaRecords) -> int:
+        raise MissingTopic("topic 'departures'", found="no such topic", expected="a topic", hint="make it")
+
+    monkeypatch.setattr(KafkaRecords, "partitions", partitions)
+    with pytest.raises(ConfigError, match=r"^input\.flights\.kafka: found .*no such topic.*make it$"):
+        YamlApplication(settings({"kafka": ENTRY}, partitions=None))
+
+
+def test_only_kafka_topics_are_counted():
+    entry = {"format": "parquet", "path": "/data/flights", "schema": "tailnum string, minutes int"}
+    with pytest.raises(TopologyError, match=r"^topology\.sources\.flights\.partitions: found nothing"):
+        YamlApplication(settings(entry, partitions=None))
