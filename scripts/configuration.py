@@ -28,7 +28,8 @@ runtime:
   snapshot.interval: 5
 ```
 
-On the command line a key is named by its path: `--set runtime.snapshot.interval=5`.
+On the command line a key is named by its path: `--set runtime.snapshot.interval=5`. `taskplace config FILE --all` shows
+the values that are in force, and where each comes from.
 Unknown keys are refused with the nearest known one, before anything starts."""
 READ = """What an application reads itself. An application class may read `input` and `output` as it
 likes. For the others, [topology.md](topology.md) explains the fields of the entries, and [kafka.md](kafka.md)

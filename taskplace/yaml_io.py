@@ -37,11 +37,11 @@ def read(path: Path, expected: str = "a mapping with the key 'application'") -> 
 def nearest_file(path: Path, pattern: str) -> str:
     """Return the file whose name is most like that of a missing one; "" if there is none.
 
-    It is beside the missing file, or, with the same name, in a directory beside it: `conf/app.yaml` for `app.yaml`.
+    It has the same name, in a directory beside the missing file (`conf/app.yaml` for `app.yaml`), or lies beside it.
     """
     beside = [str(one) for one in sorted(path.parent.glob(pattern)) if one != path]
     below = [str(one) for one in sorted(path.parent.glob(f"*/{path.name}"))] if path.name else []
-    return next(iter([*difflib.get_close_matches(str(path), beside, n=1), *below]), "")
+    return next(iter([*below, *difflib.get_close_matches(str(path), beside, n=1)]), "")
 
 
 def flatten(

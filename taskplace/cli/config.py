@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.cli import codes
-from taskplace.cli.documents import application_document
+from taskplace.cli.documents import placed_application
 from taskplace.cli.effective import Effective, Entry, Origin, effective
 from taskplace.model.keys import as_yaml
 from taskplace.redaction import redacted
@@ -26,7 +26,7 @@ _PLACE = re.compile(r"\[\d+\]")
 
 def config(args: argparse.Namespace) -> int:
     """Print the values of an application with their origins; with `--all`, also the defaults."""
-    document = application_document(args.file)
+    document = placed_application(args.file)
     found = effective(args.file, Path(args.file).read_text(encoding="utf-8"), document, args.set)
     values = [one for one in found.values if args.all or _is_shown(one)]
     if args.output == "json":

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, NoReturn
 from taskplace.errors import InputError
 
 STDIN = "-"
+#: The section of a file that steers a query of Spark's own, as in conf/steer.yaml.
+STEERING = "steering"
 
 
 class Kind(NamedTuple):
@@ -88,6 +90,22 @@ def application_document(path: str, *wanted: str) -> Mapping[str, Any]:
     if Path(path).is_dir():
         _refuse_directory(path, kinds)
     document: Mapping[str, Any] = expect(read(Path(path), _expected(kinds)), path, *kinds)
+    return document
+
+
+def placed_application(path: str) -> Mapping[str, Any]:
+    """Return the mapping in the YAML file of an application that `taskplace run` can start.
+
+    A file of a steered query is as good an application for `taskplace doctor`, but it has no topology to run.
+    """
+    document = application_document(path)
+    if STEERING in document:
+        raise InputError(
+            path,
+            found=f"the file of a steered query: it has a section `{STEERING}`",
+            expected=KINDS["application"].what,
+            hint="a program of your own calls `taskplace.spark.steer`: see docs/steering.md",
+        )
     return document
 
 

@@ -20,7 +20,7 @@ from taskplace.cli.application import (
     load_application,
     shown_topology,
 )
-from taskplace.cli.documents import application_document
+from taskplace.cli.documents import placed_application
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.logs import logging_to
 from taskplace.metrics.endpoint import check_serving
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _checked(args: argparse.Namespace) -> tuple[Settings, Application, BuiltTopology]:
-    settings = Settings.from_mapping(application_document(args.file), args.set)
+    settings = Settings.from_mapping(placed_application(args.file), args.set)
     settings = replace(settings, report=replace(settings.report, progress=_progress(settings, args.output)))
     application = load_application(settings)
     built = built_topology(application, settings)

@@ -37,6 +37,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(json.dumps(document))
     (tmp_path / "shop.py").write_text(APPLICATION)
     (tmp_path / "app.yaml").write_text("application:\n  id: shop\n  class: shop:Shop\n")
+    (tmp_path / "steer.yaml").write_text("application: {id: q, class: a:b}\nsteering: {}\n")
     (tmp_path / "empty").touch()
     (tmp_path / "checkpoint" / "epochs").mkdir(parents=True)
     (tmp_path / "conf").mkdir()
@@ -64,6 +65,9 @@ PROBLEM = "expected a placement problem (problem.json)"
         ("run plan.json", "`taskplace verify PROBLEM --plan plan.json` takes it"),
         ("run subscriptions.json", "`taskplace partitions subscriptions.json` takes it"),
         ("run topology.json", f"found 'a topology', {APP}; `taskplace topology topology.json` takes it"),
+        ("run steer.yaml", f"found 'the file of a steered query: it has a section `steering`', {APP}; a program"),
+        ("config steer.yaml", "see docs/steering.md"),
+        ("config problem.json", "`taskplace plan problem.json` takes it"),
         ("run events.json", f"events.json: found 'list', {APP}"),
         ("topology problem.json", f"{APP} or a topology; `taskplace plan problem.json` takes it"),
         ("plan app.yaml", f"an application's YAML file\", {PROBLEM}; `taskplace run app.yaml` takes it"),
