@@ -22,6 +22,7 @@ from tests.support.pages import PAGES, ROOT, blocks
 RUN = {
     "README.md": "tests/spark/test_docs_snippets.py",
     "docs/benchmarks.md": "tests/test_docs_placement.py",
+    "docs/doctor.md": "tests/cli/test_docs_doctor.py",
     "docs/extending.md": "tests/spark/test_docs_extending.py",
     "docs/kafka.md": "tests/spark/test_docs_snippets.py",
     "docs/metrics.md": "tests/spark/test_docs_metrics.py",

@@ -58,6 +58,27 @@ hidden. Starts nothing and needs no Spark.""",
     schemas=["taskplace.config/1"],
 )
 
+DOCTOR = Help(
+    group="run",
+    line="find what is ignored, contradictory or slow in a configuration",
+    text="""Each finding has the key, what was found, why it matters, and a remedy that can be pasted. Starts nothing,
+and asks no broker. FILE may also steer a query of Spark's own. A checkpoint and Spark's properties let more rules
+look.""",
+    examples=[
+        ("doctor app.yaml", "before the first run"),
+        ("doctor app.yaml --checkpoint /data/checkpoint", "can the file continue this checkpoint?"),
+        ("doctor app.yaml --spark-properties spark-defaults.conf", "with the properties of your cluster"),
+        ("doctor app.yaml --output json | jq -r '.findings[].remedy'", "for programs"),
+    ],
+    codes={
+        codes.DONE: "nothing above advice",
+        codes.FAILED: "errors were found",
+        codes.BAD_INPUT: "a file cannot be read, or a key in it is wrong",
+        codes.WARNINGS: "warnings were found, and no errors",
+    },
+    schemas=["taskplace.diagnosis/1"],
+)
+
 
 def add_to(commands: Any) -> None:
     """Add the commands to the parser of the command line."""
@@ -87,6 +108,13 @@ def add_to(commands: Any) -> None:
     _application(config)
     add_output(config)
     config.add_argument("--all", action="store_true", help="also the defaults, and the whole topology")
+    doctor = add_command(commands, "doctor", DOCTOR, _doctor)
+    _application(doctor)
+    doctor.add_argument("--checkpoint", metavar="CHECKPOINT", help="also look at this checkpoint; reads only")
+    doctor.add_argument(
+        "--spark-properties", metavar="FILE", help="also read Spark's properties, as in spark-defaults.conf"
+    )
+    add_output(doctor)
 
 
 def _application(parser: argparse.ArgumentParser) -> None:
@@ -103,6 +131,12 @@ def _run(args: argparse.Namespace) -> int:
     from taskplace.cli.run import run
 
     return run(args)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from taskplace.cli.doctor import doctor
+
+    return doctor(args)
 
 
 def _topology(args: argparse.Namespace) -> int:

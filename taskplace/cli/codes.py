@@ -13,6 +13,7 @@ BAD_INPUT = 2
 MOVES = 3
 NO_DRIVER = 4
 NO_ANSWER = 5
+WARNINGS = 6
 INTERRUPTED = 130
 
 #: What each code means, whatever the command.
@@ -24,6 +25,7 @@ MEANINGS: Mapping[int, str] = {
     MOVES: "Not yet: tasks or partitions have to move first.",
     NO_DRIVER: "No driver runs the checkpoint.",
     NO_ANSWER: "The driver did not answer in time. The request was withdrawn.",
+    WARNINGS: "Warnings, and no errors.",
     INTERRUPTED: "Interrupted (Ctrl-C).",
 }
 

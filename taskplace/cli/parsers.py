@@ -30,6 +30,7 @@ GROUPS: Mapping[str, str] = {
 #: What to type first.
 FIRST = (
     ("taskplace run app.yaml --check", "is the application right? starts nothing"),
+    ("taskplace doctor app.yaml", "is anything in it ignored, contradictory or slow?"),
     ("taskplace run app.yaml", "run it"),
     ("taskplace status var/ID/checkpoint", "what is it doing? from any host that sees the checkpoint"),
 )
@@ -37,6 +38,8 @@ FIRST = (
 WANTED: Mapping[str, str] = {
     "check": "run FILE --check",
     "validate": "run FILE --check",
+    "lint": "doctor FILE",
+    "diagnose": "doctor FILE",
     "start": "run FILE",
     "submit": "run FILE",
     "ps": "status CHECKPOINT",

@@ -70,6 +70,7 @@ from topology import BuiltTopology, Topology, TopologyError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from taskplace.spark.driver.directory_overlaps import Used
     from taskplace.spark.targets import CommitTarget
@@ -97,12 +98,17 @@ class YamlApplication:
             built = self._topology.build()
         _check_sinks(built)
         self._inputs = inputs_of(built, external_topics(built), given, records)
+        self._settings = settings
         _check_partitions(built)
         judge(built, settings, self._inputs, output)
 
     def topology(self) -> Topology:
         """Return the topology of the file."""
         return self._topology
+
+    def schemas(self) -> Mapping[str, StructType]:
+        """Return the schemas of the rows of the sources that declare one, by external topic."""
+        return schemas_of(self._inputs, self._settings)
 
     def sources(self, spark: SparkSession) -> Mapping[str, DataFrame]:
         """Return a streaming data frame per external topic. Errors: `ConfigError` with what Spark says."""

@@ -40,12 +40,14 @@ class TaskState:
     - `records`: the length of its changelog, in records; `batch`: of its last change
     - `snapshot`: the records that its newest snapshot stands for; None without one
     - `replay`: the records that a new copy reads behind the newest snapshot: its lag then
+    - `bytes`: of the newest snapshot and the changes since, as they lie in the checkpoint
     """
 
     records: int
     batch: int
     snapshot: int | None
     replay: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -214,8 +216,11 @@ def _reason(error: Exception, path: Path) -> str:
 
 def _state(history: History) -> TaskState:
     end = history.end
-    newest = history.snapshots[-1].offset if history.snapshots else None
-    return TaskState(end.offset, end.version, newest, end.offset - (newest or 0))
+    newest = history.snapshots[-1] if history.snapshots else None
+    offset = newest.offset if newest is not None else 0
+    size = newest.size if newest is not None else 0
+    size += sum(change.size for change in history.changes if change.offset > offset)
+    return TaskState(end.offset, end.version, offset if newest else None, end.offset - offset, size)
 
 
 def _sizes(root: Path, kinds: Mapping[Part, str]) -> dict[str, Kind]:

@@ -1,0 +1,66 @@
+"""`taskplace doctor`: what is ignored, contradictory or slow in a configuration, each with its remedy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+
+from taskplace.cli import codes
+from taskplace.cli.doctor_facts import gather
+from taskplace.doctor import Diagnosis, Finding, Severity, diagnose
+from taskplace.wording import count
+
+#: How wide explanations are. Remedies are never broken, because they are to be pasted.
+WIDTH = 110
+_CODES = {Severity.ERROR: codes.FAILED, Severity.WARNING: codes.WARNINGS}
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Print what the rules find. Return 0 for nothing above advice, 1 for errors, 6 for warnings without errors."""
+    facts = gather(args.file, args.set, checkpoint=args.checkpoint, spark_properties=args.spark_properties)
+    found = diagnose(facts)
+    if args.output == "json":
+        print(json.dumps({**found.to_dict(), "file": args.file, "checkpoint": args.checkpoint}, indent=1))
+    else:
+        print("\n".join(lines(found)))
+    return codes.DONE if found.worst is None else _CODES.get(found.worst, codes.DONE)
+
+
+def lines(found: Diagnosis) -> Iterator[str]:
+    """Yield a diagnosis as text: findings worst first, then which rules could not look, and a summary."""
+    for severity in Severity:
+        of_it = [finding for finding in found.findings if finding.severity is severity]
+        if of_it:
+            yield _count(severity, len(of_it))
+        for finding in of_it:
+            yield from _finding(finding)
+            yield ""
+    for reason, rules in Counter(found.unable.values()).most_common():
+        yield f"{count(rules, 'rule')} could not look: {reason}"
+    counted = [_count(severity, found.counts[severity]) for severity in Severity if found.counts[severity]]
+    yield f"{', '.join(counted) or 'nothing found'}; {count(len(found.looked), 'rule')} looked"
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    yield f"  {finding.path}  [{finding.rule}]"
+    for name, text in (("found", finding.found), ("why", finding.why)):
+        yield textwrap.fill(
+            text,
+            WIDTH,
+            initial_indent=f"    {name:<8}",
+            subsequent_indent=" " * 12,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    yield f"    remedy  {finding.remedy}"
+
+
+def _count(severity: Severity, number: int) -> str:
+    return (
+        f"{number} pieces of advice"
+        if severity is Severity.ADVICE and number != 1
+        else ("1 piece of advice" if severity is Severity.ADVICE else count(number, severity))
+    )

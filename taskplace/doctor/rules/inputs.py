@@ -1,0 +1,154 @@
+"""Sources: how much a batch reads, and which records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from taskplace.doctor.facts import Facts
+from taskplace.doctor.findings import Found, Severity, remove, rule, set_key
+from taskplace.dotted_keys import INPUT, entries, nested_options
+
+_FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+#: By format, the option that limits a batch, other options that do, and a value to begin with.
+_LIMITS: Mapping[str, tuple[str, tuple[str, ...], int]] = {
+    "kafka": ("maxOffsetsPerTrigger", ("maxOffsetsPerTrigger",), 100_000),
+    **dict.fromkeys(_FILES, ("maxFilesPerTrigger", ("maxFilesPerTrigger", "maxBytesPerTrigger"), 100)),
+}
+#: Options of a member of a consumer group. A task that reads a topic itself joins none.
+_OF_GROUPS = (
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "group.instance.id",
+    "group.protocol",
+    "partition.assignment.strategy",
+)
+
+
+def spark_sources(facts: Facts) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """Yield path, format and options of each entry of `input` that names a source of Spark's.
+
+    Names of options are in small letters.
+    """
+    for name, entry in _inputs(facts):
+        if isinstance(kind := entry.get("format"), str):
+            options = nested_options(entry).get("options")
+            given = options.items() if isinstance(options, Mapping) else ()
+            yield f"input.{name}", kind.lower(), {str(key).lower(): f"{value}" for key, value in given}
+
+
+def read_topics(facts: Facts) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield path and fields of each entry of `input` whose topic tasks read themselves."""
+    for name, entry in _inputs(facts):
+        if isinstance(fields := entry.get("kafka"), Mapping):
+            yield f"input.{name}.kafka", nested_options(fields)
+
+
+def _inputs(facts: Facts) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the entries that are sources. An application class may have other keys there."""
+    for name, entry in entries("input", facts.settings.input, INPUT).items():
+        if isinstance(entry, Mapping):
+            yield name, entry
+
+
+@rule(
+    "first-batch-unlimited",
+    Severity.ADVICE,
+    "sources without a limit: the first batch reads all that is there",
+)
+def first_batch_unlimited(facts: Facts) -> Iterator[Found]:
+    """Find sources without a limit of a batch."""
+    why = (
+        "The first batch, and one after a long stop, reads all that is there. A batch in which one task has more than "
+        "runtime.bytes.per.task is refused."
+    )
+    for path, kind, options in spark_sources(facts):
+        name, limits, number = _LIMITS.get(kind, ("", (), 0))
+        if name and not any(limit.lower() in options for limit in limits):
+            yield Found(f"{path}.options.{name}", "no limit", why, set_key(f"{path}.options.{name}", number))
+    for path, fields in read_topics(facts):
+        if fields.get("most_records") is None:
+            yield Found(f"{path}.most_records", "no limit", why, set_key(f"{path}.most_records", 10_000))
+
+
+@rule("data-loss-accepted", Severity.WARNING, "sources that go on after lost records")
+def data_loss_accepted(facts: Facts) -> Iterator[Found]:
+    """Find `failOnDataLoss: false`."""
+    for path, kind, options in spark_sources(facts):
+        if kind == "kafka" and options.get("failondataloss", "true").lower() == "false":
+            yield Found(
+                f"{path}.options.failOnDataLoss",
+                "false",
+                "Records that the topic's retention removed before they were read are skipped without an error. State "
+                "then counts too little.",
+                set_key(f"{path}.options.failOnDataLoss", True),
+            )
+
+
+@rule("order-lost", Severity.WARNING, "sources that read one partition in several parts")
+def order_lost(facts: Facts) -> Iterator[Found]:
+    """Find options that split a partition of a topic."""
+    for path, kind, options in spark_sources(facts):
+        for name in ("minPartitions", "maxRecordsPerPartition"):
+            if kind == "kafka" and name.lower() in options:
+                yield Found(
+                    f"{path}.options.{name}",
+                    options[name.lower()],
+                    "Spark may read one partition in several parts. Then the rows of a key do not come in the order of "
+                    "the topic.",
+                    remove(f"{path}.options.{name}"),
+                )
+
+
+@rule("uncommitted-records", Severity.ADVICE, "Spark's Kafka source, which also reads aborted transactions")
+def uncommitted_records(facts: Facts) -> Iterator[Found]:
+    """Find sources that do not ask for committed records."""
+    for path, kind, options in spark_sources(facts):
+        if kind == "kafka" and options.get("kafka.isolation.level", "").lower() != "read_committed":
+            option = f"{path}.options.kafka.isolation.level"
+            yield Found(
+                option,
+                options.get("kafka.isolation.level", "nothing, which is read_uncommitted"),
+                "If a producer uses transactions, records of aborted ones are counted as well.",
+                set_key(option, "read_committed"),
+            )
+
+
+@rule(
+    "group-options",
+    Severity.WARNING,
+    "timeouts of consumer groups that have no effect, or end sessions early",
+)
+def group_options(facts: Facts) -> Iterator[Found]:
+    """Find options of groups where no group is joined, and heartbeats that are too rare for their session."""
+    for path, fields in read_topics(facts):
+        options = fields.get("options")
+        options = options if isinstance(options, Mapping) else {}
+        for name in _OF_GROUPS:
+            if name in options:
+                yield Found(
+                    f"{path}.options.{name}",
+                    f"{options[name]}",
+                    "Tasks read ranges of offsets, and join no consumer group. The option has no effect.",
+                    remove(f"{path}.options.{name}"),
+                )
+    for path, kind, options in spark_sources(facts):
+        beat, session = (
+            _number(options.get(f"kafka.{name}"), default)
+            for name, default in (("heartbeat.interval.ms", 3000), ("session.timeout.ms", 45_000))
+        )
+        if kind == "kafka" and 3 * beat > session:
+            name = f"{path}.options.kafka.heartbeat.interval.ms"
+            yield Found(
+                name,
+                f"a heartbeat every {beat} ms in a session of {session} ms",
+                "One or two late heartbeats end the session of a consumer. Three should fit into it.",
+                set_key(name, session // 3),
+            )
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.isdecimal() else default
+
+
+RULES = (first_batch_unlimited, data_loss_accepted, order_lost, uncommitted_records, group_options)

@@ -1,0 +1,58 @@
+"""docs/doctor.md is right: its command prints what it says, and its tables are those of the rules."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from taskplace.cli import main
+from taskplace.doctor import RULES, HostFacts
+from tests.support.pages import ROOT, blocks
+
+PAGE = "docs/doctor.md"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import doctor
+
+    yield doctor
+    sys.modules.pop("doctor")
+
+
+def test_the_command_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a host of which nothing is known, and without a checkpoint at the file's place."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("taskplace.cli.doctor_facts.this_host", HostFacts)
+    (tmp_path / "clicks.yaml").write_text(blocks(PAGE, "yaml clicks.yaml")[0])
+    (text,) = blocks(PAGE, "console")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main(["doctor", "clicks.yaml"]) == 6
+    said = re.sub(r"\d+ rules looked", "N rules looked", out.getvalue())
+    assert re.sub(r"\d+ rules looked", "N rules looked", text) == f"$ taskplace doctor clicks.yaml\n{said}"
+
+
+def test_the_tables_are_those_of_the_rules(script: ModuleType) -> None:
+    text = script.FILE.read_text(encoding="utf-8")
+    assert text == script.page(text), "run `python scripts/doctor.py`"
+    for rule in RULES:
+        assert f"| `{rule.id}` | {rule.severity} | {rule.looks_for} |" in text
+    changed = text.replace("speculative execution", "other words")
+    assert changed != text
+    assert script.page(changed) == text
+
+
+def test_a_page_without_the_marks_is_refused(script: ModuleType) -> None:
+    with pytest.raises(ValueError, match="found no marks '<!-- rules"):
+        script.page("# Another page\n")

@@ -1,0 +1,171 @@
+"""`taskplace doctor`: exit codes, text, JSON; the files of the project have no warnings; what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("pyspark")
+
+from taskplace.cli import main
+from tests.support.command_line import one_line
+from tests.support.pages import blocks
+
+ROOT = Path(__file__).parents[2]
+#: Not below /tmp, where tests run: that is a finding of its own.
+PLACES = ("--set", "state.dir=/data/state", "--set", "checkpoint.dir=/data/checkpoint")
+ORDERS = {
+    "application": {"id": "shop"},
+    "spark": {"trigger.interval": "10 s"},
+    "topology": {
+        "sources": {"orders": {"key": "customer", "partitions": 4, "options": {"event_time": "at", "delay": "1 h"}}},
+        "nodes": {
+            "once": {
+                "process": "orders",
+                "processor": "deduplicate",
+                "options": {"by": {"customer": "string", "id": "long"}},
+            },
+            "totals": {"sink": "once"},
+        },
+    },
+    "input": {
+        "orders": {
+            "format": "parquet",
+            "path": "in/orders",
+            "schema": "id long, customer string, at timestamp",
+            "options": {"maxFilesPerTrigger": 10},
+        }
+    },
+    "output": {"totals": {"path": "out/totals"}},
+}  # fmt: skip
+
+
+@pytest.fixture
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The file of a stream that keeps the ids of all orders for ever."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.yaml").write_text(yaml.safe_dump(ORDERS))
+    return "orders.yaml"
+
+
+def found(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict]:
+    code = main(["doctor", *arguments, *PLACES, "--output", "json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("file", ["conf/flights.yaml", "conf/kafka-flights.yaml", "conf/steer.yaml"])
+def test_the_files_of_the_project_have_no_warnings(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("KAFKA_SERVERS", "broker-1:9092,broker-2:9092")
+    code, diagnosis = found(capsys, file)
+    assert [f for f in diagnosis["findings"] if f["severity"] != "advice"] == []
+    assert code == 0
+
+
+def test_the_tutorial_has_no_warnings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "shop", raising=False)
+    page = "docs/tutorial.md"
+    (tmp_path / "shop.py").write_text(blocks(page, "python shop.py")[0])
+    (tmp_path / "orders.yaml").write_text(blocks(page, "yaml orders.yaml")[-1])
+    code, diagnosis = found(capsys, "orders.yaml")
+    assert [f for f in diagnosis["findings"] if f["severity"] != "advice"] == []
+    assert code == 0
+
+
+def test_warnings_have_a_code_of_their_own_and_a_pasted_remedy_ends_them(
+    orders: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, diagnosis = found(capsys, orders)
+    assert code == 6
+    (finding,) = [f for f in diagnosis["findings"] if f["severity"] == "warning"]
+    assert (finding["rule"], finding["path"]) == ("state-without-end", "topology.nodes.once.options.ttl")
+    assert finding["remedy"] == (
+        "--set 'topology.nodes.once.options.ttl=7 days' --set topology.nodes.once.options.time=at"
+    )
+    code, diagnosis = found(
+        capsys,
+        orders,
+        "--set",
+        "topology.nodes.once.options.ttl=7 days",
+        "--set",
+        "topology.nodes.once.options.time=at",
+    )
+    assert (code, diagnosis["counts"]["warning"]) == (0, 0)
+
+
+def test_errors_come_before_warnings(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["doctor", orders, *PLACES, "--set", "topology.nodes.once.options.tttl=1 day"])
+    out = capsys.readouterr().out
+    assert code == 1
+    assert out.startswith(
+        "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown option"
+    )
+    assert "    remedy  taskplace run orders.yaml --check\n" in out
+    assert re.search(
+        r"^\d+ rules could not look: the application cannot be made: see start-refused$", out, re.M
+    )
+    assert re.fullmatch(r"1 error; \d+ rules looked", out.splitlines()[-1])
+
+
+def test_the_text_says_where_what_why_and_how(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", orders, *PLACES, "--set", "spark.conf.spark.speculation=true"]) == 6
+    out = capsys.readouterr().out
+    assert (
+        "2 warnings\n  spark.conf.spark.speculation  [speculation]\n    found   true\n    why     Spark starts"
+        in out
+    )
+    assert "    remedy  --set spark.conf.spark.speculation=false\n" in out
+    assert "rules could not look: no checkpoint was given (--checkpoint CHECKPOINT)\n" in out
+    assert re.search(r"^2 warnings, 1 piece of advice; \d+ rules looked$", out, re.M)
+    assert max(map(len, (line for line in out.splitlines() if "remedy" not in line))) <= 110
+
+
+def test_the_properties_of_spark(orders: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cluster.conf").write_text("spark.master yarn\nspark.speculation true\n")
+    code, diagnosis = found(capsys, orders, "--spark-properties", "cluster.conf")
+    rules = {f["rule"]: f["path"] for f in diagnosis["findings"]}
+    assert code == 6
+    assert rules["speculation"] == "cluster.conf: spark.speculation"
+    assert "no-standbys" in rules  # on several executors, which only the properties say
+
+
+def test_what_cannot_be_read_is_one_line(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, says in (
+        (["none.yaml"], "none.yaml: found 'No such file"),
+        ([orders, "--set", "placement.standbys=1"], "placement.standbys: found an unknown key"),
+        ([orders, "--checkpoint", "none"], "expected the directory of a checkpoint"),
+        ([orders, "--spark-properties", "none.conf"], "none.conf: found 'No such file"),
+        (["steer.yaml"], "steering.max.moves: found an unknown key"),
+    ):
+        Path("steer.yaml").write_text("application: {id: a, class: 'a:b'}\nsteering: {max.moves: 1}\n")
+        assert main(["doctor", *arguments]) == 2
+        assert says in one_line(capsys)
+
+
+def test_a_secret_is_found_and_not_shown(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", orders, *PLACES, "--set", "spark.conf.spark.hadoop.fs.s3a.secret.key=hunter2"])
+    out = capsys.readouterr().out
+    assert "spark.conf.spark.hadoop.fs.s3a.secret.key  [secret-in-plain-text]" in out
+    assert "hunter2" not in out
+
+
+def test_without_spark_the_topology_of_the_file_is_still_looked_at(
+    orders: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taskplace.cli.doctor_application.NEEDED", ("pyspark", "no_such_package"))
+    code, diagnosis = found(
+        capsys, orders, "--set", "topology.sources.orders.partitions=96", "--set", "spark.master=yarn"
+    )
+    assert code == 6
+    assert "warm-ups-slow" in [f["rule"] for f in diagnosis["findings"]]
+    assert "needs no_such_package" in diagnosis["rules"]["unable"]["state-without-end"]

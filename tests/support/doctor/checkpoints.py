@@ -1,0 +1,45 @@
+"""Cases of the rules about the start and the checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.doctor.cases import ADVICE, Cases, fires, with_checkpoint
+
+CASES: Cases = {
+    "start-refused": (
+        fires(
+            "runtime.weights.9_9",
+            says="an unknown task",
+            refused="runtime.weights.9_9: found an unknown task",
+        ),
+    ),
+    "driver-runs": (
+        fires(
+            "checkpoint.dir", says="driver 3", **with_checkpoint(driver="driver 3 wrote its status just now")
+        ),
+    ),
+    "checkpoint-damaged": (
+        fires(
+            "/shared/shop/checkpoint",
+            says="missing, and 1 more files",
+            **with_checkpoint(damaged=("snapshot s: missing", "b")),
+        ),
+    ),
+    "checkpoint-of-another-application": (
+        fires(
+            "checkpoint.dir",
+            says="other columns",
+            ends=False,
+            **with_checkpoint(refused=("store 'seen' has other columns",)),
+        ),
+    ),
+    "checkpoint-elsewhere": (
+        fires(
+            "checkpoint.dir",
+            says="/backup",
+            severity=ADVICE,
+            **with_checkpoint(path=Path("/backup/checkpoint")),
+        ),
+    ),
+}

@@ -1,0 +1,134 @@
+"""A sound application for the doctor's rules: all rules look at it, and none finds anything."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+
+from taskplace.doctor import CheckpointFacts, Facts, HostFacts, Package, SparkProperties, StoreFacts
+from taskplace.settings import SECTIONS, Settings
+from taskplace.yaml_io import override
+from topology import BuiltTopology, Topology
+
+DAY = 86_400_000
+DOCUMENT: Mapping[str, Any] = {
+    "application": {"id": "shop", "class": "shop:Shop"},
+    "checkpoint": {"dir": "/shared/shop/checkpoint"},
+    "state": {"dir": "/disk/shop/state"},
+    "spark": {
+        "master": "spark://driver:7077",
+        "trigger.interval": "10 s",
+        "conf": {
+            "spark.executor.instances": 3,
+            "spark.executor.cores": 2,
+            "spark.executor.memory": "4g",
+            "spark.locality.wait.node": "10s",
+        },
+    },
+    "placement": {
+        "num.standby.replicas": 1,
+        "max.warmup.replicas": 4,
+        "probing.rebalance.interval.ms": 60_000,
+        "acceptable.recovery.lag": 10_000,
+        "rack.aware.assignment.tags": ["zone"],
+        "state.cleanup.delay.ms": 600_000,
+    },
+    "runtime": {
+        "tags": {"host-1": {"zone": "a"}, "host-2": {"zone": "b"}},
+        "weights": {"0_0": 2},
+        "idle.closing": "10 minutes",
+        "locality.wait.ms": 30_000,
+    },
+    "input": {
+        "orders": {
+            "format": "kafka",
+            "options": {
+                "subscribe": "orders",
+                "maxOffsetsPerTrigger": 100_000,
+                "kafka.isolation.level": "read_committed",
+                "kafka.ssl.truststore.location": "/etc/trust.jks",
+            },
+        },
+        "clicks": {
+            "kafka": {"topic": "clicks", "servers": "broker:9092", "most_records": 10_000, "options": {}}
+        },
+    },
+    "output": {
+        "totals": {
+            "kafka": {
+                "topic": "totals",
+                "servers": "broker:9092",
+                "options": {"sasl.password_env": "PASSWORD", "transaction.timeout.ms": 60_000},
+            }
+        }
+    },
+    "report": {"log": "text", "log.tasks": True, "metrics.port": 9404, "metrics.host": "127.0.0.1"},
+}
+STORES = (
+    StoreFacts("seen", "topology.nodes.once.options", "deduplicate", DAY),
+    StoreFacts("hours", "topology.nodes.by-hour.options", "count", 3_900_000, True),
+    StoreFacts("customers", "topology.nodes.with-customer.options", "table-join", None),
+)
+CHECKPOINT = CheckpointFacts(
+    path=Path("/shared/shop/checkpoint"), records=5_000_000, state_bytes=1 << 30, executors=3
+)
+HOST = HostFacts(64 << 30, {"/": "ext4", "/shared": "nfs4", "/disk": "xfs"})
+PACKAGES = (
+    Package("pandas", "2.3.3", SpecifierSet(">=2.2,<3")),
+    Package("pyspark", "4.3.0", SpecifierSet(">=4.3,<4.4")),
+    Package("rich", "14.0", SpecifierSet(">=14,<16")),
+)
+
+
+def topology(partitions: int = 12, **options: Any) -> BuiltTopology:
+    """Return a topology with a stateful task per partition. `options`: of its source."""
+    given = options or {"event_time": "at", "delay": "10 minutes"}
+    topo = Topology("shop")
+    topo.source("orders", key="customer", partitions=partitions, **given).process(
+        name="once", stores=[{"name": "seen", "retention_ms": DAY}]
+    )
+    return topo.build()
+
+
+def facts(
+    *overrides: str,
+    properties: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
+    **changes: Any,
+) -> Facts:
+    """Return the facts of the sound application with some changes.
+
+    - `overrides`: as for `--set`; `without`: paths of keys that the file does not have
+    - `properties`: of a file of Spark's properties
+    - `changes`: fields of `Facts`
+    """
+    document = {
+        section: {key: value for key, value in keys.items() if f"{section}.{key}" not in without}
+        for section, keys in DOCUMENT.items()
+    }
+    settings = Settings.from_mapping(document, overrides)
+    written = {f"{section}.{key}" for section in SECTIONS for key in document.get(section, {})}
+    sound = Facts(
+        settings=settings,
+        spark=SparkProperties(settings.spark, properties, "spark-defaults.conf"),
+        written=frozenset(written | {override(text)[0] for text in overrides}),
+        topology=topology(),
+        stores=STORES,
+        checkpoint=CHECKPOINT,
+        host=HOST,
+        packages=PACKAGES,
+    )
+    return replace(sound, **changes)
+
+
+def pasted(remedy: str) -> Sequence[str] | None:
+    """Return the overrides of a remedy that consists of options of the command line; None for another remedy."""
+    words = shlex.split(remedy, comments=True)
+    if not words or len(words) % 2 or any(word != "--set" for word in words[::2]):
+        return None
+    return words[1::2]
