@@ -67,8 +67,8 @@ look.""",
     examples=[
         ("doctor app.yaml", "before the first run"),
         ("doctor app.yaml --checkpoint /data/checkpoint", "can the file continue this checkpoint?"),
-        ("doctor app.yaml --spark-properties spark-defaults.conf", "with the properties of your cluster"),
-        ("doctor app.yaml --output json | jq -r '.findings[].remedy'", "for programs"),
+        ("doctor app.yaml --spark-properties spark.conf", "with the cluster's properties"),
+        ("doctor app.yaml --output json | jq .counts", "for programs"),
     ],
     codes={
         codes.DONE: "nothing above advice",

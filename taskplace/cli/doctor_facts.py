@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from taskplace.cli import documents
 from taskplace.cli.doctor_application import Judged, judged
 from taskplace.cli.doctor_host import installed, this_host
 from taskplace.doctor import CheckpointFacts, Facts, Need, SparkProperties, read_properties
@@ -21,9 +22,9 @@ from taskplace.paths import local_path
 from taskplace.settings import SECTIONS, Settings
 from taskplace.spark.inspection.checkpoint import inspect
 from taskplace.spark.inspection.driver_seen import look
-from taskplace.spark.inspection.opening import checkpoint_at, is_checkpoint
+from taskplace.spark.inspection.opening import is_checkpoint
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.yaml_io import override, read
+from taskplace.yaml_io import override
 
 #: The section of a file that steers a query of Spark's own, as in conf/steer.yaml.
 STEERING = "steering"
@@ -43,12 +44,12 @@ def gather(
 
     Errors: `InputError` for a file that cannot be read, and for a path without a checkpoint; `ConfigError` for a key.
     """
-    document = dict(read(Path(file)))
+    document = dict(documents.application_document(file))
     steered = _check_steering(document.pop(STEERING, None), overrides)
     of_sections = [text for text in overrides if not text.startswith(f"{STEERING}.")]
     settings = Settings.from_mapping(document, of_sections)
     properties = {} if spark_properties is None else read_properties(spark_properties)
-    root = None if checkpoint is None else checkpoint_at(checkpoint)
+    root = None if checkpoint is None else documents.checkpoint(checkpoint)
     application = Judged() if steered else judged(settings, root)
     unknown: dict[Need, str] = dict.fromkeys(
         ("topology", "stores"), "a steered query has no topology" if steered else application.unknown

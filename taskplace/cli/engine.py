@@ -72,7 +72,14 @@ def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
 
 
 def verify(args: argparse.Namespace) -> int:
-    """Check a plan against every invariant: the engine's own, or the one in `--plan`."""
+    """Check a plan against every invariant: the engine's own, or the one in `--plan`; or a checkpoint's files.
+
+    A directory is taken for a checkpoint.
+    """
+    if Path(args.file).is_dir():
+        from taskplace.cli import verify_checkpoint
+
+        return verify_checkpoint.verify(args)
     problem = _problem(args.file)
     made = Plan.from_dict(json_document(args.plan, "plan")) if args.plan else taskplace.plan(problem)
     violations = verify_plan(problem, made)

@@ -50,17 +50,21 @@ explained, also if no driver runs any more; the first line says of when it is.""
 )
 VERIFY = Help(
     group="engine",
-    line="check a plan against every invariant",
+    line="check a plan, or all bytes of a checkpoint, against what must hold",
+    text="""Of a plan, every invariant is checked. Of a checkpoint, all files that its manifests name are read and
+compared with their checksums, and the placement of the last commit is checked. It reads only, also while a stream
+runs.""",
     examples=[
         ("verify problem.json", "the plan that the engine makes of this problem"),
         ("verify problem.json --plan plan.json", "a plan that you have"),
+        ("verify /data/checkpoint", "a checkpoint: manifests, checksums, placement"),
     ],
     codes={
-        codes.DONE: "valid and stable",
-        codes.FAILED: "the plan breaks an invariant",
+        codes.DONE: "valid and stable; of a checkpoint: valid",
+        codes.FAILED: "the plan breaks an invariant; of a checkpoint: damaged, incomplete, or such a placement",
         codes.MOVES: "valid, and moves are planned",
     },
-    schemas=["taskplace.verification/1"],
+    schemas=["taskplace.verification/1", "taskplace.checkpoint-verification/1"],
 )
 SIMULATE = Help(
     group="engine",
@@ -112,7 +116,10 @@ def add_to(commands: Any) -> None:
         help="check whether this instance can be removed now; exit code 0: yes, 3: not yet",
     )
 
-    verify = _problem(add_command(commands, "verify", VERIFY, _engine("verify")))
+    verify = _problem(
+        add_command(commands, "verify", VERIFY, _engine("verify")),
+        "a problem.json, or the directory of a checkpoint; - is standard input",
+    )
     verify.add_argument("--plan", metavar="PLAN", help="verify this plan.json instead of the engine's plan")
 
     simulate = _problem(add_command(commands, "simulate", SIMULATE, _engine("simulate")))
@@ -149,8 +156,8 @@ def add_to(commands: Any) -> None:
     )
 
 
-def _problem(parser: CommandParser) -> CommandParser:
-    parser.add_argument("file", metavar="FILE", help="a problem.json; - is standard input")
+def _problem(parser: CommandParser, meaning: str = "a problem.json; - is standard input") -> CommandParser:
+    parser.add_argument("file", metavar="FILE", help=meaning)
     add_output(parser)
     return parser
 

@@ -20,7 +20,7 @@ SHOWN = 20
 def inspect(args: argparse.Namespace) -> int:
     """Print an inspection. Return 0 for a sound checkpoint, 1 for a damaged or incomplete one."""
     root = documents.checkpoint(args.checkpoint)
-    with _progress(show=args.verify and sys.stderr.isatty()) as progress:
+    with verifying(show=args.verify and sys.stderr.isatty()) as progress:
         found = checkpoint.inspect(root, verify=args.verify, progress=progress)
     if args.output == "json":
         print(json.dumps(found.to_dict(), indent=1))
@@ -30,7 +30,7 @@ def inspect(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _progress(*, show: bool) -> Iterator[Callable[[int, int], None]]:
+def verifying(*, show: bool) -> Iterator[Callable[[int, int], None]]:
     """Show a bar with the remaining time on standard error."""
     if not show:
         yield lambda done, whole: None
@@ -64,6 +64,13 @@ def _lines(found: Inspection) -> Iterator[str]:
     yield from _sizes(found)
     for line in found.unfinished[:SHOWN]:
         yield f"unfinished  {line}"
+    yield from damage_lines(found)
+    checked = "all bytes were read" if found.verified else "lengths were compared; --verify reads all bytes"
+    yield f"result      {'sound' if found.sound else 'DAMAGED'} ({checked})"
+
+
+def damage_lines(found: Inspection) -> Iterator[str]:
+    """Yield a line for each damaged or missing file, up to `SHOWN`."""
     for damage in found.damaged[:SHOWN]:
         tasks = ""
         if damage.lost:
@@ -73,8 +80,6 @@ def _lines(found: Inspection) -> Iterator[str]:
         yield f"damaged     {damage.kind} {damage.file}: {damage.what}{tasks}"
     if len(found.damaged) > SHOWN:
         yield f"damaged     and {len(found.damaged) - SHOWN} more; --output json has all"
-    checked = "all bytes were read" if found.verified else "lengths were compared; --verify reads all bytes"
-    yield f"result      {'sound' if found.sound else 'DAMAGED'} ({checked})"
 
 
 def _assignment(found: Inspection) -> Iterator[str]:

@@ -114,7 +114,7 @@ def rule(
     """Make a rule of a function; for the arguments, see `Rule`."""
 
     def made(look: Look) -> Rule:
-        return Rule(id_, severity, looks_for, look, needs, placed, steered)
+        return Rule(id_, severity, looks_for, look, needs=needs, placed=placed, steered=steered)
 
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -44,6 +45,36 @@ def test_inspect(placed, capsys):
     out = capsys.readouterr().out
     assert "missing; the state of 0_0, 0_1 cannot be made of this checkpoint" in out
     assert "result      DAMAGED" in out
+
+
+def test_verify(placed, capsys):
+    path = str(placed.checkpoint)
+    assert main(["verify", path]) == 0
+    out = capsys.readouterr().out
+    assert "manifests   batches 0 to 2 are needed, and were read" in out
+    assert re.search(r"^files       [\d,]+ bytes that manifests name were read", out, re.M)
+    assert (
+        "placement   2 tasks on 2 executors, checked for the invariants known, once, disjoint and stateful"
+        in out
+    )
+    assert out.endswith("result      valid\n")
+    assert main(["verify", path, "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["valid"]) == ("taskplace.checkpoint-verification/1", True)
+
+    next(placed.checkpoint.glob("changelog/*.segment")).unlink()
+    assert main(["verify", path]) == 1
+    out = capsys.readouterr().out
+    assert "missing; the state of 0_0, 0_1 cannot be made of this checkpoint" in out
+    assert out.endswith("result      NOT VALID\n")
+
+
+def test_verify_takes_a_directory_for_a_checkpoint(placed, tmp_path, capsys):
+    (tmp_path / "none").mkdir()
+    assert main(["verify", str(tmp_path / "none")]) == 2
+    assert "expected a checkpoint of taskplace" in one_line(capsys)
+    assert main(["verify", str(placed.checkpoint), "--plan", "plan.json"]) == 2
+    assert "--plan: found 'plan.json', expected a problem.json as FILE" in one_line(capsys)
 
 
 @pytest.mark.parametrize("command", [["inspect"], ["status"], ["drain", "1"], ["can-remove", "1"]])

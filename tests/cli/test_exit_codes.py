@@ -132,6 +132,11 @@ line("partitions", 2, "none.json")
 line("partitions", 3, "moving.json")
 line("config", 0, "app.yaml", "--all")
 line("config", 2, "none.yaml")
+PLACES = ("--set", "state.dir=/data/state", "--set", "checkpoint.dir=/data/checkpoint")
+line("doctor", 0, "app.yaml", *PLACES)
+line("doctor", 1, "app.yaml", *PLACES, "--set", "spark.conf.spark.remote='sc://host'")
+line("doctor", 2, "none.yaml")
+line("doctor", 6, "app.yaml", *PLACES, "--set", "spark.conf.spark.speculation=true")
 line("completion", 0, "bash")
 for of_checkpoint in ("inspect", "status"):
     line(of_checkpoint, 2, "none")
@@ -185,12 +190,14 @@ def _(scene: Scene) -> Made:
 
 
 @shows("inspect", 0)
+@shows("verify", 0, "checkpoint")
 @shows("status", 0)
 def _(scene: Scene) -> Made:
     return [scene.checkpoint]
 
 
 @shows("inspect", 1)
+@shows("verify", 1, "checkpoint")
 def _(scene: Scene) -> Made:
     next(scene.placed.checkpoint.glob("changelog/*.segment")).unlink()
     return [scene.checkpoint]
