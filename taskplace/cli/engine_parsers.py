@@ -64,7 +64,7 @@ runs.""",
         codes.FAILED: "the plan breaks an invariant; of a checkpoint: damaged, incomplete, or such a placement",
         codes.MOVES: "valid, and moves are planned",
     },
-    schemas=["taskplace.verification/1", "taskplace.checkpoint-verification/1"],
+    schemas=["taskplace.verification/1", "taskplace.checkpoint_verification/1"],
 )
 SIMULATE = Help(
     group="engine",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 
+import jsonschema
 import pytest
 
 from taskplace.cli import main
+from taskplace.model.schema import schema
 from tests.support.command_line import one_line
 from tests.support.operators import attended, run, stream, turn
 from tests.support.placed_without_spark import World
@@ -60,13 +62,18 @@ def test_verify(placed, capsys):
     assert out.endswith("result      valid\n")
     assert main(["verify", path, "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["schema"], found["valid"]) == ("taskplace.checkpoint-verification/1", True)
+    jsonschema.validate(found, schema("checkpoint_verification"), cls=jsonschema.Draft202012Validator)
+    assert found["valid"]
 
     next(placed.checkpoint.glob("changelog/*.segment")).unlink()
     assert main(["verify", path]) == 1
     out = capsys.readouterr().out
     assert "missing; the state of 0_0, 0_1 cannot be made of this checkpoint" in out
     assert out.endswith("result      NOT VALID\n")
+    assert main(["verify", path, "--output", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema("checkpoint_verification"), cls=jsonschema.Draft202012Validator)
+    assert found["damaged"][0]["lost"] == ["0_0", "0_1"]
 
 
 def test_verify_takes_a_directory_for_a_checkpoint(placed, tmp_path, capsys):

@@ -6,12 +6,14 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
 pytest.importorskip("pyspark")
 
 from taskplace.cli import main
+from taskplace.model.schema import schema
 from tests.support.command_line import one_line
 from tests.support.pages import blocks
 
@@ -54,7 +56,9 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def found(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict]:
     code = main(["doctor", *arguments, *PLACES, "--output", "json"])
-    return code, json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema("diagnosis"), cls=jsonschema.Draft202012Validator)
+    return code, document
 
 
 @pytest.mark.parametrize("file", ["conf/flights.yaml", "conf/kafka-flights.yaml", "conf/steer.yaml"])

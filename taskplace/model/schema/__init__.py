@@ -16,6 +16,8 @@ NAMES = (
     "subscriptions",
     "partition_assignment",
     "config",
+    "diagnosis",
+    "checkpoint_verification",
 )
 
 

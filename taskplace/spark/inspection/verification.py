@@ -22,7 +22,7 @@ from taskplace.spark.inspection.checkpoint import Inspection, inspect
 from taskplace.verify import Violation, verify
 from topology import TaskId
 
-SCHEMA = "taskplace.checkpoint-verification/1"
+SCHEMA = "taskplace.checkpoint_verification/1"
 #: The invariants of `taskplace.verify` that an assignment can break by itself.
 CHECKED = ("known", "once", "disjoint", "stateful")
 
@@ -46,7 +46,7 @@ class CheckpointVerification:
         return self.inspection.sound and not self.violations
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verification as a "taskplace.checkpoint-verification/1" dict."""
+        """Return the verification as a "taskplace.checkpoint_verification/1" dict."""
         found = self.inspection.to_dict()
         return {
             "schema": SCHEMA,

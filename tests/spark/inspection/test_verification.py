@@ -39,7 +39,7 @@ def test_a_valid_checkpoint(checkpoint):
     assert (found.valid, found.violations, found.tasks) == (True, (), 2)
     assert found.inspection.verified
     document = found.to_dict()
-    assert document["schema"] == "taskplace.checkpoint-verification/1"
+    assert document["schema"] == "taskplace.checkpoint_verification/1"
     assert (document["valid"], document["damaged"], document["checked"]) == (True, [], list(CHECKED))
     assert document["sizes"]["changelog"]["needed"] > 0
 
