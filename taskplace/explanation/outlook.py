@@ -161,7 +161,7 @@ class Timetable:
         seen = self.seen.get((name, self._c.ids[t]))
         if seen is not None:
             seconds = None if seen.stalled else seen.remaining
-            why = seen.stalled or f"{name} has shown no progress yet"
+            why = seen.stalled or seen.unknown or f"{name} has shown no progress yet"
         else:
             ahead = self._records[i] - lag
             seconds = seconds_left(self._to_go(t, i), rate=self._rate(i), ahead=ahead)
@@ -205,7 +205,8 @@ def outlook(
     once = f" once {confirmed[0]}" if confirmed else ""
     due, seen = timetable.due(name, task), timetable.seen.get((name, task), Seen())
     if due is None:
-        return Outlook("waiting", None, sentences([f"{goes}{once}" if confirmed else ""], names))
+        moves = f"{goes}{once}" if confirmed else f"{move} to {name} as other tasks move"
+        return Outlook("waiting", None, sentences([moves], names))
     if due.before is not None:
         clauses = _in_the_queue(due, goes, name, timetable.problem.config.max_warmup_replicas)
     elif seen.stalled:

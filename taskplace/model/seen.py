@@ -16,8 +16,10 @@ class Seen(NamedTuple):
     - `remaining`: the seconds until it has caught up; None: not known
     - `stalled`: why it makes no progress, as a clause; "" if it does
     - `remedy`: what to do about it, as a clause
+    - `unknown`: why `remaining` is not known although it makes progress, as a clause
     """
 
     remaining: float | None = None
     stalled: str = ""
     remedy: str = ""
+    unknown: str = ""

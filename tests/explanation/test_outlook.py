@@ -89,6 +89,14 @@ def test_what_is_not_known_is_said_with_the_reason() -> None:
     assert "is not known: the length of a changelog is not known." in unknown.text
 
 
+def test_a_driver_may_say_why_it_knows_no_time() -> None:
+    of = problem(Instance("b", restore_rate=10.0))
+    seen = {("b", TASKS[0]): Seen(unknown="b loads a snapshot")}
+    outlook = Explainer(of, taskplace.plan(of), seen).in_full(TASKS[0]).outlook
+    assert outlook is not None and outlook.seconds is None
+    assert outlook.text.endswith("When that is, is not known: b loads a snapshot.")
+
+
 def test_the_copies_before_one_are_named_in_the_order_of_their_turns() -> None:
     of = problem(Instance("b", restore_rate=10.0))
     assert Timetable(of).up_to("b", TASKS[4]) == [("b", task) for task in TASKS[:5]]
@@ -126,3 +134,15 @@ def test_never_more_warm_up_at_a_time_than_may(data: st.DataObject) -> None:
         assert due.seconds > at
         busy = sum(other.turn <= at < other.seconds for other in found if math.isfinite(other.seconds))
         assert busy <= most
+
+
+def test_a_stateless_task_that_is_elsewhere_for_now_waits_for_others() -> None:
+    """Six stateful tasks cannot move to b yet, so the stateless ones go there, and some come back."""
+    loose = tuple(TaskId(1, p) for p in range(9))
+    tasks = [Task(t, end_offset=1_000) for t in TASKS] + [Task(t, stateful=False) for t in loose]
+    a = Instance("a", active=(*TASKS, *loose), lags=LAGS)
+    of = Problem(tasks, [a, Instance("b")], PlacementConfig(acceptable_recovery_lag=100))
+    plan = taskplace.plan(of)
+    there = next(t for t in loose if t in plan.assignment["b"].active and t in plan.target["a"].active)
+    outlook = explained(of, there)
+    assert outlook == Outlook("waiting", None, "It moves to a as other tasks move.")

@@ -68,7 +68,9 @@ def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus) -> Seen:
         return Seen(0.0)
     if stalled := _stalled(status, name, task, executor):
         return stalled
-    if warmup.eta_seconds is not None or warmup.restoring or warmup.seconds < IDLE_SECONDS:
+    if warmup.eta_seconds is None and warmup.restoring:
+        return Seen(unknown=f"{name} loads a snapshot, and its lag counts the whole changelog until then")
+    if warmup.eta_seconds is not None or warmup.seconds < IDLE_SECONDS:
         return Seen(warmup.eta_seconds)
     if warmup.idle_seconds >= IDLE_SECONDS:
         others = len(executor.standby) + len(executor.warmup) - 1
