@@ -1,4 +1,5 @@
 # Words and deeds the set-up scripts share. Sourced, not run; builtins only, so that it works on a bare machine.
+source "${BASH_SOURCE[0]%/*}/clock.sh"
 
 # stop MESSAGE...: say it, one line for each argument, and end with an error.
 stop() {
@@ -14,10 +15,12 @@ can_apt() {
 # apt_install PACKAGE...: install them; the output is shown only if that fails.
 apt_install() {
     local output
-    echo "installing $* (apt-get)"
-    if ! output=$(DEBIAN_FRONTEND=noninteractive apt-get update -qq 2>&1 &&
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" 2>&1); then
+    if ! timed "installing $* (apt-get)" apt_get "$@"; then
         printf '%s\n' "${output}" >&2
         return 1
     fi
+}
+apt_get() {
+    output=$(DEBIAN_FRONTEND=noninteractive apt-get update -qq 2>&1 &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" 2>&1)
 }

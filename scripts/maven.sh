@@ -35,9 +35,11 @@ build() {
     exec 9>"${cache}/lock"
     flock 9 # of two that build at once, the second finds it built
     built "${directory}" "${sources[@]}" && return 0
-    echo "fetching ${what} into ${directory} (a minute the first time)"
+    fetch() {
+        mvn --batch-mode --file "${pom}" "$@" "-D${DIRECTORY_OPTION}=${PWD}/${directory}.part" >"${log}" 2>&1
+    }
     rm -rf "${directory}" "${directory}.part"
-    if ! mvn --batch-mode --file "${pom}" "$@" "-D${DIRECTORY_OPTION}=${PWD}/${directory}.part" >"${log}" 2>&1; then
+    if ! timed "fetching ${what} into ${directory}, a minute the first time" fetch "$@"; then
         tail -n 20 "${log}" >&2
         stop "Maven could not fetch ${what}; the whole output is in ${log}."
     fi

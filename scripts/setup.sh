@@ -41,8 +41,7 @@ if [[ ! -x ${VENV}/bin/python ]] || ! usable "${VENV}/bin/python"; then
             stop "${python} cannot make virtual environments." \
                 "Install what is missing, on Debian or Ubuntu: sudo apt-get install ${package}"
     fi
-    echo "making ${VENV} with $("${python}" --version)"
-    "${python}" -m venv --clear "${VENV}"
+    timed "making ${VENV} with $("${python}" --version)" "${python}" -m venv --clear "${VENV}"
 fi
 
 # uv installs in parallel. Where it cannot be had, or cannot reach what pip is configured for, pip does it.
@@ -57,8 +56,11 @@ with_pip() {
     "${VENV}/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --editable ".[${EXTRAS}]"
 }
 
-echo "installing dependencies into ${VENV} (a minute or two the first time)"
-if ! { with_uv || with_pip; } >"${LOG}" 2>&1; then
+install() {
+    { with_uv || with_pip; } >"${LOG}" 2>&1
+}
+
+if ! timed "installing dependencies into ${VENV}, a minute or two the first time" install; then
     tail -n 30 "${LOG}" >&2
     stop "Installing the dependencies failed; the whole output is in ${LOG}."
 fi

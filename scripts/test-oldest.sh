@@ -11,8 +11,7 @@ readonly SPARK="pyspark>=4.0,<4.1"
 readonly STAMP=${VENV}/.installed
 
 if [[ ! -e ${STAMP} || pyproject.toml -nt ${STAMP} || scripts/test-oldest.sh -nt ${STAMP} ]]; then
-    echo "making ${VENV} with ${SPARK} (a minute or two the first time)"
-    .venv/bin/python -m venv --clear "${VENV}"
+    timed "making ${VENV}" .venv/bin/python -m venv --clear "${VENV}"
     # What pyproject.toml asks for, without its PySpark and without what only checks the style.
     .venv/bin/python - >"${VENV}/requirements.txt" <<'PYTHON'
 import re
@@ -25,8 +24,11 @@ wanted = [*project["dependencies"], *extras["spark"], *extras["examples"], *extr
 left_out = {"pyspark", "ruff", "mypy", "import-linter", "types-pyyaml"}
 print("\n".join(line for line in wanted if re.match(r"[\w.-]+", line)[0].lower() not in left_out))
 PYTHON
-    if ! "${VENV}/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
-        --requirement "${VENV}/requirements.txt" "${SPARK}" >"${LOG}" 2>&1; then
+    install() {
+        "${VENV}/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
+            --requirement "${VENV}/requirements.txt" "${SPARK}" >"${LOG}" 2>&1
+    }
+    if ! timed "installing ${SPARK} into it, a minute or two the first time" install; then
         tail -n 30 "${LOG}" >&2
         stop "Installing the oldest Spark failed; the whole output is in ${LOG}."
     fi

@@ -225,7 +225,7 @@ class ReportSettings(Configuration, section="report"):
     progress: str = key(
         Choice("auto", "rich", "plain", "json", "none"),
         "auto",
-        "auto: rich on a terminal, otherwise plain; json: a line of JSON for each event",
+        "auto: rich on a terminal, otherwise plain; plain also where CI is set; json: a line of JSON for each event",
     )
     log: str | None = key(
         LogFormat(),

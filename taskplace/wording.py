@@ -94,6 +94,31 @@ def about(seconds: float) -> str:
     return f"about {round(seconds / 43_200) / 2:,g} days"
 
 
+def clock(seconds: float) -> str:
+    """Return a time as a clock that runs.
+
+    >>> clock(7.9), clock(95), clock(3_723)
+    ('0:07', '1:35', '1:02:03')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def size(amount: float) -> str:
+    """Return bytes in a readable unit, of 1000 each.
+
+    >>> size(999), size(1_234_567), size(3.4e9), size(999_960), size(3.4e15)
+    ('999 bytes', '1.2 MB', '3.4 GB', '1.0 MB', '3,400.0 TB')
+    """
+    if amount < 1000:
+        return f"{amount:.0f} bytes"
+    units = ["kB", "MB", "GB", "TB"]
+    while (amount := amount / 1000) >= 999.95 and len(units) > 1:
+        del units[0]
+    return f"{amount:,.1f} {units[0]}"
+
+
 def ago(seconds: float) -> str:
     """Return a time in the past.
 

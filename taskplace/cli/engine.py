@@ -20,6 +20,7 @@ from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
+from taskplace.report import long_work
 from taskplace.simulation.failures import MOST_EVENTS, random_events
 from taskplace.simulation.run import MOST_ROUNDS
 from taskplace.verify import changes, stable
@@ -109,7 +110,8 @@ def simulate(args: argparse.Namespace) -> int:
     limit = validation.integer(args.limit, "--limit", 1, MOST_ROUNDS) or 1
     document = json_document(args.file, "problem", "transcript")
     if isinstance(document, dict) and document.get("schema") == "taskplace.transcript/1":
-        trajectory = simulation.replay(document)
+        with long_work() as show:
+            trajectory = simulation.replay(document, progress=show)
     else:
         events = json_document(args.events, "events") if args.events else []
         if not isinstance(events, list):
@@ -119,7 +121,8 @@ def simulate(args: argparse.Namespace) -> int:
         if args.random_events is not None:
             count = validation.integer(args.random_events, "--random-events", 0, MOST_EVENTS) or 0
             groups += [[e.to_dict() for e in group] for group in random_events(problem, count, args.seed)]
-        trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit)
+        with long_work() as show:
+            trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit, progress=show)
     print(trajectory.to_json() if args.output == "json" else trajectory)
     return codes.DONE if trajectory.stable else codes.MOVES
 

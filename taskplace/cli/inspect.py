@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 
 from taskplace.cli import codes, documents
+from taskplace.report import long_work
 from taskplace.spark.inspection import checkpoint
 from taskplace.spark.inspection.checkpoint import Inspection, TaskState
 from taskplace.wording import count
@@ -20,28 +19,13 @@ SHOWN = 20
 def inspect(args: argparse.Namespace) -> int:
     """Print an inspection. Return 0 for a sound checkpoint, 1 for a damaged or incomplete one."""
     root = documents.checkpoint(args.checkpoint)
-    with verifying(show=args.verify and sys.stderr.isatty()) as progress:
-        found = checkpoint.inspect(root, verify=args.verify, progress=progress)
+    with long_work() as show:
+        found = checkpoint.inspect(root, verify=args.verify, progress=show)
     if args.output == "json":
         print(json.dumps(found.to_dict(), indent=1))
     else:
         print("\n".join(_lines(found)))
     return codes.DONE if found.sound else codes.FAILED
-
-
-@contextmanager
-def verifying(*, show: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with the remaining time on standard error."""
-    if not show:
-        yield lambda done, whole: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("verifying"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda done, whole: bar.update(task, completed=done, total=whole)
 
 
 def _lines(found: Inspection) -> Iterator[str]:

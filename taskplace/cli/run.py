@@ -24,6 +24,7 @@ from taskplace.cli.documents import placed_application
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.logs import logging_to
 from taskplace.metrics.endpoint import check_serving
+from taskplace.model.work import Work
 from taskplace.redaction import scrubbed
 from taskplace.report import Reporter, reporter_for
 from taskplace.report.json_lines import JsonReporter
@@ -118,8 +119,8 @@ def _reported(settings: Settings, application: Application, reporter: Reporter) 
     logging.getLogger().addHandler(warnings)
     try:
         if hasattr(application, "prepare"):
-            reporter.note("preparing the input")
-            application.prepare()
+            with Work("preparing the input", show=reporter.progress):
+                application.prepare()
         return _spark_run()(settings, application, reporter)
     finally:
         logging.getLogger().removeHandler(warnings)

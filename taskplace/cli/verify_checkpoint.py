@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 
 from taskplace.cli import codes, documents
-from taskplace.cli.inspect import damage_lines, verifying
+from taskplace.cli.inspect import damage_lines
 from taskplace.errors import InputError
+from taskplace.report import long_work
 from taskplace.spark.inspection.verification import CHECKED, CheckpointVerification, verify_checkpoint
 from taskplace.wording import count, listed
 
@@ -19,8 +19,8 @@ def verify(args: argparse.Namespace) -> int:
     if args.plan:
         raise InputError("--plan", found=args.plan, expected="a problem.json as FILE, not a checkpoint")
     root = documents.checkpoint(args.file)
-    with verifying(show=sys.stderr.isatty()) as progress:
-        found = verify_checkpoint(root, progress)
+    with long_work() as show:
+        found = verify_checkpoint(root, show)
     if args.output == "json":
         print(json.dumps(found.to_dict(), indent=1))
     else:

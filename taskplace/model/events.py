@@ -8,7 +8,7 @@ Properties:
 - batch ids count from 0, as Spark's do. Seconds are wall-clock seconds. Lags and counts are in records;
 - this module imports neither Spark nor a terminal library.
 
-Non-goal: metrics for machines: see `taskplace.metrics`.
+Non-goals: metrics for machines, see `taskplace.metrics`; measuring how far work has come, see `taskplace.model.work`.
 """
 
 from __future__ import annotations
@@ -178,8 +178,42 @@ class Summary:
     late_rows: int = 0
 
 
+@dataclass(frozen=True)
+class WorkProgress:
+    """How far a long piece of work has come, such as a restore or a verification.
+
+    - `name`: the work, unique among those that run: "verifying"
+    - `done`, `total`: in `unit`, a plural such as "records"; "bytes" are shown as kB, MB or GB. If the `total` is None,
+      the end is unknown; without a `unit`, nothing is counted
+    - `seconds`: since the work began
+    - `rate`: units per second, lately; `eta`: the seconds that are left. None: unknown
+    - `detail`: what is being done just now, a few words
+    - `ended`: this is the last event of the work, which is complete, or was given up
+
+    >>> WorkProgress("verifying", 250, 1000, "bytes", seconds=2.0, rate=125.0, eta=6.0).fraction
+    0.25
+    """
+
+    name: str
+    done: float = 0
+    total: float | None = None
+    unit: str = ""
+    seconds: float = 0.0
+    rate: float | None = None
+    eta: float | None = None
+    detail: str = ""
+    ended: bool = False
+
+    @property
+    def fraction(self) -> float | None:
+        """The part that is done, from 0 to 1; None if the total is unknown."""
+        if self.total is None:
+            return None
+        return min(1.0, self.done / self.total) if self.total > 0 else 1.0
+
+
 class Reporter(Protocol):
-    """Shows events, in their order. `note` may be called from any thread at any time.
+    """Shows events, in their order. `note` and `progress` may be called from any thread at any time.
 
     A reporter never raises an exception for an event that it cannot show, and never delays a batch. `close()` is called
     at the end of every run, also after an error, and may be called more than once.
@@ -196,6 +230,9 @@ class Reporter(Protocol):
 
     def note(self, text: str) -> None:
         """Show one line about the current activity, such as "starting Spark"."""
+
+    def progress(self, event: WorkProgress) -> None:
+        """Show how far a long piece of work has come; several may run at a time."""
 
     def summary(self, summary: Summary) -> None:
         """Show the summary of the run. It is the last event."""

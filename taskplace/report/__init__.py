@@ -4,12 +4,13 @@
 - `words`: the texts for events, the same in all reporters;
 - `plain`: lines, for logs and continuous integration;
 - `json_lines`: JSON, for programs;
-- `terminal`: a progress bar and a table that stay in place.
+- `terminal`: a progress bar and a table that stay in place;
+- `bars`: a bar for each long piece of work;
+- `work`: the same for a single command: bars, or lines.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TextIO
 
@@ -21,8 +22,10 @@ from taskplace.model.events import (
     Rebalanced,
     Reporter,
     Summary,
+    WorkProgress,
 )
 from taskplace.report.plain import PlainReporter, SilentReporter
+from taskplace.report.work import long_work, redraws
 
 __all__ = [
     "BatchDone",
@@ -34,6 +37,8 @@ __all__ = [
     "Reporter",
     "SilentReporter",
     "Summary",
+    "WorkProgress",
+    "long_work",
     "reporter_for",
 ]
 
@@ -41,8 +46,8 @@ __all__ = [
 def reporter_for(mode: str, stream: TextIO | None = None) -> Reporter:
     """Return the reporter for `report.progress`: auto, rich, plain, json or none.
 
-    `auto` is rich on a terminal that can move its cursor, plain anywhere else. Without a `stream` it is
-    standard output.
+    `auto` is rich on a terminal that can move its cursor, plain anywhere else, and where `CI` is set. Without a
+    `stream` it is standard output.
 
     >>> import io
     >>> type(reporter_for("auto", io.StringIO())).__name__
@@ -50,7 +55,7 @@ def reporter_for(mode: str, stream: TextIO | None = None) -> Reporter:
     """
     stream = stream or sys.stdout
     if mode == "auto":
-        mode = "rich" if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb" else "plain"
+        mode = "rich" if redraws(stream) else "plain"
     if mode == "none":
         return SilentReporter()
     if mode == "plain":

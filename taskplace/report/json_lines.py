@@ -21,8 +21,9 @@ import msgspec
 from msgspec import Meta
 
 from taskplace import __version__
-from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Summary, WarmupState
+from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Summary, WarmupState, WorkProgress
 from taskplace.redaction import scrubbed
+from taskplace.report.seldom import Seldom
 from topology import BuiltTopology
 
 SCHEMA = "taskplace.run/1"
@@ -53,6 +54,20 @@ class Note(Line, frozen=True, kw_only=True, tag="note"):
     """What the run is doing, or a warning, in words."""
 
     text: Annotated[str, Meta(description="one line")]
+
+
+class Work(Line, frozen=True, kw_only=True, tag="work"):
+    """How far long work has come, such as Spark's start or a restore: a line every 5 s at most, and at its end."""
+
+    name: Annotated[str, Meta(description="the work, unique among those that run")]
+    done: Annotated[float, Meta(description="how much is done, in `unit`")]
+    total: Annotated[float | None, Meta(description="how much there is; null: unknown")]
+    unit: Annotated[str, Meta(description='what is counted, such as "records"; empty: nothing')]
+    seconds: Annotated[float, Meta(description="since the work began")]
+    rate: Annotated[float | None, Meta(description="units per second, lately; null: unknown")]
+    eta_seconds: Annotated[float | None, Meta(description="the time that is left; null: unknown")]
+    detail: Annotated[str, Meta(description="a few words")]
+    ended: Annotated[bool, Meta(description="whether the work is complete, or was given up")]
 
 
 class Executor(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +171,7 @@ class Finish(Line, frozen=True, kw_only=True, tag="finish"):
     ]
 
 
-LINES: tuple[type[Line], ...] = (Start, Note, Batch, Rebalance, WarmUp, Loss, Finish)
+LINES: tuple[type[Line], ...] = (Start, Note, Work, Batch, Rebalance, WarmUp, Loss, Finish)
 
 
 def schema() -> dict[str, Any]:
@@ -180,6 +195,7 @@ class JsonReporter:
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.time) -> None:
         self._stream, self._clock, self._lock = stream, clock, threading.Lock()
+        self._seldom = Seldom(in_pairs=True)
         self._summary: Summary | None = None
 
     # -- of the command
@@ -274,6 +290,25 @@ class JsonReporter:
     def note(self, text: str) -> None:
         """Write what the run is doing, or a warning."""
         self._write(Note(time=self._now(), text=scrubbed(" ".join(text.split()))))
+
+    def progress(self, event: WorkProgress) -> None:
+        """Write a line now and then about work that takes long."""
+        if not self._seldom.due(event):
+            return
+        self._write(
+            Work(
+                time=self._now(),
+                name=event.name,
+                done=event.done,
+                total=event.total,
+                unit=event.unit,
+                seconds=event.seconds,
+                rate=event.rate,
+                eta_seconds=event.eta,
+                detail=event.detail,
+                ended=event.ended,
+            )
+        )
 
     def summary(self, summary: Summary) -> None:
         """Keep the summary for the last line."""

@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import TextIO
 
-from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Summary
+from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Summary, WorkProgress
 from taskplace.report import words
+from taskplace.report.seldom import Seldom
+
+
+class WorkLines:
+    """Writes few lines about long work (`Seldom`).
+
+    >>> lines = WorkLines(print)
+    >>> for done in range(0, 101):
+    ...     lines.show(WorkProgress("verifying", 10 * done, 1000, "files", seconds=done / 10, eta=10 - done / 10))
+    verifying: 200 of 1,000 files (20 %), 8.0 s left
+    verifying: 700 of 1,000 files (70 %), 3.0 s left
+    >>> lines.show(WorkProgress("verifying", 1000, 1000, "files", seconds=10.0, ended=True))
+    verifying: 1,000 of 1,000 files (100 %), ended after 10.0 s
+    """
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write, self._seldom = write, Seldom()
+
+    def show(self, event: WorkProgress) -> None:
+        """Write a line if one is due."""
+        if self._seldom.due(event):
+            self._write(words.work_line(event))
 
 
 class PlainReporter:
@@ -21,6 +44,7 @@ class PlainReporter:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._work = WorkLines(self._write)
 
     def batch(self, event: BatchDone) -> None:
         """Write a committed batch."""
@@ -37,6 +61,10 @@ class PlainReporter:
     def note(self, text: str) -> None:
         """Write one line."""
         self._write(text)
+
+    def progress(self, event: WorkProgress) -> None:
+        """Write a line now and then about work that takes long."""
+        self._work.show(event)
 
     def summary(self, summary: Summary) -> None:
         """Write the summary of the run, with the result of the check as the last line."""
@@ -72,6 +100,9 @@ class SilentReporter:
         """Show nothing."""
 
     def note(self, text: str) -> None:
+        """Show nothing."""
+
+    def progress(self, event: WorkProgress) -> None:
         """Show nothing."""
 
     def summary(self, summary: Summary) -> None:

@@ -1,7 +1,8 @@
-"""A terminal view that stays in place: a progress bar and the placement per executor, with events above."""
+"""A terminal view that stays in place: progress bars and the placement per executor, with events above."""
 
 from __future__ import annotations
 
+import threading
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -10,8 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
+from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary, WorkProgress
 from taskplace.report import words
+from taskplace.report.bars import WorkBars
+from taskplace.report.seldom import LONG_SECONDS
 from taskplace.wording import count, duration
 
 WIDTH = 44  # the least width of a table, so that titles stay on one line
@@ -20,8 +23,8 @@ WIDTH = 44  # the least width of a table, so that titles stay on one line
 class TerminalReporter:
     """Shows a run with `rich`.
 
-    - the bar and the table are redrawn in place, a few times a second, by rich's own thread;
-    - rebalances and losses are printed above them and stay in the scrollback;
+    - the bars and the table are redrawn in place, a few times a second, by rich's own thread;
+    - rebalances, losses and the ends of long work are printed above them and stay in the scrollback;
     - `close()` leaves the last table standing and gives the cursor back.
 
     `console` is for tests; otherwise it is made for `stream`.
@@ -33,15 +36,18 @@ class TerminalReporter:
         self._progress = Progress(*columns, console=self.console)
         # The bar's clock starts here, so that it includes the time before the first batch.
         self._bar = self._progress.add_task("batches", total=None)
+        self._work = WorkBars()
         self._last: BatchDone | None = None
+        self._lock = threading.Lock()
         self._live: Live | None = None
+        self._ended = False
 
     def batch(self, event: BatchDone) -> None:
         """Move the bar and redraw the placement."""
         speed = f"{count(event.rows, 'row')} in {duration(event.seconds)}"
         self._progress.update(self._bar, completed=event.batch_id + 1, total=event.total, description=speed)
         self._last = event
-        self._start().update(self._view())
+        self._redraw()
 
     def rebalance(self, event: Rebalanced) -> None:
         """Print a new assignment, its reason and its first moves."""
@@ -58,6 +64,13 @@ class TerminalReporter:
         """Print one line."""
         self._print(Text(text, style="dim"))
 
+    def progress(self, event: WorkProgress) -> None:
+        """Move the bar of long work; print a line when it has ended."""
+        self._work.show(event)
+        if event.ended and event.seconds >= LONG_SECONDS:
+            self._print(Text(words.work_line(event), style="dim"))
+        self._redraw()
+
     def summary(self, summary: Summary) -> None:
         """Print the summary of the run, with the result of the check as the last line."""
         self.close()
@@ -71,20 +84,27 @@ class TerminalReporter:
 
     def close(self) -> None:
         """Stop redrawing; the last view stays."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        with self._lock:
+            self._ended = True
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
 
-    def _start(self) -> Live:
-        if self._live is None:
-            self._live = Live(self._view(), console=self.console, refresh_per_second=4)
-            self._live.start()
-        return self._live
+    def _redraw(self) -> None:
+        with self._lock:
+            if self._ended:  # the last words of a thread
+                return
+            if self._live is None:
+                self._live = Live(self._view(), console=self.console, refresh_per_second=4)
+                self._live.start()
+            else:
+                self._live.update(self._view())
 
     def _view(self) -> RenderableType:
-        if self._last is None:
-            return self._progress
-        return Group(placement_table(self._last.placement, self._last.generation), self._progress)
+        if self._last is None:  # nobody waits for batches while the input is prepared, or Spark starts
+            return self._work if len(self._work) else self._progress
+        table = placement_table(self._last.placement, self._last.generation)
+        return Group(table, self._work, self._progress)
 
     def _print(self, text: Text) -> None:
         # While live, the same console prints above the view.

@@ -16,10 +16,64 @@ from taskplace.model.events import (
     InstanceView,
     Rebalanced,
     Summary,
+    WorkProgress,
 )
-from taskplace.wording import count, duration
+from taskplace.wording import count, duration, size
 
 MOVES_SHOWN = 6
+
+
+def work_amount(event: WorkProgress) -> str:
+    """Return how much of a piece of work is done; "" for work that is not counted.
+
+    >>> work_amount(WorkProgress("verifying", 1.2e9, 3.4e9, "bytes"))
+    '1.2 GB of 3.4 GB'
+    >>> work_amount(WorkProgress("simulating", 3.5, 20, "groups of events")), work_amount(WorkProgress("waiting"))
+    ('3 of 20 groups of events', '')
+    """
+    if not event.unit:
+        return ""
+    done, total = event.done, event.total
+    if event.unit == "bytes":
+        return size(done) if total is None else f"{size(done)} of {size(total)}"
+    # What is begun is not done.
+    return f"{done:,.0f} {event.unit}" if total is None else f"{int(done):,} of {total:,.0f} {event.unit}"
+
+
+def work_rate(event: WorkProgress) -> str:
+    """Return the speed of a piece of work; "" if it is not known, or below one unit a second.
+
+    >>> work_rate(WorkProgress("verifying", unit="bytes", rate=2.5e8))
+    '250.0 MB/s'
+    """
+    if event.rate is None or event.rate < 1:
+        return ""
+    return f"{size(event.rate)}/s" if event.unit == "bytes" else f"{event.rate:,.0f}/s"
+
+
+def work_line(event: WorkProgress) -> str:
+    """Return one line for work that runs, or that has ended.
+
+    >>> verifying = WorkProgress("verifying", 1.2e9, 3.4e9, "bytes", seconds=12.0, rate=1e8, eta=22.0)
+    >>> work_line(verifying)
+    'verifying: 1.2 GB of 3.4 GB (35 %), 100.0 MB/s, 22.0 s left'
+    >>> work_line(WorkProgress("starting Spark", seconds=12.0)), work_line(WorkProgress("starting Spark"))
+    ('starting Spark: for 12.0 s', 'starting Spark')
+    >>> work_line(WorkProgress("starting Spark", seconds=12.0, ended=True))
+    'starting Spark: ended after 12.0 s'
+    """
+    percent = "" if event.fraction is None else f" ({100 * event.fraction:.0f} %)"
+    amount = work_amount(event)
+    parts = [f"{amount}{percent}"] if amount else []
+    if event.ended:
+        parts.append(f"ended after {duration(event.seconds)}")
+    else:
+        parts += [part for part in (event.detail, work_rate(event)) if part]
+        if event.eta is not None:
+            parts.append(f"{duration(event.eta)} left")
+        elif event.seconds >= 1:
+            parts.append(f"for {duration(event.seconds)}")
+    return f"{event.name}: {', '.join(parts)}" if parts else event.name
 
 
 def batch_line(event: BatchDone) -> str:

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from taskplace import validation
+from taskplace.callables import check_function
 from taskplace.errors import InputError
 from taskplace.model import html_tables
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
+from taskplace.model.work import Show
 from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
 from taskplace.simulation.cluster import Cluster
 from taskplace.simulation.events import Event
+from taskplace.simulation.following import following
 from taskplace.wording import count
 
 SCHEMA = "taskplace.transcript/1"
@@ -150,14 +153,16 @@ def simulate(
     *,
     restore_rate: float | None = None,
     limit: int = 1000,
+    progress: Show | None = None,
 ) -> Trajectory:
     """Return how a cluster develops: first as it is, then after each group of events.
 
     Each group happens at once; then the cluster is planned every `probing.rebalance.interval.ms` of virtual time
     until no follow-up is needed (at most `limit` rounds). `restore_rate`: records per second that a copy catches up;
-    None: any copy catches up within a round.
+    None: any copy catches up within a round. `progress` gets a `WorkProgress` after a round, ten times a second at
+    most (`taskplace.report.long_work` shows it); an error of it ends the simulation.
 
-    Errors: `InputError` for a bad problem, event, rate or limit, before anything is planned.
+    Errors: `InputError` for a bad problem, event, rate, limit or function, before anything is planned.
 
     >>> problem = {"tasks": [{"id": "0_0", "end_offset": 50_000}, {"id": "0_1", "end_offset": 50_000}],
     ...            "instances": [{"id": "a"}]}
@@ -168,6 +173,8 @@ def simulate(
     """
     validation.positive(restore_rate, "restore_rate", optional=True)
     validation.integer(limit, "limit", 1, MOST_ROUNDS)
+    if progress is not None:
+        check_function(progress, "progress", arguments=["event"])
     typed = problem if isinstance(problem, Problem) else Problem.from_dict(problem)
     groups = [
         [e if isinstance(e, Event) else Event.from_dict(e, f"events[{k}][{j}]") for j, e in enumerate(group)]
@@ -176,8 +183,10 @@ def simulate(
     cluster = Cluster.of(typed, restore_rate)
     rounds: list[Round] = []
     parking = ProgressWatch()
-    for k, group in enumerate([[], *groups]):
-        rounds.extend(settle(cluster, group, limit=limit, parking=parking, path=f"events[{k - 1}]"))
+    with following(progress, 1 + len(groups)) as begin:
+        for k, group in enumerate([[], *groups]):
+            path = f"events[{k - 1}]"
+            rounds.extend(settle(cluster, group, limit=limit, watch=begin(), parking=parking, path=path))
     transcript = {
         "schema": SCHEMA,
         "problem": typed.to_dict(),
@@ -195,8 +204,10 @@ def _groups(events: Any) -> list[Any]:
     return [validation.listing(group, f"events[{k}]") for k, group in enumerate(events)]
 
 
-def replay(transcript: str | Mapping[str, Any]) -> Trajectory:
+def replay(transcript: str | Mapping[str, Any], *, progress: Show | None = None) -> Trajectory:
     """Return the trajectory of a transcript, run again; raise `InputError` if it does not go the same way.
+
+    `progress`: as for `simulate`.
 
     >>> first = simulate({"tasks": [{"id": "0_0"}], "instances": [{"id": "a"}]})
     >>> replay(first.to_json()).rounds == first.rounds
@@ -222,7 +233,9 @@ def replay(transcript: str | Mapping[str, Any]) -> Trajectory:
         validation.listing(g, f"events[{k}]")
         for k, g in enumerate(validation.listing(given["events"], "events"))
     ]
-    again = simulate(given["problem"], events, restore_rate=given["restore_rate"], limit=given["limit"])
+    again = simulate(
+        given["problem"], events, restore_rate=given["restore_rate"], limit=given["limit"], progress=progress
+    )
     mine = again.transcript["plans"]
     if mine != plans:
         at = next(

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.model.events import CheckResult, Reporter
+from taskplace.model.work import Work
 from taskplace.redaction import scrubbed
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
 from taskplace.spark.messages import reports_dir
@@ -60,8 +61,8 @@ def run(settings: Settings, application: Application, reporter: Reporter) -> int
     Errors: `TaskplaceError` with the batch and the cause, if a batch failed; those of `Placed` and of `Placed.start`.
     """
     start = time.perf_counter()
-    reporter.note("starting Spark")
-    spark = session(settings)
+    with Work("starting Spark", show=reporter.progress):
+        spark = session(settings)
     try:
         sources = application.sources(spark)
         placed = placed_stream(settings, application, spark, reporter)
@@ -84,8 +85,8 @@ def run(settings: Settings, application: Application, reporter: Reporter) -> int
         summary = placed.summary()
         check: CheckResult | None = None
         if hasattr(application, "check"):
-            reporter.note("comparing the result with a batch query")
-            check = application.check(spark)
+            with Work("comparing the result with a batch query", show=reporter.progress):
+                check = application.check(spark)
         summary = replace(summary, seconds=time.perf_counter() - start)
         if check is not None:
             summary = replace(summary, check=check.text, ok=check.ok, detail=check.detail)

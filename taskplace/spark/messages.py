@@ -313,6 +313,7 @@ class Recovery(Tally):
 
     - `unfinished`: a follower was stopped before the end
     - `restoring`: the snapshot (its attempt) that it was loading then; empty otherwise
+    - `loaded`: the part of that snapshot that is loaded, from 0 to 1
     - `damaged`: damaged files of the checkpoint that were skipped
     """
 
@@ -322,6 +323,7 @@ class Recovery(Tally):
     scratch: bool = False
     unfinished: bool = False
     restoring: str = ""
+    loaded: float = 0.0
     damaged: list[str] = field(default_factory=list)
 
 
@@ -468,6 +470,7 @@ class FollowReport(Tally):
     - `attempted`: by task, the position of its copy after the last attempt, which may be committed; only copies that
       can roll it back
     - `restoring`: by task, the snapshot (its attempt) that the next visit continues to load
+    - `loaded`: by task, the part of that snapshot that is loaded, from 0 to 1
     - `orphans`: the directories of dead executors that were removed
     """
 
@@ -481,6 +484,7 @@ class FollowReport(Tally):
     snapshots: dict[TaskKey, Snapshot] = field(default_factory=dict)
     unfinished: bool = False
     restoring: dict[TaskKey, str] = field(default_factory=dict)
+    loaded: dict[TaskKey, float] = field(default_factory=dict)
     errors: dict[TaskKey, str] = field(default_factory=dict)
     removed: list[TaskId] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)

@@ -148,8 +148,9 @@ def check_reporter(reporter: object) -> None:
     """Refuse a reporter that lacks the method of an event, or has one with other parameters."""
     if reporter is not None and not all(callable(getattr(reporter, event, None)) for event in _EVENTS):
         raise InputError("reporter", found=reporter, expected=f"an object with {', '.join(_EVENTS)}")
-    for event in _EVENTS if reporter is not None else ():
-        check_function(getattr(reporter, event), f"reporter.{event}", arguments=["event"])
+    for event in (*_EVENTS, "progress") if reporter is not None else ():
+        if callable(method := getattr(reporter, event, None)):
+            check_function(method, f"reporter.{event}", arguments=["event"])
 
 
 def check_sources(sources: object, *, streaming: bool = False) -> None:

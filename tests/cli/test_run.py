@@ -106,9 +106,13 @@ def test_a_run_for_programs_prints_lines_of_json_and_nothing_else(how, shop, mon
     monkeypatch.setattr(app, "run", run)
     assert main(["run", shop(), *how]) == 0
     lines, err = json_lines(capsys)
-    assert [line["event"] for line in lines] == ["start", "note", "note", "note", "finish"]
+    assert [line["event"] for line in lines] == ["start", "work", "work", "note", "note", "finish"]
     assert (lines[0]["schema"], lines[0]["application"]) == ("taskplace.run/1", "shop")
-    assert [line["text"] for line in lines[1:4]] == ["preparing the input", "starting Spark", "cannot follow"]
+    assert [(line["name"], line["ended"]) for line in lines[1:3]] == [
+        ("preparing the input", False),
+        ("preparing the input", True),
+    ]
+    assert [line["text"] for line in lines[3:5]] == ["starting Spark", "cannot follow"]
     assert lines[-1]["exit_code"] == 0
     assert err == "said by the application\n"
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
 import pytest
 
-from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary, WarmupChange
+from taskplace.model.events import (
+    BatchDone,
+    ExecutorLost,
+    InstanceView,
+    Rebalanced,
+    Summary,
+    WarmupChange,
+    WorkProgress,
+)
 from taskplace.report import reporter_for
 from taskplace.report.json_lines import LINES, SCHEMA, JsonReporter, schema
 from topology import Topology
 
 VIEWS = (InstanceView("executor-1", 3, 2, 1, 40), InstanceView("executor-2", 0, 0, 0, 0, alive=False))
+WORK = WorkProgress("verifying", 5, 20, "files", seconds=4.0, rate=1.25, eta=12.0)
 SUMMARY = Summary(
     batches=2,
     rows=10,
@@ -57,6 +67,7 @@ def written(stream: io.StringIO) -> list[dict[str, Any]]:
 def test_each_event_of_a_run_is_a_line(reporter: JsonReporter, stream: io.StringIO) -> None:
     start(reporter)
     reporter.note("starting Spark")
+    reporter.progress(WORK)
     reporter.batch(BatchDone(0, 27, 13_000, 5.5, {"state": 3.0}, VIEWS, 2))
     reporter.rebalance(
         Rebalanced(
@@ -78,14 +89,16 @@ def test_each_event_of_a_run_is_a_line(reporter: JsonReporter, stream: io.String
     reporter.finish(0)
     lines = written(stream)
     assert [line["event"] for line in lines] == [
-        "start", "note", "batch", "rebalance", "warm-up", "warm-up", "loss", "finish",
+        "start", "note", "work", "batch", "rebalance", "warm-up", "warm-up", "loss", "finish",
     ]  # fmt: skip
     assert {line["event"] for line in lines} == {line.__struct_config__.tag for line in LINES}
     assert {line["time"] for line in lines} == {"1970-01-01T00:00:01.500Z"}
-    first, note, batch, rebalance, begun, became, loss, finish = lines
+    first, note, work, batch, rebalance, begun, became, loss, finish = lines
     assert first["schema"] == SCHEMA
     assert (first["topology"], first["tasks"], first["checkpoint"]) == ("shop", 4, "/data/checkpoint")
     assert note["text"] == "starting Spark"
+    assert (work["name"], work["done"], work["total"], work["unit"]) == ("verifying", 5, 20, "files")
+    assert (work["seconds"], work["rate"], work["eta_seconds"], work["ended"]) == (4.0, 1.25, 12.0, False)
     assert (batch["batch"], batch["total"], batch["rows"], batch["phases"]) == (0, 27, 13_000, {"state": 3.0})
     assert batch["executors"][1] == {
         "id": "executor-2", "active": 0, "standby": 0, "warmup": 0, "lag": 0, "alive": False,
@@ -101,6 +114,20 @@ def test_each_event_of_a_run_is_a_line(reporter: JsonReporter, stream: io.String
     assert (loss["executor"], loss["active_tasks"], loss["cancelled"]) == ("executor-2", 8, True)
     assert (finish["exit_code"], finish["error"]) == (0, None)
     assert finish["totals"]["check"] == "right" and finish["totals"]["bad_records"] == {"orders": 1}
+
+
+def test_long_work_has_few_lines_and_one_at_its_end(reporter: JsonReporter, stream: io.StringIO) -> None:
+    """Short work has no line, unless it is not counted: then it has a line at its begin and at its end."""
+    for seconds in range(60):
+        reporter.progress(replace(WORK, seconds=float(seconds)))
+    reporter.progress(replace(WORK, seconds=60.0, ended=True))
+    long = written(stream)
+    assert [line["seconds"] for line in long] == [2, 7, 12, 18, 27, 41, 60]
+    assert [line["ended"] for line in long] == [*[False] * 6, True]
+    reporter.progress(replace(WORK, seconds=1.0, ended=True))
+    for ended in (False, True):
+        reporter.progress(WorkProgress("starting Spark", seconds=1.0, ended=ended))
+    assert [line["name"] for line in written(stream)[len(long) :]] == ["starting Spark", "starting Spark"]
 
 
 def test_a_run_that_failed_says_why_without_secrets(reporter: JsonReporter, stream: io.StringIO) -> None:

@@ -7,7 +7,14 @@ import sys
 import pytest
 from rich.console import Console
 
-from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
+from taskplace.model.events import (
+    BatchDone,
+    ExecutorLost,
+    InstanceView,
+    Rebalanced,
+    Summary,
+    WorkProgress,
+)
 from taskplace.report import PlainReporter, SilentReporter, reporter_for
 from taskplace.report.terminal import TerminalReporter
 
@@ -33,11 +40,15 @@ SUMMARY = Summary(
     check="result equals the batch query (7,000 of 7,000 rows)",
     ok=True,
 )
+WARM_UPS = WorkProgress("catching up warm-ups", 3_000, 12_000, "records", seconds=4.0, rate=750.0, eta=12.0)
 
 
 def everything(reporter):
-    reporter.note("starting Spark")
+    reporter.progress(WorkProgress("starting Spark"))
+    reporter.progress(WorkProgress("starting Spark", seconds=12.0, ended=True))
+    reporter.note("continuing after batch 9")
     reporter.batch(BATCH)
+    reporter.progress(WARM_UPS)
     reporter.failure(LOST)
     reporter.rebalance(REBALANCE)
     reporter.summary(SUMMARY)
@@ -64,7 +75,10 @@ def rich():
 @pytest.mark.parametrize(
     "says",
     [
-        "starting Spark",
+        "starting Spark: ended after 12.0 s",
+        "continuing after batch 9",
+        "catching up warm-ups",
+        "3,000 of 12,000 records",
         "lost executor-2 in batch 10 with 8 active tasks; the running stage was cancelled",
         "executor 2 was lost; 9 moves, 8 promotions, 2 warm-ups; more to come",
         "0_5 moves",
@@ -97,6 +111,32 @@ def test_the_terminal_shows_a_bar_and_the_placement_per_executor(rich):
     assert any("all" in line and "24" in line for line in rich.splitlines())
 
 
+def test_plain_lines_about_work_stand_between_the_others(plain):
+    lines = plain.splitlines()
+    assert lines[:3] == ["starting Spark", "starting Spark: ended after 12.0 s", "continuing after batch 9"]
+    assert lines[4].startswith("catching up warm-ups: 3,000 of 12,000 records (25 %), 750/s, 12.0 s left")
+
+
+def test_the_terminal_shows_what_is_done_before_the_first_batch():
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=100, color_system=None, legacy_windows=False)
+    reporter = TerminalReporter(console=console)
+    reporter.progress(WorkProgress("starting Spark"))
+    reporter.close()
+    assert "starting Spark" in stream.getvalue()
+    assert "batches" not in stream.getvalue()
+
+
+def test_the_last_words_of_a_thread_do_not_begin_a_new_view():
+    stream = io.StringIO()
+    reporter = TerminalReporter(console=Console(file=stream, force_terminal=True, width=100))
+    reporter.progress(WARM_UPS)
+    reporter.close()
+    before = stream.getvalue()
+    reporter.progress(WARM_UPS)
+    assert stream.getvalue() == before
+
+
 def test_the_answer_is_the_last_line(plain, rich):
     for text in (plain, rich):
         assert text.rstrip().splitlines()[-1].strip() == f"check: {SUMMARY.check}"
@@ -124,11 +164,15 @@ def test_auto_is_plain_where_there_is_no_cursor(monkeypatch):
             return True
 
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("CI", raising=False)
     assert isinstance(reporter_for("auto", Terminal()), TerminalReporter)
     assert isinstance(reporter_for("auto", io.StringIO()), PlainReporter)
     assert isinstance(reporter_for("rich", io.StringIO()), TerminalReporter)
     assert isinstance(reporter_for("plain", Terminal()), PlainReporter)
     assert isinstance(reporter_for("none", Terminal()), SilentReporter)
+    monkeypatch.setenv("CI", "true")
+    assert isinstance(reporter_for("auto", Terminal()), PlainReporter)
+    monkeypatch.delenv("CI")
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(reporter_for("auto", Terminal()), PlainReporter)
 

@@ -29,6 +29,7 @@ from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.status_board import StatusBoard
+from taskplace.spark.driver.stream_work import StreamWork
 from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.driver.visits import Visits
@@ -71,7 +72,7 @@ def assemble(
         no_data_batches=NoDataBatches(definition, bridge, journal, idle),
         listeners=listeners,
         input=BatchInput(definition, journal, schemas),
-        operations=_operations(definition, rebalancer, followers),
+        operations=_operations(definition, rebalancer, followers, reporter),
     )
 
 
@@ -130,7 +131,10 @@ def _rebalancer(
     return rebalancer
 
 
-def _operations(definition: StreamDefinition, rebalancer: Rebalancer, followers: Followers) -> Operations:
+def _operations(
+    definition: StreamDefinition, rebalancer: Rebalancer, followers: Followers, reporter: Reporter | None
+) -> Operations:
+    show = getattr(reporter, "progress", None)  # a reporter of one's own need not have it
     return Operations(
         definition.checkpoint,
         rebalancer.journal,
@@ -139,6 +143,7 @@ def _operations(definition: StreamDefinition, rebalancer: Rebalancer, followers:
             definition, rebalancer, followers, rebalancer.recent, interval=interval
         ),
         desk=RequestDesk(definition.checkpoint, rebalancer),
+        work=None if show is None else StreamWork(rebalancer, followers, show),
     )
 
 

@@ -63,10 +63,11 @@ class Followers:
         self._began: dict[str, TaskId] = {}
         self._rests: dict[str, float] = {}
         self._sweeps: dict[str, float] = {}
-        self._restoring: dict[
-            tuple[str, TaskId], str
-        ] = {}  # by instance and task: the attempt of the snapshot
         self.troubles = Troubles()
+        self._loads = rebalancer.loads
+        self._snapshots_left = 0  # due, but not ordered yet
+        #: The snapshots that visits have made.
+        self.snapshots_made = 0
         self._common: dict[str, Any] = {
             "checkpoint": str(checkpoint),
             "state_root": str(state_root),
@@ -117,17 +118,21 @@ class Followers:
         """
         executors = [one for one in self._rebalancer.bridge.executors() if one.instance not in busy]
         with self._rebalancer.lock:  # it is also held while files are pruned
-            orders = [Order(executor, request) for executor, request in self._requests(executors)]
+            due = self._snapshots_due()
+            orders = [Order(executor, request) for executor, request in self._requests(executors, due)]
             for order in orders:
                 order.files.enter_context(self._journal.visit(order.request))
+            ordered = sum(len(order.request.snapshot) for order in orders)
+            self._snapshots_left = sum(map(len, due.values())) - ordered
             return orders
 
-    def _requests(self, executors: Sequence[Executor]) -> Iterator[tuple[Executor, FollowRequest]]:
-        """Yield the requests of the useful visits."""
+    def _requests(
+        self, executors: Sequence[Executor], due: Mapping[str, Sequence[TaskId]]
+    ) -> Iterator[tuple[Executor, FollowRequest]]:
+        """Yield the requests of the useful visits. `due`: by instance, the tasks to snapshot there."""
         names = self._state.members
         self._forget_the_gone()
         left_over = self._state.without_role(self._cleanup_seconds)
-        due = self._snapshots_due()
         self._spare_what_is_restored()
         for executor in executors:
             name = executor.instance
@@ -151,7 +156,11 @@ class Followers:
 
     def restores(self, instance: str, task: TaskId) -> bool:
         """Return whether a copy loads a snapshot, which its next visit continues."""
-        return (instance, task) in self._restoring
+        return (instance, task) in self._loads
+
+    def snapshots_waiting(self) -> int:
+        """Return how many snapshots are due or being made."""
+        return self._snapshots_left + self._journal.snapshots_running()
 
     def absorb(self, visits: Sequence[FollowReport]) -> frozenset[str]:
         """Take in the reports of visits; return the instances whose visits made progress."""
@@ -179,11 +188,10 @@ class Followers:
                 rebalancer.stats.followed += visit.replayed + visit.restored
                 self._state.caught_up_by(visit.instance, visit.replayed + visit.restored, visit.seconds)
                 self._journal.add_snapshots(visit.snapshots)
+                self.snapshots_made += len(visit.snapshots)
                 for task, error in visit.errors.items():
                     log.warning("%s: %s cannot follow: %s", visit.instance, task, error)
-                for task in visit.copies:
-                    self._restoring.pop((visit.instance, task), None)
-                self._restoring |= {(visit.instance, task): a for task, a in visit.restoring.items()}
+                self._loads.absorb(visit)
             self._spare_what_is_restored()
         return frozenset(progress)
 
@@ -201,12 +209,8 @@ class Followers:
     def _spare_what_is_restored(self) -> None:
         """Keep the snapshots that followers are restoring from; pruning them would restart those restores for ever."""
         there = self._state.members
-        self._restoring = {
-            (name, task): attempt
-            for (name, task), attempt in self._restoring.items()
-            if name in there and task in self._state.following(name)
-        }
-        self._journal.spared = frozenset((task, attempt) for (_, task), attempt in self._restoring.items())
+        self._loads.keep(lambda name, task: name in there and task in self._state.following(name))
+        self._journal.spared = self._loads.snapshots()
 
     def _committed(self, attempted: Mapping[TaskId, Position]) -> dict[TaskId, Position]:
         """Return the positions that the journal has committed. An executor cannot know that of its last attempt.

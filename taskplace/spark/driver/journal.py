@@ -268,6 +268,10 @@ class Journal:
         """Return whether a running visit makes a snapshot of the task."""
         return any(task in visit.snapshot for visit in list(self._visits.values()))
 
+    def snapshots_running(self) -> int:
+        """Return how many snapshots running visits make."""
+        return sum(len(visit.snapshot) for visit in list(self._visits.values()))
+
     # -- pruning
 
     @contextmanager

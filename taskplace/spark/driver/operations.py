@@ -1,5 +1,7 @@
 """What operators see and ask of a running driver: a thread that keeps its status file, and answers requests.
 
+It also reports the stream's long work (`stream_work`).
+
     <checkpoint>/status.json            see `taskplace.spark.operator_messages`
     <checkpoint>/requests/, answers/    see `taskplace.spark.driver.request_desk`
 
@@ -25,6 +27,7 @@ from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.request_desk import RequestDesk
 from taskplace.spark.driver.status_board import StatusBoard
+from taskplace.spark.driver.stream_work import StreamWork
 from taskplace.spark.operator_messages import STATUS_FILE, Status, write
 
 log = logging.getLogger(__name__)
@@ -50,16 +53,17 @@ class Operations:
         *,
         board: Callable[[float], StatusBoard],
         desk: RequestDesk,
+        work: StreamWork | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.written = 0
         self._root, self._journal, self._recent, self._desk = root, journal, recent, desk
-        self._make_board = board
+        self._make_board, self._work = board, work
         self._board: StatusBoard | None = None
         self._monotonic = monotonic
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._seen, self._last = -1, float("-inf")
+        self._seen, self._last, self._looked = -1, float("-inf"), float("-inf")
         self._warned = False
 
     def status(self) -> Status:
@@ -76,6 +80,7 @@ class Operations:
         try:
             self._journal.check_epoch()
             self._desk.look()
+            self._look_at_work()
             waited = self._monotonic() - self._last
             news = self._recent.changes != self._seen
             if waited >= HEARTBEAT_SECONDS or (news and waited >= LEAST_SECONDS):
@@ -102,6 +107,8 @@ class Operations:
         if thread is not threading.current_thread():
             thread.join(2 * HEARTBEAT_SECONDS)
         try:
+            if self._work is not None:
+                self._work.close()
             if not replaced:
                 self._journal.check_epoch()
                 self._write(ended=True)
@@ -123,6 +130,11 @@ class Operations:
     def _loop(self) -> None:
         while not self._stopped.wait(POLL_SECONDS):
             self.turn()
+
+    def _look_at_work(self) -> None:
+        if self._work is not None and self._monotonic() - self._looked >= LEAST_SECONDS:
+            self._looked = self._monotonic()
+            self._work.look()
 
     def _write(self, *, ended: bool = False) -> None:
         if self._board is None:

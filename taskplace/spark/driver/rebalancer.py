@@ -24,6 +24,7 @@ from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.rebalance_log import log_rebalance
 from taskplace.spark.driver.recent_events import RecentEvents
+from taskplace.spark.driver.snapshot_loads import SnapshotLoads
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.warmup_changes import warmup_changes
 from taskplace.spark.driver.warmup_progress import Warmups
@@ -70,7 +71,10 @@ class Rebalancer:
             for t in built.tasks()
         ]
         self.state = ClusterState(journal, loop, self._tasks, tags=tags)
-        self.warmups = Warmups(self.state, journal, follower_share=follower_share, busy=self.busy)
+        self.loads = SnapshotLoads()
+        self.warmups = Warmups(
+            self.state, journal, loads=self.loads, follower_share=follower_share, busy=self.busy
+        )
         self.task_ids = frozenset(task.id for task in self._tasks)
 
     # -- questions

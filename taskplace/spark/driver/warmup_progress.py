@@ -2,8 +2,8 @@
 
 **Idea.** The status, the metrics and the explanations ask here, so they say the same time. A warm-up's lag shrinks
 while it follows, and grows with each batch. What counts is both together, so the pace is how fast the lag has shrunk.
-A copy that loads a snapshot shows no progress until the whole snapshot is loaded. Then the executor's measured restore
-rate is used. While batches run, visits have only a share of the executor's time.
+The part of a snapshot that a copy has loaded does not count as lag here. Before there is a pace, the measured restore
+rate of the executor is used. While batches run, visits have only a share of the executor's time.
 
 Source of the estimate: `taskplace.lag.catching_up`.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from taskplace.lag.catching_up import seconds_left, to_go
 from taskplace.spark.driver.cluster_state import ClusterState, Member
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.snapshot_loads import SnapshotLoads
 from taskplace.spark.messages import EMPTY
 from topology import TaskId
 
@@ -112,6 +113,7 @@ class WarmupProgress:
 class Warmups:
     """The warm-ups of one stream. Lifetime: one for each driver. Callers hold the lock of the `Rebalancer`.
 
+    - `loads`: the snapshots that followers are loading
     - `follower_share`: the share of the slots that visits use while batches run; `busy`: whether they do
     """
 
@@ -120,11 +122,13 @@ class Warmups:
         state: ClusterState,
         journal: Journal,
         *,
+        loads: SnapshotLoads | None = None,
         follower_share: float = 1.0,
         busy: Callable[[], bool] = lambda: False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._state, self._journal = state, journal
+        self._loads = SnapshotLoads() if loads is None else loads
         self._share, self._busy, self._monotonic = follower_share, busy, monotonic
         self._progress = WarmupProgress()
 
@@ -135,12 +139,15 @@ class Warmups:
         progress.keep((name, task) for name, tasks in warm.items() for task in tasks)
         found: dict[Copy, Warmup] = {}
         for name, tasks in warm.items():
-            member, lags = state.members[name], {task: self.lag(name, task) for task in state.following(name)}
-            queued, rate = sum(lags.values()), self.rate(member)
+            member, left = (
+                state.members[name],
+                {task: self.left(name, task) for task in state.following(name)},
+            )
+            queued, rate = sum(left.values()), self.rate(member)
             for task in tasks:
-                copy, lag = (name, task), lags[task]
-                applied = member.copies.get(task, EMPTY).offset
-                progress.observe(copy, lag, now=now, applied=applied)
+                copy, lag = (name, task), self.lag(name, task)
+                applied = member.copies.get(task, EMPTY).offset + lag - left[task]
+                progress.observe(copy, left[task], now=now, applied=applied)
                 caught_up = state.lags.is_caught_up(name, task)
                 found[copy] = Warmup(
                     lag=lag,
@@ -150,7 +157,7 @@ class Warmups:
                     remaining=0.0
                     if caught_up
                     else progress.remaining(
-                        copy, acceptable=state.acceptable(name), rate=rate, ahead=queued - lag
+                        copy, acceptable=state.acceptable(name), rate=rate, ahead=queued - left[task]
                     ),
                 )
         return found
@@ -166,3 +173,7 @@ class Warmups:
         """Return a copy's lag; without a copy, the length of the changelog."""
         lag = self._state.lags.lag(name, task)
         return self._journal.settled_offset(task) if lag is None else lag
+
+    def left(self, name: str, task: TaskId) -> int:
+        """Return a copy's lag without the part of a snapshot that it has loaded."""
+        return self._loads.left((name, task), self.lag(name, task), self._journal.history)

@@ -13,13 +13,14 @@ O(changes in the manifests + files); with `verify`, O(bytes).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from taskplace.errors import CheckpointError
+from taskplace.model.work import Show, Work
 from taskplace.spark.codec import unsealed
 from taskplace.spark.driver.histories import read_histories
 from taskplace.spark.driver.versions import read_manifest
@@ -95,10 +96,8 @@ class Inspection:
         return {"schema": SCHEMA, "sound": self.sound, **plain}
 
 
-def inspect(
-    root: Path, *, verify: bool = False, progress: Callable[[int, int], None] = lambda done, all_: None
-) -> Inspection:
-    """Inspect a checkpoint. `progress` gets the bytes that were verified, and those that will be."""
+def inspect(root: Path, *, verify: bool = False, progress: Show = lambda event: None) -> Inspection:
+    """Inspect a checkpoint. With `verify`, `progress` gets how many bytes have been verified."""
     for attempt in range(ATTEMPTS):
         before = numbered(root / "manifests", ".json")
         found = _inspected(root, verify, progress)
@@ -116,7 +115,7 @@ def committed(root: Path) -> tuple[Mapping[TaskId, History], Manifest | None]:
     return history, manifests[-1] if manifests else None
 
 
-def _inspected(root: Path, verify: bool, progress: Callable[[int, int], None]) -> Inspection:
+def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
     found = Inspection(str(root), verified=verify)
     found.epochs = numbered(root / "epochs")
     found.batches = numbered(root / "manifests", ".json")
@@ -140,14 +139,11 @@ def _inspected(root: Path, verify: bool, progress: Callable[[int, int], None]) -
         }
     found.tasks = {str(task): _state(one) for task, one in sorted(history.items())}
     kinds = parts_of(history, last)
-    whole, done = sum(part.size for part in kinds), 0
-
-    def add(size: int) -> None:
-        nonlocal done
-        done += size
-        progress(done, whole)
-
-    wrong = broken(root, kinds, verify=verify, progress=add)
+    if verify:
+        with Work("verifying", "bytes", sum(part.size for part in kinds), show=progress) as work:
+            wrong = broken(root, kinds, verify=True, progress=work.add)
+    else:
+        wrong = broken(root, kinds, verify=False)
     found.damaged += damages(history, kinds, wrong)
     if last is None or found.batches[-1] == last.batch:
         _compare_with_spark(root, found, last)

@@ -9,7 +9,7 @@ Properties: read-only, and safe while a driver runs. Reads everything that manif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from taskplace.errors import CheckpointError, InputError
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Instance, Problem, Task
+from taskplace.model.work import Show
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.inspection.checkpoint import Inspection, inspect
 from taskplace.verify import Violation, verify
@@ -61,10 +62,8 @@ class CheckpointVerification:
         }
 
 
-def verify_checkpoint(
-    root: Path, progress: Callable[[int, int], None] = lambda done, whole: None
-) -> CheckpointVerification:
-    """Verify a checkpoint. `progress` gets the bytes that were read, and those that will be."""
+def verify_checkpoint(root: Path, progress: Show = lambda event: None) -> CheckpointVerification:
+    """Verify a checkpoint. `progress` gets how many bytes have been verified."""
     found = inspect(root, verify=True, progress=progress)
     tasks = _declared_tasks(root, found)
     if not tasks or not found.assignment:

@@ -188,6 +188,10 @@ class CheckpointFiles:
             self._snapshot = snapshot.file, RecordFile(self.read(snapshot))
         return self._snapshot[1]
 
+    def pieces(self) -> int:
+        """Return the number of pieces of the open snapshot; 0 if none is open."""
+        return 0 if self._snapshot is None else len(self._snapshot[1])
+
     def close(self) -> None:
         """Close the snapshot, if one is open. The files can still be read."""
         if self._snapshot is not None:

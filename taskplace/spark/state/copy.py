@@ -155,7 +155,8 @@ class Copy:
                 self.commit_unchanged()
                 return done
             if not pause():
-                done.unfinished, done.restoring = True, self._being_restored()
+                done.unfinished = True
+                done.restoring, done.loaded = self._being_restored()
                 return done
 
     def _catching_up(self, history: History, root: Path, done: Recovery) -> CatchingUp:
@@ -164,10 +165,13 @@ class Copy:
             self._files = CheckpointFiles(root)
         return CatchingUp(self.path, history, self._files, done=done, fence=self._fence)
 
-    def _being_restored(self) -> str:
-        """Return the attempt of the snapshot that is partly restored; "" for none."""
+    def _being_restored(self) -> tuple[str, float]:
+        """Return the attempt of the snapshot that is partly restored ("" for none), and the part of it."""
         with Transaction(self._env) as txn:
-            return restored_attempt(txn.meta())
+            meta = txn.meta()
+        if meta.restoring is None or self._files is None:
+            return "", 0.0
+        return restored_attempt(meta), meta.restoring[1] / max(1, self._files.pieces())
 
     # -- reading and writing, in the transaction that `bring_to` began
 

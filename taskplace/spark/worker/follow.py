@@ -159,7 +159,7 @@ class Visit:
             done.restored += recovery.restored
             done.unfinished = done.unfinished or recovery.unfinished
             if recovery.restoring:
-                done.restoring[task] = recovery.restoring
+                done.restoring[task], done.loaded[task] = recovery.restoring, recovery.loaded
 
     def snapshot(self, task: TaskId, history: History) -> None:
         """Make a snapshot of a copy if it is exactly at the committed end of `history`."""

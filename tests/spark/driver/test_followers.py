@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.driver import followers
 from taskplace.spark.driver.followers import Followers
+from taskplace.spark.driver.snapshot_loads import SnapshotLoads
 from taskplace.spark.messages import FollowReport, History
 from taskplace.spark.state.catching_up import CheckpointFiles
 from taskplace.spark.state.files import RecordFile
@@ -33,6 +34,7 @@ class Driver:
             history=ran.history,
             snapshot_pending=lambda task: False,
             snapshot_running=lambda task: False,
+            snapshots_running=lambda: 0,
             add_snapshots=lambda made: None,
             visit=nullcontext,
         )
@@ -41,6 +43,7 @@ class Driver:
             lock=nullcontext(),
             busy=lambda: self.busy,
             stats=SimpleNamespace(followed=0),
+            loads=SnapshotLoads(),
             loop=SimpleNamespace(
                 config=SimpleNamespace(state_cleanup_delay_ms=cleanup_ms), parked=frozenset()
             ),
@@ -184,10 +187,16 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
         driver.followers.absorb([done])
         return done.restoring
 
+    def left(lag):
+        return driver.followers._loads.left(("executor-2", TaskId(0, 0)), lag, ran.history)
+
     assert come() == {TaskId(0, 0): snapshot.attempt}
     assert journal.spared == {(TaskId(0, 0), snapshot.attempt)}
+    assert left(snapshot.offset) == snapshot.offset - snapshot.offset // 2  # one of two pieces is loaded
+    assert left(snapshot.offset + 10) == left(snapshot.offset) + 10
     assert come() == {}
     assert journal.spared == set()
+    assert left(10) == 10
 
     shutil.rmtree(ran.copy(TaskId(0, 0), "2"))
     assert come() == {TaskId(0, 0): snapshot.attempt}

@@ -85,12 +85,11 @@ def test_changed_bytes_are_found_by_verify(checkpoint, kind):
     flip(path)
     assert inspect(checkpoint).sound
     read = []
-    (damage,) = inspect(
-        checkpoint, verify=True, progress=lambda done, whole: read.append((done, whole))
-    ).damaged
+    (damage,) = inspect(checkpoint, verify=True, progress=read.append).damaged
     assert (damage.kind, damage.file) == (kind, str(path.relative_to(checkpoint)))
     assert "were changed" in damage.what
-    assert read[-1][0] == read[-1][1] > 0
+    assert (read[0].name, read[0].unit, read[0].done) == ("verifying", "bytes", 0)
+    assert read[-1].done == read[-1].total > 0 and read[-1].ended
 
 
 def test_a_missing_manifest_between_others(checkpoint):
