@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,9 @@ def _lines(file: str, found: Effective, values: list[Entry]) -> Iterator[str]:
     yield "Spark properties that the application sets; those of spark-submit and spark-defaults.conf come in addition"
     yield from _table([(one.path, one) for one in found.spark])
     yield ""
-    if without := [one.path for one in values if one.ignored]:
+    if without := [one.path for one in (*values, *found.spark) if one.ignored]:
         yield f"{count(len(without), 'value')} ignored: {', '.join(without)}"
+        yield f"`taskplace doctor {shlex.quote(file)}` says what to do about it"
     left_out = [one for one in found.values if one not in values]
     topology = sum(one.path.startswith("topology.") for one in left_out)
     if left_out:

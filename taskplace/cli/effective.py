@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from taskplace.cli.ignored import ignored
+from taskplace.cli.ignored import ignored, reason
 from taskplace.model.keys import Key
 from taskplace.settings import FREE, SECTIONS, YAML_APPLICATION, Settings, overridden
 from taskplace.spark.session_conf import SparkProperty, later_properties, session_properties
@@ -77,11 +77,16 @@ def effective(file: str, text: str, document: Mapping[str, Any], overrides: Sequ
     followed = _Followed(file, key_lines(text), document)
     for each in overrides:
         followed.set(*override(each))
-    reasons = ignored(
-        settings, {one.path for one in _values(settings, followed) if one.origin.kind != "default"}
+    values = list(_values(settings, followed))
+    reasons = ignored(settings, {one.path for one in values if one.origin.kind not in ("default", "derived")})
+    return Effective(
+        settings,
+        tuple(replace(one, ignored=reason(reasons, one.path)) for one in values),
+        tuple(
+            replace(one, ignored=reasons.get(f"spark.conf.{one.path}", ""))
+            for one in _spark(settings, followed)
+        ),
     )
-    values = tuple(replace(one, ignored=reasons.get(one.path, "")) for one in _values(settings, followed))
-    return Effective(settings, values, tuple(_spark(settings, followed)))
 
 
 # ------------------------------------------------------------------------------------------------ origins

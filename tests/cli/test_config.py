@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from taskplace.cli import main
+from taskplace.cli.ignored import rules_of_ignored_keys
 from taskplace.model.schema import schema
 from taskplace.settings import SECTIONS, Settings
 from tests.support.command_line import one_line
@@ -205,6 +206,10 @@ def test_a_property_that_is_changed_while_planning_says_so(
     ("override", "key"),
     [
         (["report.log.tasks=true"], "report.log.tasks"),
+        ([], "runtime.tags.host-1.zone"),
+        (["placement.rack.aware.assignment.traffic_cost=5"], "placement.rack.aware.assignment.traffic_cost"),
+        (["placement.balance.factor=2"], "placement.balance.factor"),
+        (["placement.acceptable.recovery.lag=9223372036854775807"], "placement.max.warmup.replicas"),
         (["report.metrics.host=0.0.0.0"], "report.metrics.host"),
         (["spark.conf.spark.locality.wait=5s", "runtime.locality.wait.ms=9"], "runtime.locality.wait.ms"),
         (["spark.conf.spark.master=local[4]"], "spark.master"),
@@ -220,12 +225,30 @@ def test_what_has_no_effect_is_named(
     assert main(["config", "shop.yaml", *sets]) == 0
     out = capsys.readouterr().out
     assert f"IGNORED: {values[key]['ignored']}" in out
-    assert key in out.splitlines()[-2].partition("ignored: ")[2].split(", ")
+    without, doctor, _ = out.splitlines()[-3:]
+    assert key in without.partition("ignored: ")[2].split(", ")
+    assert doctor == "`taskplace doctor shop.yaml` says what to do about it"
 
 
 def test_what_has_an_effect_is_not_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values, _ = read(capsys, "--set", "report.log=text", "--set", "report.log.tasks=true", "--all")
-    assert [path for path, one in values.items() if one["ignored"]] == []
+    used = ["report.log=text", "report.log.tasks=true", "placement.rack.aware.assignment.tags=zone"]
+    values, spark = read(capsys, *[part for one in used for part in ("--set", one)], "--all")
+    assert [path for path, one in {**values, **spark}.items() if one["ignored"]] == []
+
+
+def test_a_property_of_spark_that_has_no_effect_is_named(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "spark.sql.streaming.stateStore.providerClass"
+    _, spark = read(capsys, "--set", f"spark.conf.{name}=x")
+    assert "does not use Spark's state stores" in spark[name]["ignored"]
+
+
+def test_the_rules_of_the_doctor_say_what_has_no_effect() -> None:
+    assert {rule.id for rule in rules_of_ignored_keys()} >= {
+        "balance-factor-ignored", "locality-wait-ignored", "rack-costs-ignored", "report-keys-ignored",
+        "spark-property-overridden", "state-store-ignored", "tags-ignored", "warm-ups-ignored",
+    }  # fmt: skip
 
 
 def test_the_text_has_sections_and_says_what_is_left_out(
