@@ -28,13 +28,13 @@ run-kafka: java kafka-jars $(RUN_KAFKA_STAMP) ## run the main job on Kafka topic
 	@rm -rf var/kafka-flights/checkpoint var/kafka-flights/state
 	@$(BIN)/python -m examples.kafka with $(BIN)/taskplace run conf/kafka-flights.yaml
 
-test: java kafka-jars $(STAMP) ## run the everyday tests (about 8 minutes on 2 cores)
+test: java kafka-jars chromium $(STAMP) ## run the everyday tests (about 8 minutes on 2 cores)
 	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
 
-test-long: java kafka-jars $(STAMP) ## run the tests with Spark that `make test` leaves out (about 15 minutes on 2 cores)
+test-long: java kafka-jars chromium $(STAMP) ## run the tests with Spark that `make test` leaves out (about 15 minutes on 2 cores)
 	@TASKPLACE_TEST_CLUSTERS=2 $(PYTEST) -n 2 -m "long and not slow" $(ARGS)
 
-test-all: java kafka-jars $(STAMP) ## run all tests, with the long forms and the oldest Spark (hours)
+test-all: java kafka-jars chromium $(STAMP) ## run all tests, with the long forms and the oldest Spark (hours)
 	@$(PYTEST) $(ARGS)
 	@scripts/test-oldest.sh
 
@@ -84,6 +84,9 @@ java:
 
 kafka-jars: java
 	@scripts/kafka.sh
+
+chromium:
+	@scripts/chromium.sh
 
 # Only what a run needs, so that a first run does not wait for linters.
 $(RUN_STAMP): pyproject.toml scripts/setup.sh

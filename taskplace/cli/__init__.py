@@ -14,7 +14,14 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from taskplace.cli import application_parsers, checkpoint_parsers, codes, engine_parsers, shell_parsers
+from taskplace.cli import (
+    application_parsers,
+    checkpoint_parsers,
+    codes,
+    engine_parsers,
+    report_parsers,
+    shell_parsers,
+)
 from taskplace.cli.parsers import MainParser
 from taskplace.errors import TaskplaceError
 from topology.errors import TopologyError
@@ -59,6 +66,7 @@ def parser() -> MainParser:
     made.add_argument("--version", action="version", version=f"taskplace {version('taskplace')}")
     application_parsers.add_to(made.commands)
     checkpoint_parsers.add_to(made.commands)
+    report_parsers.add_to(made.commands)
     engine_parsers.add_to(made.commands)
     shell_parsers.add_to(made)
     return made

@@ -19,7 +19,7 @@ from taskplace.cli import codes
 from taskplace.cli.parsers import MainParser
 from taskplace.settings import SECTIONS
 
-FILES = ("FILE", "EVENTS", "PLAN")
+FILES = ("FILE", "EVENTS", "PLAN", "PROBLEM", "PATH")
 DIRECTORIES = ("CHECKPOINT",)
 KEYS = ("KEY=VALUE",)
 #: A key is not the whole word: its value follows.

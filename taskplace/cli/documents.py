@@ -114,8 +114,18 @@ def json_document(path: str, *wanted: str) -> Any:
 
     Errors: `InputError` with the path, and the line if it is not JSON.
     """
+    return json_in(text_of(path, *wanted), path, *wanted)
+
+
+def json_in(text: str, path: str, *wanted: str) -> Any:
+    """Return the JSON document in a text that was read from `path`. Errors: as `json_document`."""
+    return expect(_parsed(text, path, wanted), path, *wanted)
+
+
+def text_of(path: str, *wanted: str) -> str:
+    """Return the text of a JSON file; "-" is standard input. Errors: as `json_document`."""
     try:
-        text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
+        return sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
     except IsADirectoryError:
         _refuse_directory(path, wanted)
     except OSError as error:
@@ -126,7 +136,6 @@ def json_document(path: str, *wanted: str) -> Any:
         raise InputError(path, found=error.strerror, expected="a readable JSON file", hint=hint) from None
     except UnicodeDecodeError:
         raise InputError(path, found="bytes that are not UTF-8", expected="a JSON document") from None
-    return expect(_parsed(text, path, wanted), path, *wanted)
 
 
 def _parsed(text: str, path: str, wanted: Collection[str]) -> Any:

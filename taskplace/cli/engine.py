@@ -21,6 +21,7 @@ from taskplace.explanation import Explainer, can_remove, explain_plan, plan_expl
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.report import long_work
+from taskplace.report.html import Report, report_of_plan, report_of_simulation, write_page
 from taskplace.simulation.failures import MOST_EVENTS, random_events
 from taskplace.simulation.run import MOST_ROUNDS
 from taskplace.verify import changes, stable
@@ -30,11 +31,14 @@ from taskplace.wording import count, noun
 
 def plan(args: argparse.Namespace) -> int:
     """Print the plan of a problem: as a plan.json, or for people."""
-    made = taskplace.plan(_problem(args.file))
+    problem = _problem(args.file)
+    made = taskplace.plan(problem)
     if args.output == "json":
         sys.stdout.write(made.to_json())
     else:
         _print_plan(made)
+    if args.html is not None:
+        _write_html(report_of_plan(made, problem, title=args.file), args.html)
     return _code(made)
 
 
@@ -124,7 +128,14 @@ def simulate(args: argparse.Namespace) -> int:
         with long_work() as show:
             trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit, progress=show)
     print(trajectory.to_json() if args.output == "json" else trajectory)
+    if args.html is not None:
+        _write_html(report_of_simulation(trajectory, title=args.file), args.html)
     return codes.DONE if trajectory.stable else codes.MOVES
+
+
+def _write_html(report: Report, path: str) -> None:
+    """Write the page, and name it on standard error: standard output is the result's."""
+    print(f"page: {write_page(report, path)}", file=sys.stderr)
 
 
 def _code(made: Plan) -> int:

@@ -101,7 +101,7 @@ PARTITIONS = Help(
 
 def add_to(commands: Any) -> None:
     """Add the commands to the parser of the command line."""
-    _problem(add_command(commands, "plan", PLAN, _engine("plan")))
+    _html(_problem(add_command(commands, "plan", PLAN, _engine("plan"))))
 
     explain = _problem(add_command(commands, "explain", EXPLAIN, _engine("explain")))
     explain.add_argument(
@@ -122,7 +122,7 @@ def add_to(commands: Any) -> None:
     )
     verify.add_argument("--plan", metavar="PLAN", help="verify this plan.json instead of the engine's plan")
 
-    simulate = _problem(add_command(commands, "simulate", SIMULATE, _engine("simulate")))
+    simulate = _html(_problem(add_command(commands, "simulate", SIMULATE, _engine("simulate"))))
     simulate.add_argument("--events", metavar="EVENTS", help="a JSON file with a list of groups of events")
     simulate.add_argument(
         "--random-events", metavar="N", type=int, help="add N random failures and joins after EVENTS"
@@ -159,6 +159,11 @@ def add_to(commands: Any) -> None:
 def _problem(parser: CommandParser, meaning: str = "a problem.json; - is standard input") -> CommandParser:
     parser.add_argument("file", metavar="FILE", help=meaning)
     add_output(parser)
+    return parser
+
+
+def _html(parser: CommandParser) -> CommandParser:
+    parser.add_argument("--html", metavar="PATH", help="also write the HTML page there; see taskplace report")
     return parser
 
 

@@ -109,6 +109,14 @@ class Cluster:
             for t in host.copies.keys() - held:
                 host.idle_since.setdefault(t, self.now)
 
+    def following_lags(self) -> dict[str, dict[TaskId, int]]:
+        """Return, by instance, the lags above 0 of its standbys and warm-ups. O(copies)."""
+        return {
+            name: behind
+            for name, host in self.hosts.items()
+            if (behind := {t: lag for t in host.roles[1] + host.roles[2] if (lag := host.copies.get(t, 0))})
+        }
+
     def advance(self, milliseconds: int) -> None:
         """Let time pass: copies with a role catch up, copies without one are deleted when their time is over."""
         self.now += milliseconds

@@ -11,6 +11,7 @@ from taskplace import validation
 from taskplace.callables import check_function
 from taskplace.errors import InputError
 from taskplace.model import html_tables
+from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.model.work import Show
@@ -20,6 +21,7 @@ from taskplace.simulation.cluster import Cluster
 from taskplace.simulation.events import Event
 from taskplace.simulation.following import following
 from taskplace.wording import count
+from topology.ids import TaskId
 
 SCHEMA = "taskplace.transcript/1"
 
@@ -33,7 +35,10 @@ Planner = Callable[[Problem], Plan]
 class Round:
     """A planning round: its time, the events before it, and its plan.
 
-    `moved`: stateful actives that changed their instance in this round as planned; `promoted`: forced.
+    - `moved`: stateful actives that changed their instance in this round as planned; `promoted`: forced
+    - `lags`: by instance, the records that its standbys and warm-ups lack when the plan is put in force; none of those
+      that lack nothing
+    - `imbalance`: of the active tasks under the plan (`taskplace.model.imbalance`)
     """
 
     time_ms: int
@@ -41,6 +46,8 @@ class Round:
     plan: Plan
     moved: int
     promoted: int
+    lags: Mapping[str, Mapping[TaskId, int]] = field(default_factory=dict)
+    imbalance: float | None = None
 
     def __str__(self) -> str:
         what = "; ".join(str(e) for e in self.events)
@@ -139,8 +146,18 @@ def settle(
         moved = sum(m.role == "active" and m.from_ is not None and m.task in stateful for m in plan.moves)
         forced = sum(m.role == "promotion" for m in plan.moves)
         kept = replace(plan, problem=None)  # all the problems of a long history would take much memory
-        rounds.append(Round(cluster.now, tuple(events) if k == 0 else (), kept, moved, forced))
         cluster.apply(plan)
+        rounds.append(
+            Round(
+                time_ms=cluster.now,
+                events=tuple(events) if k == 0 else (),
+                plan=kept,
+                moved=moved,
+                promoted=forced,
+                lags=cluster.following_lags(),
+                imbalance=imbalance_of(problem.tasks, problem.instances, plan.assignment),
+            )
+        )
         cluster.advance(cluster.config.probing_rebalance_interval_ms)
         if not plan.followup:
             break

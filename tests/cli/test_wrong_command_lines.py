@@ -28,7 +28,7 @@ def refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["check", "app.yaml"], "`taskplace run FILE --check` does this"),
         (["undrain"], "`taskplace drain CHECKPOINT EXECUTOR --undo` does this"),
         (["--verson"], "did you mean '--version'?; see taskplace --help"),
-        (["plan", "p.json", "--ouput", "json"], "plan: found option '--ouput', expected --help, --output; "),
+        (["plan", "p.json", "--ouput", "json"], "plan: found option '--ouput', expected --help, --output, --html; "),
         (["plan", "p.json", "--ouput=json"], "did you mean '--output'?; see taskplace plan --help"),
         (["plan", "--ouput"], "found option '--ouput'"),  # and not that FILE is missing
         (["plan", "p.json", "--out", "json"], "found option '--out'"),  # no abbreviations

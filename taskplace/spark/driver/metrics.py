@@ -18,6 +18,7 @@ from typing import Any
 from taskplace.metrics.catalogue import ROLES, Series
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import WHOLE
+from taskplace.model.imbalance import imbalance
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Task
 from taskplace.spark.driver.histories import settled_offset
@@ -233,15 +234,13 @@ def _remaining(view: View) -> Series:
 
 
 def _imbalance(view: View) -> float | None:
-    """Return the largest load per slot divided by the mean. Executors that drain or have no slots do not count."""
-    weights = {task.id: task.weight for task in view.tasks}
-    loads = [
-        sum(weights.get(task, 1.0) for task in view.assignment.get(name, Roles()).active) / member.slots
+    """Return the imbalance of the active tasks. Executors that drain or have no slots do not count."""
+    slots = {
+        name: member.slots
         for name, member in view.members.items()
         if member.slots and name not in view.draining
-    ]
-    mean = sum(loads) / len(loads) if loads else 0.0
-    return max(loads) / mean if mean else None
+    }
+    return imbalance({task.id: task.weight for task in view.tasks}, slots, view.assignment)
 
 
 def _restoring(view: View, stateful: set[TaskId]) -> Iterator[TaskId]:

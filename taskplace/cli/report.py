@@ -1,0 +1,76 @@
+"""`taskplace report`: the HTML page of a plan, a simulation, a run or a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import taskplace
+from taskplace import simulation
+from taskplace.cli import codes
+from taskplace.cli.documents import STDIN, json_document, json_in, kind_of, text_of
+from taskplace.errors import InputError
+from taskplace.explanation import Explainer
+from taskplace.model.plan import Plan
+from taskplace.model.problem import Problem
+from taskplace.report.html import Report, page, report_of_plan, report_of_simulation, write_page
+
+SCHEMA = "taskplace.page/1"
+#: The kinds of documents that have a page.
+KINDS = ("problem", "plan", "transcript")
+
+
+def report(args: argparse.Namespace) -> int:
+    """Write the page of a file, and print its path. Return 0."""
+    if args.out == STDIN and args.output == "json":
+        raise InputError("--out", found=STDIN, expected="a path, with --output json")
+    made = report_of(args.file, problem=args.problem)
+    if args.out == STDIN:
+        sys.stdout.write(page(made))
+        return codes.DONE
+    path = write_page(made, args.out or default_path(args.file))
+    if args.output == "json":
+        print(json.dumps({"schema": SCHEMA, "page": str(path), "kind": made.kind, "title": made.title}))
+    else:
+        print(path)
+    return codes.DONE
+
+
+def default_path(file: str) -> Path:
+    """Return the path of a page without `--out`: in the current directory, named after the file.
+
+    >>> str(default_path("runs/plan.json")), str(default_path("-"))
+    ('taskplace-plan.html', 'taskplace-report.html')
+    """
+    name = "report" if file == STDIN else Path(file).resolve().name.partition(".")[0]
+    return Path(f"taskplace-{name or 'report'}.html")
+
+
+def report_of(file: str, *, problem: str | None = None) -> Report:
+    """Return the report of a file. `problem`: the problem.json of a plan.json.
+
+    Errors: `InputError` for a file that is none of those that have a page.
+    """
+    text = text_of(file, *KINDS)
+    document = json_in(text, file, *KINDS)
+    name = "standard input" if file == STDIN else Path(file).name
+    kind = kind_of(document)
+    if problem is not None and kind != "plan":
+        raise InputError("--problem", found=problem, expected="a FILE that is a plan")
+    if kind == "transcript":
+        return report_of_simulation(simulation.replay(document), title=name)
+    if kind == "plan":
+        return _of_plan(document, problem, name)
+    given = Problem.from_dict(document)
+    return report_of_plan(taskplace.plan(given), given, title=name)
+
+
+def _of_plan(document: Any, problem: str | None, name: str) -> Report:
+    plan = Plan.from_dict(document)
+    given = None if problem is None else Problem.from_dict(json_document(problem, "problem"))
+    if given is not None:
+        Explainer(given, plan)  # refuses a plan of other instances
+    return report_of_plan(plan, given, title=name)

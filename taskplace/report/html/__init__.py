@@ -1,0 +1,12 @@
+"""The HTML report: one self-contained page for a plan, a simulation, a run or a checkpoint.
+
+Reading order: `values` (what a page shows, as one JSON document), `of_plan`, `of_simulation` (make it), `page` (the
+file). `static/` has the styles and scripts of the page, `vendor/` uPlot, which draws the charts.
+"""
+
+from taskplace.report.html.of_plan import report_of_plan
+from taskplace.report.html.of_simulation import report_of_simulation
+from taskplace.report.html.page import page, write_page
+from taskplace.report.html.values import Report
+
+__all__ = ["Report", "page", "report_of_plan", "report_of_simulation", "write_page"]

@@ -1,0 +1,126 @@
+// The charts of a report: batch times, lag per copy, balance, and the timeline.
+
+const LINES = ["active", "warmup", "standby", "bad", "muted", "good", "busy", "accent"];
+const MOST_LINES = 6;
+
+/** Vertical lines at losses and rebalances, on every chart. */
+function marksOf(report, times) {
+  const tones = { loss: "bad", failure: "bad", leaving: "busy", rebalance: "muted" };
+  return report.happenings.filter((one) => one.kind in tones).map((one) => ({ x: times.x(one.at), tone: tones[one.kind] }));
+}
+
+class Charts {
+  constructor() {
+    this.report = null;
+    this.marks = () => marksOf(this.report, this.times);
+  }
+
+  begin(report) {
+    this.report = report;
+    this.times = this.times || new Times(report);
+    Object.assign(this.times, new Times(report));
+  }
+
+  /** Each batch is a block: as wide as the time that it took, and as high as its seconds. */
+  batches() {
+    const read = (k) => {
+      const { samples } = this.report;
+      const n = Math.min(samples.at.length - 1, Math.floor(k / 3));
+      if (n < 0) return "no batch";
+      return `batch ${samples.number[n]}: ${inSeconds(samples.seconds[n])}, ${inNumber(samples.rows[n])} rows, at ${this.times.moment(samples.at[n])}`;
+    };
+    const chart = new Chart({
+      label: "Batch times", times: this.times, marks: this.marks, read, legend: false,
+      y: { values: inSeconds }, series: [{ label: "seconds", stroke: "active", fill: "area", value: inSeconds }],
+    });
+    return {
+      element: chart.element,
+      show: () => {
+        const { samples } = this.report;
+        const x = [];
+        const y = [];
+        samples.at.forEach((at, n) => {
+          const end = this.times.x(at);
+          const took = samples.seconds[n];
+          const next = n + 1 < samples.at.length ? this.times.x(samples.at[n + 1]) - samples.seconds[n + 1] : Infinity;
+          x.push(end - took, end, Math.max(end, Math.min(end + 1e-3, next)));
+          y.push(took, took, null);
+        });
+        chart.show([x, y]);
+      },
+    };
+  }
+
+  lag() {
+    let shown = "";
+    let chart = null;
+    const element = el("div");
+    const lines = () => this.report.copies.filter((copy) => copy.values.length).slice(0, MOST_LINES);
+    const read = (k) => {
+      const { samples, unit } = this.report;
+      const behind = lines().filter((copy) => copy.values[k]).map((copy) => `${copy.task} on ${copy.instance} ${inNumber(copy.values[k])}`);
+      return `${unit} ${samples.number[k]}: ${inNumber(samples.lag[k])} records in all${behind.length ? `; ${behind.join(", ")}` : ""}`;
+    };
+    const make = () => {
+      const series = lines().map((copy, k) => ({ label: `${copy.task} on ${copy.instance}`, stroke: LINES[k % LINES.length], paths: stepped() }));
+      const all = { label: "all copies", stroke: "strong-line", fill: "area", paths: stepped() };
+      return new Chart({ label: "Lag in records", times: this.times, marks: this.marks, read, series: [all, ...series] });
+    };
+    const show = () => {
+      const copies = lines();
+      const key = copies.map((copy) => `${copy.task} ${copy.instance}`).join();
+      if (!chart || key !== shown) {
+        if (chart) charts.delete(chart);
+        [chart, shown] = [make(), key];
+        element.replaceChildren(chart.element);
+      }
+      const { samples } = this.report;
+      chart.show([samples.at.map((at) => this.times.x(at)), samples.lag, ...copies.map((copy) => copy.values)]);
+    };
+    return { element, show };
+  }
+
+  balance() {
+    const read = (k) => `${this.report.unit} ${this.report.samples.number[k]}: largest load ${inFigure(this.report.samples.imbalance[k])} times the mean`;
+    const chart = new Chart({
+      label: "Imbalance: largest load divided by the mean", times: this.times, marks: this.marks, read, height: 150, legend: false,
+      y: { values: (value) => value.toFixed(2), range: (_, __, most) => [0.9, Math.max(1.2, 1.05 * (most || 1))] },
+      series: [{ label: "largest / mean", stroke: "standby", width: 2, paths: stepped(), value: inFigure, spanGaps: true }],
+    });
+    return {
+      element: chart.element,
+      show: () => chart.show([this.report.samples.at.map((at) => this.times.x(at)), this.report.samples.imbalance]),
+    };
+  }
+
+  timeline() {
+    const kinds = [["rebalances", ["rebalance"], "accent"], ["events", ["event", "leaving"], "busy"], ["losses", ["loss", "failure"], "bad"]];
+    const read = (k) => (this.report.happenings[k] ? `${this.times.moment(this.report.happenings[k].at)}: ${this.report.happenings[k].text}` : "");
+    const chart = new Chart({
+      label: "Timeline", times: this.times, read, height: 130, legend: false,
+      y: {
+        range: () => [-0.6, kinds.length - 0.4], values: (value) => kinds[value]?.[0] ?? "", size: 84, splits: () => [0, 1, 2],
+        xRange: () => this.whole(),
+      },
+      series: kinds.map(([label, , stroke]) => ({ label, stroke, paths: () => null, points: { show: true, size: 11, width: 1, fill: colour(stroke) } })),
+    });
+    return {
+      element: chart.element,
+      show: () => {
+        const { happenings } = this.report;
+        const rows = kinds.map(([, these], y) => happenings.map((one) => (these.includes(one.kind) ? y : null)));
+        chart.show([happenings.map((one) => this.times.x(one.at)), ...rows]);
+      },
+    };
+  }
+
+  /** The time of all samples and happenings: the timeline is as wide as the other charts. */
+  whole() {
+    const { samples, happenings } = this.report;
+    const starts = samples.seconds.length ? [samples.at[0] - samples.seconds[0]] : samples.at.slice(0, 1);
+    const ats = [...starts, ...samples.at.slice(-1), ...happenings.map((one) => one.at)].map((at) => this.times.x(at));
+    return spread(null, Math.min(...ats), Math.max(...ats));
+  }
+}
+
+const stepped = () => uPlot.paths.stepped({ align: 1 });

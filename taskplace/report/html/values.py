@@ -1,0 +1,212 @@
+"""The values of a report: what the page shows, as one JSON document with the schema "taskplace.report/1".
+
+A report is of a plan, a simulation, a run or a checkpoint. It is made by `of_plan`, `of_simulation`, `of_run` and
+`taskplace.spark.inspection.report`, and the page (`page`) shows it. The page computes nothing but sums and formats, so
+its numbers are those of the document.
+
+Properties:
+- frozen values of plain types; equal reports give equal bytes
+- times are seconds since `Report.began`: by the clock for a run, in virtual time for a simulation
+- tasks and instances are numbers: positions in `Report.tasks` and `Report.instances`. So a matrix of thousands of tasks
+  stays small; steps name only what changes
+- no rows, keys or values of a stream, and no configuration: nothing that could be a secret
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+SCHEMA = "taskplace.report/1"
+
+Kind = Literal["plan", "simulation", "run", "checkpoint"]
+#: How a figure or a state is meant: nothing special, good, under way, bad.
+Tone = Literal["", "good", "busy", "bad"]
+#: The roles in the order of their numbers.
+ROLES = ("active", "standby", "warm-up")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A headline figure: a short name, a value for people, and one more line."""
+
+    name: str
+    value: str
+    note: str = ""
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class State:
+    """What became of it, in a word and a sentence. `live`: whether it still goes on."""
+
+    word: str
+    text: str = ""
+    tone: Tone = ""
+    live: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One assignment in a sequence of assignments.
+
+    - `label`, `text`: what it is called, and why it came
+    - `at`: when it came into force; None without a time
+    - `up`: the instances that were there
+    - `changes`: by task, its (instance, role) pairs where they differ from the step before; the first step has all
+    - `imbalance`: the largest load of an instance divided by the mean
+    - `to_go`: the moves that remain to the target; None: unknown
+    """
+
+    label: str
+    at: float | None = None
+    text: str = ""
+    up: tuple[int, ...] = ()
+    changes: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    imbalance: float | None = None
+    to_go: int | None = None
+
+
+@dataclass(frozen=True)
+class Happening:
+    """Something on the timeline. `kind`: rebalance, loss, leaving, event or failure; `step`: the label of its step."""
+
+    at: float
+    kind: str
+    text: str
+    step: str = ""
+
+
+@dataclass(frozen=True)
+class MoveRow:
+    """A move: in which step, which task, its new role, from where to where, and why."""
+
+    step: str
+    task: str
+    role: str
+    origin: str
+    to: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a task is where it is: where it is active, the reason in a line, and the whole explanation."""
+
+    task: str
+    where: str
+    why: str
+    text: str
+
+
+@dataclass(frozen=True)
+class CopyLag:
+    """The lag of one copy in records.
+
+    - `last`, `peak`: now, and the largest
+    - `values`: at the times of the samples, 0 where it lacked nothing; empty where only the last lag is known
+    - `note`: more in words, such as when a warm-up has caught up
+    """
+
+    task: str
+    instance: str
+    role: str
+    last: int
+    peak: int
+    values: tuple[int, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Columns with one entry for each batch or round. `lag`: of all standbys and warm-ups together."""
+
+    at: tuple[float, ...] = ()
+    number: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    seconds: tuple[float, ...] = ()
+    phases: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    lag: tuple[int, ...] = ()
+    imbalance: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The recovery after the loss of an instance. Seconds count from the moment when the loss was noticed.
+
+    - `planned`: until the tasks had new places; `committed`: until the batch was committed; `whole`: until every
+      standby had caught up again. None: not yet, or never
+    - `promoted`: tasks that a caught-up copy took over; `scratch`: tasks that were restored without a local copy
+    - `replayed`: changelog records that active tasks applied first
+    """
+
+    at: float
+    instance: str
+    batch: int
+    tasks: int
+    leaving: bool = False
+    planned: float | None = None
+    committed: float | None = None
+    whole: float | None = None
+    promoted: int | None = None
+    replayed: int | None = None
+    scratch: int | None = None
+
+
+@dataclass(frozen=True)
+class InstanceRow:
+    """An instance now. `state`: "" if it runs, else a word such as lost or draining."""
+
+    id: str
+    active: int
+    standby: int
+    warmup: int
+    lag: int | None = None
+    state: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a page shows.
+
+    - `made`: seconds since 1970; `began`: the same, of the zero of all times; None for virtual time or none
+    - `virtual`: whether times are those of a simulation
+    - `unit`: what `Samples.number` counts: batch or round
+    - `facts`: (name, value) pairs, for the table of all counts
+    - `left_out`: what is not in the report because of its size, a line each
+    """
+
+    kind: Kind
+    title: str
+    state: State
+    made: float
+    began: float | None = None
+    virtual: bool = False
+    unit: str = "batch"
+    figures: tuple[Figure, ...] = ()
+    tasks: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    happenings: tuple[Happening, ...] = ()
+    samples: Samples = Samples()
+    copies: tuple[CopyLag, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+    now: tuple[InstanceRow, ...] = ()
+    moves: tuple[MoveRow, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    warnings: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[str, ...] = ()
+    schema: str = SCHEMA
+
+    def to_json(self) -> str:
+        """Return the document as JSON text.
+
+        >>> Report("plan", "p", State("stable"), made=0.0).to_json()[:30]
+        '{"kind":"plan","title":"p","st'
+        """
+        return msgspec.json.encode(self).decode()

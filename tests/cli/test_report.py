@@ -1,0 +1,121 @@
+"""`taskplace report`: from each kind of file to its page, and `--html` of the engine's commands."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from taskplace.cli import main
+from tests.support.pages import run
+from tests.support.report_problems import EVENTS, cluster
+
+
+@pytest.fixture
+def problem(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(cluster(tasks=12, instances=3)))
+    return path
+
+
+def document(page: str | Path) -> dict:
+    """The data of a page."""
+    found = re.search(r'<script type="application/json" id="report">(.*?)</script>', Path(page).read_text())
+    return json.loads(found[1])
+
+
+def test_a_problem_is_planned_and_the_path_is_printed(problem, capsys):
+    assert main(["report", str(problem)]) == 0
+    assert capsys.readouterr().out == "taskplace-problem.html\n"
+    made = document("taskplace-problem.html")
+    assert (made["schema"], made["kind"], made["title"]) == ("taskplace.report/1", "plan", "problem.json")
+    assert [step["label"] for step in made["steps"]] == ["before", "step", "target"]
+    assert len(made["reasons"]) == 12
+
+
+def test_a_plan_with_and_without_its_problem(problem, capsys):
+    main(["plan", str(problem), "--output", "json"])
+    Path("plan.json").write_text(capsys.readouterr().out)
+    assert main(["report", "plan.json", "--out", "pages/plan.html"]) == 0
+    assert capsys.readouterr().out == "pages/plan.html\n"
+    assert document("pages/plan.html")["reasons"] == []
+    assert main(["report", "plan.json", "--problem", str(problem), "--out", "pages/whole.html"]) == 0
+    assert len(document("pages/whole.html")["reasons"]) == 12
+
+
+def test_a_simulation_from_standard_input_to_standard_output(problem, capsys, monkeypatch):
+    Path("events.json").write_text(json.dumps(EVENTS))
+    main(["simulate", str(problem), "--events", "events.json", "--output", "json"])
+    monkeypatch.setattr("sys.stdin", io.StringIO(capsys.readouterr().out))
+    assert main(["report", "-", "--out", "-"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("<!doctype html>")
+    assert '"kind":"simulation"' in page
+
+
+def test_the_path_as_json(problem, capsys):
+    assert main(["report", str(problem), "--output", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {
+        "schema": "taskplace.page/1",
+        "page": "taskplace-problem.html",
+        "kind": "plan",
+        "title": "problem.json",
+    }
+    assert main(["report", str(problem), "--output", "json", "--out", "-"]) == 2
+
+
+def test_plan_and_simulate_write_their_page(problem, capsys):
+    assert main(["plan", str(problem), "--html", "plan.html", "--output", "json"]) == 3
+    out = capsys.readouterr()
+    assert json.loads(out.out)["schema"] == "taskplace.plan/1"
+    assert out.err == "page: plan.html\n"
+    assert document("plan.html")["kind"] == "plan"
+    assert main(["simulate", str(problem), "--html", "simulation.html"]) == 0
+    assert document("simulation.html")["kind"] == "simulation"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "expected"),
+        ('{"schema": "taskplace.subscriptions/1"}', "`taskplace partitions wrong.json` takes it"),
+        ('{"tasks": [], "instances": [], "x": 1}', "expected one of schema, config"),
+        ("{", "expected a JSON document"),
+        ('{"schema": "taskplace.plan/1", "assignment": {"a": {"active": [7]}}}', "assignment.a.active[0]"),
+    ],
+)
+def test_a_wrong_file_is_one_line_and_leaves_nothing(problem, capsys, text, said):
+    Path("wrong.json").write_text(text)
+    assert main(["report", "wrong.json"]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert not Path("taskplace-wrong.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_one_line(problem, capsys):
+    Path("taken").mkdir()
+    assert main(["report", str(problem), "--out", "taken"]) == 2
+    assert "found 'a directory'" in capsys.readouterr().err
+    assert main(["report", str(problem), "--out", f"{problem}/page.html"]) == 2
+    assert "expected a path that can be written" in capsys.readouterr().err
+
+
+def test_a_plan_of_another_problem_is_refused(problem, capsys):
+    main(["plan", str(problem), "--output", "json"])
+    Path("plan.json").write_text(capsys.readouterr().out)
+    Path("other.json").write_text(json.dumps({"tasks": [{"id": "0_0"}], "instances": [{"id": "x"}]}))
+    assert main(["report", "plan.json", "--problem", "other.json"]) == 2
+    assert "expected only instances of the problem" in capsys.readouterr().err
+    assert main(["report", str(problem), "--problem", "other.json"]) == 2
+
+
+def test_the_code_of_the_docs_writes_a_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("docs/report.md", {})
+    assert document("plan.html")["title"] == "two tasks"
