@@ -38,7 +38,8 @@ Scripts can rely on these codes. {everywhere} apply to every command, and are no
 
 {table}
 
-The table of each command below says what a code means there."""
+The table of each command below says what a code means there. If the reader of its output is gone (`| head`), any
+command ends with 1."""
 
 
 DOCUMENTS = """## JSON

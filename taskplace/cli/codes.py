@@ -19,8 +19,7 @@ INTERRUPTED = 130
 #: What each code means, whatever the command.
 MEANINGS: Mapping[int, str] = {
     DONE: "Done. The answer is yes: valid, stable, sound, empty, or a driver runs.",
-    FAILED: "It failed, or something is broken: a batch, a plan, a checkpoint, a result, Spark. "
-    "Also if the reader of the output is gone.",
+    FAILED: "It failed, or something is broken: a batch, a plan, a checkpoint, a result, Spark.",
     BAD_INPUT: "Bad input: the command line, a file, or a value. Nothing was started and nothing was changed.",
     MOVES: "Not yet: tasks or partitions have to move first.",
     NO_DRIVER: "No driver runs the checkpoint.",
