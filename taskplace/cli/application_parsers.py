@@ -61,8 +61,8 @@ hidden. Starts nothing and needs no Spark.""",
 DOCTOR = Help(
     group="run",
     line="find what is ignored, contradictory or slow in a configuration",
-    text="""Each finding has the key, what was found, why it matters, and a remedy that can be pasted. Starts nothing,
-and asks no broker. FILE may also steer a query of Spark's own. A checkpoint and Spark's properties let more rules
+    text="""Each finding has the key, what was found, why it matters, and a remedy that can be pasted. Starts nothing.
+FILE may also steer a query of Spark's own. A checkpoint and Spark's properties let more rules
 look.""",
     examples=[
         ("doctor app.yaml", "before the first run"),

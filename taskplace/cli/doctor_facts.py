@@ -3,8 +3,8 @@
 **Idea.** What cannot be known is no error here: the fact stays None, and `unknown` has the reason. Only a file that
 cannot be read ends the command.
 
-Properties: reads only; starts nothing, and asks no broker. As for `taskplace run --check`, the module of an application
-class is imported.
+Properties: reads only, and starts nothing. As for `taskplace run --check`, the module of an application class is
+imported, and brokers are asked only for the partitions of a Kafka topic whose source does not say them.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def transaction_timeout(facts: Facts) -> Iterator[Found]:
         yield Found(
             f"{path}.options.transaction.timeout.ms",
             f"{value} ms",
-            "A batch that takes longer is aborted and sent again."
+            "A batch that takes longer is aborted, and sent once more. Then the stream ends with an error."
             if short
             else "Brokers refuse more than their `transaction.max.timeout.ms`, by default 15 minutes. After a kill, "
             "readers of committed records wait for as long.",
@@ -115,7 +115,7 @@ def secret_in_plain_text(facts: Facts) -> Iterator[Found]:
                 path,
                 HIDDEN,
                 "Who reads the file, or a copy of it in a repository, has the secret.",
-                "--spark-properties FILE  # move the property into a file that only the driver's user can read"
+                "# move the property to spark-defaults.conf, which only the user of the driver can read"
                 if section == "spark.conf"
                 else f"{path.rpartition('.')[2]}_env: VARIABLE  # below `kafka`: the environment variable that has it",
             )

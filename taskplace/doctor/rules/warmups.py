@@ -112,7 +112,7 @@ def lag_covers_empty_copies(facts: Facts) -> Iterator[Found]:
     yield Found(
         _LAG,
         f"{lag:,} records, and the longest changelog of a task has {checkpoint.records:,}",
-        "So an executor without a copy counts as caught up. Tasks move there at once, and restore within a batch "
+        "So a copy that has only begun counts as caught up. Tasks move to it at once, and restore within a batch "
         "instead of before it.",
         set_key(_LAG, max(1, checkpoint.records // 100)),
         Severity.ADVICE if checkpoint.records <= 10_000 else None,  # such a restore is short
