@@ -11,6 +11,7 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.inspection.checkpoint import inspect
 from taskplace.spark.inspection.opening import checkpoint_at
+from taskplace.spark.inspection.verification import verify_checkpoint
 from tests.golden.formats import HERE as GOLDEN
 from tests.golden.formats import unpack
 from tests.support.operators import run, stream
@@ -173,9 +174,9 @@ def test_a_checkpoint_is_inspected_without_spark_and_arrow(checkpoint):
         "import sys\n"
         "sys.modules.update(dict.fromkeys(['pyspark', 'pyarrow', 'lmdb', 'pandas', 'psutil']))\n"
         "from taskplace.cli import main\n"
-        f"codes = [main([name, {str(checkpoint)!r}]) for name in ('inspect', 'status')]\n"
+        f"codes = [main([name, {str(checkpoint)!r}]) for name in ('inspect', 'verify', 'status')]\n"
         f"codes.append(main(['can-remove', {str(checkpoint)!r}, '1']))\n"
-        "sys.exit(codes != [0, 4, 4])\n"
+        "sys.exit(codes != [0, 0, 4, 4])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -186,7 +187,9 @@ def test_a_checkpoint_is_inspected_without_spark_and_arrow(checkpoint):
 )
 def test_checkpoints_of_earlier_versions_are_sound(file, tmp_path):
     unpack(file, tmp_path)
-    found = inspect(tmp_path / "checkpoint", verify=True)
+    verified = verify_checkpoint(tmp_path / "checkpoint")
+    found = verified.inspection
     assert found.damaged == []
     assert found.last is not None
     assert found.tasks
+    assert verified.valid and verified.tasks >= len(found.tasks)
