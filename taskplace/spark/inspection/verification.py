@@ -4,7 +4,7 @@
 the declaration of its driver the topology. So the assignment can be checked like any plan, by `taskplace.verify`. A
 manifest has no lags and no configuration; the invariants that need them are not checked.
 
-Properties: read-only, and safe while a driver runs. Reads everything that manifests name: O(bytes).
+Properties: read-only, safe while a driver runs, and without Spark. Reads everything that manifests name: O(bytes).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from taskplace.errors import CheckpointError, InputError
+from taskplace.errors import InputError
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.work import Show
-from taskplace.spark.driver.epochs import Epochs
+from taskplace.spark.codec import unsealed
 from taskplace.spark.inspection.checkpoint import Inspection, inspect
+from taskplace.spark.messages import Declaration
 from taskplace.verify import Violation, verify
 from topology import TaskId
 
@@ -76,13 +77,14 @@ def _declared_tasks(root: Path, found: Inspection) -> list[Task]:
     if found.last is None:
         return []
     try:
-        topology = Epochs(root).declaration(found.last["epoch"]).topology
+        file = root / "epochs" / f"{found.last['epoch']:010d}"
+        topology = Declaration.decode(unsealed(file.read_bytes())).topology
         return [
             Task(TaskId(sub["id"], partition), stateful=bool(sub["stores"]))
             for sub in topology["subtopologies"]
             for partition in range(sub["partitions"] or 0)
         ]
-    except (CheckpointError, OSError, KeyError, TypeError):  # the inspection has it among the damage
+    except (ValueError, OSError, KeyError, TypeError):  # the inspection has it among the damage
         return []
 
 
