@@ -13,6 +13,7 @@ from taskplace.doctor import StoreFacts
 from taskplace.dotted_keys import topology_section
 from taskplace.errors import InputError
 from taskplace.settings import Settings
+from taskplace.wording import listed
 from topology import BuiltTopology, Node
 from topology.errors import TopologyError
 
@@ -42,7 +43,7 @@ def judged(settings: Settings, root: Path | None = None) -> Judged:
     Where Spark's packages are missing, only the topology of a file is known.
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        why = f"it needs {', '.join(missing)} on this host: pip install 'taskplace[spark]'"
+        why = f"they need {listed(missing)} on this host: pip install 'taskplace[spark]'"
         return Judged(topology=_shown(settings), unknown=why)
     try:
         application = load_application(settings)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -77,7 +80,7 @@ def test_the_tutorial_has_no_warnings(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(__import__("sys").modules, "shop", raising=False)
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
     page = "docs/tutorial.md"
     (tmp_path / "shop.py").write_text(blocks(page, "python shop.py")[0])
     (tmp_path / "orders.yaml").write_text(blocks(page, "yaml orders.yaml")[-1])
@@ -172,4 +175,19 @@ def test_without_spark_the_topology_of_the_file_is_still_looked_at(
     )
     assert code == 6
     assert "warm-ups-slow" in [f["rule"] for f in diagnosis["findings"]]
-    assert "needs no_such_package" in diagnosis["rules"]["unable"]["state-without-end"]
+    assert "they need no_such_package on" in diagnosis["rules"]["unable"]["state-without-end"]
+
+
+def test_nothing_of_spark_is_loaded_where_it_is_not_installed(orders: str) -> None:
+    program = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(['pyspark', 'py4j', 'pyarrow', 'lmdb', 'pandas', 'psutil']))\n"
+        "from taskplace.cli import main\n"
+        f"sys.exit(main(['doctor', {orders!r}, *{PLACES!r}]))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "they need pyspark, pyarrow and lmdb on this host" in done.stdout
