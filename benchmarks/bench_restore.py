@@ -42,7 +42,7 @@ from taskplace.spark.messages import (
 )
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import RecordFile, seal_of
-from taskplace.spark.state.keys import store_entry
+from taskplace.spark.state.keys import store_all
 from taskplace.spark.worker import follow, identity
 from topology import TaskId
 
@@ -157,12 +157,12 @@ class Measure:
                 env = lmdb.open(f"{name}/{task}", map_size=1 << 40, sync=False, metasync=False)
                 for number in range(len(file)):
                     start = time.perf_counter()
-                    _, entries = file.piece(number)
+                    _, keys, values = file.columns(number)
                     decoded = time.perf_counter()
-                    stored = [store_entry(key, value or b"") for key, value in entries]
+                    stored = store_all(keys, [value or b"" for value in values])
                     encoded = time.perf_counter()
                     with env.begin(write=True) as txn, txn.cursor() as cursor:
-                        cursor.putmulti(stored)
+                        cursor.putmulti(stored, append=True)
                     seconds["decode"] += decoded - start
                     seconds["encode"] += encoded - decoded
                     seconds["write"] += time.perf_counter() - encoded

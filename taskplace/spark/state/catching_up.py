@@ -20,7 +20,7 @@ from taskplace.spark.messages import EMPTY, Change, Fence, History, Meta, Recove
 from taskplace.spark.state.files import RecordFile, decode_records, open_sealed
 from taskplace.spark.state.history import Action, NoWay, Step, next_step, without
 from taskplace.spark.state.sections import open_section
-from taskplace.spark.state.transaction import Transaction
+from taskplace.spark.state.transaction import Transaction, skipping
 
 
 class Superseded(TaskplaceError):
@@ -153,9 +153,12 @@ class CatchingUp:
         file = self._files.snapshot(snapshot)
         loaded = meta.restoring[1] if meta.restoring is not None else 0
         if loaded < len(file):
-            store, entries = file.piece(loaded)
-            meta = txn.apply(meta, [(store, entries)])
-            self._done.restored += len(entries)
+            store, keys, values = file.columns(loaded)
+            if txn.has(store):
+                txn.load(store, keys, values)
+            elif keys:
+                meta = skipping(meta, store)
+            self._done.restored += len(keys)
         loaded += 1
         if loaded >= len(file):
             self._files.close()

@@ -426,9 +426,14 @@ class RecordFile:
 
     def piece(self, number: int) -> tuple[str, list[tuple[bytes, bytes | None]]]:
         """Return the store and the entries of a piece."""
+        store, keys, values = self.columns(number)
+        return store, list(zip(keys, values, strict=True))
+
+    def columns(self, number: int) -> tuple[str, list[bytes], list[bytes | None]]:
+        """Return the store, the keys and the values of a piece: without a tuple for each entry, it takes less time."""
         batch = self._reader.get_batch(number)
         store = self.stores[batch["store"][0].as_py()] if batch.num_rows else ""
-        return store, list(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
+        return store, batch["key"].to_pylist(), batch["value"].to_pylist()
 
 
 def decode_records(

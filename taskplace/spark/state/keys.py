@@ -11,10 +11,10 @@ flipped is detected before the value is used.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from zlib import crc32
+from collections.abc import Iterable, Iterator, Sequence
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.state.crc import crc32
 
 LMDB_MAX = 511
 DIGEST = 32
@@ -66,6 +66,23 @@ def store_entry(key: bytes, value: bytes) -> tuple[bytes, bytes]:
     if stored is not key:
         value = len(key).to_bytes(4, "little") + key + value
     return stored, checked(stored, value)
+
+
+def store_all(keys: Sequence[bytes], values: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the (key, value) to store of each entry, in less time than `store_entry` for each.
+
+    >>> list(store_all([b"k"], [b"v"])) == [store_entry(b"k", b"v")]
+    True
+    """
+    lengths = {*map(len, keys)}
+    if not lengths or min(lengths) == 0 or max(lengths) > SHORT:
+        return map(store_entry, keys, values)
+    # All at once: tuples that live on would set off Python's garbage collector again and again.
+    checked_values = [
+        crc32(value, crc32(key)).to_bytes(CHECKSUM, "little") + value
+        for key, value in zip(keys, values, strict=True)
+    ]
+    return zip(keys, checked_values, strict=True)
 
 
 def restore_entry(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:

@@ -6,6 +6,7 @@ All changes of a transaction appear together, or not at all: a killed process le
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import cast
 
 import lmdb
 from msgspec.structs import replace
@@ -14,7 +15,14 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.messages import Meta
 from taskplace.spark.state.environment import Environment
 from taskplace.spark.state.files import decode_records
-from taskplace.spark.state.keys import checked, physical, restore_all, restore_entry, store_entry, verified
+from taskplace.spark.state.keys import (
+    checked,
+    physical,
+    restore_all,
+    restore_entry,
+    store_all,
+    verified,
+)
 from taskplace.spark.state.meta import META, POSITION, UNDO, decode_meta, encode_meta
 
 #: Pieces of records: a store and some of its entries; the value None stands for a deleted key.
@@ -104,28 +112,45 @@ class Transaction:
 
     def put(self, store: str, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Write entries, and delete the keys whose value is None."""
-        db, puts = self._db(store), []
+        db = self._db(store)
+        keys: list[bytes] = []
+        values: list[bytes] = []
         for key, value in entries:
             if value is None:
                 self._txn.delete(physical(key), db=db)
             else:
-                puts.append(store_entry(key, value))
-        if puts:
+                keys.append(key)
+                values.append(value)
+        if keys:
             with self._txn.cursor(db=db) as cursor:
-                cursor.putmulti(puts)
+                cursor.putmulti(store_all(keys, values))
+
+    def load(self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Write entries of a snapshot. Entries behind the last key of the store are appended, without a search.
+
+        A snapshot has its entries in the order of LMDB, so it fills an empty store by appending alone, and its pages
+        completely. In any other order, the entries are written as by `put`.
+        """
+        if None in values:  # no snapshot has deleted keys
+            self.put(store, zip(keys, values, strict=True))
+            return
+        there = cast("Sequence[bytes]", values)
+        with self._txn.cursor(db=self._db(store)) as cursor:
+            asked, appended = cursor.putmulti(store_all(keys, there), append=True)
+            if appended < asked:  # LMDB refuses to append a key that is not behind its last one
+                cursor.putmulti(store_all(keys, there))
 
     def apply(self, meta: Meta, records: Records) -> Meta:
         """Write records; skip those of a store that the topology no longer has. Return the metadata after it.
 
         Skipped stores are recorded: if the topology gets such a store again, the copy counts as incomplete.
         """
-        skipped = set(meta.skipped)
         for store, entries in records:
-            if store.encode() in self._dbs:
+            if self.has(store):
                 self.put(store, entries)
             else:
-                skipped.add(store)
-        return replace(meta, skipped=tuple(sorted(skipped)))
+                meta = skipping(meta, store)
+        return meta
 
     def wipe(self, meta: Meta) -> Meta:
         """Empty the copy. Return the metadata after it, which keeps the newest fence that the copy has seen.
@@ -139,6 +164,10 @@ class Transaction:
             others = {name.decode() for name in cursor.iternext(values=False) if name not in self._dbs}
         return Meta(fence=meta.fence, skipped=tuple(sorted(others)))
 
+    def has(self, store: str) -> bool:
+        """Return whether a store is open."""
+        return store.encode() in self._dbs
+
     def _db(self, store: str) -> lmdb._Database:
         try:
             return self._dbs[store.encode()]
@@ -147,3 +176,8 @@ class Transaction:
             raise CheckpointError(
                 f"{self._path.name}: found a store {store!r}, the topology has {known}"
             ) from None
+
+
+def skipping(meta: Meta, store: str) -> Meta:
+    """Return the metadata of a copy without the entries of a store, which the topology no longer has."""
+    return replace(meta, skipped=tuple(sorted({*meta.skipped, store})))

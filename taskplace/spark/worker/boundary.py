@@ -12,7 +12,6 @@ the slices of several attempts to one schema, and decode them together.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -25,6 +24,7 @@ from msgspec.structs import replace
 from taskplace.errors import InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
 from taskplace.spark.messages import Boundary, Slice
+from taskplace.spark.state.crc import crc32
 from taskplace.spark.state.files import write_options
 from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.worker.hashing import hashed_as, partition_of
@@ -90,7 +90,7 @@ def _encoded(rows: pa.Table, edges: Sequence[int], schema: int) -> tuple[pa.Buff
     data = out.getvalue()
     view = memoryview(data)
     return data, {
-        p: Slice(at, size, count, zlib.crc32(view[at : at + size])) for p, (at, size, count) in places.items()
+        p: Slice(at, size, count, crc32(view[at : at + size])) for p, (at, size, count) in places.items()
     }
 
 

@@ -9,7 +9,6 @@ Memory: the rows of the bin. `driver/bins.py` limits them.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from taskplace.errors import CheckpointError, TaskplaceError
 from taskplace.spark.messages import ListingHead, Setting
+from taskplace.spark.state.crc import crc32
 from taskplace.spark.state.files import READ
 from taskplace.spark.worker.listing import TopicListing, read_listing
 from taskplace.spark.worker.unify import conformed, united
@@ -134,5 +134,5 @@ def _read_slices(
             for _, stream, at, partition, offset, length, _, crc in pieces:
                 place = streams[stream][at : at + length]
                 file.seek(offset)
-                if file.readinto(place) != length or zlib.crc32(place) != crc:
+                if file.readinto(place) != length or crc32(place) != crc:
                     raise CheckpointError(f"{path}: the slice of partition {partition} is damaged")

@@ -231,6 +231,7 @@ def test_a_worker_that_spark_ended_with_its_round_is_no_death_of_the_copy(copy, 
 
 
 def test_a_look_at_a_copy_that_is_open_takes_no_mark(copy, monkeypatch):
+    warm.WARM.clear()  # a test before may have left it on
     pool = warm.Warm(most=3)
     monkeypatch.setattr(warm, "WARM", pool)
     with Copy(copy, ["s"]) as opened:
