@@ -1,7 +1,7 @@
 # `make run` and `make test` set up everything that they need.
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-kafka test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency bench-kafka-streams mutants docs lint setup kafka-up kafka-down java kafka-jars clean distclean
+.PHONY: help run run-kafka test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency bench-kafka-streams mutants docs screenshots lint setup kafka-up kafka-down java kafka-jars clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -64,6 +64,9 @@ mutants: $(STAMP) ## test the tests: change the code at random places and check 
 docs: $(STAMP) ## build the documentation as a site: build/docs/index.html
 	@scripts/quietly.sh "docs" $(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/docs
 	@echo build/docs/index.html
+
+screenshots: java chromium $(STAMP) ## take the screenshots of the docs, of a short run
+	@PYTHONPATH=. $(BIN)/python scripts/screenshots.py $(ARGS)
 
 lint: $(STAMP) ## check style, types and import directions
 	@scripts/quietly.sh "ruff check" $(BIN)/ruff check .

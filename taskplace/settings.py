@@ -12,7 +12,7 @@ The file has sections, and each section has keys. A key may contain dots: `snaps
     topology       the topology (`taskplace.spark.yaml_application`)
     input, output  keys of the application class; without a class, the inputs of sources and the outputs of sinks
     chaos          a list of {batch, kill}: executors to kill, for drills
-    report         how progress is shown, logged and measured
+    report         how a run is shown, logged and measured
 
 Errors: `ConfigError` with the path, the value found, the value expected and the nearest known key.
 
@@ -63,7 +63,7 @@ def shown(settings: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory of this host; `uri`: it may be a file:// URI."""
+    """A directory or a file of this host; `uri`: it may be a file:// URI."""
 
     words: str
     uri: bool = False
@@ -220,7 +220,7 @@ class LogFormat:
 
 @dataclass(frozen=True)
 class ReportSettings(Configuration, section="report"):
-    """How progress is shown, logged and measured."""
+    """How a run is shown, logged and measured."""
 
     progress: str = key(
         Choice("auto", "rich", "plain", "json", "none"),
@@ -242,6 +242,26 @@ class ReportSettings(Configuration, section="report"):
         Text(r"\S+", "an address of this host"),
         "127.0.0.1",
         "address of the metrics' endpoint, which has no authentication",
+    )
+    html: str | None = key(
+        Directory("a path of a file on this host, no URI"),
+        None,
+        "write an HTML page about the run there when it ends, also after an error; docs/report.md",
+    )
+    events: str | None = key(
+        Directory("a path of a file on this host, no URI"),
+        None,
+        "write the events of the run there while it runs, a JSON line each; `taskplace report` makes a page of them",
+    )
+    ui_port: int | None = key(
+        Integer(0, 65_535, optional=True),
+        None,
+        "serve a live page on this port while the run goes on; 0: a free port, which the output names",
+    )
+    ui_host: str = key(
+        Text(r"\S+", "an address of this host"),
+        "127.0.0.1",
+        "address of the live page, which has no authentication",
     )
 
 

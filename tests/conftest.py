@@ -89,11 +89,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.xdist_group("spark"))
             if not item.get_closest_marker("everyday"):
                 item.add_marker("long")
+        elif "browser" in getattr(
+            item, "fixturenames", ()
+        ):  # one worker has it, unless it needs Spark as well
+            item.add_marker(pytest.mark.xdist_group("browser"))
     allow_hours(items)
     if settings.get_current_profile_name() == "quick":
         draw_less(items)
     if hasattr(config, "workerinput"):  # the others have enough to do meanwhile
         items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A headless Chromium (`scripts/chromium.sh`)."""
+    from tests.support.browser import chromium
+
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

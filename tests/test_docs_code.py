@@ -30,7 +30,7 @@ RUN = {
     "docs/placement.md": "tests/test_docs_placement.py",
     "docs/processors.md": "tests/spark/test_docs_pages.py",
     "docs/quickstart.md": "tests/spark/test_docs_snippets.py",
-    "docs/report.md": "tests/cli/test_report.py",
+    "docs/report.md": "tests/spark/test_live_run.py",
     "docs/runtime.md": "tests/spark/test_docs_snippets.py",
     "docs/steering.md": "tests/spark/test_docs_snippets.py",
     "docs/tutorial.md": "tests/spark/test_docs_tutorial.py",

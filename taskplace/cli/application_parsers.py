@@ -17,6 +17,7 @@ Spark.""",
     examples=[
         ("run app.yaml --check", "check file, class and topology; starts nothing"),
         ("run app.yaml", "run it"),
+        ("run app.yaml --ui 4050", "run it, with a live page at http://127.0.0.1:4050/"),
         ("run app.yaml --set placement.num.standby.replicas=1", "with another value than the file's"),
         ("run app.yaml --output json | jq -r .event", "for programs: a line for each event"),
     ],
@@ -84,6 +85,12 @@ def add_to(commands: Any) -> None:
     """Add the commands to the parser of the command line."""
     run = add_command(commands, "run", RUN, _run)
     _application(run)
+    run.add_argument(
+        "--ui",
+        metavar="[HOST:]PORT",
+        help="serve a live page while it runs; 0: a free port. Without HOST only this host can see it; "
+        "there is no authentication",
+    )
     run.add_argument("--check", action="store_true", help="check file, class and topology, then stop")
     run.add_argument(
         "--output",

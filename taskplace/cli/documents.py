@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from taskplace.errors import InputError
+from taskplace.report.run_lines import is_run_lines
 
 STDIN = "-"
 #: The section of a file that steers a query of Spark's own, as in conf/steer.yaml.
@@ -39,6 +40,7 @@ KINDS: Mapping[str, Kind] = {
     "transcript": Kind("a simulation to replay (transcript.json)", "simulate {}"),
     "subscriptions": Kind("subscriptions of a group (subscriptions.json)", "partitions {}"),
     "events": Kind("events of a simulation (events.json)", "simulate PROBLEM --events {}"),
+    "lines": Kind("the lines of a run (`run --output json`)", "report {}"),
     "checkpoint": Kind("a checkpoint", "inspect {}"),
 }
 #: The keys that a document without a schema is known by.
@@ -150,6 +152,8 @@ def _parsed(text: str, path: str, wanted: Collection[str]) -> Any:
     except RecursionError:
         raise InputError(path, found="brackets nested too deeply", expected="a JSON document") from None
     except json.JSONDecodeError as error:
+        if is_run_lines(text):
+            _refuse(path, "lines", wanted)
         if (kind := _kind_of_yaml(text)) is not None:
             _refuse(path, kind, wanted)
         where = f"{path}:{error.lineno}:{error.colno}"

@@ -21,7 +21,6 @@ from taskplace.spark.inspection.situation import Situation, situation
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import Manifest
 from taskplace.wording import count, listed, noun
-from topology.ids import TaskId
 
 #: How many tasks on their way are explained in full if no task is named.
 IN_FULL = 5
@@ -66,7 +65,7 @@ def _overview(explainer: Explainer) -> Iterator[str]:
     """Yield the plan, the tasks that are on their way, and how many are not."""
     problem, plan = explainer.problem, explainer.plan
     yield explain_plan(problem, plan)
-    moving = sorted(_on_their_way(explainer))
+    moving = sorted(explainer.on_their_way())
     for number, task in enumerate(moving):
         explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
         yield textwrap.fill(explained.text, WIDTH, break_on_hyphens=False)
@@ -76,22 +75,6 @@ def _overview(explainer: Explainer) -> Iterator[str]:
         f"{count(rest, others)} {noun(rest, 'is where it belongs', 'are where they belong')}; "
         "--task explains any task in full"
     )
-
-
-def _on_their_way(explainer: Explainer) -> set[TaskId]:
-    """Return the tasks whose roles are not those of the target, or change, or have a copy that is stuck."""
-    plan = explainer.plan
-    now, goal = (
-        {
-            (task, name, role)
-            for name, roles in each.items()
-            for role in roles._fields
-            for task in getattr(roles, role)
-        }
-        for each in (plan.assignment, plan.target)
-    )
-    stuck = {task for (_, task), seen in explainer.seen.items() if seen.stalled}
-    return {task for task, _, _ in now ^ goal} | {move.task for move in plan.moves} | stuck
 
 
 def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:

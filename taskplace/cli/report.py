@@ -11,16 +11,24 @@ from typing import Any
 import taskplace
 from taskplace import simulation
 from taskplace.cli import codes
-from taskplace.cli.documents import STDIN, json_document, json_in, kind_of, text_of
+from taskplace.cli.documents import STDIN, checkpoint, json_document, json_in, kind_of, text_of
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
-from taskplace.report.html import Report, page, report_of_plan, report_of_simulation, write_page
+from taskplace.report.html import (
+    Report,
+    page,
+    report_of_lines,
+    report_of_plan,
+    report_of_simulation,
+    write_page,
+)
+from taskplace.report.run_lines import is_run_lines, read_run_lines
 
 SCHEMA = "taskplace.page/1"
 #: The kinds of documents that have a page.
-KINDS = ("problem", "plan", "transcript")
+KINDS = ("problem", "plan", "transcript", "lines", "checkpoint")
 
 
 def report(args: argparse.Namespace) -> int:
@@ -54,7 +62,13 @@ def report_of(file: str, *, problem: str | None = None) -> Report:
 
     Errors: `InputError` for a file that is none of those that have a page.
     """
+    if problem is None and file != STDIN and Path(file).is_dir():
+        from taskplace.spark.inspection.report import report_of_checkpoint
+
+        return report_of_checkpoint(checkpoint(file))
     text = text_of(file, *KINDS)
+    if problem is None and is_run_lines(text):
+        return report_of_lines(read_run_lines(text, file))
     document = json_in(text, file, *KINDS)
     name = "standard input" if file == STDIN else Path(file).name
     kind = kind_of(document)

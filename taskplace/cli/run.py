@@ -6,10 +6,11 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stdout
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from taskplace.cli import codes
 from taskplace.cli.application import (
@@ -27,6 +28,8 @@ from taskplace.metrics.endpoint import check_serving
 from taskplace.model.work import Work
 from taskplace.redaction import scrubbed
 from taskplace.report import Reporter, reporter_for
+from taskplace.report.checks import check_report
+from taskplace.report.fan_out import FanOut
 from taskplace.report.json_lines import JsonReporter
 from taskplace.settings import Settings
 from topology import BuiltTopology
@@ -48,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _checked(args: argparse.Namespace) -> tuple[Settings, Application, BuiltTopology]:
-    settings = Settings.from_mapping(placed_application(args.file), args.set)
+    settings = Settings.from_mapping(placed_application(args.file), [*args.set, *_ui(args.ui)])
     settings = replace(settings, report=replace(settings.report, progress=_progress(settings, args.output)))
     application = load_application(settings)
     built = built_topology(application, settings)
@@ -56,6 +59,7 @@ def _checked(args: argparse.Namespace) -> tuple[Settings, Application, BuiltTopo
     report = settings.report
     if report.metrics_port is not None:
         check_serving("report.metrics.port", port=report.metrics_port, host=report.metrics_host)
+    check_report(report)
     return settings, application, built
 
 
@@ -86,32 +90,67 @@ def _check(args: argparse.Namespace) -> int:
     return codes.DONE
 
 
+def _ui(address: str | None) -> list[str]:
+    """Return the overrides that `--ui [HOST:]PORT` stands for. Errors: `InputError`."""
+    if address is None:
+        return []
+    host, _, port = address.rpartition(":")
+    if not port.isascii() or not port.isdigit() or (":" in host and not host.startswith("[")):
+        raise InputError(
+            "--ui", found=address, expected="PORT or HOST:PORT, such as 4050; 0 takes a free port"
+        )
+    return [f"report.ui.port={port}", *([f"report.ui.host={json.dumps(host.strip('[]'))}"] if host else [])]
+
+
 def _logging(settings: Settings) -> AbstractContextManager[None]:
     log = settings.report.log
     return nullcontext() if log is None else logging_to(sys.stderr, log, tasks=settings.report.log_tasks)
 
 
 def _run(settings: Settings, application: Application, built: BuiltTopology) -> int:
-    reporter = reporter_for(settings.report.progress)
-    if isinstance(reporter, JsonReporter):
-        return _run_for_programs(reporter, settings, application, built)
-    return _reported(settings, application, reporter)
+    reporter: Reporter = reporter_for(settings.report.progress)
+    with ExitStack() as stack:
+        programs = [reporter] if isinstance(reporter, JsonReporter) else []
+        if programs:  # nothing but its lines on standard output: the application may print
+            stack.enter_context(redirect_stdout(sys.stderr))
+        if settings.report.events is not None:
+            lines = JsonReporter(stack.enter_context(_opened(settings.report.events)))
+            programs.append(lines)
+            reporter = FanOut(reporter)
+            reporter.add(lines)
+        return _run_for_programs(programs, settings, application, built, reporter)
 
 
 def _run_for_programs(
-    reporter: JsonReporter, settings: Settings, application: Application, built: BuiltTopology
+    programs: Sequence[JsonReporter],
+    settings: Settings,
+    application: Application,
+    built: BuiltTopology,
+    reporter: Reporter,
 ) -> int:
-    """Run, with nothing but the reporter's lines on standard output; the last line says how the run ended."""
-    reporter.start(application=settings.application.id, checkpoint=settings.checkpoint_dir, built=built)
+    """Run. The first line of each of `programs` says what starts, and the last line how the run ended."""
+    for each in programs:
+        each.start(application=settings.application.id, checkpoint=settings.checkpoint_dir, built=built)
+    code, said = codes.FAILED, None
     try:
-        with redirect_stdout(sys.stderr):  # the application may print
-            code = _reported(settings, application, reporter)
+        code = _reported(settings, application, reporter)
     except BaseException as error:
         code, said = codes.of(error), str(error) or type(error).__name__
-        reporter.finish(code, said if code != codes.INTERRUPTED else "interrupted")
+        said = "interrupted" if code == codes.INTERRUPTED else said
         raise
-    reporter.finish(code)
+    finally:
+        for each in programs:
+            each.finish(code, said)
     return code
+
+
+def _opened(path: str) -> TextIO:
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return Path(path).open("w", encoding="utf-8")
+    except OSError as error:
+        expected = "a path that can be written"
+        raise InputError("report.events", found=f"{path} ({error.strerror})", expected=expected) from None
 
 
 def _reported(settings: Settings, application: Application, reporter: Reporter) -> int:

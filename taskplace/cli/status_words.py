@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from taskplace.spark.inspection.driver_seen import DriverSeen
+from taskplace.spark.inspection.now import batch_text, warmup_text
 from taskplace.spark.inspection.stuck import stuck
 from taskplace.spark.operator_messages import ExecutorStatus, Status
-from taskplace.wording import about, ago, count, duration, lasting
+from taskplace.wording import ago, count, duration, lasting
 
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5
@@ -61,16 +62,6 @@ def headings(now: Status) -> Iterator[str]:
         yield f"{count(len(now.homeless), 'task')} without an executor until the next rebalance"
 
 
-def batch_text(now: Status) -> str:
-    """Return the running batch, or the last one."""
-    if now.running is not None:
-        return f"batch {now.running.batch} runs for {lasting(max(0.0, now.written - now.running.since))}"
-    if now.batches:
-        last = now.batches[-1]
-        return f"batch {last.batch} took {duration(last.seconds)} for {count(last.rows, 'row')}"
-    return f"last batch {now.batch}" if now.batch >= 0 else "no batch yet"
-
-
 def _executor(name: str, executor: ExecutorStatus) -> str:
     marks = "  drains" if executor.draining else ""
     return (
@@ -84,11 +75,7 @@ def warmups(now: Status) -> list[tuple[str, str, int, str]]:
     found = []
     for name, executor in now.executors.items():
         for task, copy in executor.warmup.items():
-            eta = "time unknown" if copy.eta_seconds is None else f"{about(copy.eta_seconds)} left"
-            text = (
-                "caught up" if copy.caught_up else f"{eta}{', restores a snapshot' if copy.restoring else ''}"
-            )
-            found.append((name, task, copy.lag, f"{text}, a warm-up for {lasting(copy.seconds)}"))
+            found.append((name, task, copy.lag, warmup_text(copy)))
     return found
 
 

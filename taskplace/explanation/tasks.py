@@ -97,6 +97,20 @@ class Explainer:
             return self._explained(t)
         return self._explained(t, full=True)
 
+    def on_their_way(self) -> set[TaskId]:
+        """Return the tasks whose roles are not those of the target, or change, or have a copy that is stuck."""
+        now, goal = (
+            {
+                (task, name, role)
+                for name, roles in each.items()
+                for role, tasks in roles._asdict().items()
+                for task in tasks
+            }
+            for each in (self.plan.assignment, self.plan.target)
+        )
+        stuck = {task for (_, task), seen in self.seen.items() if seen.stalled}
+        return {task for task, _, _ in now ^ goal} | {move.task for move in self.plan.moves} | stuck
+
     def _explained(self, t: int, *, full: bool = False) -> TaskExplanation:
         c = self._c
         id_ = c.ids[t]

@@ -47,6 +47,21 @@ class InstanceView:
 
 
 @dataclass(frozen=True)
+class BatchRecovery:
+    """What active tasks had to do before they could begin a batch.
+
+    - `replayed`, `restored`: records that they applied from changelogs, and from snapshots
+    - `scratch`: tasks that were rebuilt without a local copy
+    - `elsewhere`: tasks that Spark ran on another instance than planned
+    """
+
+    replayed: int = 0
+    restored: int = 0
+    scratch: int = 0
+    elsewhere: int = 0
+
+
+@dataclass(frozen=True)
 class BatchDone:
     """A batch was committed and published.
 
@@ -54,6 +69,9 @@ class BatchDone:
     - `rows`: the number of input rows of all sources together
     - `phases`: the seconds of each phase, in order
     - `placement`: the instances after the batch
+    - `lags`: by instance and task, the lags above 0 of standbys and warm-ups
+    - `behind`: the number of standbys and warm-ups that are not caught up; None: unknown
+    - `recovery`: of the tasks of this batch; None: unknown
 
     >>> BatchDone(3, 27, 13_000, 5.5, {"state": 3.0, "commit": 0.5}, (), 2).rows_per_second
     2363.6363636363635
@@ -66,6 +84,9 @@ class BatchDone:
     phases: Mapping[str, float]
     placement: tuple[InstanceView, ...]
     generation: int
+    lags: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    behind: int | None = None
+    recovery: BatchRecovery | None = None
 
     @property
     def rows_per_second(self) -> float:
@@ -92,13 +113,28 @@ class WarmupChange:
 
 
 @dataclass(frozen=True)
+class Change:
+    """One change of a rebalance: a task's new role, on which instance, from which, and why; as `taskplace.Move`."""
+
+    task: str
+    role: str
+    origin: str | None
+    to: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Rebalanced:
     """A new assignment is in force.
 
     - `reason`: the triggers
-    - `moves`: one line per move, for people
+    - `moves`: one line per move, for people; `changes`: the same, as values
     - `warmups`: their number in the new assignment; `warmup_changes`: those that began or ended with it
     - `followup`: whether another rebalance will follow, because the step is not yet the target
+    - `assignment`: by instance and role, the tasks; roles as in a plan: active, standby, warmup
+    - `to_go`: the moves of active tasks that remain to the target; None: unknown
+    - `seconds`: how long planning took
+    - `imbalance`: the largest load of an instance divided by the mean; None: unknown
     """
 
     generation: int
@@ -109,6 +145,11 @@ class Rebalanced:
     warmups: int = 0
     followup: bool = False
     warmup_changes: tuple[WarmupChange, ...] = ()
+    changes: tuple[Change, ...] = ()
+    assignment: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    to_go: int | None = None
+    seconds: float = 0.0
+    imbalance: float | None = None
 
 
 @dataclass(frozen=True)

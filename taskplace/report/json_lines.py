@@ -1,5 +1,8 @@
 """One JSON line for each event of a run, for programs: `taskplace run --output json`, or `report.progress: json`.
 
+`report.events` writes the same lines into a file, and `taskplace report` makes a page of them
+(`taskplace.report.run_lines` reads them).
+
 **Idea.** Each kind of line is a type, so that its fields can be relied on. `docs/command_line.md` lists them from these
 types, and `schema()` returns their JSON Schema. A field may be added in a later version; one that is removed or changes
 its meaning makes another `SCHEMA`.
@@ -21,7 +24,16 @@ import msgspec
 from msgspec import Meta
 
 from taskplace import __version__
-from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Summary, WarmupState, WorkProgress
+from taskplace.model.events import (
+    BatchDone,
+    BatchRecovery,
+    Change,
+    ExecutorLost,
+    Rebalanced,
+    Summary,
+    WarmupState,
+    WorkProgress,
+)
 from taskplace.redaction import scrubbed
 from taskplace.report.seldom import Seldom
 from topology import BuiltTopology
@@ -97,6 +109,20 @@ class Batch(Line, frozen=True, kw_only=True, tag="batch"):
             "its copies in records, and whether it is `alive`"
         ),
     ]
+    lags: Annotated[
+        Mapping[str, Mapping[str, int]],
+        Meta(description="by executor and task, the lags above 0 of its standbys and warm-ups, in records"),
+    ] = {}
+    behind: Annotated[
+        int | None, Meta(description="standbys and warm-ups that are not caught up; null: unknown")
+    ] = None
+    recovery: Annotated[
+        BatchRecovery | None,
+        Meta(
+            description="what active tasks had to do first: records `replayed` from changelogs and `restored` from "
+            "snapshots, tasks rebuilt from `scratch` or run `elsewhere` than planned; null: unknown"
+        ),
+    ] = None
 
 
 class Rebalance(Line, frozen=True, kw_only=True, tag="rebalance"):
@@ -109,6 +135,25 @@ class Rebalance(Line, frozen=True, kw_only=True, tag="rebalance"):
     promotions: Annotated[int, Meta(description="copies that became active because they were caught up")]
     warmups: Annotated[int, Meta(description="warm-ups of the new assignment")]
     followup: Annotated[bool, Meta(description="whether another rebalance will follow")]
+    changes: Annotated[
+        tuple[Change, ...],
+        Meta(
+            description="the moves as values: the `task`, its new `role`, where it comes from (`origin`) and goes "
+            "`to`, and `why`"
+        ),
+    ] = ()
+    assignment: Annotated[
+        Mapping[str, Mapping[str, tuple[str, ...]]],
+        Meta(description="by executor and role (`active`, `standby`, `warmup`), the tasks"),
+    ] = {}
+    to_go: Annotated[
+        int | None, Meta(description="moves of active tasks that remain to the target; null: unknown")
+    ] = None
+    seconds: Annotated[float, Meta(description="how long planning took")] = 0.0
+    imbalance: Annotated[
+        float | None,
+        Meta(description="the largest load of an executor divided by the mean; null: unknown"),
+    ] = None
 
 
 class WarmUp(Line, frozen=True, kw_only=True, tag="warm-up"):
@@ -178,7 +223,7 @@ def schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a line.
 
     >>> sorted(schema()["$defs"])[:3]
-    ['Batch', 'Executor', 'Finish']
+    ['Batch', 'BatchRecovery', 'Change']
     """
     (found,), parts = msgspec.json.schema_components([Union[LINES]])  # noqa: UP007  a tuple of types
     return {**found, "$defs": parts}
@@ -245,6 +290,9 @@ class JsonReporter:
                 generation=event.generation,
                 phases=dict(event.phases),
                 executors=executors,
+                lags=event.lags,
+                behind=event.behind,
+                recovery=event.recovery,
             )
         )
 
@@ -260,6 +308,11 @@ class JsonReporter:
             promotions=event.promotions,
             warmups=event.warmups,
             followup=event.followup,
+            changes=event.changes,
+            assignment=event.assignment,
+            to_go=event.to_go,
+            seconds=event.seconds,
+            imbalance=event.imbalance,
         )
         warmups = [
             WarmUp(

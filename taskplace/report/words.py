@@ -108,12 +108,20 @@ def rebalance_line(event: Rebalanced) -> str:
     >>> rebalance_line(Rebalanced(5, 10, "executor 1 lost", ("0_3",), promotions=1, followup=True))
     'rebalance at batch 10, generation 5: executor 1 lost; 1 move, 1 promotion; more to come'
     """
+    head = f"rebalance at batch {event.batch_id}, generation {event.generation}: {event.reason}"
+    return f"{head}; {move_text(event)}"
+
+
+def move_text(event: Rebalanced) -> str:
+    """Return what a rebalance moves, in counts, and whether more will follow.
+
+    >>> move_text(Rebalanced(5, 10, "executor 1 lost", ("0_3",), promotions=1))
+    '1 move, 1 promotion'
+    """
     done = [count(len(event.moves), "move")] if event.moves else []
     done += [count(event.promotions, "promotion")] if event.promotions else []
     done += [count(event.warmups, "warm-up")] if event.warmups else []
-    more = "; more to come" if event.followup else ""
-    head = f"rebalance at batch {event.batch_id}, generation {event.generation}: {event.reason}"
-    return f"{head}; {', '.join(done) or 'nothing moves'}{more}"
+    return f"{', '.join(done) or 'nothing moves'}{'; more to come' if event.followup else ''}"
 
 
 def move_lines(event: Rebalanced) -> list[str]:

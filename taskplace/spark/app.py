@@ -30,6 +30,7 @@ from taskplace.redaction import scrubbed
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed
+from taskplace.spark.run_report import RunReport
 from taskplace.spark.session_conf import session_properties
 from topology import Topology
 
@@ -60,7 +61,12 @@ def run(settings: Settings, application: Application, reporter: Reporter) -> int
     A stream that was interrupted goes on after its last committed batch. Spark is stopped at the end, whatever happens.
     Errors: `TaskplaceError` with the batch and the cause, if a batch failed; those of `Placed` and of `Placed.start`.
     """
-    start = time.perf_counter()
+    with RunReport(settings.report, settings.application.id, reporter) as report:
+        return _run(settings, application, report)
+
+
+def _run(settings: Settings, application: Application, report: RunReport) -> int:
+    start, reporter = time.perf_counter(), report.reporter
     with Work("starting Spark", show=reporter.progress):
         spark = session(settings)
     try:
@@ -68,6 +74,7 @@ def run(settings: Settings, application: Application, reporter: Reporter) -> int
         placed = placed_stream(settings, application, spark, reporter)
         if placed.journal.last_batch >= 0:
             reporter.note(f"continuing after batch {placed.journal.last_batch}")
+        report.follow(placed)
         _serve_metrics(settings, placed, reporter)
         drill = Drill(settings.chaos, placed)
         placed.on_stage = drill.on_stage

@@ -29,6 +29,8 @@ from taskplace.explanation import Removal, TaskExplanation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import InstanceView, Reporter, Summary
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
+from taskplace.report.fan_out import FanOut
+from taskplace.report.html.of_run import RunRecorder
 from taskplace.spark import options as checks
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.cluster import Cluster
@@ -37,7 +39,7 @@ from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.metrics import DriverMetrics
 from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT
 from taskplace.spark.driver.triggers import read_trigger
-from taskplace.spark.inspection.situation import situation
+from taskplace.spark.live_run import LiveRun, ServedRun, explainer_of
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import ReadOptions, StoreReader
 from topology import BuiltTopology, TaskId, Topology
@@ -94,7 +96,8 @@ class Placed:
             keywords=keywords,
         )
         self.bridge = bridge or Bridge(spark, locality_wait_ms=stream.options.locality_wait_ms)
-        self._runner = assemble(stream, self.bridge, reporter=reporter)
+        self._reporters = FanOut(reporter)
+        self._runner = assemble(stream, self.bridge, reporter=self._reporters)
         self._stream = stream = self._runner.definition  # with the checkpoint's id
         self.built, self.config, self.options = stream.built, stream.config, stream.options
         self.checkpoint, self.state_dir = stream.checkpoint, stream.state_dir
@@ -102,7 +105,7 @@ class Placed:
         self.journal, self.rebalancer = self._runner.journal, self._runner.rebalancer
         self.loop, self.stats = self.rebalancer.loop, self.rebalancer.stats
         self._metrics = DriverMetrics(self.rebalancer, self.config)
-        self._servers: list[MetricsServer] = []
+        self._servers: list[MetricsServer | ServedRun] = []
         self.error: Exception | None = None
 
     # -- embedding
@@ -175,7 +178,7 @@ class Placed:
             raise
 
     def close(self) -> None:
-        """Stop the replication and the metrics' endpoints, and remove the values sent to executors.
+        """Stop the replication, the metrics' endpoints and live pages, and remove the values sent to executors.
 
         The checkpoint and the copies stay. May be called again. A query's `stop` calls it; call it yourself after
         `process_batch` by hand.
@@ -279,12 +282,10 @@ class Placed:
 
             print(placed.explain("0_3"))
         """
-        if self.loop.plan is None:
+        explainer = explainer_of(self._runner)
+        if explainer is None:
             raise TaskplaceError(f"task {task}: there is no plan yet; the first batch makes one")
-        with self.rebalancer.lock:
-            status = self._runner.operations.status()
-            ends = {str(one): self.journal.end_offset(one) for one in self.rebalancer.task_ids}
-        return situation(status, ends).explainer().in_full(task)
+        return explainer.in_full(task)
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each executor runs and follows, and the lag of its followers in records.
@@ -319,6 +320,25 @@ class Placed:
         server = serve(self.metrics, stream=self.built.name, port=port, host=host)
         self._servers.append(server)
         return server
+
+    def serve_ui(self, *, port: int = 0, host: str = "127.0.0.1") -> ServedRun:
+        """Serve a live page about this stream, and return its handle. `close` of it or of this stream ends it.
+
+        - `port`: 0 takes a free one; the handle's `url` has it
+        - `host`: the address to listen on. The page has no authentication: it shows names of tasks, hosts and
+          executors, counts, times and reasons. It shows no rows
+
+        Errors: `InputError` for a port or a host that cannot be used.
+
+            print(placed.serve_ui().url)
+        """
+        served = ServedRun(self._runner, self._reporters, title=self.built.name, port=port, host=host)
+        self._servers.append(served)
+        return served
+
+    def live(self, recorder: RunRecorder) -> LiveRun:
+        """Return what a page shows of this stream, whose events `recorder` gets; see `serve_ui`."""
+        return LiveRun(self._runner, recorder)
 
     def store(self, name: str, **how: Unpack[ReadOptions]) -> StoreReader:
         """Return a reader of a store's committed state.

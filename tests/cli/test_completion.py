@@ -19,6 +19,7 @@ NEITHER = {
     "EXECUTOR",
     "INSTANCE",
     "KEY",
+    "[HOST:]PORT",
     "N",
     "NAME",
     "RATE",

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from taskplace.cli import main
-from tests.support.pages import run
 from tests.support.report_problems import EVENTS, cluster
 
 
@@ -113,9 +112,3 @@ def test_a_plan_of_another_problem_is_refused(problem, capsys):
     assert main(["report", "plan.json", "--problem", "other.json"]) == 2
     assert "expected only instances of the problem" in capsys.readouterr().err
     assert main(["report", str(problem), "--problem", "other.json"]) == 2
-
-
-def test_the_code_of_the_docs_writes_a_page(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run("docs/report.md", {})
-    assert document("plan.html")["title"] == "two tasks"

@@ -42,7 +42,8 @@ class Browser:
 
     def open(self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Open a file or an address, in a window of this size, on a system with this theme."""
-        self.driver.get_log("browser")  # those of the page before
+        self.driver.get("about:blank")  # the page before asks for nothing more, and says nothing more
+        self.driver.get_log("browser")
         self.driver.get_log("performance")
         self.resize(width, height)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -73,7 +74,9 @@ class Browser:
 
     def figures(self) -> dict[str, str]:
         """Return the headline figures by their names."""
-        return dict(zip(self.texts("#figures dt"), self.texts("#figures .value"), strict=True))
+        read = """return Object.fromEntries([...document.querySelectorAll('.figure')].map((one) =>
+          [one.querySelector('dt').textContent, one.querySelector('.value').textContent]))"""
+        return dict(self.script(read))
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document of the page."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "import sys; from taskplace.cli import main; sys.exit(main())"
@@ -21,6 +23,7 @@ def run_flights(
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run the job on three files of each stream. `places`: keys of directories, by their names in `directory`."""
+    places = {"report.html": "report.html", "report.events": "run.jsonl", **places}
     given = [f"{key}={directory / name}" for key, name in places.items()]
     command = [sys.executable, "-c", COMMAND, "run", conf]
     for override in (*given, "input.files=3", "report.progress=plain", *overrides):
@@ -34,6 +37,13 @@ def run_flights(
         stdin=subprocess.DEVNULL,
         env={**os.environ, **(environment or {})},
     )
+
+
+def page_data(page: Path) -> dict[str, Any]:
+    """Return the data of a run's page."""
+    found = re.search(r'<script type="application/json" id="report">(.*?)</script>', page.read_text())
+    assert found
+    return dict(json.loads(found[1]))
 
 
 def summary(out: str, label: str) -> int:

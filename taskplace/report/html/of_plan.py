@@ -40,7 +40,7 @@ def report_of_plan(plan: Plan, problem: Problem | None = None, *, title: str = "
     >>> report_of_plan(plan).figures[0].value
     '1'
     """
-    reasons, left_out = ((), []) if problem is None else reasons_of(problem, plan)
+    reasons, left_out = ((), []) if problem is None else reasons_of(Explainer(problem, plan))
     placements = _placements(plan, problem)
     return Report(
         kind="plan",
@@ -154,17 +154,15 @@ def _lag(lag: int | None, end: int | None) -> int:
     return (end or 0) if lag is None or reset else lag
 
 
-def reasons_of(
-    problem: Problem, plan: Plan, *, in_full: int = MOST_IN_FULL
-) -> tuple[tuple[Reason, ...], list[str]]:
+def reasons_of(explainer: Explainer, *, in_full: int = MOST_IN_FULL) -> tuple[tuple[Reason, ...], list[str]]:
     """Return why each task is where it is, of `MOST_REASONS` tasks at the most, and a line about the others.
 
-    `in_full`: so many tasks that move are explained in full: also what would have to change, and when they move.
+    `in_full`: so many of the tasks that are on their way are explained in full: also what would have to change for them
+    to be elsewhere, and when they are where they belong. This plans changed problems.
     """
-    explainer = Explainer(problem, plan)
-    moved = {move.task for move in plan.moves}
-    ids = sorted(problem.columns.ids, key=lambda task: (task not in moved, task))
-    full = set(ids[: min(in_full, len(moved))]) if len(ids) <= MOST_REASONS else set()
+    moving = explainer.on_their_way()
+    ids = sorted(explainer.problem.columns.ids, key=lambda task: (task not in moving, task))
+    full = set(ids[: min(in_full, len(moving))]) if len(ids) <= MOST_REASONS else set()
     reasons = []
     for task in sorted(ids[:MOST_REASONS]):
         why = explainer.in_full(task) if task in full else explainer.task(task)

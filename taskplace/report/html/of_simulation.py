@@ -64,7 +64,7 @@ def report_of_simulation(trajectory: Trajectory, *, title: str = "simulation") -
         samples=_samples(rounds),
         copies=copies,
         recoveries=tuple(_recoveries(rounds, _acceptable(trajectory))),
-        now=tuple(_rows(last)) if last else (),
+        now=tuple(_rows(last, _draining(trajectory))) if last else (),
         moves=tuple(moves[-MOST_MOVES:]),
         warnings=last.plan.warnings if last else (),
         left_out=tuple(left_out),
@@ -178,10 +178,23 @@ def promoted(plan: Plan, tasks: Set[object]) -> int:
     return sum(move.forced and move.task in tasks for move in plan.moves)
 
 
-def _rows(one: Round) -> Iterator[InstanceRow]:
+def _rows(one: Round, draining: Set[str]) -> Iterator[InstanceRow]:
     for name, roles in sorted(one.plan.assignment.items()):
         lag = sum(one.lags.get(name, {}).values())
-        yield InstanceRow(name, len(roles.active), len(roles.standby), len(roles.warmup), lag)
+        state = "draining" if name in draining else ""
+        yield InstanceRow(name, len(roles.active), len(roles.standby), len(roles.warmup), lag, state=state)
+
+
+def _draining(trajectory: Trajectory) -> Set[str]:
+    """Return the instances that drain at the end: an instance that is stopped and started still does."""
+    instances = trajectory.transcript.get("problem", {}).get("instances", [])
+    found = {one["id"] for one in instances if one.get("draining")}
+    for event in (event for one in trajectory.rounds for event in one.events):
+        if event.kind == "drain":
+            found.add(event.name)
+        elif event.kind in ("undrain", "kill"):
+            found.discard(event.name)
+    return found
 
 
 def _figures(trajectory: Trajectory) -> tuple[Figure, ...]:

@@ -72,6 +72,20 @@ def write_page(report: Report, path: str | Path) -> Path:
     return path
 
 
+def check_page(path: str | Path, key: str) -> None:
+    """Check, before the work, that a file can be written there. `key`: what asks for it, for errors.
+
+    Makes nothing. Errors: `InputError`.
+    """
+    path = Path(path).absolute()
+    if path.is_dir():
+        raise InputError(key, found=f"{path}, a directory", expected="a path for the file")
+    there = next(one for one in (path, *path.parents) if one.exists())  # the root is always there
+    if (there != path and not there.is_dir()) or not os.access(there, os.W_OK):
+        found = f"{path}, where {there} is {'a file' if there.is_file() else 'read-only'}"
+        raise InputError(key, found=found, expected="a path that can be written")
+
+
 def for_script(document: str) -> str:
     """Return JSON text that may stand in a script element: nothing in it ends the element.
 

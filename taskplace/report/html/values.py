@@ -170,6 +170,25 @@ class InstanceRow:
 
 
 @dataclass(frozen=True)
+class Now:
+    """What a live page shows between two events: the state, the instances, and the copies that lag now.
+
+    `version` counts the events: if it has changed, there is a new report. `explained` names the reasons: if it has
+    changed, there may be new ones.
+    """
+
+    state: State
+    rows: tuple[InstanceRow, ...] = ()
+    copies: tuple[CopyLag, ...] = ()
+    version: int = 0
+    explained: str = ""
+
+    def to_json(self) -> str:
+        """Return the document as JSON text."""
+        return msgspec.json.encode(self).decode()
+
+
+@dataclass(frozen=True)
 class Report:
     """All that a page shows.
 

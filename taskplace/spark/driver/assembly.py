@@ -134,7 +134,8 @@ def _rebalancer(
 def _operations(
     definition: StreamDefinition, rebalancer: Rebalancer, followers: Followers, reporter: Reporter | None
 ) -> Operations:
-    show = getattr(reporter, "progress", None)  # a reporter of one's own need not have it
+    # A reporter of one's own need not have it, and nobody may listen.
+    show = getattr(reporter, "progress", None) if reporter else None
     return Operations(
         definition.checkpoint,
         rebalancer.journal,

@@ -223,4 +223,4 @@ class BatchRunner:
     def _report(self, batch: Batch) -> None:
         self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
         self.rebalancer.recent.batch_done(batch.id, batch.rows, batch.clock.total())
-        self.listeners.batch_done(batch, self.rebalancer.placement, self.rebalancer.loop.generation)
+        self.listeners.batch_done(batch, self.rebalancer)

@@ -253,6 +253,17 @@ class ClusterState:
             views.append(InstanceView(name, len(active), len(standby), len(warmup), lag))
         return tuple(views)
 
+    def following_lags(self) -> tuple[dict[str, dict[str, int]], int]:
+        """Return by member and task the lags above 0 of followers, and how many followers are not caught up."""
+        found: dict[str, dict[str, int]] = {}
+        behind = 0
+        for name in sorted(self.members):
+            for task in self.following(name):
+                behind += not self.lags.is_caught_up(name, task)
+                if lag := self.lags.lacking(name, task, self._journal.settled_offset(task)):
+                    found.setdefault(name, {})[str(task)] = lag
+        return found, behind
+
     def without_role(self, older_than_seconds: float) -> dict[str, list[TaskId]]:
         """Return by instance the copies that have had no role for longer than this time, and that no task needs.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from taskplace.model.events import BatchDone, InstanceView, Reporter
+from taskplace.model.events import BatchDone, Reporter
 from taskplace.spark.driver.batch import Batch
+from taskplace.spark.driver.rebalancer import Rebalancer
+from taskplace.spark.driver.stats import recovery_of
 
 
 @dataclass
@@ -26,12 +28,11 @@ class Listeners:
         if self.on_stage is not None:
             self.on_stage(batch, subtopology)
 
-    def batch_done(
-        self, batch: Batch, placement: Callable[[], tuple[InstanceView, ...]], generation: int
-    ) -> None:
-        """Report that a batch was committed and published. `placement` is called only if there is a reporter."""
-        if self.reporter is None:
+    def batch_done(self, batch: Batch, rebalancer: Rebalancer) -> None:
+        """Report that a batch was committed and published. The driver is asked only if somebody listens."""
+        if not self.reporter:
             return
+        lags, behind = rebalancer.following()
         self.reporter.batch(
             BatchDone(
                 batch_id=batch.id,
@@ -39,7 +40,10 @@ class Listeners:
                 rows=batch.rows,
                 seconds=batch.clock.total(),
                 phases=batch.clock.seconds,
-                placement=placement(),
-                generation=generation,
+                placement=rebalancer.placement(),
+                generation=rebalancer.loop.generation,
+                lags=lags,
+                behind=behind,
+                recovery=recovery_of(batch.reports.values()),
             )
         )

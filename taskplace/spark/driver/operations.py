@@ -66,6 +66,11 @@ class Operations:
         self._seen, self._last, self._looked = -1, float("-inf"), float("-inf")
         self._warned = False
 
+    @property
+    def began(self) -> bool:
+        """Whether the driver is in charge: its first batch has begun."""
+        return self._board is not None
+
     def status(self) -> Status:
         """Return the status now, without writing it."""
         return (self._board or self._make_board(HEARTBEAT_SECONDS)).status()

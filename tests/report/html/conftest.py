@@ -1,4 +1,4 @@
-"""Pages in a real Chromium, and the problems that they are made of."""
+"""Pages, and the problems that they are made of."""
 
 from __future__ import annotations
 
@@ -7,21 +7,7 @@ import pytest
 import taskplace
 from taskplace import Problem, simulation
 from taskplace.report.html import report_of_plan, report_of_simulation, write_page
-from tests.support.browser import chromium
 from tests.support.report_problems import EVENTS, cluster
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker has the browser."""
-    for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("chromium"))
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
-        yield browser
 
 
 @pytest.fixture(scope="session")

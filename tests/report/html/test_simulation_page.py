@@ -36,7 +36,6 @@ def test_the_charts_are_drawn(opened):
 
 
 def test_a_loss_is_on_the_timeline_and_its_recovery_in_the_table(opened, trajectory):
-    opened.one("#timeline summary").click()
     rows = opened.script(ROWS, "#timeline")
     assert any("loss|kill executor-1" in row for row in rows)
     lost = next(one for one in trajectory.rounds if any(event.kind == "kill" for event in one.events))
@@ -59,7 +58,6 @@ def test_a_chart_is_read_with_the_arrow_keys(opened, trajectory):
 
 
 def test_a_step_is_shown_from_the_timeline(opened):
-    opened.one("#timeline summary").click()
     button = opened.all("#timeline tbody button")[-1]
     label = button.text
     opened.script("arguments[0].click()", button)

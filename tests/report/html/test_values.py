@@ -99,3 +99,16 @@ def test_a_page_is_written_as_a_whole_or_not_at_all(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["page.html"]
     with pytest.raises(InputError, match="found 'a directory'"):
         write_page(report, tmp_path)
+
+
+def test_an_instance_that_drains_at_the_end_says_so():
+    events = [[{"kind": "drain", "name": f"executor-{k}"}] for k in range(3)]
+    events += [[{"kind": "undrain", "name": "executor-1"}], [{"kind": "stop", "name": "executor-2"}]]
+    events += [[{"kind": "start", "name": "executor-2"}]]
+    report = report_of_simulation(simulate(cluster(tasks=12, instances=4), events))
+    assert {row.id: row.state for row in report.now} == {
+        "executor-0": "draining",
+        "executor-1": "",
+        "executor-2": "draining",
+        "executor-3": "",
+    }

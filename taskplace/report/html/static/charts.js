@@ -9,11 +9,11 @@ const charts = new Set();
  * - label: its accessible name; read(k): the values at sample k, as a sentence
  * - series: {label, stroke: a colour's name, value, ...uPlot's own}; y: {values, min, size}
  * - data: as uPlot takes it
- * - marks(): [{x, tone}] are vertical lines
+ * - marks(): [{x, tone}] are vertical lines; whole(): the time that is shown, unless the reader has zoomed
  */
 class Chart {
-  constructor({ label, times, series, y = {}, read, marks = () => [], height = 190, legend = true }) {
-    Object.assign(this, { label, times, series, y, read, marks, height, legend, plot: null, data: null, at: null });
+  constructor({ label, times, whole, series, y = {}, read, marks = () => [], height = 190, legend = true }) {
+    Object.assign(this, { label, times, whole, series, y, read, marks, height, legend, plot: null, data: null, at: null });
     this.host = el("div", {
       class: "chart", tabindex: "0", role: "slider", "aria-label": `${label}. Arrow keys read the values`,
       "aria-valuemin": "0", "aria-valuemax": "0", "aria-valuenow": "0", keydown: (event) => this.key(event),
@@ -55,6 +55,14 @@ class Chart {
     else if (this.plot.width !== width) this.plot.setSize({ width, height: this.height });
   }
 
+  /** All of the time, the same in all charts; or where the reader has zoomed to. */
+  range(least, most) {
+    const [from, to] = this.whole ? this.whole() : spread(null, least, most);
+    const first = this.data[0][0];
+    const last = this.data[0][this.data[0].length - 1];
+    return least <= first && most >= last ? [from, to] : [least, most];
+  }
+
   restyle() {
     if (!this.plot) return;
     this.plot.destroy();
@@ -72,10 +80,10 @@ class Chart {
     return {
       width: this.host.clientWidth, height: this.height, series: [{ value: (_, x) => (x === null ? "–" : this.times.moment(x - this.times.began)), label: "time" }, ...series],
       legend: { show: this.legend, markers: { width: 0, fill: (u, k) => u.series[k].stroke(u, k) } },
-      scales: { x: { time: false, range: this.y.xRange || spread }, y: { range: this.y.range || fromZero } },
+      scales: { x: { time: false, range: (u, least, most) => this.range(least, most) }, y: { range: this.y.range || fromZero } },
       axes: [
-        { ...axis, incrs: STEPS, space: 86, values: (_, values, __, ___, step) => this.times.ticks(values, step) },
-        { ...axis, size: this.y.size || 62, values: (_, values) => values.map(this.y.values || compact), splits: this.y.splits },
+        { ...axis, incrs: STEPS, space: 72, size: 34, values: (_, values, __, ___, step) => this.times.ticks(values, step) },
+        { ...axis, size: 84, values: (_, values) => values.map(this.y.values || compact), splits: this.y.splits },
       ],
       cursor: { sync: { key: SYNC, scales: ["x", null] }, y: false, drag: { x: true, y: false } },
       hooks: { drawClear: [marks], setCursor: [(plot) => this.moved(plot)] },

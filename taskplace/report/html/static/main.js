@@ -80,3 +80,4 @@ function show(report) {
 themes();
 show(JSON.parse($("report").textContent));
 follow();
+if ("live" in document.body.dataset) page.live = new LivePage(show);

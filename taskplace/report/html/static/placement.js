@@ -57,17 +57,18 @@ class PlacementSection {
     this.cell = el("span", { class: "reading", "aria-hidden": "true" }, "Choose a cell, or move with the arrow keys.");
     this.matrix = new Matrix((row, column) => this.describe(row, column));
     this.instances = new SearchTable({
-      label: "tasks per instance", noun: "instance", columns: [
+      label: "tasks per instance", noun: "instance", keep: true, columns: [
         { name: "instance", class: "word", text: (row) => row.name },
         ...ROLES.map((role, k) => ({ name: role, class: "number", text: (row) => String(row.now[k]), order: (row) => row.now[k], show: (row) => changeOf(row, k) })),
         { name: "share", text: () => "", show: (row) => shareOf(row), order: (row) => row.now[0] },
       ],
     });
     const steps = el("div", { class: "controls" },
-      el("label", {}, "before", this.from), el("label", {}, "after", this.to), this.back, this.on);
+      el("label", {}, "before", this.from), el("label", {}, "after", this.to), el("span", { class: "pair" }, this.back, this.on));
     const filters = el("div", { class: "controls" }, this.search, el("label", {}, this.changes, "only changes"), this.output);
-    const details = el("details", { class: "data", open: true }, el("summary", {}, "Tasks per instance"), this.instances.element);
-    body.append(this.lead, steps, filters, keysOfMatrix(), this.matrix.element, this.cell, details);
+    const matrix = el("div", { class: "matrix-part" }, this.matrix.element, this.cell);
+    const beside = el("div", { class: "beside" }, matrix, el("div", { class: "instances" }, this.instances.element));
+    body.append(this.lead, steps, filters, keysOfMatrix(), beside);
   }
 
   chooser(name) {
@@ -123,7 +124,10 @@ class PlacementSection {
     const changed = all.filter((row) => row.changed).length;
     if (!changed && !this.chosen) this.changes.checked = false;
     const rows = sought || this.changes.checked ? compared(report, was, now, sought, this.changes.checked) : all;
-    this.matrix.show(rows, columnsOf(report, from, to));
+    const filtered = rows.length < all.length;
+    const used = new Set(rows.flatMap((row) => [...row.cells.keys()]));
+    const columns = columnsOf(report, from, to);
+    this.matrix.show(rows, filtered && columns.length > FEW && used.size ? columns.filter((column) => used.has(column.index)) : columns);
     this.back.disabled = to <= 1;
     this.on.disabled = to >= report.steps.length - 1;
     this.output.textContent = `${inNumber(rows.length)} of ${inNumber(all.length)} tasks; ${inNumber(changed)} change`;

@@ -19,7 +19,7 @@ class Section {
 
 const word = (name, text, more = {}) => ({ name, class: "word", text, ...more });
 const number = (name, value, more = {}) => ({ name, class: "number", text: (row) => inNumber(value(row)), order: value, ...more });
-const timed = (name, value) => ({ name, class: "number", text: (row) => inSeconds(value(row)), order: value });
+const timed = (name, value, more = {}) => ({ name, class: "number", text: (row) => inSeconds(value(row)), order: value, ...more });
 
 /** A table as a part of a section. */
 function tablePart(options, rowsOf) {
@@ -31,11 +31,11 @@ function tablePart(options, rowsOf) {
 }
 
 /** A chart with a table of its numbers behind it. */
-function chartPart(chart, options, rowsOf) {
+function chartPart(chart, { open, ...options }, rowsOf) {
   return (body) => {
     const part = chart();
     const table = new SearchTable(options);
-    body.append(part.element, el("details", { class: "data" }, el("summary", {}, `Table: ${options.label}`), table.element));
+    body.append(part.element, el("details", { class: "data", open }, el("summary", {}, `Table: ${options.label}`), table.element));
     return { show: (report) => { part.show(); table.show(rowsOf(report)); } };
   };
 }
@@ -47,15 +47,17 @@ function sectionsOf(charts) {
     has: (report) => report.steps.length > 0 && report.tasks.length > 0, make: (body) => new PlacementSection(body),
   });
   const stepLink = (row) => row.step
-    ? el("button", { type: "button", class: "quiet", "aria-label": `Show the placement of ${row.step}`, click: () => placement.made && placement.made.choose(row.step) }, row.step)
+    ? el("button", { type: "button", class: "link", "aria-label": `Show the placement of ${row.step}`, click: () => placement.made && placement.made.choose(row.step) }, row.step)
     : "";
   return [
-    new Section("now", { has: (report) => report.now.length > 0, make: tablePart({ label: "instances", noun: "instance", columns: instanceColumns() }, (report) => report.now.map((row) => ({ ...row, report }))) }),
+    new Section("now", { has: (report) => report.now.length > 0, make: tablePart({ label: "instances", noun: "instance", keep: true, columns: instanceColumns() },
+      (report) => [...report.now].sort((a, b) => byName(a.id, b.id))) }),
     new Section("timeline", {
+      lead: "Rebalances, events and losses. Choose a placement to see what it changed.",
       has: (report) => report.happenings.length > 0,
-      make: chartPart(() => charts.timeline(), { label: "what happened", noun: "entry", columns: [
+      make: chartPart(() => charts.timeline(), { label: "what happened", noun: "event", open: true, columns: [
         moment((row) => row.at), word("kind", (row) => row.kind, { show: (row) => el("span", { class: row.kind === "loss" || row.kind === "failure" ? "tone-bad" : "" }, row.kind) }),
-        { name: "what", text: (row) => row.text }, word("placement", (row) => row.step, { show: stepLink }),
+        { name: "what", text: (row) => row.text }, word("placement", (row) => row.step, { show: stepLink, optional: true }),
       ] }, (report) => [...report.happenings].reverse()),
     }),
     new Section("batches", {
@@ -92,7 +94,7 @@ function sectionsOf(charts) {
         { name: "why", text: (row) => `${row.why} ${row.text}`, order: undefined, show: (row, sought) => el("details", {}, el("summary", {}, ...marked(row.why, sought)), el("pre", {}, ...marked(row.text, sought))) },
       ] }, (report) => report.reasons),
     }),
-    new Section("facts", { has: (report) => report.facts.length > 0, make: tablePart({ label: "counts", noun: "count", search: false, columns: [
+    new Section("facts", { has: (report) => report.facts.length > 0, make: tablePart({ label: "counts", noun: "count", search: false, keep: true, page: 60, columns: [
       { name: "name", text: (row) => row[0] }, { name: "value", class: "number", text: (row) => row[1] },
     ] }, (report) => report.facts) }),
   ];
@@ -103,7 +105,7 @@ function instanceColumns() {
     word("instance", (row) => row.id),
     { name: "state", class: "word", text: (row) => row.state || "up", show: (row) => el("span", { class: row.state === "lost" ? "tone-bad" : row.state ? "tone-busy" : "" }, row.state || "up") },
     number("active", (row) => row.active), number("standby", (row) => row.standby), number("warm-up", (row) => row.warmup),
-    number("lag", (row) => row.lag), { name: "more", text: (row) => row.note },
+    number("lag", (row) => row.lag, { optional: true }), { name: "more", text: (row) => row.note, optional: true },
   ];
 }
 
@@ -126,7 +128,7 @@ function lagPart(body, charts) {
   const chart = charts.lag();
   const table = new SearchTable({ label: "lags of copies", noun: "copy", empty: "no copy lacks records", columns: [
     word("task", (row) => row.task), word("instance", (row) => row.instance), word("role", (row) => row.role, { show: (row) => roleBadge(row.role) }),
-    number("lag now", (row) => row.last), number("largest", (row) => row.peak), { name: "more", text: (row) => row.note },
+    number("lag now", (row) => row.last), number("largest", (row) => row.peak), { name: "more", text: (row) => row.note, optional: true },
   ] });
   const details = el("details", { class: "data" }, el("summary", {}, "Table: lags of copies"), table.element);
   body.append(chart.element, details);
@@ -144,7 +146,21 @@ function recoveryColumns(moment) {
   return [
     word("instance", (row) => row.instance, { show: (row) => el("strong", { class: row.leaving ? "tone-busy" : "tone-bad" }, row.instance) }),
     moment((row) => row.at), word("during", (row) => `${unit(row)} ${row.batch}`), number("active tasks", (row) => row.tasks), number("promoted", (row) => row.promoted),
-    timed("new places after", (row) => row.planned), timed("batch committed after", (row) => row.committed), timed("all standbys after", (row) => row.whole),
-    number("records replayed", (row) => row.replayed), number("restored from scratch", (row) => row.scratch),
+    timed("new places after", (row) => row.planned), timed("batch committed after", (row) => row.committed, { optional: true }), timed("all standbys after", (row) => row.whole),
+    { name: "stages", text: () => "", order: (row) => row.whole, show: stagesOf },
+    number("records replayed", (row) => row.replayed, { optional: true }), number("restored from scratch", (row) => row.scratch, { optional: true }),
   ];
+}
+
+/** The stages of a recovery as a bar: until new places, until the commit, until all standbys. */
+function stagesOf(row) {
+  const longest = Math.max(1e-9, ...row.report.recoveries.map((one) => one.whole ?? one.committed ?? one.planned ?? 0));
+  let from = 0;
+  const parts = [[row.planned, "bad"], [row.committed, "busy"], [row.whole, "standby"]].filter(([end]) => end !== null).map(([end, tone]) => {
+    const part = el("span", { style: `width: ${(100 * Math.max(0, end - from)) / longest}%; background: var(--${tone})` });
+    from = Math.max(from, end);
+    return part;
+  });
+  const label = `new places after ${inSeconds(row.planned)}, committed after ${inSeconds(row.committed)}, all standbys after ${inSeconds(row.whole)}`;
+  return el("div", { class: "stages", role: "img", "aria-label": label, title: label }, parts);
 }

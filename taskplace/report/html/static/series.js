@@ -1,11 +1,14 @@
 // The charts of a report: batch times, lag per copy, balance, and the timeline.
 
-const LINES = ["active", "warmup", "standby", "bad", "muted", "good", "busy", "accent"];
+const LINES = ["line-1", "line-2", "line-3", "line-4", "line-5", "line-6"];
 const MOST_LINES = 6;
 
-/** Vertical lines at losses and rebalances, on every chart. */
+const MOST_MARKS = 30;
+
+/** Vertical lines at losses and rebalances, on every chart; many rebalances would hide the lines below. */
 function marksOf(report, times) {
-  const tones = { loss: "bad", failure: "bad", leaving: "busy", rebalance: "muted" };
+  const many = report.happenings.filter((one) => one.kind === "rebalance").length > MOST_MARKS;
+  const tones = { loss: "bad", failure: "bad", leaving: "busy", ...(many ? {} : { rebalance: "muted" }) };
   return report.happenings.filter((one) => one.kind in tones).map((one) => ({ x: times.x(one.at), tone: tones[one.kind] }));
 }
 
@@ -13,6 +16,7 @@ class Charts {
   constructor() {
     this.report = null;
     this.marks = () => marksOf(this.report, this.times);
+    this.whole = () => wholeOf(this.report, this.times);
   }
 
   begin(report) {
@@ -30,7 +34,7 @@ class Charts {
       return `batch ${samples.number[n]}: ${inSeconds(samples.seconds[n])}, ${inNumber(samples.rows[n])} rows, at ${this.times.moment(samples.at[n])}`;
     };
     const chart = new Chart({
-      label: "Batch times", times: this.times, marks: this.marks, read, legend: false,
+      label: "Batch times", times: this.times, whole: this.whole, marks: this.marks, read, legend: false,
       y: { values: inSeconds }, series: [{ label: "seconds", stroke: "active", fill: "area", value: inSeconds }],
     });
     return {
@@ -64,7 +68,7 @@ class Charts {
     const make = () => {
       const series = lines().map((copy, k) => ({ label: `${copy.task} on ${copy.instance}`, stroke: LINES[k % LINES.length], paths: stepped() }));
       const all = { label: "all copies", stroke: "strong-line", fill: "area", paths: stepped() };
-      return new Chart({ label: "Lag in records", times: this.times, marks: this.marks, read, series: [all, ...series] });
+      return new Chart({ label: "Lag in records", times: this.times, whole: this.whole, marks: this.marks, read, series: [all, ...series] });
     };
     const show = () => {
       const copies = lines();
@@ -83,7 +87,7 @@ class Charts {
   balance() {
     const read = (k) => `${this.report.unit} ${this.report.samples.number[k]}: largest load ${inFigure(this.report.samples.imbalance[k])} times the mean`;
     const chart = new Chart({
-      label: "Imbalance: largest load divided by the mean", times: this.times, marks: this.marks, read, height: 150, legend: false,
+      label: "Imbalance: largest load divided by the mean", times: this.times, whole: this.whole, marks: this.marks, read, height: 150, legend: false,
       y: { values: (value) => value.toFixed(2), range: (_, __, most) => [0.9, Math.max(1.2, 1.05 * (most || 1))] },
       series: [{ label: "largest / mean", stroke: "standby", width: 2, paths: stepped(), value: inFigure, spanGaps: true }],
     });
@@ -97,10 +101,9 @@ class Charts {
     const kinds = [["rebalances", ["rebalance"], "accent"], ["events", ["event", "leaving"], "busy"], ["losses", ["loss", "failure"], "bad"]];
     const read = (k) => (this.report.happenings[k] ? `${this.times.moment(this.report.happenings[k].at)}: ${this.report.happenings[k].text}` : "");
     const chart = new Chart({
-      label: "Timeline", times: this.times, read, height: 130, legend: false,
+      label: "Timeline", times: this.times, whole: this.whole, read, height: 120, legend: false,
       y: {
-        range: () => [-0.6, kinds.length - 0.4], values: (value) => kinds[value]?.[0] ?? "", size: 84, splits: () => [0, 1, 2],
-        xRange: () => this.whole(),
+        range: () => [-0.6, kinds.length - 0.4], values: (value) => kinds[value]?.[0] ?? "", splits: () => [0, 1, 2],
       },
       series: kinds.map(([label, , stroke]) => ({ label, stroke, paths: () => null, points: { show: true, size: 11, width: 1, fill: colour(stroke) } })),
     });
@@ -113,14 +116,13 @@ class Charts {
       },
     };
   }
+}
 
-  /** The time of all samples and happenings: the timeline is as wide as the other charts. */
-  whole() {
-    const { samples, happenings } = this.report;
-    const starts = samples.seconds.length ? [samples.at[0] - samples.seconds[0]] : samples.at.slice(0, 1);
-    const ats = [...starts, ...samples.at.slice(-1), ...happenings.map((one) => one.at)].map((at) => this.times.x(at));
-    return spread(null, Math.min(...ats), Math.max(...ats));
-  }
+/** The time of all samples and happenings, so that all charts are as wide. */
+function wholeOf({ samples, happenings }, times) {
+  const starts = samples.seconds.length ? [samples.at[0] - samples.seconds[0]] : samples.at.slice(0, 1);
+  const ats = [...starts, ...samples.at.slice(-1), ...happenings.map((one) => one.at)].map((at) => times.x(at));
+  return spread(null, Math.min(...ats), Math.max(...ats));
 }
 
 const stepped = () => uPlot.paths.stepped({ align: 1 });

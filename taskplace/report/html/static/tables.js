@@ -1,13 +1,15 @@
 // A table that can be searched, sorted and paged; it keeps its state when its rows are replaced.
 
-const PAGE = 50;
+const PAGE = 15;
+const FEW_ROWS = 8; // so many need no search
 
 /**
- * columns: {name, text(row), show(row, sought)?, order(row)?, class?}; `text` is what is searched and sorted by,
- * unless there is an `order`. The first column heads its row.
+ * columns: {name, text(row), show(row, sought)?, order(row)?, class?, optional?}; `text` is what is searched and sorted
+ * by, unless there is an `order`. The first column heads its row. An optional column is left out if it is empty.
+ * keep: the table stays a table on a phone, because it is narrow.
  */
 class SearchTable {
-  constructor({ label, columns, noun = "row", search = true, empty = "nothing here", page = PAGE }) {
+  constructor({ label, columns, noun = "row", search = true, empty = "nothing here", page = PAGE, keep = false }) {
     Object.assign(this, { label, columns, noun, empty, page });
     this.rows = [];
     this.sought = "";
@@ -20,17 +22,20 @@ class SearchTable {
       el("th", { scope: "col", class: column.class, "aria-sort": "none" },
         el("button", { type: "button", click: () => this.sort(k) }, column.name)));
     this.body = el("tbody");
-    this.table = el("table", { class: "rows", "aria-label": label }, el("thead", {}, el("tr", {}, this.heads)), this.body);
+    this.table = el("table", { class: keep ? "rows keep" : "rows", "aria-label": label }, el("thead", {}, el("tr", {}, this.heads)), this.body);
     this.back = el("button", { type: "button", click: () => this.turn(-1) }, "Previous");
     this.on = el("button", { type: "button", click: () => this.turn(1) }, "Next");
     this.where = el("span");
     this.pages = el("div", { class: "pages", role: "group", "aria-label": `Pages of ${label}` }, this.back, this.on, this.where);
-    const controls = el("div", { class: "controls" }, search ? this.input : null, this.output);
-    this.element = el("div", {}, controls, el("div", { class: "scroll" }, this.table), this.pages);
+    this.controls = el("div", { class: "controls" }, search ? this.input : null, this.output);
+    this.element = el("div", {}, this.controls, el("div", { class: "scroll" }, this.table), this.pages);
   }
 
   show(rows) {
     this.rows = rows;
+    const empty = (column) => rows.every((row) => ["", "–"].includes(column.text(row)));
+    this.hidden = this.columns.map((column) => Boolean(column.optional) && empty(column));
+    this.heads.forEach((head, k) => { head.hidden = this.hidden[k]; });
     this.render();
   }
 
@@ -81,6 +86,7 @@ class SearchTable {
       this.body.replaceChildren(el("tr", {}, none));
     }
     const all = `${inNumber(this.rows.length)} ${this.noun}${this.rows.length === 1 ? "" : "s"}`;
+    this.controls.hidden = this.rows.length <= FEW_ROWS && !this.sought;
     this.output.textContent = this.sought ? `${inNumber(rows.length)} of ${all}` : all;
     this.pages.hidden = rows.length <= this.page;
     this.back.disabled = this.first === 0;
@@ -92,7 +98,7 @@ class SearchTable {
     const sought = this.sought.split(/\s+/)[0];
     return el("tr", {}, this.columns.map((column, k) => {
       const shown = column.show ? column.show(row, sought) : marked(column.text(row), sought);
-      const attributes = { class: column.class, "data-label": column.name, scope: k ? null : "row" };
+      const attributes = { class: column.class, "data-label": column.name, scope: k ? null : "row", hidden: this.hidden[k] };
       return el(k ? "td" : "th", attributes, ...[shown].flat());
     }));
   }

@@ -1,0 +1,17 @@
+"""Checks, before anything starts, what the section `report` of a configuration asks for."""
+
+from __future__ import annotations
+
+from taskplace.addresses import check_free
+from taskplace.report.html.page import check_page
+from taskplace.settings import ReportSettings
+
+
+def check_report(settings: ReportSettings) -> None:
+    """Check that pages and lines can be written, and addresses used. Errors: `InputError` with the key."""
+    if settings.html is not None:
+        check_page(settings.html, "report.html")
+    if settings.events is not None:
+        check_page(settings.events, "report.events")
+    if settings.ui_port is not None:
+        check_free("report.ui.port", port=settings.ui_port, host=settings.ui_host)

@@ -1,0 +1,86 @@
+"""Makes of a driver's `Status` what pages show: the state in words, the executors, and the copies that lag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from taskplace.report.html.values import CopyLag, InstanceRow, Now, State
+from taskplace.spark.inspection.stuck import stuck
+from taskplace.spark.operator_messages import Status, WarmupStatus
+from taskplace.wording import about, count, duration, lasting
+
+#: The most copies of a page; those that lack most.
+MOST_COPIES = 1_000
+
+
+def now_of(status: Status, *, version: int = 0, explained: str = "") -> Now:
+    """Return what a page shows of a status. Seconds that pass are whole ones, so that few statuses are news."""
+    why = {(name, task): f"stuck: {seen.stalled}; {seen.remedy}" for name, task, seen in stuck(status)}
+    copies = [replace(one, note=why.get((one.instance, one.task), one.note)) for one in _copies(status)]
+    copies.sort(key=lambda copy: (-copy.last, copy.task, copy.instance))
+    return Now(
+        state=state_of(status),
+        rows=tuple(_rows(status)),
+        copies=tuple(copies[:MOST_COPIES]),
+        version=version,
+        explained=explained,
+    )
+
+
+def state_of(status: Status) -> State:
+    """Return the state of a stream in words."""
+    if status.ended:
+        return State(
+            "ended", f"last batch {status.batch}" if status.batch >= 0 else "no batch was committed", "good"
+        )
+    if status.failed is not None:
+        text = f"batch {status.failed.batch}: {status.failed.error}"
+        return State("batch failed", text, "bad", live=True)
+    text = batch_text(status)
+    if status.homeless:
+        text += f"; {count(len(status.homeless), 'task')} without an executor until the next rebalance"
+    if status.followup:
+        due = status.next_probing
+        text += "; the assignment is not yet the target"
+        text += "" if due is None else f", the next probing rebalance is due in {lasting(due)}"
+    return State("running", text, "busy" if status.followup or status.homeless else "good", live=True)
+
+
+def batch_text(status: Status) -> str:
+    """Return the running batch, or the last one."""
+    if status.running is not None:
+        since = max(0.0, status.written - status.running.since)
+        return f"batch {status.running.batch} runs for {lasting(since)}"
+    if status.batches:
+        last = status.batches[-1]
+        return f"batch {last.batch} took {duration(last.seconds)} for {count(last.rows, 'row')}"
+    return f"last batch {status.batch}" if status.batch >= 0 else "no batch yet"
+
+
+def _rows(status: Status) -> Iterator[InstanceRow]:
+    for name, one in status.executors.items():
+        note = one.host
+        if one.restore_rate is not None:
+            note += f", restores {count(round(one.restore_rate), 'record')}/s"
+        state = "draining" if one.draining else ""
+        yield InstanceRow(
+            name, len(one.active), len(one.standby), len(one.warmup), one.lag, state=state, note=note
+        )
+
+
+def _copies(status: Status) -> Iterator[CopyLag]:
+    for name, one in status.executors.items():
+        for role, lags in (("active", one.active), ("standby", one.standby)):
+            yield from (CopyLag(task, name, role, lag, lag) for task, lag in lags.items() if lag)
+        for task, warm in one.warmup.items():
+            yield CopyLag(task, name, "warm-up", warm.lag, warm.lag, note=warmup_text(warm))
+
+
+def warmup_text(warm: WarmupStatus) -> str:
+    """Return when a warm-up has caught up."""
+    if warm.caught_up:
+        return "caught up"
+    left = "time unknown" if warm.eta_seconds is None else f"{about(warm.eta_seconds)} left"
+    restores = ", restores a snapshot" if warm.restoring else ""
+    return f"{left}{restores}, a warm-up for {lasting(warm.seconds)}"

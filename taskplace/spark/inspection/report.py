@@ -1,0 +1,205 @@
+"""Makes the report of a checkpoint: its assignment, sizes and damage, and what its driver says or has said last.
+
+The driver's status has the last rebalances, losses and batches. The whole history of a run is in its event lines
+(`report.events`), and in the page that it writes (`report.html`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from taskplace.report.html.of_plan import reasons_of
+from taskplace.report.html.placements import Placements
+from taskplace.report.html.values import (
+    CopyLag,
+    Figure,
+    Happening,
+    InstanceRow,
+    Reason,
+    Report,
+    Samples,
+    State,
+)
+from taskplace.spark.inspection.checkpoint import Inspection, inspect
+from taskplace.spark.inspection.driver_seen import DriverSeen, look
+from taskplace.spark.inspection.now import now_of
+from taskplace.spark.inspection.situation import situation
+from taskplace.spark.operator_messages import RebalanceStatus, Status
+from taskplace.wording import count
+
+#: The most files of each kind of finding that are named.
+MOST_NAMED = 20
+
+
+def report_of_checkpoint(root: Path) -> Report:
+    """Return the report of a checkpoint. Reads only; safe while a stream runs.
+
+    Errors: `CheckpointError` for a status that cannot be read.
+    """
+    found, seen = inspect(root), look(root)
+    status = seen.status
+    placements = _placements(found, status)
+    now = now_of(status) if status is not None else None
+    began = _began(status)
+    return Report(
+        kind="checkpoint",
+        title=found.topology or root.name,
+        state=_state(found, seen),
+        made=time.time(),
+        began=began,
+        figures=tuple(_figures(found, seen)),
+        tasks=placements.tasks,
+        instances=placements.instances,
+        steps=tuple(placements.steps),
+        happenings=tuple(_happenings(status, began)) if status is not None else (),
+        samples=_samples(status, began) if status is not None else Samples(),
+        copies=now.copies if now is not None else _replays(found),
+        now=now.rows if now is not None and now.rows else tuple(_rows(found)),
+        reasons=_reasons(found, seen),
+        warnings=tuple(_warnings(found)),
+        facts=tuple(_facts(found)),
+        left_out=("everything before the last rebalances, losses and batches of this driver",)
+        if status
+        else (),
+    )
+
+
+def _began(status: Status | None) -> float | None:
+    """Return the zero of the page's times: the first thing that the status remembers."""
+    if status is None:
+        return None
+    ats = [*(one.at - one.seconds for one in status.batches)]
+    ats += [*(one.at for one in status.rebalances), *(one.at for one in status.losses)]
+    return min(ats, default=status.driver.started)
+
+
+def _state(found: Inspection, seen: DriverSeen) -> State:
+    if not found.sound:
+        return State("damaged", f"{count(len(found.damaged), 'finding')}; {seen.why}", "bad")
+    if not seen.runs or seen.status is None:
+        return State("driver runs" if seen.runs else "no driver runs", seen.why, "good" if seen.runs else "")
+    state = now_of(seen.status).state
+    return State(state.word, f"{state.text}; {seen.why}", state.tone)
+
+
+def _placements(found: Inspection, status: Status | None) -> Placements:
+    placements = Placements()
+    if found.assignment and found.last is not None:
+        label = f"batch {found.last['batch']}"
+        text = f"generation {found.last['generation']}, at the last commit"
+        placements.add(label, found.assignment, text=text)
+    if status is not None and status.executors:
+        held = {
+            name: {"active": [*one.active], "standby": [*one.standby], "warmup": [*one.warmup]}
+            for name, one in status.executors.items()
+        }
+        placements.add("now", held, text=f"generation {status.generation}, as the driver says")
+    return placements
+
+
+def _figures(found: Inspection, seen: DriverSeen) -> Iterator[Figure]:
+    last, status = found.last, seen.status
+    yield Figure(
+        "last batch", f"{last['batch']:,}" if last else "none", f"{last['rows']:,} rows" if last else ""
+    )
+    drivers = count(found.epochs[-1], "driver") if found.epochs else "no driver"
+    generation = status.generation if status else last["generation"] if last else 0
+    yield Figure("generation", f"{generation:,}", f"{drivers} so far")
+    executors = len(status.executors) if status else len(found.assignment)
+    yield Figure("executors", f"{executors:,}", "" if seen.runs else "at the end")
+    records = sum(task.records for task in found.tasks.values())
+    yield Figure("records", f"{records:,}", f"changes of {count(len(found.tasks), 'task')}")
+    if status is not None:
+        lag = sum(one.lag for one in status.executors.values())
+        yield Figure("lag", f"{lag:,}", "records, of all standbys and warm-ups")
+    else:
+        replay = sum(task.replay for task in found.tasks.values())
+        yield Figure("to replay", f"{replay:,}", "records behind the newest snapshots")
+    size = sum(kind.bytes for kind in found.sizes.values())
+    yield Figure(
+        "bytes", f"{size:,}", f"in {count(sum(kind.files for kind in found.sizes.values()), 'file')}"
+    )
+    yield Figure(
+        "damaged", f"{len(found.damaged):,}", "damaged or missing files", "" if found.sound else "bad"
+    )
+
+
+def _happenings(status: Status, began: float | None) -> Iterator[Happening]:
+    zero = began or 0.0
+    both = [
+        *((one.at, "rebalance", _rebalance(one)) for one in status.rebalances),
+        *(
+            (
+                one.at,
+                "leaving" if one.leaving else "loss",
+                f"{one.executor} {'leaves' if one.leaving else 'lost'} in batch {one.batch} with "
+                f"{count(one.tasks, 'active task')}",
+            )
+            for one in status.losses
+        ),
+    ]
+    for at, kind, text in sorted(both):
+        yield Happening(at - zero, kind, text)
+
+
+def _rebalance(one: RebalanceStatus) -> str:
+    more = "; more to come" if one.followup else ""
+    return f"generation {one.generation}: {one.reason}; {count(one.moves, 'move')}{more}"
+
+
+def _reasons(found: Inspection, seen: DriverSeen) -> tuple[Reason, ...]:
+    """Return why each task is where it is, as `taskplace explain CHECKPOINT` says it; nothing without a status."""
+    status = seen.status
+    if status is None or not (status.executors or status.homeless):
+        return ()
+    ends = {name: task.records for name, task in found.tasks.items()}
+    return reasons_of(situation(status, ends, runs=seen.runs).explainer())[0]
+
+
+def _samples(status: Status, began: float | None) -> Samples:
+    zero, done = began or 0.0, status.batches
+    return Samples(
+        at=tuple(one.at - zero for one in done),
+        number=tuple(one.batch for one in done),
+        rows=tuple(one.rows for one in done),
+        seconds=tuple(one.seconds for one in done),
+    )
+
+
+def _replays(found: Inspection) -> tuple[CopyLag, ...]:
+    """Return what a new copy of each task would have to replay, the most first."""
+    waiting = [(task.replay, name) for name, task in found.tasks.items() if task.replay]
+    return tuple(
+        CopyLag(name, "a new copy", "standby", lag, lag, note="behind the newest snapshot")
+        for lag, name in sorted(waiting, reverse=True)
+    )
+
+
+def _rows(found: Inspection) -> Iterator[InstanceRow]:
+    for name, roles in found.assignment.items():
+        active, standby, warmup = (len(roles.get(role, ())) for role in ("active", "standby", "warmup"))
+        yield InstanceRow(name, active, standby, warmup, note="at the last commit")
+
+
+def _warnings(found: Inspection) -> Iterator[str]:
+    for damage in found.damaged[:MOST_NAMED]:
+        lost = (
+            f"; the state of {', '.join(damage.lost[:5])} cannot be made of this checkpoint"
+            if damage.lost
+            else ""
+        )
+        yield f"{damage.kind} {damage.file}: {damage.what}{lost}"
+    yield from found.unfinished[:MOST_NAMED]
+
+
+def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
+    yield "checkpoint id", found.id or "unknown"
+    if found.needed_from is not None:
+        yield "manifests needed from batch", f"{found.needed_from:,}"
+    for name, kind in found.sizes.items():
+        yield f"{name}: files", f"{kind.files:,}"
+        yield f"{name}: bytes", f"{kind.bytes:,}"
+        if kind.needed is not None:
+            yield f"{name}: bytes needed", f"{kind.needed:,}"

@@ -1,0 +1,115 @@
+"""What a live page shows of a running stream: its events since the page began, and the driver's state now."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from taskplace.explanation import Explainer
+from taskplace.report.fan_out import FanOut
+from taskplace.report.html.live import LivePage
+from taskplace.report.html.of_plan import reasons_of
+from taskplace.report.html.of_run import RunRecorder
+from taskplace.report.html.values import Now, Reason, Report
+from taskplace.report.run_lines import Ended
+from taskplace.spark.driver.batch_runner import BatchRunner
+from taskplace.spark.inspection.now import now_of
+from taskplace.spark.inspection.situation import situation
+
+#: Reasons are made again after so many seconds, because lags change.
+REASONS_SECONDS = 60
+#: The tasks on their way that a live page explains in full; the page of a run that has ended explains more.
+IN_FULL = 3
+
+
+class LiveRun:
+    """One stream, for a live page and for the page at its end.
+
+    `recorder` gets the stream's events. Reasons are made when they are asked for, once for each assignment and minute.
+    Nothing here delays a batch.
+    """
+
+    def __init__(
+        self, runner: BatchRunner, recorder: RunRecorder, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.recorder = recorder
+        self._runner, self._clock, self._began = runner, clock, clock()
+        self._lock = threading.Lock()
+        self._reasons: tuple[str, tuple[Reason, ...]] = ("", ())
+        if (event := runner.rebalancer.in_force()) is not None and not recorder.version:
+            recorder.begin_with(event)
+
+    def report(self) -> Report:
+        """Return the report so far, without reasons."""
+        return self.recorder.report()
+
+    def whole_report(self) -> Report:
+        """Return the report so far, with the reasons of the assignment in force."""
+        explainer = explainer_of(self._runner)
+        return self.recorder.report(reasons_of(explainer)[0] if explainer is not None else ())
+
+    def now(self) -> Now:
+        """Return what is going on: the driver's state, or how the run has ended."""
+        operations, version = self._runner.operations, self.recorder.version
+        if self.recorder.end is not None or not operations.began:
+            return Now(self.recorder.state(), version=version, explained=self._explained())
+        return now_of(operations.status(), version=version, explained=self._explained())
+
+    def reasons(self) -> tuple[Reason, ...]:
+        """Return why each task is where it is."""
+        with self._lock:
+            wanted = self._explained()
+            if self._reasons[0] != wanted:
+                explainer = explainer_of(self._runner)
+                found = () if explainer is None else reasons_of(explainer, in_full=IN_FULL)[0]
+                self._reasons = (wanted, found)
+            return self._reasons[1]
+
+    def _explained(self) -> str:
+        """Return a name for the reasons: another assignment, or another minute, gives others."""
+        minute = int((self._clock() - self._began) / REASONS_SECONDS)
+        return f"{self._runner.rebalancer.loop.generation}, {0 if self.recorder.end else minute}"
+
+
+def explainer_of(runner: BatchRunner) -> Explainer | None:
+    """Return what explains the tasks for the cluster as it is now; None before the first plan. Plans once."""
+    rebalancer = runner.rebalancer
+    if rebalancer.loop.plan is None:
+        return None
+    with rebalancer.lock:
+        status = runner.operations.status()
+        ends = {str(task): runner.journal.end_offset(task) for task in rebalancer.task_ids}
+    return situation(status, ends).explainer()
+
+
+class ServedRun:
+    """A live page about one stream. `url` is its address; `close` ends it, and may be called again.
+
+    It shows what happens from now on, and the assignment that is in force already.
+    Errors: `InputError` for an address or a port that cannot be used.
+    """
+
+    def __init__(self, runner: BatchRunner, reporters: FanOut, *, title: str, port: int, host: str) -> None:
+        self._recorder, self._reporters = RunRecorder(title), reporters
+        self._page = LivePage(LiveRun(runner, self._recorder), port=port, host=host)
+        reporters.add(self._recorder)
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        return self._page.url
+
+    @property
+    def port(self) -> int:
+        """The port of the page."""
+        return self._page.port
+
+    def __repr__(self) -> str:
+        return f"ServedRun({self.url!r})"
+
+    def close(self) -> None:
+        """End the page. Whoever looks at it is told that it has ended."""
+        self._reporters.remove(self._recorder)
+        self._recorder.ended(Ended("ended"))
+        self._page.close()

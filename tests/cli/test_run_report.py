@@ -1,0 +1,112 @@
+"""What `taskplace run` makes of the section `report` besides lines on a terminal; no Spark is started here."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from taskplace.cli import main
+from taskplace.errors import TaskplaceError
+from taskplace.settings import Settings
+from tests.support.run_events import SUMMARY, Clock, tell
+
+
+@pytest.fixture
+def app():
+    return pytest.importorskip("taskplace.spark.app")
+
+
+@pytest.fixture
+def given(app, monkeypatch) -> list[Settings]:
+    """The settings that a run got."""
+    settings: list[Settings] = []
+    monkeypatch.setattr(app, "run", lambda given, application, reporter: settings.append(given) or 0)
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "host"),
+    [
+        ("0", 0, "127.0.0.1"),
+        ("localhost:0", 0, "localhost"),
+        ("[::1]:0", 0, "::1"),
+        ("0.0.0.0:0", 0, "0.0.0.0"),
+    ],
+)
+def test_an_address_of_the_live_page(address, port, host, shop, given):
+    assert main(["run", shop(), "--ui", address]) == 0
+    assert (given[0].report.ui_port, given[0].report.ui_host) == (port, host)
+
+
+def test_the_command_line_has_priority_over_the_file(shop, given):
+    assert main(["run", shop(more="report: {ui.port: 1}\n"), "--ui", "0"]) == 0
+    assert given[0].report.ui_port == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("here", "--ui: found 'here', expected PORT or HOST:PORT, such as 4050"),
+        ("::1:0", "--ui: found '::1:0', expected PORT or HOST:PORT"),
+        ("70000", "report.ui.port: found 70000, expected an integer of at least 0, at most 65535"),
+        ("203.0.113.1:0", "report.ui.port: found '203.0.113.1:0 ("),
+    ],
+)
+def test_an_address_that_cannot_be_used_starts_nothing(address, said, shop, given, capsys):
+    assert main(["run", shop(), "--ui", address]) == 2
+    assert said in capsys.readouterr().err
+    assert given == []
+
+
+def test_a_taken_port_starts_nothing_and_is_found_by_a_check(shop, given, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for more in ([], ["--check"]):
+            assert main(["run", shop(), "--ui", str(port), *more]) == 2
+            assert "Address already in use" in capsys.readouterr().err
+    assert given == []
+
+
+@pytest.mark.parametrize("key", ["html", "events"])
+def test_a_path_that_cannot_be_written_starts_nothing(key, shop, given, tmp_path, capsys):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "file").touch()
+    for path, said in (("taken", "a directory'"), ("file/page", "expected a path that can be written")):
+        assert main(["run", shop(), "--set", f"report.{key}={path}"]) == 2
+        err = capsys.readouterr().err
+        assert f"taskplace: report.{key}: found" in err
+        assert said in err
+    assert given == []
+
+
+@pytest.mark.parametrize("error", [None, TaskplaceError("batch 4 failed: disk full"), KeyboardInterrupt()])
+def test_the_lines_of_a_run_are_written_however_it_ends(error, shop, app, monkeypatch, capsys):
+    def run(settings, application, reporter):
+        tell(reporter, Clock().set)
+        if error is not None:
+            raise error
+        reporter.summary(SUMMARY)
+        return 0
+
+    monkeypatch.setattr(app, "run", run)
+    code = main(["run", shop(), "--set", "report.events=lines/run.jsonl", "--set", "report.progress=none"])
+    lines = [json.loads(line) for line in Path("lines/run.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines if line["event"] not in ("work", "warm-up")] == [
+        "start", "rebalance", "batch", "loss", "rebalance", "batch", "batch", "rebalance", "batch", "finish",
+    ]  # fmt: skip
+    assert lines[-1]["exit_code"] == code
+    capsys.readouterr()
+    assert main(["report", "lines/run.jsonl"]) == 0
+    assert capsys.readouterr().out == "taskplace-run.html\n"
+    assert '"kind":"run","title":"shop"' in Path("taskplace-run.html").read_text()
+
+
+def test_lines_of_a_run_are_for_report_only(shop, app, monkeypatch, capsys):
+    monkeypatch.setattr(app, "run", lambda settings, application, reporter: 0)
+    main(["run", shop(), "--set", "report.events=run.jsonl"])
+    capsys.readouterr()
+    assert main(["plan", "run.jsonl"]) == 2
+    assert "`taskplace report run.jsonl` takes it" in capsys.readouterr().err

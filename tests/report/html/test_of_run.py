@@ -1,0 +1,164 @@
+"""What a run's recorder remembers: totals, recoveries, placements; bounded, and the same from event lines."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced
+from taskplace.report.html import RunRecorder, report_of_lines
+from taskplace.report.html.of_run import MOST_BATCHES
+from taskplace.report.json_lines import JsonReporter
+from taskplace.report.run_lines import Ended, read_run_lines
+from tests.support.run_events import BEGAN, SUMMARY, Clock, tell
+
+BUILT = SimpleNamespace(name="flights", subtopologies=(1,), tasks=lambda: [1, 2, 3, 4])
+
+
+@pytest.fixture
+def recorder():
+    return RunRecorder("flights", clock=Clock())
+
+
+def figures(report):
+    return {figure.name: figure.value for figure in report.figures}
+
+
+def test_the_figures_of_a_run_that_goes_on_are_its_totals(recorder):
+    tell(recorder, recorder.clock.set)
+    found = figures(recorder.report())
+    assert found["batches"] == "4 of 4"
+    assert found["rows"] == "4,600"
+    assert found["rebalances"] == "3"
+    assert found["executors lost"] == "1"
+    assert found["promotions"] == "2"
+    assert found["records replayed"] == "70"
+    assert found["restored from scratch"] == "0"
+    assert recorder.report().state.live
+
+
+def test_the_figures_of_a_run_that_has_ended_are_those_of_its_summary(recorder):
+    tell(recorder, recorder.clock.set)
+    recorder.summary(replace(SUMMARY, rows=5_000, replayed_records=71))
+    report = recorder.report()
+    assert figures(report)["rows"] == "5,000"
+    assert figures(report)["records replayed"] == "71"
+    assert figures(report)["check"] == "right"
+    assert (report.state.word, report.state.tone, report.state.live) == ("checked", "good", False)
+    assert ("time", "31.0 s") in report.facts
+
+
+def test_a_recovery_has_its_stages(recorder):
+    tell(recorder, recorder.clock.set)
+    [recovery] = recorder.report().recoveries
+    assert (recovery.instance, recovery.batch, recovery.tasks, recovery.promoted) == ("executor-1", 1, 2, 2)
+    assert (recovery.planned, recovery.committed, recovery.whole) == (0.5, 4.0, 12.0)
+    assert (recovery.replayed, recovery.scratch) == (70, 0)
+
+
+def test_a_recovery_is_open_until_the_standbys_have_caught_up(recorder):
+    tell(recorder, recorder.clock.set, until=16.0)
+    [recovery] = recorder.report().recoveries
+    assert recovery.committed == 4.0
+    assert recovery.whole is None
+
+
+def test_lags_are_series_with_the_roles_of_the_copies(recorder):
+    tell(recorder, recorder.clock.set)
+    report = recorder.report()
+    assert report.samples.lag == (0, 400, 90, 0)
+    lags = {(copy.task, copy.instance): (copy.role, copy.values) for copy in report.copies}
+    assert lags == {
+        ("0_0", "executor-2"): ("standby", (0, 250, 90, 0)),
+        ("0_1", "executor-2"): ("standby", (0, 150, 0, 0)),
+    }
+
+
+def test_each_rebalance_is_a_step_and_its_moves_are_listed(recorder):
+    tell(recorder, recorder.clock.set)
+    report = recorder.report()
+    assert [step.label for step in report.steps] == ["generation 1", "generation 2", "generation 3"]
+    assert report.steps[2].changes == {}
+    assert {(move.task, move.role, move.to) for move in report.moves} == {
+        ("0_2", "promotion", "executor-0"),
+        ("0_3", "promotion", "executor-2"),
+        ("0_0", "standby", "executor-2"),
+    }
+    assert [one.kind for one in report.happenings] == ["rebalance", "loss", "rebalance", "rebalance"]
+
+
+def test_a_lost_executor_stays_among_the_instances(recorder):
+    tell(recorder, recorder.clock.set)
+    states = {row.id: row.state for row in recorder.report().now}
+    assert states == {"executor-0": "", "executor-2": "", "executor-1": "lost"}
+
+
+@pytest.mark.parametrize(
+    ("end", "word", "text"),
+    [
+        (Ended("failed", "batch 4 failed: disk full"), "failed", "batch 4 failed: disk full"),
+        (Ended("interrupted", ""), "interrupted", ""),
+        (Ended("ended"), "ended", ""),
+    ],
+)
+def test_the_end_is_said(recorder, end, word, text):
+    tell(recorder, recorder.clock.set)
+    recorder.ended(end)
+    state = recorder.report().state
+    assert (state.word, state.text, state.live) == (word, text, False)
+
+
+def test_a_check_that_found_differences_is_said(recorder):
+    recorder.summary(replace(SUMMARY, ok=False, check="3 rows differ"))
+    recorder.ended(Ended("ended"))
+    assert (recorder.report().state.word, recorder.report().state.tone) == ("check failed", "bad")
+    assert figures(recorder.report())["check"] == "wrong"
+
+
+def test_a_long_run_stays_small(recorder):
+    view = (InstanceView("a", 1, 0, 0, 0),)
+    for number in range(3 * MOST_BATCHES):
+        recorder.clock.set(BEGAN + number)
+        recorder.batch(BatchDone(number, None, 10, 0.5, {}, view, 1))
+        recorder.rebalance(Rebalanced(number, number, "again", assignment={"a": {"active": ("0_0",)}}))
+    report = recorder.report()
+    assert len(report.samples.at) <= MOST_BATCHES
+    assert report.samples.number[-1] == 3 * MOST_BATCHES - 1
+    assert list(report.samples.number) == sorted(report.samples.number)
+    assert figures(report)["rows"] == f"{30 * MOST_BATCHES:,}"
+    assert len(report.to_json()) < 1024 * 1024
+    assert any("earlier batches" in line for line in report.left_out)
+
+
+def test_the_lines_of_a_run_give_the_same_report(monkeypatch):
+    clock, stream = Clock(), io.StringIO()
+    recorder, lines = RunRecorder("flights", clock=clock), JsonReporter(stream, clock)
+    lines.start(application="flights", checkpoint="/c", built=BUILT)
+    for reporter in (recorder, lines):
+        clock.set(BEGAN)
+        tell(reporter, clock.set)
+        reporter.note("comparing")
+        reporter.summary(SUMMARY)
+    recorder.ended(Ended("ended"))
+    lines.finish(0)
+    read = report_of_lines(read_run_lines(stream.getvalue(), "x"))
+    assert replace(read, made=0.0) == replace(recorder.report(), made=0.0)
+
+
+def test_the_lines_of_a_killed_driver_have_no_end():
+    clock, stream = Clock(), io.StringIO()
+    lines = JsonReporter(stream, clock)
+    lines.start(application="flights", checkpoint="/c", built=BUILT)
+    tell(lines, clock.set)
+    report = report_of_lines(read_run_lines(stream.getvalue()[:-40], "x"))
+    assert report.state.word == "cut off"
+    assert figures(report)["batches"] == "3 of 4"
+
+
+def test_a_leaving_executor_is_no_loss(recorder):
+    recorder.failure(ExecutorLost("executor-0", 0, 3, leaving=True))
+    assert figures(recorder.report())["executors lost"] == "0"
+    assert recorder.report().happenings[0].kind == "leaving"
