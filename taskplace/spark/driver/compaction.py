@@ -67,14 +67,18 @@ def compacted(
     }
 
 
-def wasteful(root: Path, histories: Mapping[TaskId, History]) -> bool:
-    """Return whether the bytes of segments that nobody needs are many, and more than those that are needed."""
-    needed = sum(part.size for sections in _needed(histories).values() for part in sections)
-    there = 0
-    for path in (root / "changelog").glob("*.segment"):
+def wasteful(root: Path, histories: Mapping[TaskId, History], batch: int) -> bool:
+    """Return whether `compacted` would free many bytes at `batch`, and more than are needed in all segments.
+
+    Segments that it leaves alone do not count. Else they would call for one pass after another that frees nothing.
+    """
+    needed = unneeded = 0
+    for name, sections in _needed(histories).items():
+        size = sum(part.size for part in sections)
+        needed += size
         with suppress(OSError):
-            there += path.stat().st_size
-    return there - needed > max(UNNEEDED_LIMIT, needed)
+            unneeded += _freed(root, name, size, batch)
+    return unneeded > max(UNNEEDED_LIMIT, needed)
 
 
 def _needed(histories: Mapping[TaskId, History]) -> dict[str, list[Change]]:
@@ -86,17 +90,23 @@ def _needed(histories: Mapping[TaskId, History]) -> dict[str, list[Change]]:
     return needed
 
 
+def _freed(root: Path, name: str, needed: int, batch: int) -> int:
+    """Return how many bytes go if the needed ones of a segment move; 0 if it stays. Errors: `OSError`."""
+    if int(Path(name).name.split("-")[0]) >= batch:
+        return 0  # it may still grow
+    size = (root / name).stat().st_size
+    return size - needed if needed <= MOST_NEEDED * size else 0
+
+
 def _mostly_unneeded(
     root: Path, histories: Mapping[TaskId, History], batch: int
 ) -> Iterator[tuple[str, Sequence[Change]]]:
     """Yield the segments to empty, with their needed sections: the smallest rest first."""
     found = []
     for name, sections in _needed(histories).items():
-        if int(Path(name).name.split("-")[0]) >= batch:
-            continue
         size = sum(part.size for part in sections)
         try:
-            if size <= MOST_NEEDED * (root / name).stat().st_size:
+            if _freed(root, name, size, batch):
                 found.append((size, name, sections))
         except OSError as error:  # whoever needs the segment will say more
             log.warning("the changelog segment cannot be emptied: %s", error)

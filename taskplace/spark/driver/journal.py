@@ -86,7 +86,7 @@ class Journal:
         self.spared: frozenset[tuple[TaskId, str]] = frozenset()
         self._new_snapshots: dict[TaskId, Snapshot] = {}
         self._full: list[int] = []  # the full manifests that are needed: the last two
-        self._wasteful = False  # whether segments have many bytes that nobody needs
+        self._wasteful = False  # whether a full manifest would free many bytes of segments
         self._visits: dict[int, FollowRequest] = {}  # the running visits
         self._visit_numbers = itertools.count()
         self._epochs = Epochs(root)
@@ -311,5 +311,5 @@ class Journal:
         if self._epochs.newest() != self.epoch:
             return 0
         remove(old)
-        self._wasteful = wasteful(self.root, self.history)
+        self._wasteful = wasteful(self.root, self.history, self.last_batch + 1)
         return len(old)

@@ -22,11 +22,13 @@ from taskplace.spark.state.keys import DamagedEntry
 from taskplace.spark.state.meta import MAX_STORES
 
 INITIAL_MAP = 64 << 20
-DATA = "data.mdb"
+DATA, LOCK = "data.mdb", "lock.mdb"
 #: Both of LMDB's first pages begin with these bytes, behind a header.
 MAGIC, PAGE_HEADER = (0xBEEFC0DE).to_bytes(4, sys.byteorder), 16
 
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
+#: The device and the inode of a file.
+FileId: TypeAlias = tuple[int, int]
 
 #: Errors that mean that a file is damaged, or that another version of LMDB has made it.
 DAMAGED = (
@@ -66,9 +68,8 @@ class Environment:
         self._handle, self._length = -1, 0
         try:
             self._handle = os.open(file, os.O_RDWR)
-            opened = self.file()
-            #: The device and the inode of the open file.
-            self.file_id = (opened.st_dev, opened.st_ino)
+            #: The open data file, and LMDB's lock file beside it.
+            self.file_id, self.lock_id = _id(self.file()), _id((path / LOCK).stat())
             self._magic_at = (PAGE_HEADER, self.lmdb.stat()["psize"] + PAGE_HEADER)
             self.check()
             self.lengthen()
@@ -119,6 +120,21 @@ class Environment:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
+
+
+def _id(status: os.stat_result) -> FileId:
+    return status.st_dev, status.st_ino
+
+
+def file_ids(path: Path) -> tuple[FileId | None, FileId | None]:
+    """Return the data file and the lock file that are in a copy's directory now; None for a missing one."""
+    found: list[FileId | None] = []
+    for name in (DATA, LOCK):
+        try:
+            found.append(_id((path / name).stat()))
+        except OSError:
+            found.append(None)
+    return found[0], found[1]
 
 
 def check_length(env: lmdb.Environment, file: Path) -> None:

@@ -1,7 +1,8 @@
 """Environments that a worker keeps open between its attempts and visits, because opening one costs as much as its work.
 
-An open environment is used again only while its path still leads to its file: a copy that was discarded and made again
-has another file. An environment is closed after any error, when its copy is removed, and when others were used more
+An open environment is used again only while its path still leads to its data file and to its lock file. A copy that was
+discarded and made again has other files. Processes with different lock files do not see each other, and would write at
+the same time. An environment is closed after any error, when its copy is removed, and when others were used more
 recently.
 
 LMDB must not open one file twice in a process. So everybody in a worker who opens a copy asks here first.
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from taskplace.spark.state.environment import DATA, Environment
+from taskplace.spark.state.environment import Environment, FileId, file_ids
 
 #: The most environments that a process keeps open. Each takes a part of the address space and three file descriptors.
 ENVIRONMENTS_LIMIT = 256
@@ -32,13 +33,13 @@ class Warm:
     def __init__(self, most: int = 0) -> None:
         self.most = most
         self._kept: OrderedDict[Path, Environment] = OrderedDict()
-        self._paths: dict[tuple[int, int], Path] = {}  # by file, of those that are kept
+        self._paths: dict[FileId, Path] = {}  # by data file, of those that are kept
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def __contains__(self, path: Path) -> bool:
-        """Return whether an environment is kept open for a path; the file there may be another one by now."""
+        """Return whether an environment is kept open for a path; the files there may be others by now."""
         return path in self._kept
 
     def take(self, path: Path, names: Iterable[bytes]) -> Environment:
@@ -111,24 +112,20 @@ class Warm:
         return environment
 
     def _taken(self, path: Path) -> Environment | None:
-        """Take out the environment of a copy; None if no open environment has the file that is at `path` now.
+        """Take out the environment of a copy; None if no open environment has the files that are at `path` now.
 
-        LMDB refuses to open a path or a file a second time. So an environment at `path` with another file is closed,
-        and one with this file at another path, because its directory was renamed.
+        LMDB refuses to open a path or a file a second time. So an environment at `path` with another data file or lock
+        file is closed, and one with this data file at another path, because its directory was renamed.
         """
         if not self._kept:
             return None
-        try:
-            there = (path / DATA).stat()
-            file = (there.st_dev, there.st_ino)
-        except OSError:
-            file = None
+        data, lock = file_ids(path)
         if path in self._kept:
             kept = self._removed(path)
-            if kept.file_id == file:
+            if (kept.file_id, kept.lock_id) == (data, lock):
                 return kept
             kept.close()
-        if file is not None and (renamed := self._paths.get(file)) is not None:
+        if data is not None and (renamed := self._paths.get(data)) is not None:
             self._removed(renamed).close()
         return None
 

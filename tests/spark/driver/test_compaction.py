@@ -11,7 +11,7 @@ import pytest
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.driver import compaction
 from taskplace.spark.driver import journal as journal_module
-from taskplace.spark.driver.compaction import compacted
+from taskplace.spark.driver.compaction import compacted, wasteful
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import Change, FollowRequest, History
 from taskplace.spark.state.catching_up import CheckpointFiles
@@ -166,6 +166,39 @@ def test_many_unneeded_bytes_bring_a_full_manifest_before_its_time(tmp_path, mon
     assert len(full) >= 3
     assert most < 20 * 2000 * len(b"0_0 10 ")
     readable(journal)
+
+
+def test_unneeded_bytes_that_no_pass_would_free_bring_no_full_manifest(tmp_path, monkeypatch):
+    """Of each segment three of ten sections are needed: too many for it to be emptied, however many segments."""
+    monkeypatch.setattr(segments, "BATCHES", 1)
+    monkeypatch.setattr(compaction, "UNNEEDED_LIMIT", 20_000)
+    journal, full = Journal(tmp_path, {}), []
+    for batch in range(journal_module.FULL_EVERY):
+        changes = {
+            TaskId(1, 3 * batch + n): logged(journal, TaskId(1, 3 * batch + n), batch, 100) for n in range(3)
+        }
+        for _ in range(7):
+            logged(journal, BUSY, batch, 100)  # an attempt that lost
+        journal.commit(batch, 1, changes, {}, {})
+        journal.prune()
+        if journal.last.histories is not None:
+            full.append(batch)
+    there = sum(path.stat().st_size for path in (tmp_path / "changelog").iterdir())
+    needed = sum(change.size for history in journal.history.values() for change in history.changes)
+    assert there - needed > 10 * compaction.UNNEEDED_LIMIT and there > 2 * needed
+    assert full == []
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(2, True), (3, False)])
+def test_what_a_pass_would_free_is_what_counts(tmp_path, monkeypatch, kept, expected):
+    monkeypatch.setattr(compaction, "UNNEEDED_LIMIT", 1000)
+    journal = Journal(tmp_path, {})
+    sections = [logged(journal, RARE, 0, 100) for _ in range(10)]
+    histories = {TaskId(0, number): History((sections[number],)) for number in range(kept)}
+    assert wasteful(tmp_path, histories, segments.BATCHES) == expected
+    assert not wasteful(tmp_path, histories, segments.BATCHES - 1), "the segment may still grow"
+    (tmp_path / sections[0].file).unlink()
+    assert not wasteful(tmp_path, histories, segments.BATCHES)
 
 
 def test_a_damaged_section_stays_with_those_beside_it_and_is_told(tmp_path, caplog):

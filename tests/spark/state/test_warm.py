@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import lmdb
@@ -14,7 +16,7 @@ import pytest
 from taskplace.spark.messages import History
 from taskplace.spark.state import warm
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.environment import DATA
+from taskplace.spark.state.environment import DATA, LOCK
 from taskplace.spark.state.view import View
 from tests.support.copies import peek
 
@@ -119,6 +121,40 @@ def test_a_file_that_was_replaced_is_another_one(tmp_path, pool, history):
     other.rename(data)
     assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
     assert [environment.file_id[1] for environment in pool._kept.values()] == [data.stat().st_ino]
+
+
+APPLY = """
+import sys
+from pathlib import Path
+from taskplace.spark.messages import History
+from taskplace.spark.state.copy import Copy
+path, history = Path(sys.argv[1]), History.decode(sys.argv[2].encode())
+with Copy(path, ["s"]) as copy:
+    copy.bring_to(history, path.parent)
+    copy.commit_unchanged()
+"""
+
+
+def test_behind_a_lock_file_that_was_replaced_a_copy_is_opened_anew(tmp_path, pool, history, committed):
+    """Without the old lock file, the other process neither waits for this one nor tells it of its commit."""
+    bring(tmp_path / "0_0", history)
+    (tmp_path / "0_0" / LOCK).unlink()
+    later = committed(history, tmp_path, {"s": {b"k": b"2"}}, 1)
+    other = [sys.executable, "-c", APPLY, str(tmp_path / "0_0"), later.encode().decode()]
+    subprocess.run(other, check=True, timeout=60)
+    assert peek(tmp_path / "0_0") == later.end
+    assert bring(tmp_path / "0_0", later) == {"s": {b"k": b"2"}}
+    lock = (tmp_path / "0_0" / LOCK).stat().st_ino
+    assert [environment.lock_id[1] for environment in pool._kept.values()] == [lock]
+
+
+def test_a_lock_file_that_is_gone_is_made_anew(tmp_path, pool, history, monkeypatch):
+    bring(tmp_path / "0_0", history)
+    (tmp_path / "0_0" / LOCK).unlink()
+    paths = opened(monkeypatch)
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+    assert paths == ["0_0"]
+    assert (tmp_path / "0_0" / LOCK).exists()
 
 
 def test_a_directory_that_was_renamed_is_opened_under_its_new_name(tmp_path, pool, history, monkeypatch):
