@@ -124,7 +124,8 @@ class BatchRunner:
         with batch.clock.phase("publish"):
             self._publish(batch.session, manifest)
         faults.point("batch.published")
-        self._prune()
+        with batch.clock.phase("prune"):
+            self._prune()
         self._report(batch)
 
     # -- before the commit

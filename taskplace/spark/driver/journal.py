@@ -37,8 +37,16 @@ from taskplace.spark.driver.checkpoint_identity import check_bound, check_identi
 from taskplace.spark.driver.compaction import compacted, wasteful
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.histories import continued, first_needed, kept_snapshots, read_histories
+from taskplace.spark.driver.listings import Listings
 from taskplace.spark.driver.manifests import Manifests
-from taskplace.spark.driver.pruning import abandoned, batch_files, numbered_below, remove, unneeded
+from taskplace.spark.driver.pruning import (
+    FOLDERS,
+    abandoned,
+    batch_files,
+    numbered_below,
+    remove,
+    unneeded,
+)
 from taskplace.spark.messages import (
     Change,
     Declaration,
@@ -89,6 +97,7 @@ class Journal:
         self._wasteful = False  # whether a full manifest would free many bytes of segments
         self._visits: dict[int, FollowRequest] = {}  # the running visits
         self._visit_numbers = itertools.count()
+        self._listings = Listings()
         self._epochs = Epochs(root)
         self.manifests = Manifests(root, self._epochs)
         self.epoch = 0
@@ -296,15 +305,12 @@ class Journal:
         not know the files of newer manifests.
         """
         # Visits first: a visit that ends meanwhile has noted its snapshot before.
-        old = unneeded(
-            self.root,
-            self.history,
-            last=self.last_batch,
-            visits=list(self._visits.values()),
-            new=dict(self._new_snapshots),
-        )
+        visits = list(self._visits.values())
+        new = dict(self._new_snapshots)
+        there = {folder: self._listings.of(self.root / folder) for folder in FOLDERS}
+        old = unneeded(self.root, self.history, there, last=self.last_batch, visits=visits, new=new)
         old.update(batch_files(self.root, self.last_batch, BATCHES_KEPT))
-        old.update(abandoned(self.root, self.epoch))
+        old.update(abandoned(self.root, self.epoch, there["snapshots"]))
         old.update(numbered_below(self.manifests.folder, self.last.needs if self.last else 0))
         old.update(self._epochs.below(self.last.epoch if self.last else 0))
         # Check the epoch last: no newer driver has named any of the files in `old`.

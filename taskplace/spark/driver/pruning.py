@@ -14,15 +14,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from taskplace.spark.driver.histories import files_of
+from taskplace.spark.driver.listings import Listing
 from taskplace.spark.messages import FollowRequest, History, Snapshot, batch_dir
 from topology import TaskId
 
 ABANDONED_SECONDS = 3600.0
+#: The directories of changes and snapshots.
+FOLDERS = ("changelog", "snapshots")
 
 
 def unneeded(
     root: Path,
     histories: Mapping[TaskId, History],
+    there: Mapping[str, Listing],
     *,
     last: int,
     visits: Collection[FollowRequest],
@@ -30,6 +34,7 @@ def unneeded(
 ) -> set[Path]:
     """Return the files of attempts that lost, and the files that newer snapshots cover.
 
+    - `there`: the files in the directories `FOLDERS`, listed after `visits` and `new` were read
     - `last`: the last committed batch
     - `visits`: the running ones; what they read and make is needed
     - `new`: snapshots that no manifest names yet; they are needed as well
@@ -44,21 +49,21 @@ def unneeded(
     for task, history in histories.items():
         # The name of a snapshot that a visit makes begins with its version.
         made = {visit.snapshot[task].end.version for visit in visits if task in visit.snapshot}
-        for kind in ("changelog", "snapshots"):  # before version 7 of the manifest, each change had a file
-            for path in (root / kind / str(task)).glob("*.arrow"):
-                version = _version(path)
-                if version > history.end.version or (kind == "snapshots" and version in made):
+        for kind, listing in there.items():  # before version 7 of the manifest, each change had a file
+            for name in listing.below.get(str(task), ()):
+                if not name.endswith(".arrow") or f"{kind}/{task}/{name}" in needed:
                     continue
-                if f"{kind}/{task}/{path.name}" not in needed:
-                    paths.add(path)
-    for path in (root / "changelog").glob("*.segment"):
-        if _version(path) <= last and f"changelog/{path.name}" not in needed:
-            paths.add(path)
+                version = _version(name)
+                if version <= history.end.version and not (kind == "snapshots" and version in made):
+                    paths.add(root / kind / str(task) / name)
+    for name in there["changelog"].files:
+        if name.endswith(".segment") and _version(name) <= last and f"changelog/{name}" not in needed:
+            paths.add(root / "changelog" / name)
     return paths
 
 
-def _version(path: Path) -> int:
-    return int(path.name.split("-")[0])
+def _version(name: str) -> int:
+    return int(name.split("-")[0])
 
 
 def batch_files(root: Path, last: int, kept: int) -> Iterator[Path]:
@@ -74,14 +79,21 @@ def batch_files(root: Path, last: int, kept: int) -> Iterator[Path]:
         yield from folder.glob("attempts/*/*.json")
 
 
-def abandoned(root: Path, epoch: int) -> Iterator[Path]:
+def abandoned(root: Path, epoch: int, snapshots: Listing) -> Iterator[Path]:
     """Yield unfinished files of processes that died: no process needs an hour for one file."""
+    unfinished = (
+        root / "snapshots" / task / name
+        for task, names in snapshots.below.items()
+        for name in names
+        if name.endswith(".tmp")
+    )
     staging = (
         ".status.json.*",
         *(f"{folder}/.*" for folder in ("manifests", "epochs", "requests", "answers")),
     )
     for path in itertools.chain(
-        *(root.glob(pattern) for pattern in ("snapshots/*/*.tmp", *staging)),
+        unfinished,
+        *(root.glob(pattern) for pattern in staging),
         (path for path in root.glob("reads/*") if path.name != str(epoch)),
     ):
         with suppress(FileNotFoundError):

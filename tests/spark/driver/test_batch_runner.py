@@ -82,7 +82,14 @@ def test_the_reporter_is_told_of_a_batch_when_it_is_published(world):
     world.batch(placed, 0, **{"in": words("a", "b", "a")})
     [told] = listener.batches
     assert (told.batch_id, told.total, told.rows, told.generation) == (0, 7, 3, placed.loop.generation)
-    assert list(told.phases) == ["rebalance", "subtopology 0", "subtopology 1", "commit", "publish"]
+    assert list(told.phases) == [
+        "rebalance",
+        "subtopology 0",
+        "subtopology 1",
+        "commit",
+        "publish",
+        "prune",
+    ]
     assert told.placement == placed.placement()
     world.batch(placed, 0, **{"in": words("a", "b", "a")})  # again: nothing new has happened
     assert listener.batches == [told]
@@ -94,7 +101,7 @@ def test_the_summary_adds_up_batches_rows_and_the_seconds_of_phases_and_tasks(wo
         world.batch(placed, batch, **{"in": words("a", "b")})
     summary = placed.summary(seconds=5.0)
     assert (summary.batches, summary.rows, summary.seconds) == (3, 6, 5.0)
-    assert {"rebalance", "commit", "publish", WHOLE} <= set(summary.phases)
+    assert {"rebalance", "commit", "publish", "prune", WHOLE} <= set(summary.phases)
     assert any(name.startswith(OF_TASKS) for name in summary.phases)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from pathlib import Path
 
 import pytest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.listings import SETTLED_SECONDS, Listings
 from taskplace.spark.driver.manifests import Manifests
 from taskplace.spark.messages import FollowRequest
 from taskplace.spark.state.files import write_file
@@ -98,6 +101,51 @@ def test_a_restart_finds_every_history_as_it_was(tmp_path, monkeypatch):
     named = {c.file for h in journal.history.values() for c in h.changes}
     named |= {s.file for h in journal.history.values() for s in h.snapshots}
     assert named <= files(journal)
+
+
+def test_pruning_lists_the_directories_of_tasks_whose_snapshots_have_changed(tmp_path, monkeypatch):
+    """What somebody else leaves there, such as a visit that was given up, goes as before."""
+    now, listed, stamps = [0.0], [], itertools.count(1)
+    journal, tasks = Journal(tmp_path, {}), [TaskId(0, partition) for partition in range(5)]
+    journal._listings = Listings(clock=lambda: now[0])
+    really_list = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: listed.append(Path(path)) or really_list(path))
+
+    def changed(folder):
+        """Give each change a time of its own: the file system's clock may tick less often than this test changes."""
+        os.utime(folder, ns=(next(stamps),) * 2)
+
+    def go_on(batch, *snapshots):
+        """Run a batch, and return the tasks whose directories pruning has listed."""
+        now[0] += 2 * SETTLED_SECONDS
+        journal.commit(batch, 1, {task: change(journal, task, batch) for task in tasks}, {}, {})
+        journal.add_snapshots({task: snapshot(journal, task) for task in snapshots})
+        for task in snapshots:
+            changed(tmp_path / "snapshots" / str(task))
+        before = files(journal)
+        listed.clear()
+        journal.prune()
+        found = sorted(path.name for path in listed if path.parent == tmp_path / "snapshots")
+        for folder in {(tmp_path / file).parent for file in before - files(journal)}:
+            changed(folder)
+        return found
+
+    for batch in range(3):
+        go_on(batch, *tasks)
+    for batch in range(3, 6):  # to prune, and for changes within one tick of the file system's clock
+        go_on(batch)
+    assert go_on(6) == []
+    assert go_on(7, *tasks[1:3]) == ["0_1", "0_2"]
+    for batch in range(8, 11):
+        assert go_on(batch) == ["0_1", "0_2"]
+    assert go_on(11) == []
+    stray = tmp_path / "snapshots" / "0_3" / f"{7:010d}-stray.arrow"
+    write_file(stray, b"s", sync=False)
+    changed(stray.parent)
+    assert go_on(12) == ["0_3"]
+    assert not stray.exists()
+    named = {s.file for h in journal.history.values() for s in h.snapshots}
+    assert named == {file for file in files(journal) if file.startswith("snapshots/")}
 
 
 def request(**what):
