@@ -3,8 +3,8 @@
     python benchmarks/bench_kafka_streams.py [--parts kill,stop] [--variants "...; ..."] [--rounds 3] [--json FILE]
 
 Orders are joined with a table of users, and counted by user and window of 10 s. Kafka Streams 4.3.1 is
-benchmarks/kafka_streams/Instance.java: three instances, a JVM with one stream thread each, exactly-once, otherwise with
-its own defaults. taskplace is benchmarks/kafka_streams/placed_app.py: one driver and three executors of two slots. Its
+benchmarks/kafka_streams/Instance.java: three instances, JVMs of two stream threads, exactly-once, otherwise with its
+own defaults. taskplace is benchmarks/kafka_streams/placed_app.py: one driver and three executors of two slots. Its
 tasks read their partitions themselves, and its sink has transactions. Each variant runs alone, with topics of its own
 and the same users. This process sends the orders, and reads the totals as a consumer of committed records.
 
@@ -20,9 +20,17 @@ Parts:
   last one's output. The first burst does not count.
 - latency: p50 and p99 at steady rates.
 - kill, stop: the instance with the most active tasks gets SIGKILL, or SIGSTOP (an executor together with its Python
-  workers), under a steady load. `detection`: the seconds from the signal until the group has fewer members, or Spark's
-  list fewer executors. `takeover`: from there until each lost partition has an output of an order that was produced
-  after the signal. Then a killed instance is replaced (Spark does so by itself, at once), or the stopped one goes on.
+  workers), under a steady load. `detection`: the seconds from the signal (the last one, if several processes are
+  stopped) until the group has no member of the instance, or Spark's list not the executor. `takeover`: from there until
+  each lost partition has an output of an order that was produced after the signal. A killed instance is replaced at
+  once: by Spark itself, and by this process for Kafka Streams. A stopped one goes on after the takeover.
+
+`settled` is a time of polls. Tasks and Spark's list are looked at every 20 ms, a group's members every 50 ms, and Kafka
+Streams moves a task to a copy that has caught up only at its next probing rebalance (`--probing`).
+
+Figures are medians, with the range of all repetitions and rounds in brackets. Each repetition is printed, and written
+to `--json`, when it ends. A run that is cut off (SIGINT, SIGTERM) prints the tables of what it has. `--minutes` has it
+begin nothing new after so long. With `--rounds 3 --repeats 1`, all variants have their first figures early.
 
 The session timeout is equal on both sides, with three heartbeats in it: Kafka's `session.timeout.ms` or
 `streams.session.timeout.ms`, and Spark's timeout of executor heartbeats.
@@ -38,8 +46,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import math
 import shutil
-import statistics
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -48,9 +58,10 @@ from typing import Any
 
 import numpy as np
 from kafka_streams.ledger import Sample, back
-from kafka_streams.programs import NotInTimeError, wait_for
+from kafka_streams.programs import NotInTimeError, ProgramError, wait_for
 from kafka_streams.setup import Setup
 from kafka_streams.systems import KILL, STOP, OnTaskplace, Streams, System, build
+from kafka_streams.tables import show
 from kafka_streams.traffic import Traffic
 from spark_bench import EXECUTORS, PARTITIONS, Out, arguments, in_turn
 
@@ -74,12 +85,6 @@ VARIANTS: dict[str, tuple[int, Callable[[Setup], System]]] = {
 CLUSTER = (
     f"{INSTANCES} instances or executors of 2 slots, {PARTITIONS} partitions, one broker, all on this machine"
 )
-HEADS = {
-    "throughput": ["orders/s", "all bursts"],
-    "latency": ["orders/s", "p50", "p99", "orders"],
-    "kill": ["detection", "takeover", "both", "first partition", "slowest of the others", "settled"],
-    "scale-out": ["a member", "balanced", "settled", "moves", "slowest order", "before"],
-}
 
 
 class Run:
@@ -90,25 +95,29 @@ class Run:
     ) -> None:
         self._out, self._name, self._system, self._traffic, self._args = out, name, system, traffic, args
 
-    def measure(self, parts: list[str]) -> dict[str, Any]:
-        """Start the system, and return the figures of each part."""
+    def measure(self, parts: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Start the system, and yield the figures of each repetition of each part; last, what was checked."""
         grows = "scale-out" in parts
         begun = time.monotonic()
         self._begin(INSTANCES - grows)
         self._traffic.burst(self._args.burst)
         self._drained()
         self._note(f"started and warm after {time.monotonic() - begun:.0f} s")
-        measures = {
+        measures: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
             "scale-out": self._scale_out,
             "throughput": self._throughput,
             "latency": self._latency,
             "kill": lambda: self._losses(KILL),
             "stop": lambda: self._losses(STOP),
         }
-        found = {part: measures[part]() for part in PARTS if part in parts}
+        for part in (part for part in PARTS if part in parts):
+            repetitions = measures[part]()
+            while not over(self._args) and (figures := next(repetitions, None)) is not None:
+                yield part, figures
         self._drained()
-        found["checked"] = {"orders": self._traffic.ledger.orders, "outputs": self._traffic.ledger.outputs}
-        return found
+        ledger = self._traffic.ledger
+        self._note(f"{ledger.orders:,} orders are right, in {ledger.outputs:,} outputs")
+        yield "checked", {"orders": ledger.orders, "outputs": ledger.outputs}
 
     def _begin(self, instances: int) -> None:
         """Start the system, and then fill the table: without state, nothing has to be warmed up."""
@@ -122,19 +131,16 @@ class Run:
 
     # -- the parts
 
-    def _throughput(self) -> list[dict[str, float]]:
-        found = []
+    def _throughput(self) -> Iterator[dict[str, Any]]:
         for _ in range(self._args.repeats):
             begun = time.time()
             sending = self._traffic.burst(self._args.burst)
             seconds = self._drained() - begun
             rate = self._args.burst / seconds
-            found.append({"sending": sending, "seconds": seconds, "rate": rate})
             self._note(f"{self._args.burst:,} orders in {seconds:.1f} s, sent in {sending:.1f} s")
-        return found
+            yield {"sending": sending, "seconds": seconds, "rate": rate}
 
-    def _latency(self) -> list[dict[str, Any]]:
-        found = []
+    def _latency(self) -> Iterator[dict[str, Any]]:
         for rate in self._args.rates:
             done = self._traffic.ledger.done
             with self._traffic.steady(rate):
@@ -144,12 +150,12 @@ class Run:
             settled = begun + self._args.seconds * 0.1
             seconds = [s.seconds for s in self._traffic.ledger.after(done) if s.sent >= settled]
             p50, p99 = (float(np.percentile(seconds, p)) for p in (50, 99))
-            found.append({"rate": rate, "p50": p50, "p99": p99, "orders": len(seconds)})
             self._note(f"{rate:g} orders/s: p50 {p50:.3f} s, p99 {p99:.3f} s")
-        return found
+            yield {"rate": rate, "p50": p50, "p99": p99, "orders": len(seconds)}
 
-    def _losses(self, how: str) -> list[dict[str, Any]]:
-        return [self._loss(how) for _ in range(self._args.repeats)]
+    def _losses(self, how: str) -> Iterator[dict[str, Any]]:
+        for _ in range(self._args.repeats):
+            yield self._loss(how)
 
     def _loss(self, how: str) -> dict[str, Any]:
         system, ledger = self._system, self._traffic.ledger
@@ -159,15 +165,17 @@ class Run:
             self._pass(BASE_SECONDS)
             victim = system.victim()
             lost = system.placements.active(victim)
-            at = time.time()
-            system.hit(victim, how)
+            at = system.hit(victim, how)
+            if how == KILL:
+                system.replace()
             self._wait(
                 lambda: back(ledger.after(done), lost, at).keys() == lost, f"outputs of {sorted(lost)}"
             )
             returned = back(ledger.after(done), lost, at)
             self._wait(lambda: system.noticed(victim, at) is not None, f"the loss of {victim} is noticed")
             noticed = (system.noticed(victim, at) or at) - at
-            system.restore(victim, how)
+            if how != KILL:
+                system.resume(victim)
             settled = self._settled(at)
         self._drained()
         found = {
@@ -185,7 +193,7 @@ class Run:
         )
         return found
 
-    def _scale_out(self) -> list[dict[str, Any]]:
+    def _scale_out(self) -> Iterator[dict[str, Any]]:
         system, ledger = self._system, self._traffic.ledger
         self._wait(lambda: system.settled(INSTANCES - 1), "the application is settled")
         done = ledger.done
@@ -209,7 +217,7 @@ class Run:
         self._note(
             f"a member after {member:.1f} s, balanced after {found['balanced']:.1f} s, {found['moves']} moves"
         )
-        return [found]
+        yield found
 
     # -- waiting
 
@@ -240,6 +248,11 @@ class Run:
 
     def _note(self, text: str) -> None:
         self._out.note(f"{self._name}: {text}")
+
+
+def over(args: argparse.Namespace) -> bool:
+    """Return whether nothing new is to begin."""
+    return time.monotonic() >= args.until
 
 
 def slowest(
@@ -298,48 +311,6 @@ def broker_settings(args: argparse.Namespace) -> dict[str, str]:
     }
 
 
-# -- the output
-
-
-def median(found: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(each[name] for each in found)
-
-
-def row(part: str, found: list[dict[str, Any]]) -> list[list[str]]:
-    """Return the cells of a variant's figures in one part: the medians of all repetitions and rounds."""
-    if part == "throughput":
-        return [[f"{median(found, 'rate'):,.0f}", " ".join(f"{each['rate']:,.0f}" for each in found)]]
-    if part == "latency":
-        rates = sorted({each["rate"] for each in found})
-        by_rate = [[each for each in found if each["rate"] == rate] for rate in rates]
-        return [
-            [
-                f"{rate:g}",
-                *(f"{median(some, p):.3f} s" for p in ("p50", "p99")),
-                f"{sum(each['orders'] for each in some):,}",
-            ]
-            for rate, some in zip(rates, by_rate, strict=True)
-        ]
-    if part == "scale-out":
-        seconds = [f"{median(found, name):.1f} s" for name in ("member", "balanced", "settled")]
-        slow = [f"{median(found, name):.2f} s" for name in ("slowest", "slowest_before")]
-        return [[*seconds, f"{median(found, 'moves'):g}", *slow]]
-    each = [f"{median(found, name):.2f} s" for name in ("detection", "takeover", "both", "first", "others")]
-    return [[*each, f"{median(found, 'settled'):.1f} s"]]
-
-
-def show(out: Out, results: dict[str, dict[str, Any]], parts: list[str]) -> None:
-    for part in (part for part in PARTS if part in parts):
-        out.say(f"\n{part}, medians")
-        table = [
-            [name, *cells]
-            for name, found in results.items()
-            if part in found
-            for cells in row(part, found[part])
-        ]
-        out.table(["variant", *HEADS["kill" if part == "stop" else part]], table)
-
-
 def listed(text: str, known: Collection[str], separator: str) -> list[str]:
     """Return the names in a text. Errors: argparse's, for an unknown one.
 
@@ -378,16 +349,47 @@ def parsed(arguments_given: list[str] | None = None) -> argparse.Namespace:
         "--acceptable-lag", type=int, default=1000, help="acceptable.recovery.lag (%(default)s)"
     )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing new after so many")
     args = parser.parse_args(arguments_given)
+    args.until = time.monotonic() + 60 * args.minutes
     if args.quick:
         args.users, args.burst, args.repeats, args.rounds = 600, 2_000, 1, 1
         args.seconds, args.rates, args.load, args.session = 3.0, [50.0], 100.0, 6.0
     return args
 
 
-def main() -> None:
-    """Measure and print."""
+def measure_all(out: Out, args: argparse.Namespace, servers: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """Run each variant in each round; keep each repetition. A variant that fails does not end the others.
+
+    Errors: `WrongResultError`, which ends all.
+    """
+    results: dict[str, dict[str, Any]] = {name: {} for name in args.variants}
+    turns = [(turn, name) for turn in range(args.rounds) for name in in_turn(args.variants, turn)]
+    try:
+        for number, (turn, name) in enumerate(turns, start=1):
+            if over(args):
+                out.note(f"{name}: not begun in round {turn + 1}, after {args.minutes:g} minutes")
+                continue
+            try:
+                with running(servers, name, number, folder, args) as (system, traffic):
+                    for part, figures in Run(out, name, system, traffic, args).measure(args.parts):
+                        results[name].setdefault(part, []).append(figures)
+                        out.keep("results", results)
+            except ProgramError as error:
+                results[name].setdefault("failed", []).append(str(error))
+                out.keep("results", results)
+                out.note(f"{name} has failed: {error}")
+    finally:
+        show(out, results, [part for part in PARTS if part in args.parts])
+    return results
+
+
+def main() -> int:
+    """Measure and print. Return 1 if a variant has failed."""
     args = parsed()
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # as for SIGINT: all is ended, and the tables are printed
     gc.disable()  # the orders are kept to the end; looking through all of them would delay the next ones
     out = Out(args, "taskplace beside Kafka Streams", cluster=CLUSTER)
     out.say(
@@ -396,28 +398,14 @@ def main() -> None:
     )
     build()
     folder = Path(tempfile.mkdtemp(prefix="kafka-streams-", dir=args.scratch))
-    results: dict[str, dict[str, Any]] = {name: {} for name in args.variants}
-    number = 0
     try:
         with Brokers(settings=broker_settings(args)) as brokers:
-            for turn in range(args.rounds):
-                for name in in_turn(args.variants, turn):
-                    number += 1
-                    with running(brokers.bootstrap, name, number, folder, args) as (system, traffic):
-                        found = Run(out, name, system, traffic, args).measure(args.parts)
-                    checked = found.pop("checked")
-                    results[name].setdefault("checked", []).append(checked)
-                    for part, figures in found.items():
-                        results[name].setdefault(part, []).extend(figures)
-                    out.note(
-                        f"{name}: {checked['orders']:,} orders are right, in {checked['outputs']:,} outputs"
-                    )
-                    out.keep("results", results)
-        show(out, results, args.parts)
+            results = measure_all(out, args, brokers.bootstrap, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    out.close()
+        out.close()
+    return int(any("failed" in found for found in results.values()))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 HEARTBEATS = 3  # in a session, on both sides
+SLOTS = 2  # of an executor; an instance of Kafka Streams has as many stream threads
 MOST_WARMUPS = 2
 GRACE = "1 hour"  # as in Instance.java: no order is late
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import psutil
 
 from kafka_streams.placements import Placements
 from kafka_streams.programs import Line, Program, ProgramError, family, wait_for
-from kafka_streams.setup import MOST_WARMUPS, Setup
+from kafka_streams.setup import MOST_WARMUPS, SLOTS, Setup
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / "var" / "kafka-streams" / "jars"
@@ -71,12 +72,16 @@ class System(ABC):
         """Return whether so many instances are members, which may get tasks."""
 
     @abstractmethod
-    def hit(self, instance: str, how: str) -> None:
-        """Kill or stop an instance."""
+    def hit(self, instance: str, how: str) -> float:
+        """Kill or stop an instance. Return the time: with its last process, all of it is hit."""
 
     @abstractmethod
-    def restore(self, instance: str, how: str) -> None:
-        """Replace a killed instance if the system does not do so itself; let a stopped one go on."""
+    def replace(self) -> None:
+        """Start a new instance for a killed one, unless the system does so itself."""
+
+    @abstractmethod
+    def resume(self, instance: str) -> None:
+        """Let a stopped instance go on."""
 
     @abstractmethod
     def noticed(self, instance: str, since: float) -> float | None:
@@ -99,6 +104,8 @@ class System(ABC):
 class Streams(System):
     """Kafka Streams: a JVM for each instance, and one that watches the group.
 
+    Each stream thread is a member of the group. Its client id begins with the instance's name.
+
     - `protocol`: "classic", with an assignor that knows warm-ups, or "streams", where the broker assigns
     """
 
@@ -107,7 +114,7 @@ class Streams(System):
         self._protocol, self._id = protocol, setup.totals
         self._running: dict[str, Program] = {}
         self._watch: Program | None = None
-        self._members: list[tuple[float, int]] = []
+        self._members: list[tuple[float, dict[str, int]]] = []  # by instance
         self._states: dict[str, str] = {}
         self._count = 0
 
@@ -150,28 +157,32 @@ class Streams(System):
 
     def joined(self, instances: int) -> bool:
         with self._lock:
-            return bool(self._members) and self._members[-1][1] >= instances
+            members = self._members[-1][1] if self._members else {}
+        return sum(threads >= SLOTS for threads in members.values()) >= instances
 
     def balanced(self, instances: int) -> bool:
         with self._lock:
             running = all(self._states.get(name) == RUNNING for name in self._running)
         return running and super().balanced(instances)  # not while it restores
 
-    def hit(self, instance: str, how: str) -> None:
+    def hit(self, instance: str, how: str) -> float:
         self._running[instance].kill(signal.SIGKILL if how == KILL else signal.SIGSTOP)
+        at = time.time()
         if how == KILL:
             self._running.pop(instance).wait()
+        return at
 
-    def restore(self, instance: str, how: str) -> None:
-        if how == KILL:
-            self.add()
-        else:
-            self._running[instance].kill(signal.SIGCONT)
+    def replace(self) -> None:
+        self.add()
+
+    def resume(self, instance: str) -> None:
+        self._running[instance].kill(signal.SIGCONT)
 
     def noticed(self, instance: str, since: float) -> float | None:
         with self._lock:
-            before = [members for at, members in self._members if at < since]
-            return next((at for at, members in self._members if at >= since and members < before[-1]), None)
+            return next(
+                (at for at, members in self._members if at >= since and instance not in members), None
+            )
 
     def _settings(self, name: str) -> dict[str, object]:
         own = {
@@ -185,6 +196,8 @@ class Streams(System):
         return {
             "bootstrap.servers": self.setup.servers,
             "application.id": self._id,
+            "client.id": name,
+            "num.stream.threads": SLOTS,
             "state.dir": Path(self.setup.folder) / name,
             "processing.guarantee": "exactly_once_v2",
             "group.protocol": self._protocol,
@@ -243,19 +256,22 @@ class OnTaskplace(System):
         with self._lock:
             return len(self._pids) >= instances
 
-    def hit(self, instance: str, how: str) -> None:
+    def hit(self, instance: str, how: str) -> float:
         with self._lock:
             pid = self._pids[instance]
         if how == KILL:
             os.kill(pid, signal.SIGKILL)
-            return
+            return time.time()
         self._stopped = family(pid)  # with its Python workers, as a host that hangs
         for process in self._stopped:
             process.suspend()
+        return time.time()
 
-    def restore(self, instance: str, how: str) -> None:
-        if how == STOP:
-            self._resume()
+    def replace(self) -> None:
+        """Spark's worker has done so at once."""
+
+    def resume(self, instance: str) -> None:
+        self._resume()
 
     def noticed(self, instance: str, since: float) -> float | None:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import math
 import threading
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from kafka_streams.systems import KILL, STOP, System
 
 DETECTION, TAKEOVER = 0.05, 0.1  # seconds
 USERS = {f"user{i}": "north" for i in range(24)}
-ARGS = argparse.Namespace(burst=50, repeats=2, rates=[200.0], seconds=0.2, load=500.0)
+ARGS = argparse.Namespace(burst=50, repeats=2, rates=[200.0], seconds=0.2, load=500.0, until=math.inf)
 
 
 class Memory(System):
@@ -36,6 +37,7 @@ class Memory(System):
         self.lost: dict[str, float] = {}
         self.numbers = itertools.count()
         self.hits: list[str] = []
+        self.replacing = 0  # instances that were asked for
 
     def order(self, user: str, at: float) -> None:
         with self.guard:
@@ -89,16 +91,29 @@ class Memory(System):
     def hit(self, instance, how):
         with self.guard:
             self.living.remove(instance)
+            at = time.time()
         self.hits.append(how)
-        threading.Timer(DETECTION, self.notice, (instance,)).start()
+        threading.Timer(DETECTION, self.notice, (instance, how)).start()
+        return at
 
-    def notice(self, instance: str) -> None:
+    def notice(self, instance: str, how: str) -> None:
         self.lost[instance] = time.time()
-        threading.Timer(TAKEOVER, self.place).start()
+        threading.Timer(TAKEOVER, self.take_over, (how,)).start()
 
-    def restore(self, instance, how):
+    def take_over(self, how: str) -> None:
         with self.guard:
-            self.living.add(instance if how == STOP else f"instance-{next(self.numbers)}")
+            if how == KILL:  # the replacement, which was asked for at once, may have tasks now
+                assert self.replacing == 1
+                self.replacing = 0
+                self.living.add(f"instance-{next(self.numbers)}")
+            self.place()
+
+    def replace(self):
+        self.replacing += 1
+
+    def resume(self, instance):
+        with self.guard:
+            self.living.add(instance)
             self.place()
 
     def noticed(self, instance, since):
@@ -167,7 +182,14 @@ def run(monkeypatch, traffic):
     """Return a function that measures some parts, and returns the figures."""
     monkeypatch.setattr(bench, "BASE_SECONDS", 0.1)
     monkeypatch.setattr(bench, "PATIENCE", 20.0)
-    return lambda *parts: bench.Run(Quiet(), "memory", traffic.system, traffic, ARGS).measure(list(parts))
+
+    def measured(*parts):
+        found = {}
+        for part, figures in bench.Run(Quiet(), "memory", traffic.system, traffic, ARGS).measure(list(parts)):
+            found.setdefault(part, []).append(figures)
+        return found
+
+    return measured
 
 
 @pytest.mark.parametrize("part", ["kill", "stop"])
@@ -194,12 +216,19 @@ def test_bursts_and_steady_rates(run):
     assert [each["rate"] > 0 for each in found["throughput"]] == [True] * ARGS.repeats
     (latency,) = found["latency"]
     assert latency["rate"] == 200.0 and 0 <= latency["p50"] <= latency["p99"] and latency["orders"] > 0
-    assert found["checked"]["orders"] == found["checked"]["outputs"] > 3 * ARGS.burst
+    (checked,) = found["checked"]
+    assert checked["orders"] == checked["outputs"] > 3 * ARGS.burst
 
 
 def test_kills_and_stops_are_told_apart(run, traffic):
     run("kill", "stop")
     assert traffic.system.hits == [KILL] * ARGS.repeats + [STOP] * ARGS.repeats
+
+
+def test_after_the_minutes_the_repetition_ends_and_no_other_begins(run, traffic, monkeypatch):
+    monkeypatch.setattr(bench, "over", lambda args: len(traffic.system.hits) == 1)
+    found = run("kill", "stop")
+    assert list(found) == ["kill", "checked"] and len(found["kill"]) == 1
 
 
 def test_what_does_not_happen_is_told_with_the_placement(run, traffic, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -65,11 +66,11 @@ class TestTaskplace:
             _, child = family(executor.pid)
             tasks = {"executor-1": {"pid": executor.pid, "active": [2, 3], "followed": []}}
             system._take({"at": 2.0, "tasks": tasks})
-            system.hit("executor-1", STOP)
+            assert system.hit("executor-1", STOP) <= time.time()
             wait_for(lambda: child.status() == psutil.STATUS_STOPPED, "the worker is stopped", 30)
             executor.kill()
             executor.wait()
-            system.restore("executor-1", STOP)
+            system.resume("executor-1")
             wait_for(lambda: child.status() != psutil.STATUS_STOPPED, "the worker goes on", 30)
             child.kill()
 
@@ -81,8 +82,8 @@ class TestStreams:
         system._running = dict.fromkeys(["instance-0", "instance-1"])  # no processes
         for name, active, standby in (("instance-0", [0, 1], [2, 3]), ("instance-1", [2, 3], [0, 1])):
             system._take_tasks(name, {"at": 1.0, "state": "RUNNING", "active": active, "standby": standby})
-        system._take_members({"at": 0.5, "members": 1})
-        system._take_members({"at": 0.6, "members": 2})
+        system._take_members({"at": 0.5, "members": {"instance-0": 2, "instance-1": 1}})
+        system._take_members({"at": 0.6, "members": {"instance-0": 2, "instance-1": 2}})
         return system
 
     def test_it_is_settled(self, system):
@@ -94,8 +95,16 @@ class TestStreams:
         system._take_tasks("instance-0", line)
         assert not system.balanced(2) and not system.settled(2)
 
-    def test_a_loss_is_noticed_when_the_group_has_fewer_members(self, system):
+    def test_an_instance_is_a_member_with_all_its_threads(self, system):
+        system._take_members({"at": 1.0, "members": {"instance-0": 2, "instance-1": 2, "instance-2": 1}})
+        assert system.joined(2) and not system.joined(3)
+
+    def test_a_loss_is_noticed_when_the_group_has_no_member_of_it(self, system):
         assert system.noticed("instance-0", 2.0) is None
-        system._take_members({"at": 2.5, "members": 1})
-        system._take_members({"at": 3.0, "members": 2})
+        for at, threads in ((2.1, 2), (2.4, 1)):  # its replacement joins before that
+            members = {"instance-0": threads, "instance-1": 2, "instance-2": 2}
+            system._take_members({"at": at, "members": members})
+        assert system.noticed("instance-0", 2.0) is None
+        system._take_members({"at": 2.5, "members": {"instance-1": 2, "instance-2": 2}})
+        system._take_members({"at": 3.0, "members": {"instance-0": 2, "instance-1": 2, "instance-2": 2}})
         assert system.noticed("instance-0", 2.0) == 2.5
