@@ -28,7 +28,7 @@ _FIELDS = frozenset(field for fields in SECTIONS.values() for field in fields)
 INPUT = ("format", "path", "schema", "options", "select", "kafka")
 OUTPUT = ("path", "foreach", "kafka")
 #: The options of a source, of a store, and of taskplace's own processors by name; those of a `window`.
-SOURCE_OPTIONS = ("event_time", "delay", "partition_column", "key_partitioner", "key_bytes")
+SOURCE_OPTIONS = ("event_time", "delay", "partition_column", "key_partitioner", "key_bytes", "check_keys")
 STORE_OPTIONS = ("key", "value", "time", "meaning")
 _EXPIRY = ("ttl", "time")
 PROCESSOR_OPTIONS: Mapping[str, tuple[str, ...]] = {

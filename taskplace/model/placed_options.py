@@ -123,7 +123,7 @@ class PlacedOptions(Configuration, section="runtime"):
     bytes_per_task: int = key(
         Integer(1, MOST_BYTES),
         128 * 2**20,
-        "largest input of one task in one batch",
+        "largest input of one task in one batch; of what a task reads from Kafka itself, the rest goes to a file",
         second_name="bytes.per.task.max",
         unit="bytes",
     )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyarrow as pa
 
+from taskplace.errors import InputError
 from taskplace.spark.processors import Count
-from taskplace.spark.worker.topic_reader import RANGES
+from taskplace.spark.worker.topic_reader import RANGES, ReadSetting
 from topology import Topology
 
 PARTITIONS = 2
+#: How a task reads, with room for everything.
+ROOM = ReadSetting(most=1 << 20, folder=Path(tempfile.gettempdir()))
 
 
 class OwnReader:
@@ -18,7 +23,15 @@ class OwnReader:
 
     columns = pa.schema([("k", pa.string()), ("at", pa.int64())])
 
-    def read(self, ranges: pa.Table, most: int) -> pa.Table:
+    def __init__(self) -> None:
+        #: The id of the topic now; None: whatever is asked for.
+        self.topic_id: str | None = None
+
+    def check_id(self, topic_id: str) -> None:
+        if self.topic_id not in (None, topic_id):
+            raise InputError("topic 'in'", found=f"the id {self.topic_id}", expected=f"the id {topic_id}")
+
+    def read(self, ranges: pa.Table, setting: ReadSetting) -> pa.Table:
         rows = [
             {"k": f"p{each['partition']}", "at": at}
             for each in ranges.to_pylist()
@@ -27,10 +40,10 @@ class OwnReader:
         return pa.Table.from_pylist(rows, self.columns)
 
 
-def counted(**more: object) -> Topology:
+def counted(reader: OwnReader | None = None, **more: object) -> Topology:
     """Return a topology that counts the records by key. `more`: further options of the source."""
     topo = Topology("t")
-    source = topo.source("in", key="k", partitions=PARTITIONS, reads=OwnReader(), **more)
+    source = topo.source("in", key="k", partitions=PARTITIONS, reads=reader or OwnReader(), **more)
     source.process(Count("n", by={"k": "string"}), name="count")
     return topo
 

@@ -59,16 +59,41 @@ def _inputs(facts: Facts) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def first_batch_unlimited(facts: Facts) -> Iterator[Found]:
     """Find sources without a limit of a batch."""
     why = (
-        "The first batch, and one after a long stop, reads all that is there. A batch in which one task has more than "
-        "runtime.bytes.per.task is refused."
+        "The first batch, and one after a long stop, reads all that is there. A batch in which Spark brings one task "
+        "more than runtime.bytes.per.task is refused; rows that a task reads itself go to a file above that."
     )
     for path, kind, options in spark_sources(facts):
         name, limits, number = _LIMITS.get(kind, ("", (), 0))
         if name and not any(limit.lower() in options for limit in limits):
             yield Found(f"{path}.options.{name}", "no limit", why, set_key(f"{path}.options.{name}", number))
     for path, fields in read_topics(facts):
-        if fields.get("most_records") is None:
+        if "most_records" in fields and fields["most_records"] is None:
             yield Found(f"{path}.most_records", "no limit", why, set_key(f"{path}.most_records", 10_000))
+
+
+@rule(
+    "keys-unchecked",
+    Severity.WARNING,
+    "sources with a `partition_column` whose keys no task checks",
+    needs=("topology",),
+)
+def keys_unchecked(facts: Facts) -> Iterator[Found]:
+    """Find sources that trust the producers' partitioner. Topics that tasks read themselves are checked by default."""
+    for node in facts.topology.nodes if facts.topology is not None else ():
+        options = node.options if node.kind == "source" and not node.internal and node.key else {}
+        if options.get("partition_column") is None or options.get("check_keys") is False:
+            continue
+        if options.get("key_bytes") is None:
+            path = f"topology.sources.{node.name}.options"
+            yield Found(
+                f"{path}.key_bytes",
+                "nothing",
+                "If a producer uses another partitioner, or the topic got more partitions, the rows of one key reach "
+                "several tasks, and joins and counts are wrong without an error. Tasks compare samples of Kafka's keys "
+                "if the rows have them.",
+                f"{set_key(f'{path}.key_bytes', 'key')}  # with Kafka's column `key` in the rows; "
+                "or check_keys: false",
+            )
 
 
 @rule("data-loss-accepted", Severity.WARNING, "sources that go on after lost records")
@@ -151,4 +176,11 @@ def _number(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.isdecimal() else default
 
 
-RULES = (first_batch_unlimited, data_loss_accepted, order_lost, uncommitted_records, group_options)
+RULES = (
+    first_batch_unlimited,
+    keys_unchecked,
+    data_loss_accepted,
+    order_lost,
+    uncommitted_records,
+    group_options,
+)

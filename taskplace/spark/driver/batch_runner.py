@@ -159,7 +159,8 @@ class BatchRunner:
     def _run_stages(self, batch: Batch) -> None:
         """Run the subtopologies in topological order, and bind the key types of internal topics.
 
-        Errors: as for the stages; `CheckpointError` for topics that were not read on from where the last batch ended.
+        Errors: as for the stages; `CheckpointError` for topics that were not read on from where the last batch ended;
+        `InputError` for topics that were deleted meanwhile, also if they were made again.
         """
         for subtopology in self.definition.built.order:
             with batch.clock.phase(f"subtopology {subtopology}"):
@@ -172,6 +173,7 @@ class BatchRunner:
         batch.read = read_topics.advanced(
             self.definition.checkpoint, self.journal.last, batch.reports.values()
         )
+        read_topics.check_ids(self.definition.readers, batch.reports.values())
 
     def _settle_sinks(self, batch: Batch) -> None:
         """Determine one schema for each sink, and collect the files with it."""
@@ -189,7 +191,7 @@ class BatchRunner:
             journal.identity = read_topics.with_read(
                 {**journal.identity, SCHEMAS: batch.schemas},
                 batch.id,
-                self.definition.read_by_tasks,
+                self.definition.readers,
                 batch.read,
             )
             so_far = Totals.of(journal.last)

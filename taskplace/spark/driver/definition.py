@@ -16,6 +16,7 @@ from taskplace.spark.driver import programs, structure
 from taskplace.spark.driver.programs import EventTime
 from taskplace.spark.messages import Declaration, Manifest
 from taskplace.spark.worker.program import Program
+from taskplace.spark.worker.topic_reader import TopicReader
 from topology import BuiltTopology, TaskId
 
 
@@ -79,9 +80,9 @@ class StreamDefinition:
         return {subtopology: tuple(ids) for subtopology, ids in tasks.items()}
 
     @cached_property
-    def read_by_tasks(self) -> frozenset[str]:
-        """The external topics whose records tasks read themselves."""
-        return frozenset(topic for program in self.programs for topic in program.reads)
+    def readers(self) -> Mapping[str, TopicReader]:
+        """By external topic whose records tasks read themselves: its reader."""
+        return {topic: reader for program in self.programs for topic, reader in program.reads.items()}
 
     @cached_property
     def driven_by_time(self) -> bool:

@@ -9,6 +9,7 @@ one, says which columns have one value in one partition only: state is kept by t
 | `partition_column` | the integer column with the number of the row's partition, from 0 |
 | `key_partitioner` | the partitioner of the topic's producers (`taskplace.spark.worker.partitioners`); `murmur2` |
 | `key_bytes` | the binary or string column with the serialized key, of which tasks check samples; none |
+| `check_keys` | whether samples of keys are checked; by default, if there is `key_bytes`, or `reads` and a key |
 | `reads` | a reader, with which tasks read the records of the ranges that Spark brings; see below |
 
 With `reads` (`taskplace.spark.worker.topic_reader`), the data frame has ranges instead of records. The partition of a
@@ -56,7 +57,7 @@ from taskplace.validation import named, nearest
 from topology import BuiltTopology
 
 #: The options of a source, see above.
-PARTITION_OPTIONS = ("partition_column", "key_partitioner", "key_bytes", "reads")
+PARTITION_OPTIONS = ("partition_column", "key_partitioner", "key_bytes", "check_keys", "reads")
 DEFAULT_PARTITIONER = "murmur2"
 #: The column of a range with its partition.
 RANGE_PARTITION = "partition"
@@ -77,7 +78,7 @@ def partition_columns(built: BuiltTopology) -> dict[str, str]:
                     expected="no partition_column beside `reads`, which brings the partition of each range",
                 )
             column = RANGE_PARTITION
-        for name in ("key_partitioner", "key_bytes"):
+        for name in ("key_partitioner", "key_bytes", "check_keys"):
             if column is None and options.get(name) is not None:
                 raise InputError(
                     f"{path}.{name}",
@@ -93,21 +94,39 @@ def partition_columns(built: BuiltTopology) -> dict[str, str]:
 def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
     """Return what tasks check of each topic with a partition column. Errors: `InputError`, see above."""
     options, made = _options(built), {}
+    keyed = {node.topic for node in built.nodes if node.kind == "source" and node.key}
     for topic in partition_columns(built):
         path, key_bytes = f"sources.{topic}", options[topic].get("key_bytes")
         if key_bytes is not None:
             key_bytes = named(key_bytes, f"{path}.key_bytes", "the name of a binary or string column")
         partitioner = options[topic].get("key_partitioner")
+        checked = _checks_keys(path, options[topic])
         made[topic] = PartitionedTopic(
             topic=topic,
             partitions=built.partitions[topic] or 0,
             partitioner=DEFAULT_PARTITIONER
             if partitioner is None
             else known_partitioner(partitioner, f"{path}.key_partitioner"),
-            key_bytes=key_bytes or "",
+            key_bytes=key_bytes if checked and key_bytes else "",
+            checks_records=checked and not key_bytes and topic in keyed and "reads" in options[topic],
         )
     _check_alike(built, made)
     return made
+
+
+def _checks_keys(path: str, options: Mapping[str, Any]) -> bool:
+    """Return whether keys are to be checked. Errors: `InputError`, also if they cannot be."""
+    given = options.get("check_keys")
+    if given is not None and not isinstance(given, bool):
+        raise InputError(f"{path}.check_keys", found=given, expected="true or false")
+    if given and options.get("key_bytes") is None and options.get("reads") is None:
+        raise InputError(
+            f"{path}.check_keys",
+            found=given,
+            expected="key_bytes beside it, the column with the serialized key",
+            hint="include Kafka's column `key` in the rows, and name it as key_bytes",
+        )
+    return given is not False
 
 
 def readers(built: BuiltTopology) -> dict[str, TopicReader]:

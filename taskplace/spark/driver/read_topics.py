@@ -9,10 +9,12 @@ Compared:
 - before Spark's query starts: the end of the last committed batch in Spark's checkpoint (`check_planned`);
 - in each batch, before its commit: every range begins where the last one of its partition ended (`advanced`);
 - for a batch that Spark repeats: its ranges (`check_ranges`).
+Before the commit of a batch, the brokers are asked whether its topics still have their ids (`check_ids`).
 
 A partition counts from its first range on: where an empty one begins, only Spark knows.
 
-Errors: `CheckpointError` with the topic, the partition, both offsets, and which of the two checkpoints is ahead.
+Errors: `CheckpointError` with the topic, the partition, both offsets, and which of the two checkpoints is ahead;
+`InputError` for a topic that was made again while it was read.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Any
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import decoded, encoded
 from taskplace.spark.messages import Manifest, Report, TopicRead
-from taskplace.spark.worker.topic_reader import StreamOffset
+from taskplace.spark.worker.topic_reader import StreamOffset, TopicReader
 
 #: The key of the identity. The value has the number of the batch, because versions that do not know the key pass the
 #: identity on as it is.
@@ -79,6 +81,17 @@ def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> di
                 one.topic_id, {**was.starts, **one.starts}, {**was.ends, **one.ends}, was.rows + one.rows
             )
     return after
+
+
+def check_ids(readers: Mapping[str, TopicReader], reports: Iterable[Report]) -> None:
+    """Refuse a batch whose topics do not have the ids any more with which they were planned.
+
+    A topic that was made again under its readers has other records at the same offsets. One request for each topic
+    that was read. Errors: as for `TopicReader.check_id`.
+    """
+    ids = {topic: one.topic_id for report in reports for topic, one in report.read.items()}
+    for topic, topic_id in sorted(ids.items()):
+        readers[topic].check_id(topic_id)
 
 
 def check_planned(root: Path, log: Path, last: Manifest | None) -> None:

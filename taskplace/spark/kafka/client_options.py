@@ -88,6 +88,11 @@ class ClientOptions:
         shown = {name: HIDDEN if is_secret(name) else value for name, value in self._given.items()}
         return repr({name: shown[name] for name in sorted(shown) if name == _meant(name)})
 
+    def without_secrets(self) -> str:
+        """Return all that was given as a text, with names of variables and files, and without secrets."""
+        given = sorted(self._given.items())
+        return repr([(n, HIDDEN if is_secret(n) and n == _meant(n) else value) for n, value in given])
+
     def get(self, name: str, default: Any) -> Any:
         """Return a property that is no secret."""
         return self._given.get(name, default)

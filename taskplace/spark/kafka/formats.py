@@ -328,10 +328,10 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-_JSON_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
+_JSON_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (T.is_boolean, bool),
-    (T.is_float32, float),
-    (T.is_float64, float),
+    (T.is_float32, int | float),  # an integer is not rounded: a float holds it, or it is a fault
+    (T.is_float64, int | float),
     (T.is_decimal128, decimal.Decimal),
     (T.is_string, str),
     (T.is_binary, bytes),

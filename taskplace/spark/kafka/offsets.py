@@ -55,6 +55,18 @@ class Refusal:
             self.error = error
 
 
+class _Scrubbed:
+    """The logger that librdkafka writes to. No line has a secret."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
+
+    def log(self, level: int, text: str, *values: Any) -> None:
+        """Write one line."""
+        if LOG.isEnabledFor(level):
+            LOG.log(level, "%s", self._options.scrubbed(text % values if values else text))
+
+
 class TopicOffsets:
     """Answers questions about one topic. Lifetime: one client, made at the first question, and
     again after an error.
@@ -105,9 +117,9 @@ class TopicOffsets:
 
 
 def made(kind: Callable[..., Any], options: ClientOptions, own: Mapping[str, Any]) -> Any:
-    """Return a client. Errors: `InputError` for properties that librdkafka refuses."""
+    """Return a client, which logs without secrets. Errors: `InputError` for properties that librdkafka refuses."""
     try:
-        return kind({**options.resolved(), **own}, logger=LOG)
+        return kind({**options.resolved(), **own}, logger=_Scrubbed(options))
     except KafkaException as error:
         raise InputError(
             "Kafka client",

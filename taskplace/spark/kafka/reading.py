@@ -1,4 +1,4 @@
-"""Reads ranges of a partition from Kafka's brokers, into tables of records.
+"""Reads ranges of a partition from Kafka's brokers, as tables of records, piece by piece.
 
 **Idea.** A range ends at an offset, not at a record. Compaction removes records, aborted transactions have records that
 are not delivered, and markers of transactions take offsets. So a range is read when the consumer's position has passed
@@ -7,7 +7,10 @@ its end, whatever was delivered.
 Properties:
 - only committed records are delivered;
 - records that retention has removed are an error, never a gap without a word: no position is chosen automatically;
-- a consumer stays open in its process, and is used for one range after the other;
+- a piece has at most `PIECE_ROWS` records, or about `PIECE_BYTES`; with what the consumer has fetched ahead, that is
+  all that is in memory, however long the range is;
+- a consumer stays open in its process, and is used for one range after the other. If its secrets have changed, it is
+  closed, and another one is opened;
 - while no broker answers, a read waits, at most as long as it may go without progress.
 
 Errors: `InputError` with topic, partition and offsets.
@@ -17,8 +20,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Generator, Iterable
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -39,6 +42,10 @@ OWN = {
 }
 #: Records that are taken from the consumer's queue at once.
 CHUNK = 1000
+#: Where a piece ends.
+PIECE_ROWS, PIECE_BYTES = 10_000, 8 * 2**20
+#: What a consumer fetches ahead (KiB), if the options do not say it. librdkafka's own default is 64 MiB.
+_AHEAD = ("queued.max.messages.kbytes", 16 * 1024)
 POLL_SECONDS = 0.2
 #: What ends a read at once; all others may pass, as when a broker is started again. A client that a broker refuses says
 #: so to a callback (`Refusal`).
@@ -51,27 +58,38 @@ _FINAL = {
     KafkaError._FATAL,
 }
 _REMOVED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
-_open: dict[tuple[int, str], tuple[Any, Refusal]] = {}
+
+
+class _Open(NamedTuple):
+    """A consumer that is open. `made_of`: its properties, with their secrets."""
+
+    consumer: Any
+    refusal: Refusal
+    made_of: str
+
+
+#: By process, and by the properties without their secrets.
+_open: dict[tuple[int, str], _Open] = {}
 
 
 def read_range(
-    topic: str, partition: int, start: int, end: int, *, options: ClientOptions, seconds: float, most: int
-) -> pa.Table:
-    """Return the records of a partition from `start` to before `end`, with the columns `RECORD`. O(bytes).
+    topic: str, partition: int, start: int, end: int, *, options: ClientOptions, seconds: float
+) -> Generator[pa.Table, None, None]:
+    """Yield the records of a partition from `start` to before `end`, with the columns `RECORD`. O(bytes).
 
-    - `seconds`: how long the read may go without progress
-    - `most`: the bytes of keys and values that it may have
-
-    Errors: `InputError` for records that are gone, a topic that cannot be read, too many bytes, and no answer.
+    `seconds`: how long the read may go without progress. Close the iterator if it is not used up.
+    Errors: `InputError` for records that are gone, a topic that cannot be read, and no answer.
     """
-    reading = _Range(topic, partition, start, end, options, most)
-    consumer, refusal = _consumer(options)
+    reading = _Range(topic, partition, start, end, options)
+    consumer, refusal, _ = _consumer(options)
     refusal.error = None
     consumer.assign([TopicPartition(topic, partition, start)])
     try:
         deadline = time.monotonic() + seconds
         while not reading.done:
             if reading.take(_polled(consumer)) or reading.moved_to(_position(consumer, topic, partition)):
+                if reading.full:
+                    yield reading.piece()
                 deadline = time.monotonic() + seconds
             elif refusal.error is not None:
                 raise refused(topic, refusal.error, options, right="Read")
@@ -81,21 +99,26 @@ def read_range(
         close_consumers()
         raise
     consumer.unassign()
-    return reading.table()
+    yield reading.piece()
 
 
 def close_consumers() -> None:
     """Close the consumers of this process. The next read makes new ones."""
     for key in [key for key in _open if key[0] == os.getpid()]:
-        _open.pop(key)[0].close()
+        _open.pop(key).consumer.close()
 
 
-def _consumer(options: ClientOptions) -> tuple[Any, Refusal]:
-    """Return the open consumer, or a new one, and why brokers refuse it."""
-    key = (os.getpid(), str(sorted(options.resolved().items())))  # another password needs another consumer
+def _consumer(options: ClientOptions) -> _Open:
+    """Return the open consumer, or a new one."""
+    key, made_of = (os.getpid(), options.without_secrets()), str(sorted(options.resolved().items()))
+    if key in _open and _open[key].made_of != made_of:  # a password has changed
+        _open.pop(key).consumer.close()
     if key not in _open:
         refusal = Refusal()
-        _open[key] = made(Consumer, options, {**OWN, "error_cb": refusal}), refusal
+        own = {**OWN, "error_cb": refusal}
+        name, ahead = _AHEAD
+        own[name] = options.get(name, ahead)
+        _open[key] = _Open(made(Consumer, options, own), refusal, made_of)
     return _open[key]
 
 
@@ -112,20 +135,23 @@ def _position(consumer: Any, topic: str, partition: int) -> int:
 
 
 class _Range:
-    """The records of a range that were read so far. `done`: whether the range's end was reached."""
+    """What was read of a range. `done`: whether its end was reached; `full`: whether there is enough for a piece."""
 
-    def __init__(
-        self, topic: str, partition: int, start: int, end: int, options: ClientOptions, most: int
-    ) -> None:
+    def __init__(self, topic: str, partition: int, start: int, end: int, options: ClientOptions) -> None:
         self._topic, self._partition, self._start, self._end = topic, partition, start, end
-        self._options, self._most = options, most
-        self._at, self._bytes, self._said = start, 0, ""
-        self._messages: list[Message] = []
+        self._options, self._at, self._said = options, start, ""
+        self._tables: list[pa.Table] = []
+        self._rows = self._bytes = 0
         self.done = start >= end
+
+    @property
+    def full(self) -> bool:
+        return self._rows >= PIECE_ROWS or self._bytes >= PIECE_BYTES
 
     def take(self, messages: Iterable[Message]) -> bool:
         """Take events, and return whether one of them is progress. Errors: `InputError`."""
         before = self._at
+        of_range = []
         for message in messages:
             if (error := message.error()) is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
@@ -133,9 +159,12 @@ class _Range:
                 else:
                     self._failed(error)
             elif self._start <= message.offset() < self._end:
-                self._add(message)
+                of_range.append(message)
+                self.moved_to(message.offset() + 1)
             else:
                 self.moved_to(message.offset())
+        if of_range:
+            self._add(of_range)
         return self._at > before
 
     def moved_to(self, position: int) -> bool:
@@ -145,9 +174,14 @@ class _Range:
         self.done = self._at >= self._end
         return moved
 
-    def table(self) -> pa.Table:
-        """Return the records as a table."""
-        of = self._messages
+    def piece(self) -> pa.Table:
+        """Return the records that were not returned yet, as a table."""
+        piece = pa.concat_tables([RECORD.empty_table(), *self._tables])
+        self._tables, self._rows, self._bytes = [], 0, 0
+        return piece
+
+    def _add(self, of: list[Message]) -> None:
+        """Keep records as a table: a `Message` takes hundreds of bytes beside its key and its value."""
         stamps = [message.timestamp() for message in of]
         columns = [
             [message.key() for message in of],
@@ -165,7 +199,10 @@ class _Range:
             else pa.array(values, each.type)
             for values, each in zip(columns, RECORD, strict=True)
         ]
-        return pa.table(arrays, schema=RECORD)
+        table = pa.table(arrays, schema=RECORD)
+        self._tables.append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
 
     def stuck(self, seconds: float) -> InputError:
         """Return the error for a read without progress."""
@@ -175,19 +212,6 @@ class _Range:
             expected=f"the records up to offset {self._end}",
             hint="check that the brokers run; the batch is run again when the query is started again",
         )
-
-    def _add(self, message: Message) -> None:
-        self._messages.append(message)
-        self.moved_to(message.offset() + 1)
-        self._bytes += len(message.key() or b"") + len(message.value() or b"")
-        if self._bytes > self._most:
-            raise InputError(
-                f"topic {self._topic!r}, partition {self._partition}",
-                found=f"more than {self._most} bytes of records in one batch, from offset {self._start}",
-                expected=f"at most runtime.bytes.per.task.max = {self._most}",
-                hint="raise the limit, because Spark repeats this batch unchanged; then make batches smaller with "
-                "most_records",
-            )
 
     def _failed(self, error: KafkaError) -> None:
         """Raise for an error that ends the read, and remember any other."""

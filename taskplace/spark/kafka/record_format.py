@@ -179,10 +179,13 @@ class RecordFormat:
             return [
                 encode(value) for value in values.to_pylist(**({"maps_as_pydicts": "strict"} if maps else {}))
             ]
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(
-                path, found=str(error), expected=f"a row that fits the format {chosen}"
-            ) from None
+        except (ValueError, TypeError, KeyError) as error:  # most of their texts show a value
+            found = f"a value that cannot be encoded ({type(error).__name__})"
+            if isinstance(error, avro.Misfit):
+                found = str(error)
+            elif isinstance(error, KeyError):
+                found = "a map that has a key twice"
+            raise InputError(path, found=found, expected=f"a row that fits the format {chosen}") from None
 
     def _header_lists(self, path: str, rows: pa.Table) -> list[list[tuple[str, bytes]]]:
         if not self.headers:

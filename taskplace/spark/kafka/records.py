@@ -12,7 +12,8 @@ Properties:
 - a batch is the same whenever it is repeated: its ranges are in Spark's checkpoint;
 - a range ends at the last stable offset, so its records do not change any more;
 - a topic that was deleted and made again, one that got more partitions, and records that were removed before they were
-  read, stop the query.
+  read, stop the query. The id is compared before a batch is planned, and again before it is committed;
+- a range of any size is read: what does not fit into a task's memory is in a file.
 
 Errors: `InputError`, with the topic, what was found, and what can be done.
 """
@@ -20,6 +21,7 @@ Errors: `InputError`, with the topic, what was found, and what can be done.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -28,10 +30,14 @@ from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.decoding import Decoder
-from taskplace.spark.kafka.offsets import TopicOffsets
+from taskplace.spark.kafka.offsets import Described, TopicOffsets
 from taskplace.spark.kafka.reading import OWN, read_range, removed
+from taskplace.spark.worker.collected_rows import CollectedRows
+from taskplace.spark.worker.topic_reader import ReadSetting
 from taskplace.validation import integer, named
 
+#: The offsets of each partition that a batch has at most, if nothing else is said.
+MOST_RECORDS = 100_000
 #: An offset of the stream: the topic's id, and by partition (as text, as JSON has it) the offset that comes next.
 Offset = Mapping[str, Any]
 #: A range, as a row of `RANGES`.
@@ -47,7 +53,9 @@ class KafkaRecords:
     - `options`: librdkafka's properties. A secret is best named by `sasl.password_file` or `sasl.password_env`: it is
       then read where a client is made, and is sent nowhere
     - `starting`: where a stream without a checkpoint begins
-    - `most_records`: how many offsets of each partition a batch has at most; None: all that there are
+    - `most_records`: how many offsets of each partition a batch has at most; None: all that there are. Spark repeats a
+      batch unchanged, so this has a default. Rows for which a task has no memory go to a file
+      (`taskplace.spark.worker.collected_rows`)
     - `patience`: how long a read waits for brokers that do not answer
 
     Errors: `InputError` for a wrong argument.
@@ -66,7 +74,7 @@ class KafkaRecords:
         *,
         options: Mapping[str, Any] | None = None,
         starting: Literal["earliest", "latest"] = "earliest",
-        most_records: int | None = None,
+        most_records: int | None = MOST_RECORDS,
         patience: Any = "2 minutes",
     ) -> None:
         self.topic = named(topic, "KafkaRecords.topic", "the name of a topic")
@@ -98,23 +106,30 @@ class KafkaRecords:
 
     # -- for tasks
 
-    def read(self, ranges: pa.Table, most: int) -> pa.Table:
-        """Return the rows of ranges. Errors: as for `reading.read_range` and `Decoder.frame`."""
-        tables = [
-            self._decoder.frame(
-                read_range(
-                    self.topic,
-                    each["partition"],
-                    each["start"],
-                    each["end"],
-                    options=self._options,
-                    seconds=self._seconds,
-                    most=most,
-                )
-            )
-            for each in ranges.to_pylist()
-        ]
-        return pa.concat_tables(tables) if tables else self.columns.empty_table()
+    def read(self, ranges: pa.Table, setting: ReadSetting) -> pa.Table:
+        """Return the rows of ranges. Errors: as for `read_range`, `Decoder.frame` and `setting.check`."""
+        rows = CollectedRows(
+            self.columns, most=setting.most, folder=setting.folder, what=f"topic {self.topic!r}"
+        )
+        for each in ranges.to_pylist():
+            place = each["partition"], each["start"], each["end"]
+            check = setting.check(*place) if setting.check is not None else None
+            read = read_range(self.topic, *place, options=self._options, seconds=self._seconds)
+            with closing(read) as pieces:  # an error must not leave the range to be closed under the next one
+                for records in pieces:
+                    if check is not None:
+                        check(records)
+                    rows.add(self._decoder.frame(records))
+        return rows.table()
+
+    # -- for the driver
+
+    def check_id(self, topic_id: str) -> None:
+        """Refuse a topic that does not have this id now: it was made again while a batch read it.
+
+        Errors: `InputError` for another id; `MissingTopic`.
+        """
+        self._described_as(topic_id)
 
     # -- for the stream of ranges
 
@@ -166,15 +181,8 @@ class KafkaRecords:
         self._checked(offset)
 
     def _checked(self, offset: Offset) -> dict[int, int]:
-        topic_id, partitions = self._asked().described()
+        partitions = self._described_as(offset["topic_id"]).partitions
         begins = _by_partition(offset)
-        if topic_id != offset["topic_id"]:
-            raise InputError(
-                f"topic {self.topic!r}",
-                found=f"the id {topic_id}",
-                expected=f"the id {offset['topic_id']}: the topic was deleted and made again",
-                hint="its offsets mean other records now; start a new checkpoint",
-            )
         if partitions != len(begins):
             raise InputError(
                 f"topic {self.topic!r}",
@@ -184,6 +192,18 @@ class KafkaRecords:
                 "old count",
             )
         return begins
+
+    def _described_as(self, topic_id: str) -> Described:
+        """Return the topic as it is now. Errors: `InputError` for another id."""
+        found = self._asked().described()
+        if found.topic_id != topic_id:
+            raise InputError(
+                f"topic {self.topic!r}",
+                found=f"the id {found.topic_id}",
+                expected=f"the id {topic_id}: the topic was deleted and made again",
+                hint="its offsets mean other records now; start a new checkpoint",
+            )
+        return found
 
     def _asked(self) -> TopicOffsets:
         if self._offsets is None:

@@ -70,8 +70,7 @@ def _column(values: list[Any], kind: pa.DataType, path: str) -> pa.Array | pa.Ch
     try:
         return pa.array(values, kind)
     except _FAULTS:
-        if T.is_floating(kind):
-            values = [_exact(value, kind) for value in values]
+        values = [_exact(value, kind) for value in values]
         for value in values:
             try:
                 pa.array([value], kind)
@@ -158,8 +157,20 @@ def _in_integers(value: Any, kind: pa.DataType) -> bool:
 
 
 def _exact(value: Any, kind: pa.DataType) -> Any:
-    """Return an integer that a float holds as that float. Arrow refuses all integers beyond 2^53."""
-    return float(value) if type(value) is int and _in_floats(value, kind) else value
+    """Return an integer that a float holds as that float, also inside of lists, maps and structs.
+
+    Arrow refuses all integers beyond 2^53.
+    """
+    if T.is_floating(kind):
+        return float(value) if type(value) is int and _in_floats(value, kind) else value
+    if T.is_struct(kind) and isinstance(value, Mapping):
+        inner = {field.name: _exact(value[field.name], field.type) for field in kind if field.name in value}
+        return {**value, **inner}
+    if T.is_map(kind) and isinstance(value, Mapping):
+        return {_exact(key, kind.key_type): _exact(of, kind.item_type) for key, of in value.items()}
+    if hasattr(kind, "value_type") and isinstance(value, list | tuple):
+        return [_exact(each, kind.value_type) for each in value]
+    return value
 
 
 def _in_floats(value: Any, kind: pa.DataType) -> bool:

@@ -13,9 +13,10 @@ from taskplace.spark.messages import Setting, TopicRead, cancellation_mark
 from taskplace.spark.state.catching_up import Superseded
 from taskplace.spark.worker.bin_files import BinFiles
 from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
+from taskplace.spark.worker.guard import raising_disk_full
 from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
-from taskplace.spark.worker.topic_reader import read_of
+from taskplace.spark.worker.topic_reader import ReadSetting, TopicReader, read_of
 from topology import TaskId
 
 #: How long an attempt on an unplanned executor without a copy waits for the driver to cancel the round.
@@ -82,8 +83,9 @@ class BinContext:
     def input(self, task: TaskId) -> TaskInput:
         """Return a task's rows. Reads the records of the topics that tasks read themselves.
 
-        Errors: `InputError` for too many bytes; as for the reader of a topic, `Program.check_keys` and
-        `Program.check_samples`.
+        Of what it reads, all topics together, at most `bytes_per_task` bytes are in memory; the rest is in a file.
+        Errors: `InputError` for too many bytes from Spark; `DiskFull`; as for the reader of a topic,
+        `Program.check_keys` and `Program.check_samples`.
         """
         inputs = self.internal.of(task.partition) if self.internal is not None else {}
         read: dict[str, TopicRead] = {}
@@ -91,10 +93,22 @@ class BinContext:
             rows = self.external.of(task.partition)
             check_size(rows, str(task), self.setting.bytes_per_task)
             inputs |= by_topic(rows, self.program.external)
+            left = self.setting.bytes_per_task - rows.nbytes
             for topic, reader in self.program.reads.items():
                 ranges = inputs[topic]
-                inputs[topic] = reader.read(ranges, self.setting.bytes_per_task)
+                inputs[topic] = self._read(topic, reader, ranges, max(left, 0))
+                left -= inputs[topic].nbytes
                 read |= read_of(topic, ranges, inputs[topic].num_rows)
         self.program.check_keys(inputs)
         self.program.check_samples(inputs, task.partition)
         return TaskInput(inputs, read)
+
+    def _read(self, topic: str, reader: TopicReader, ranges: pa.Table, most: int) -> pa.Table:
+        split = self.program.partitioned.get(topic)
+        setting = ReadSetting(
+            most=most,
+            folder=self.state_root,
+            check=split.of_records if split is not None and split.checks_records else None,
+        )
+        with raising_disk_full(self.state_root):
+            return reader.read(ranges, setting)

@@ -4,6 +4,9 @@
 producer with another partitioner, and a topic that got more partitions, put one key into several partitions: each task
 then has a part of the key's state. So a task computes the partition of some of its keys, and compares.
 
+Two forms: the rows of a topic may have a column with the serialized key (`PartitionedTopic.check`); a topic that tasks
+read themselves is checked before its records are decoded (`PartitionedTopic.of_records`).
+
 Properties: at most `SAMPLED` keys for each task, topic and batch, spread over its rows. Keys that decide no partition,
 such as null, are not compared. Nothing is written before the check.
 
@@ -12,6 +15,7 @@ Errors: `InputError` with the topic, the offset and both partitions. It shows no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,13 +34,15 @@ class PartitionedTopic:
     """A topic whose rows are split by a partition column.
 
     - `partitioner`: the partitioner of its producers
-    - `key_bytes`: the column with the serialized key; "" if no keys are compared
+    - `key_bytes`: the column of the rows with the serialized key; "" if `check` compares no keys
+    - `checks_records`: whether the keys of records are compared that tasks read themselves
     """
 
     topic: str
     partitions: int
     partitioner: str
     key_bytes: str = ""
+    checks_records: bool = False
 
     def check(self, rows: pa.Table, partition: int) -> None:
         """Raise `InputError` if a sampled key of these rows belongs to another partition than this one."""
@@ -44,7 +50,30 @@ class PartitionedTopic:
             return
         every = -(-rows.num_rows // SAMPLED)
         sampled = rows.take(pa.array(np.arange(0, rows.num_rows, every)))
-        found = partitions_of(sampled[self.key_bytes].cast(pa.binary()), self.partitioner, self.partitions)
+        self._compare(sampled[self.key_bytes], sampled, partition)
+
+    def of_records(self, partition: int, start: int, end: int) -> Callable[[pa.Table], None]:
+        """Return the check of a range of records, which gets them in parts: tables with `key` and `offset`.
+
+        The range is cut into `SAMPLED` equal parts by offset, and the first record of each is compared.
+        """
+        every = max(1, -(-(end - start) // SAMPLED))
+        last = -1
+
+        def check(records: pa.Table) -> None:
+            nonlocal last
+            if not records.num_rows:
+                return
+            of = (records[OFFSET].to_numpy() - start) // every
+            chosen = np.flatnonzero(np.diff(of, prepend=last))
+            last = int(of[-1])
+            sampled = records.select(["key", OFFSET]).take(pa.array(chosen))
+            self._compare(sampled["key"], sampled, partition)
+
+        return check
+
+    def _compare(self, keys: pa.ChunkedArray, sampled: pa.Table, partition: int) -> None:
+        found = partitions_of(keys.cast(pa.binary()), self.partitioner, self.partitions)
         wrong = np.flatnonzero((found != partition) & (found != ANY))
         if not len(wrong):
             return
@@ -58,5 +87,6 @@ class PartitionedTopic:
             expected=f"keys that their producers put into the partition of the key by {self.partitioner}; otherwise "
             "the rows of one key reach several tasks",
             hint="name the partitioner of the producers as key_partitioner; if they use several, or the topic got "
-            "more partitions, repartition the rows by the key instead of using partition_column",
+            "more partitions, repartition the rows by the key instead of using partition_column; if the producers "
+            "choose partitions in another way, and equal keys meet all the same, set check_keys to false",
         )

@@ -8,8 +8,10 @@ Spark's own checkpoint has the offsets between two batches, as the JSON of a `St
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -31,6 +33,23 @@ class StreamOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offsets: Mapping[int, int]
 
 
+#: Gets records with the columns `key` and `offset`, part by part. Raises `InputError` for what is wrong with them.
+Check = Callable[[pa.Table], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSetting:
+    """How a task reads a topic.
+
+    - `most`: the bytes of rows that may be in memory; `folder`: a directory of the executor, for rows above that
+    - `check`: by partition, start and end of a range, what looks at its records before they are decoded
+    """
+
+    most: int
+    folder: Path
+    check: Callable[[int, int, int], Check] | None = None
+
+
 class TopicReader(Protocol):
     """Reads ranges of a topic."""
 
@@ -39,8 +58,15 @@ class TopicReader(Protocol):
         """The columns of the rows."""
         ...
 
-    def read(self, ranges: pa.Table, most: int) -> pa.Table:
-        """Return the rows of ranges. Errors: `InputError`, also for more than `most` bytes of records."""
+    def read(self, ranges: pa.Table, setting: ReadSetting) -> pa.Table:
+        """Return the rows of ranges. Errors: `InputError`, also those of `setting.check`."""
+        ...
+
+    def check_id(self, topic_id: str) -> None:
+        """Refuse a topic that does not have this id now. The driver asks this after a batch was read.
+
+        Errors: `InputError` for another id, and for a topic that is missing.
+        """
         ...
 
 

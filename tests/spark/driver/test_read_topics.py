@@ -14,7 +14,7 @@ from taskplace.spark.driver import programs, read_topics
 from taskplace.spark.driver.read_topics import READ, kept
 from taskplace.spark.messages import TopicRead
 from taskplace.spark.sinks import ParquetSink
-from tests.support.own_reads import OwnReader, counted, ranges
+from tests.support.own_reads import ROOM, OwnReader, counted, ranges
 from topology import Topology
 
 
@@ -82,6 +82,18 @@ def test_another_topic_with_the_same_name_is_refused(placed):
     ):
         placed.batch(2, {0: (9, 12)}, "other")
     assert placed.journal.last_batch == 1
+
+
+def test_a_topic_that_is_made_again_under_a_batch_is_refused_before_the_commit(world):
+    reader = OwnReader()
+    placed = world.open(counted(reader))
+    world.batch(placed, 0, **{"in": ranges({0: (0, 3)})})
+    reader.topic_id = "other"
+    with pytest.raises(InputError, match="topic 'in': found 'the id other', expected the id id"):
+        world.batch(placed, 1, **{"in": ranges({0: (3, 9)})})
+    assert placed.journal.last_batch == 0  # nothing is committed
+    world.batch(placed, 1, **{"in": ranges({})})  # nobody is asked about a topic that was not read
+    assert placed.store("n").get({"k": "p0"}) == {"count": 3}
 
 
 @pytest.mark.parametrize(
@@ -196,7 +208,7 @@ def test_a_topic_that_tasks_no_longer_read_is_forgotten(placed, world):
 
 
 def test_the_stand_in_is_a_reader():
-    assert OwnReader().read(ranges({1: (0, 2)}), 0).to_pylist() == [
+    assert OwnReader().read(ranges({1: (0, 2)}), ROOM).to_pylist() == [
         {"k": "p1", "at": 0},
         {"k": "p1", "at": 1},
     ]

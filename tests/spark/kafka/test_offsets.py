@@ -21,6 +21,7 @@ from taskplace.spark.kafka.records import KafkaRecords, earlier
 from taskplace.spark.worker.topic_reader import RANGES
 from tests.support.kafka_broker import make_topics
 from tests.support.kafka_topics import settle
+from tests.support.own_reads import ROOM
 
 SECONDS = 60
 DECODER = Decoder(value=Raw("line", "string"), include=["partition", "offset"])
@@ -45,7 +46,7 @@ def send(kafka, topic: str, *lines: str, partition: int = 0, key: bytes | None =
 
 def lines(reads: KafkaRecords, start, end) -> list[str]:
     ranges = [dict(zip(RANGES.names, each, strict=True)) for each in reads.ranges(start, end)]
-    return reads.read(pa.Table.from_pylist(ranges, RANGES), 1 << 20)["line"].to_pylist()
+    return reads.read(pa.Table.from_pylist(ranges, RANGES), ROOM)["line"].to_pylist()
 
 
 def wait_until(reached) -> None:

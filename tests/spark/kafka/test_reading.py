@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -16,11 +17,13 @@ from tests.support.mock_kafka import mock_kafka as mock_kafka
 MANY = [(b"k%d" % number, b"v%d" % number) for number in range(50)]
 
 
-def read(cluster, start: int, end: int, *, partition: int = 1, seconds: float = 20.0, most: int = 1 << 20):
-    options = ClientOptions("test", cluster.bootstrap, {})
-    return reading.read_range(
-        "t", partition, start, end, options=options, seconds=seconds, most=most
-    ).to_pylist()
+def pieces(cluster, start: int, end: int, *, partition: int = 1, seconds: float = 20.0, **options):
+    given = ClientOptions("test", cluster.bootstrap, options)
+    return list(reading.read_range("t", partition, start, end, options=given, seconds=seconds))
+
+
+def read(cluster, start: int, end: int, **more):
+    return [row for piece in pieces(cluster, start, end, **more) for row in piece.to_pylist()]
 
 
 def offsets(rows) -> list[int]:
@@ -70,23 +73,56 @@ def test_a_read_without_progress_ends(mock_kafka):
         read(mock_kafka, 40, 51, seconds=1.0)
 
 
-def test_too_many_bytes_are_an_error(mock_kafka):
+@pytest.mark.parametrize("limit", ["PIECE_ROWS", "PIECE_BYTES"])
+def test_a_long_range_comes_in_pieces(mock_kafka, monkeypatch, limit):
+    monkeypatch.setattr(reading, "CHUNK", 9)
+    monkeypatch.setattr(reading, limit, 10)
     mock_kafka.send("t", 1, *MANY)
-    with pytest.raises(
-        InputError, match=r"more than 100 bytes of records in one batch, from offset 5.*most_records"
-    ):
-        read(mock_kafka, 5, 50, most=100)
+    found = pieces(mock_kafka, 3, 48)
+    assert len(found) > 2 and {piece.schema for piece in found} == {RECORD}
+    assert [offset for piece in found for offset in piece["offset"].to_pylist()] == list(range(3, 48))
+
+
+def test_a_range_that_is_not_read_to_its_end_leaves_no_consumer_in_it(mock_kafka, monkeypatch):
+    monkeypatch.setattr(reading, "PIECE_ROWS", 1)
+    mock_kafka.send("t", 1, *MANY)
+    options = ClientOptions("test", mock_kafka.bootstrap, {})
+    with closing(reading.read_range("t", 1, 0, 50, options=options, seconds=20.0)) as left:
+        next(left)
+    assert offsets(read(mock_kafka, 20, 30)) == list(range(20, 30))
+
+
+def test_a_consumer_is_closed_when_its_password_has_changed(mock_kafka, tmp_path):
+    mock_kafka.send("t", 1, *MANY)
+    password, used = tmp_path / "password", []
+    for secret in ("first", "first", "second"):
+        password.write_text(secret)
+        assert offsets(read(mock_kafka, 0, 2, **{"sasl.password_file": str(password)})) == [0, 1]
+        (opened,) = reading._open.values()
+        used.append(opened.consumer)
+    assert used[0] is used[1] is not used[2]
+    with pytest.raises(RuntimeError, match=r"[Cc]losed"):
+        used[0].poll(0)
+    assert offsets(read(mock_kafka, 0, 2)) == [0, 1]
+    assert len(reading._open) == 2  # two sources with different options have a consumer each
 
 
 def message(offset: int, error: int | None = None) -> SimpleNamespace:
     said = None if error is None else KafkaError(error, "says")
-    return SimpleNamespace(offset=lambda: offset, error=lambda: said, key=lambda: b"", value=lambda: b"")
+    return SimpleNamespace(
+        offset=lambda: offset,
+        error=lambda: said,
+        key=lambda: b"",
+        value=lambda: b"",
+        timestamp=lambda: (0, -1),
+        headers=lambda: None,
+    )
 
 
 def reached(*events, start: int = 10, end: int = 20) -> tuple[bool, list[int]]:
-    of = reading._Range("t", 1, start, end, ClientOptions("test", "nowhere:1", {}), 1 << 20)
+    of = reading._Range("t", 1, start, end, ClientOptions("test", "nowhere:1", {}))
     of.take(events)
-    return of.done, [each.offset() for each in of._messages]
+    return of.done, of.piece()["offset"].to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +146,7 @@ def test_where_a_range_ends(events, done, kept):
 
 
 def test_a_marker_of_a_transaction_moves_the_position():
-    of = reading._Range("t", 1, 10, 20, ClientOptions("test", "nowhere:1", {}), 1 << 20)
+    of = reading._Range("t", 1, 10, 20, ClientOptions("test", "nowhere:1", {}))
     assert of.take([message(18)]) and not of.done
     assert not of.moved_to(19) and not of.done
     assert of.moved_to(20) and of.done

@@ -162,6 +162,11 @@ def test_avro():
             {"key": "id", "value": "id"},
             r" found 'a record of 2\d{6} bytes, of which 1000000 are its key', expected at most 1000000",
         ),
+        (
+            table(x=pa.array([[("kkk", 1), ("kkk", 2)]], pa.map_(pa.string(), pa.int64()))),
+            {},
+            r"value: found 'a map that has a key twice', expected a row that fits the format json",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_refused(rows, options, says):

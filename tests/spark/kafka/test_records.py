@@ -28,6 +28,12 @@ DECODER = Decoder(
 KEYS = [f"N{number}".encode() for number in range(40)]
 
 
+@pytest.fixture(autouse=True)
+def _no_ids(monkeypatch):
+    """The cluster of this process does not know ids of topics."""
+    monkeypatch.setattr(KafkaRecords, "check_id", lambda reads, topic_id: None)
+
+
 def records(cluster, topic: str = "t", **more) -> KafkaRecords:
     return KafkaRecords(topic, cluster.bootstrap, DECODER, patience="20 s", **more)
 
@@ -70,16 +76,22 @@ def test_each_task_reads_its_partition(world, mock_kafka):
     assert placed.store("n").get({"k": "N7"}) == {"count": 2}
 
 
-def test_a_table_and_a_stream_are_read_in_one_task(world, mock_kafka):
-    send(mock_kafka, "stream")
-    send(mock_kafka, "table")
+def joined(world, cluster, kind: type[KafkaRecords] = KafkaRecords) -> Topology:
+    """Return a topology that joins the topics stream and table."""
     topo = Topology("t")
-    stream = topo.source("stream", key="k", partitions=4, reads=records(mock_kafka, "stream"))
-    table = topo.source("table", key="k", partitions=4, reads=records(mock_kafka, "table"))
+    made = {name: kind(name, cluster.bootstrap, DECODER, patience="20 s") for name in ("stream", "table")}
+    stream = topo.source("stream", key="k", partitions=4, reads=made["stream"])
+    table = topo.source("table", key="k", partitions=4, reads=made["table"])
     only_key = stream.process(Renamed(), name="renamed")
     join = TableJoin("j", on={"k": "string"}, columns={"v": "int64"}, deleted="gone")
     only_key.join_table(table, join, name="joined").sink("out", target=ParquetSink(world.folder / "out"))
-    placed = world.open(topo)
+    return topo
+
+
+def test_a_table_and_a_stream_are_read_in_one_task(world, mock_kafka):
+    send(mock_kafka, "stream")
+    send(mock_kafka, "table")
+    placed = world.open(joined(world, mock_kafka))
     whole = ranges([0] * 4, ends())
     world.batch(placed, 0, stream=whole, table=whole)
     for topic, value in (("table", None), ("stream", b'{"v": 1}')):
@@ -118,19 +130,63 @@ def test_an_executor_that_dies_in_a_batch_costs_no_record(world, mock_kafka):
     assert died and world.stored(placed, "n") == sorted(((key.decode(), 1) for key in KEYS), key=repr)
 
 
-def test_a_key_elsewhere_and_too_many_bytes_stop_the_batch(world, mock_kafka):
+@pytest.mark.parametrize("options", [{}, {"key_bytes": "key"}, {"check_keys": True}])
+def test_a_key_elsewhere_stops_the_batch(world, mock_kafka, options):
+    """By default, too: nobody has to name a column of keys."""
     send(mock_kafka)
     mock_kafka.send("t", 1, (KEYS[[*partitions_of(pa.array(KEYS), "murmur2", 4)].index(2)], b"{}"))
-    placed = world.open(counted(records(mock_kafka), key_bytes="key"))
+    placed = world.open(counted(records(mock_kafka), **options))
     more = ends()
     more[1] += 1
     with pytest.raises(
         InputError, match=r"topic 'in', partition 1, offset \d+: found 'a key that belongs to partition 2"
     ):
         world.batch(placed, 0, **{"in": ranges([0] * 4, more)})
-    small = world.open(counted(records(mock_kafka)), checkpoint="other", bytes_per_task=50)
-    with pytest.raises(InputError, match="more than 50 bytes of records in one batch"):
-        world.batch(small, 0, **{"in": ranges([0] * 4, ends())})
+    assert placed.journal.last_batch is None or placed.journal.last_batch < 0
+    off = world.open(counted(records(mock_kafka), **{**options, "check_keys": False}), checkpoint="other")
+    world.batch(off, 0, **{"in": ranges([0] * 4, more)})
+    assert off.journal.last.rows == len(KEYS) + 1
+
+
+def test_a_source_without_a_key_has_no_keys_to_check(world, mock_kafka):
+    mock_kafka.send("t", 1, *((key, b"{}") for key in KEYS))
+    topo = Topology("t")
+    topo.source("in", partitions=4, reads=records(mock_kafka)).sink(
+        "out", target=ParquetSink(world.folder / "out")
+    )
+    placed = world.open(topo)
+    world.batch(placed, 0, **{"in": ranges([0] * 4, [0, len(KEYS), 0, 0])})
+    assert placed.journal.last.rows == len(KEYS)
+
+
+def test_more_bytes_than_a_task_may_have_in_memory_get_through(world, mock_kafka, caplog):
+    """Spark has planned the range, and repeats it unchanged: a limit must not stop the stream for good."""
+    for _ in range(20):
+        send(mock_kafka, "stream")
+    send(mock_kafka, "table")
+    placed = world.open(joined(world, mock_kafka), bytes_per_task=2000)
+    world.batch(placed, 0, stream=ranges([0] * 4, ends(20)), table=ranges([0] * 4, ends()))
+    assert {row[-1] for row in world.sent("out")[0]} == {1} and len(world.sent("out")[0]) == 20 * len(KEYS)
+    assert "bytes of rows in one batch, of which" in caplog.text and "most_records" in caplog.text
+    assert [path for path in world.folder.rglob("tmp*") if path.is_file()] == []  # the files have no names
+
+
+def test_a_limit_holds_for_all_topics_of_a_task_together(world, mock_kafka):
+    send(mock_kafka, "stream")
+    send(mock_kafka, "table")
+    given = []
+
+    class Watched(KafkaRecords):
+        def read(self, ranges, setting):
+            rows = super().read(ranges, setting)
+            given.append((setting.most, rows.nbytes))
+            return rows
+
+    placed = world.open(joined(world, mock_kafka, Watched), bytes_per_task=1 << 20)
+    whole = ranges([0] * 4, ends())
+    world.batch(placed, 0, stream=whole, table=whole)
+    for (first, taken), (second, _) in zip(given[::2], given[1::2], strict=True):
+        assert second == first - taken < first < 1 << 20
 
 
 def spark(schema: pa.Schema) -> StructType:
@@ -156,6 +212,7 @@ def test_the_rows_are_checked_and_not_the_ranges(mock_kafka):
         ({"reads": "flights"}, "sources.in.reads: found 'flights', expected a reader of a topic"),
         ({"partition_column": "p"}, "no partition_column beside `reads`"),
         ({"key_partitioner": "md5"}, "key_partitioner: found 'md5'"),
+        ({"check_keys": "no"}, "sources.in.check_keys: found 'no', expected true or false"),
     ],
 )
 def test_wrong_options_of_a_source(mock_kafka, options, message):

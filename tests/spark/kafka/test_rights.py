@@ -26,6 +26,7 @@ from tests.support.kafka_broker import make_topics
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import committed
 from tests.support.kafka_users import allow, credentials
+from tests.support.own_reads import ROOM
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.xdist_group("kafka-rights")]
 SECRET, WRONG = "hunter2", "wrong-secret"
@@ -77,7 +78,7 @@ def ranges(start: int, end: int) -> pa.Table:
 
 
 def lines(reads: KafkaRecords, start: int = 0, end: int = 3) -> list[str]:
-    return reads.read(ranges(start, end), 1 << 20)["line"].to_pylist()
+    return reads.read(ranges(start, end), ROOM)["line"].to_pylist()
 
 
 def refused_soon(ask, match: str, *secrets: str, caplog=None) -> None:

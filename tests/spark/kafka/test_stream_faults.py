@@ -46,7 +46,14 @@ class Sender:
 
     def __init__(self, servers: str, topic: str) -> None:
         self._topic, self.sent = topic, 0
-        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "log_level": 0,
+            }
+        )
 
     def send(self, count: int) -> None:
         for _ in range(count):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pyarrow as pa
 import pytest
 
@@ -67,3 +69,50 @@ def test_without_offsets_the_error_names_the_partition():
 def test_text_keys_are_hashed_as_their_bytes():
     rows = rows_of(2)
     FLIGHTS.check(rows.set_column(0, "key", rows["key"].cast(pa.string())), 2)
+
+
+# ---------------------------------------------------------------------------------- records, in parts
+
+
+def records_of(partition: int, count: int = 400, *, first: int = 0) -> pa.Table:
+    own = [key for key in rows_of(partition)["key"].to_pylist() if key is not None][:count]
+    return pa.table({"key": pa.array(own, pa.binary()), "offset": range(first, first + len(own))})
+
+
+def test_records_are_sampled_over_all_parts_of_a_range(monkeypatch):
+    compared = []
+    monkeypatch.setattr(
+        PartitionedTopic,
+        "_compare",
+        lambda self, keys, sampled, partition: compared.extend(sampled["offset"]),
+    )
+    check = FLIGHTS.of_records(1, 0, 400)
+    for start in range(0, 400, 30):
+        check(records_of(1).slice(start, 30))
+    found = [each.as_py() for each in compared]
+    assert len(found) <= SAMPLED and found == sorted(set(found))
+    assert found[0] == 0 and max(b - a for a, b in pairwise(found)) <= 7
+
+
+def test_a_part_with_keys_of_another_partition_is_noticed():
+    check = FLIGHTS.of_records(1, 0, 800)
+    check(records_of(1))
+    check(records_of(1).slice(0, 0))
+    with pytest.raises(
+        InputError, match=r"partition 1, offset 40\d: found 'a key that belongs to partition 2"
+    ):
+        check(records_of(2, first=400))
+
+
+def test_gaps_of_a_compacted_topic_leave_samples():
+    """The first record behind a gap is compared, also if few are left."""
+    check = FLIGHTS.of_records(1, 0, 1_000_000)
+    with pytest.raises(InputError, match="offset 999999"):
+        check(records_of(3, 1, first=999_999))
+
+
+def test_a_short_range_is_compared_as_a_whole():
+    check = FLIGHTS.of_records(1, 10, 13)
+    check(records_of(1, 2, first=10))
+    with pytest.raises(InputError, match="offset 12"):
+        check(records_of(0, 1, first=12))

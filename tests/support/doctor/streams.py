@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.doctor.cases import Cases, fires, quiet, spark
+from tests.support.doctor.sound_application import topology
 
 CASES: Cases = {
     "first-batch-unlimited": (
@@ -13,6 +14,17 @@ CASES: Cases = {
         fires("input.clicks.kafka.most_records", "input.clicks.kafka.most_records=null"),
         quiet("input.files={format: parquet, path: /in, options: {maxBytesPerTrigger: 1g}}"),
         quiet("input.ticks={format: rate}", "input.dir=/in"),
+        quiet("input.clicks.kafka={topic: clicks, servers: 'broker:9092'}"),
+    ),
+    "keys-unchecked": (
+        fires(
+            "topology.sources.orders.options.key_bytes",
+            topology=topology(partition_column="partition"),
+            ends=False,
+        ),
+        quiet(topology=topology(partition_column="partition", key_bytes="key")),
+        quiet(topology=topology(partition_column="partition", check_keys=False)),
+        quiet(topology=topology(reads="a reader")),
     ),
     "data-loss-accepted": (
         fires("input.orders.options.failOnDataLoss", "input.orders.options.failOnDataLoss=false"),
