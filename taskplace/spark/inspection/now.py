@@ -11,7 +11,7 @@ from taskplace.spark.operator_messages import Status, WarmupStatus
 from taskplace.wording import about, count, duration, lasting
 
 #: The most copies of a page; those that lack most.
-MOST_COPIES = 1_000
+MOST_COPIES = 200
 
 
 def now_of(status: Status, *, version: int = 0, explained: str = "") -> Now:

@@ -29,7 +29,10 @@ class Chart {
     const last = Math.max(0, data[0].length - 1);
     this.host.setAttribute("aria-valuemax", last);
     if (this.at === null && data[0].length) this.host.setAttribute("aria-valuetext", this.read(last));
-    if (this.plot) this.plot.setData(data);
+    if (this.plot && this.zoomed) {
+      this.plot.setData(data, false); // the reader has chosen what to see
+      this.plot.redraw();
+    } else if (this.plot) this.plot.setData(data);
     else if (this.host.clientWidth) this.draw();
   }
 
@@ -60,7 +63,8 @@ class Chart {
     const [from, to] = this.whole ? this.whole() : spread(null, least, most);
     const first = this.data[0][0];
     const last = this.data[0][this.data[0].length - 1];
-    return least <= first && most >= last ? [from, to] : [least, most];
+    this.zoomed = least > first || most < last;
+    return this.zoomed ? [least, most] : [from, to];
   }
 
   restyle() {
@@ -73,7 +77,7 @@ class Chart {
   options() {
     const axis = { stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 }, font: "12px system-ui, sans-serif" };
     const series = this.series.map((one) => ({
-      width: 1.6, points: { show: false }, ...one, stroke: colour(one.stroke), fill: one.fill && colour(one.fill),
+      width: 1.6, ...one, points: one.points ? { ...one.points, fill: colour(one.stroke) } : { show: false }, stroke: colour(one.stroke), fill: one.fill && colour(one.fill),
       value: (_, value) => (value === null || value === undefined ? "–" : (one.value || inNumber)(value)),
     }));
     const marks = (plot) => this.drawMarks(plot);

@@ -47,7 +47,7 @@ class LivePage {
         this.reasons = await (await fetch("reasons.json")).json();
         this.reasonsOf = now.explained;
       }
-      this.report = { ...report, reasons: this.reasons || [] };
+      this.report = unchanged(this.report, { ...report, reasons: this.reasons || [] });
       this.version = now.version;
       this.apply();
     } catch {
@@ -68,7 +68,9 @@ class LivePage {
       return seen ? { ...copy, role: seen.role, last: seen.last, peak: Math.max(copy.peak, seen.last), note: seen.note } : { ...copy, last: 0, note: "" };
     });
     const copies = [...known, ...behind.values()].sort((a, b) => b.last - a.last || b.peak - a.peak);
-    this.show({ ...report, state: now.state, now: now.rows.length ? now.rows : report.now, copies });
+    const shown = { ...report, state: now.state, now: now.rows.length ? now.rows : report.now, copies };
+    this.shown = unchanged(this.shown || {}, shown);
+    this.show(this.shown);
   }
 
   check() {
@@ -79,7 +81,8 @@ class LivePage {
     const since = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" }).format(new Date(this.heard));
     $("gone").hidden = false;
     $("gone").textContent = `The driver is gone: it was heard of last at ${since}. This page shows what was known then, and looks for it again.`;
-    if (this.news.readyState === EventSource.CLOSED) setTimeout(() => this.listen(), 3000);
+    if (this.news.readyState !== EventSource.CLOSED || this.again) return;
+    this.again = setTimeout(() => { this.again = 0; this.listen(); }, 3000);
   }
 
   end() {
@@ -88,4 +91,10 @@ class LivePage {
     $("gone").hidden = true;
     document.body.dataset.ended = "";
   }
+}
+
+/** The new report, with the old values where they say the same: so only what has changed is shown again. */
+function unchanged(old, report) {
+  const same = (name) => old[name] !== undefined && (old[name] === report[name] || JSON.stringify(old[name]) === JSON.stringify(report[name]));
+  return Object.fromEntries(Object.keys(report).map((name) => [name, same(name) ? old[name] : report[name]]));
 }

@@ -1,9 +1,12 @@
 // The sections of the page: each shows its part of the report, or is hidden if there is nothing to show.
 
-/** A section: `has(report)` says whether there is something, `show(report)` shows it. */
+/**
+ * A section: `has(report)` says whether there is something, `make(body)` makes what shows it.
+ * It is shown again only if one of the `parts` of the report has changed.
+ */
 class Section {
-  constructor(id, { lead, has, make }) {
-    Object.assign(this, { id, has, make, made: null });
+  constructor(id, { lead, parts, has, make }) {
+    Object.assign(this, { id, parts, has, make, made: null, shown: [] });
     this.section = $(id);
     this.body = this.section.querySelector(".body");
     if (lead) this.body.append(el("p", { class: "lead" }, lead));
@@ -11,9 +14,11 @@ class Section {
 
   show(report) {
     this.section.hidden = !this.has(report);
-    if (this.section.hidden) return;
-    this.made = this.made || this.make(this.body, report);
+    const values = this.parts.map((part) => report[part]);
+    if (this.section.hidden || values.every((value, k) => value === this.shown[k])) return;
+    this.made = this.made || this.make(this.body);
     this.made.show(report);
+    this.shown = values;
   }
 }
 
@@ -43,6 +48,7 @@ function chartPart(chart, { open, ...options }, rowsOf) {
 function sectionsOf(charts) {
   const moment = (value) => ({ name: "when", class: "word", text: (row) => charts.times.moment(value(row)), order: value });
   const placement = new Section("placement", {
+    parts: ["steps", "tasks", "instances"],
     lead: "Tasks by instance, before and after: a ring marks a role that is new, a dashed box one that ends.",
     has: (report) => report.steps.length > 0 && report.tasks.length > 0, make: (body) => new PlacementSection(body),
   });
@@ -50,9 +56,10 @@ function sectionsOf(charts) {
     ? el("button", { type: "button", class: "link", "aria-label": `Show the placement of ${row.step}`, click: () => placement.made && placement.made.choose(row.step) }, row.step)
     : "";
   return [
-    new Section("now", { has: (report) => report.now.length > 0, make: tablePart({ label: "instances", noun: "instance", keep: true, columns: instanceColumns() },
+    new Section("now", { parts: ["now"], has: (report) => report.now.length > 0, make: tablePart({ label: "instances", noun: "instance", keep: true, columns: instanceColumns() },
       (report) => [...report.now].sort((a, b) => byName(a.id, b.id))) }),
     new Section("timeline", {
+      parts: ["happenings", "samples"],
       lead: "Rebalances, events and losses. Choose a placement to see what it changed.",
       has: (report) => report.happenings.length > 0,
       make: chartPart(() => charts.timeline(), { label: "what happened", noun: "event", open: true, columns: [
@@ -61,19 +68,23 @@ function sectionsOf(charts) {
       ] }, (report) => [...report.happenings].reverse()),
     }),
     new Section("batches", {
+      parts: ["samples", "happenings"],
       lead: "A block is one batch: as wide as it lasted, as high as its seconds. Red lines are losses, dashed ones rebalances. Drag to zoom, double-click to zoom out.",
       has: (report) => report.samples.seconds.length > 0,
       make: chartPart(() => charts.batches(), { label: "batches", noun: "batch", columns: batchColumns(moment) }, batchRows),
     }),
     new Section("lag", {
+      parts: ["samples", "copies", "happenings"],
       lead: "The records that standbys and warm-ups lack, all together and for the copies that lacked most.",
       has: (report) => report.samples.lag.length > 0 || report.copies.length > 0, make: (body) => lagPart(body, charts),
     }),
     new Section("recovery", {
+      parts: ["recoveries"],
       has: (report) => report.recoveries.length > 0,
       make: tablePart({ label: "losses", noun: "loss", search: false, columns: recoveryColumns(moment) }, (report) => report.recoveries.map((row) => ({ ...row, report }))),
     }),
     new Section("balance", {
+      parts: ["samples", "steps", "happenings"],
       lead: "The largest load of an instance divided by the mean: 1 is even.",
       has: (report) => report.samples.imbalance.some((value) => value !== null),
       make: chartPart(() => charts.balance(), { label: "imbalance by assignment", noun: "assignment", columns: [
@@ -83,18 +94,19 @@ function sectionsOf(charts) {
       ] }, (report) => [...report.steps].reverse()),
     }),
     placement,
-    new Section("moves", { has: (report) => report.moves.length > 0, make: tablePart({ label: "moves", noun: "move", columns: [
+    new Section("moves", { parts: ["moves"], has: (report) => report.moves.length > 0, make: tablePart({ label: "moves", noun: "move", columns: [
       word("placement", (row) => row.step, { show: stepLink }), word("task", (row) => row.task), word("role", (row) => row.role, { show: (row) => roleBadge(row.role) }),
       word("from", (row) => row.origin), word("to", (row) => row.to), { name: "why", text: (row) => row.why },
     ] }, (report) => [...report.moves].reverse()) }),
     new Section("reasons", {
+      parts: ["reasons"],
       lead: "Why each task is where it is; open a row for its copies, its target and the instances that were refused.",
       has: (report) => report.reasons.length > 0, make: tablePart({ label: "reasons", noun: "task", columns: [
         word("task", (row) => row.task), word("active on", (row) => row.where),
         { name: "why", text: (row) => `${row.why} ${row.text}`, order: undefined, show: (row, sought) => el("details", {}, el("summary", {}, ...marked(row.why, sought)), el("pre", {}, ...marked(row.text, sought))) },
       ] }, (report) => report.reasons),
     }),
-    new Section("facts", { has: (report) => report.facts.length > 0, make: tablePart({ label: "counts", noun: "count", search: false, keep: true, page: 60, columns: [
+    new Section("facts", { parts: ["facts"], has: (report) => report.facts.length > 0, make: tablePart({ label: "counts", noun: "count", search: false, keep: true, page: 60, columns: [
       { name: "name", text: (row) => row[0] }, { name: "value", class: "number", text: (row) => row[1] },
     ] }, (report) => report.facts) }),
   ];

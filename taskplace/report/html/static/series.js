@@ -105,7 +105,7 @@ class Charts {
       y: {
         range: () => [-0.6, kinds.length - 0.4], values: (value) => kinds[value]?.[0] ?? "", splits: () => [0, 1, 2],
       },
-      series: kinds.map(([label, , stroke]) => ({ label, stroke, paths: () => null, points: { show: true, size: 11, width: 1, fill: colour(stroke) } })),
+      series: kinds.map(([label, , stroke]) => ({ label, stroke, paths: () => null, points: { show: true, size: 11, width: 1 } })),
     });
     return {
       element: chart.element,

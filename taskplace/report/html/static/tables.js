@@ -80,11 +80,8 @@ class SearchTable {
     const rows = this.found();
     if (this.first >= rows.length) this.first = 0;
     const shown = rows.slice(this.first, this.first + this.page);
-    this.body.replaceChildren(...shown.map((row) => this.line(row)));
-    if (!shown.length) {
-      const none = el("td", { colspan: this.columns.length }, this.sought ? "nothing is found" : this.empty);
-      this.body.replaceChildren(el("tr", {}, none));
-    }
+    const none = () => el("tr", {}, el("td", { colspan: this.columns.length }, this.sought ? "nothing is found" : this.empty));
+    keepingFocus(this.body, () => this.body.replaceChildren(...(shown.length ? shown.map((row) => this.line(row)) : [none()])));
     const all = `${inNumber(this.rows.length)} ${this.noun}${this.rows.length === 1 ? "" : "s"}`;
     this.controls.hidden = this.rows.length <= FEW_ROWS && !this.sought;
     this.output.textContent = this.sought ? `${inNumber(rows.length)} of ${all}` : all;
@@ -102,4 +99,14 @@ class SearchTable {
       return el(k ? "td" : "th", attributes, ...[shown].flat());
     }));
   }
+}
+
+/** Replace what is in an element; if the focus was in it, it goes to what has the same name. */
+function keepingFocus(element, replace) {
+  const nameOf = (one) => one.getAttribute("aria-label") || one.textContent;
+  const focused = element.contains(document.activeElement) ? nameOf(document.activeElement) : null;
+  replace();
+  if (focused === null) return;
+  const again = [...element.querySelectorAll("button, summary")].find((one) => nameOf(one) === focused);
+  if (again) again.focus({ preventScroll: true });
 }
