@@ -125,7 +125,8 @@ def test_whoever_looks_is_told_of_the_end(world, placed):
         placed.close()
         rest = answer.read().decode()
     last = [json.loads(line[6:]) for line in rest.splitlines() if line.startswith("data: {")][-1]
-    assert (last["state"]["word"], last["state"]["live"]) == ("ended", False)
+    assert (last["now"]["state"]["word"], last["report"]["state"]["live"]) == ("ended", False)
+    assert last["report"]["samples"]["rows"] == [1]
     assert "event: end" in rest
     with pytest.raises(URLError):
         asked(served)

@@ -13,6 +13,7 @@ from typing import Any
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
@@ -40,19 +41,21 @@ class Browser:
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
-    def open(self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    def open(
+        self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False, scale: int = 1
+    ) -> None:
         """Open a file or an address, in a window of this size, on a system with this theme."""
         self.driver.get("about:blank")  # the page before asks for nothing more, and says nothing more
         self.driver.get_log("browser")
         self.driver.get_log("performance")
-        self.resize(width, height)
+        self.resize(width, height, scale)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [theme]})
         self.driver.get(page if isinstance(page, str) else page.absolute().as_uri())
 
-    def resize(self, width: int, height: int) -> None:
-        """Give the window a size; narrow ones are phones."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+    def resize(self, width: int, height: int, scale: int = 1) -> None:
+        """Give the window a size; narrow ones are phones. `scale`: the pixels of the screen for one of the page."""
+        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def script(self, code: str, *arguments: Any) -> Any:
@@ -127,4 +130,4 @@ def chromium(profile: Path) -> Iterator[Browser]:
         driver.quit()
 
 
-__all__ = ["PHONE", "Browser", "By", "Keys", "chromium"]
+__all__ = ["PHONE", "ActionChains", "Browser", "By", "Keys", "chromium"]

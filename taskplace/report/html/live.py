@@ -13,7 +13,7 @@ Properties:
   executors, counts, times and reasons. There are no rows and no keys of rows
 - it only answers GET. On loopback it answers only requests that name this host, so that no foreign web page can read it
   through a name of its own (DNS rebinding)
-- at the end it sends the last state, so a page knows whether the stream has ended or the driver is gone
+- at the end it sends the last report, so a page knows whether the stream has ended or the driver is gone
 
 Errors: `InputError` for an address or a port that cannot be used.
 """
@@ -85,7 +85,7 @@ class LivePage:
         return f"LivePage({self.url!r})"
 
     def close(self) -> None:
-        """End the page: those that look at it get the last state first. May be called again."""
+        """End the page: those that look at it get the last report first. May be called again."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -192,15 +192,16 @@ class _Handler(BaseHTTPRequestHandler):
         while not self.server.cut.is_set():
             ends = self.server.closing.is_set()
             text = self.server.live.now().to_json()
-            if text != said or ends:
+            if ends:  # in one piece: whoever would ask for the report now finds no server
+                last = f'{{"now":{text},"report":{self.server.live.report().to_json()}}}'
+                self.wfile.write(f"event: end\ndata: {last}\n\n".encode())
+                return
+            if text != said:
                 self.wfile.write(f"data: {text}\n\n".encode())
                 said, silent = text, 0.0
             elif silent >= HEARTBEAT_SECONDS:
                 self.wfile.write(b"event: beat\ndata:\n\n")
                 silent = 0.0
-            if ends:
-                self.wfile.write(b"event: end\ndata:\n\n")
-                return
             self.wfile.flush()
             self.server.closing.wait(NEWS_SECONDS)
             silent += NEWS_SECONDS

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from taskplace.model.events import BatchDone, InstanceView
 from taskplace.report.html import RunRecorder
 from taskplace.report.html.live import LivePage
 from taskplace.report.html.values import CopyLag, InstanceRow, Now, Reason, Report, State
 from taskplace.report.run_lines import Ended
-from tests.support.run_events import Clock, tell
+from tests.support.browser import ActionChains, Keys
+from tests.support.run_events import BEGAN, SUMMARY, Clock, tell
 
 
 @dataclass
@@ -97,6 +99,94 @@ def test_what_the_reader_has_chosen_stays(browser, told, served):
     )
 
 
+def zoom(browser, section):
+    """Drag over the first half of a chart's time."""
+    over = browser.wait(lambda: browser.one(f"#{section} .u-over"))
+    browser.script("arguments[0].scrollIntoView({block: 'center'})", over)
+    half = over.size["width"] // 2
+    mouse = ActionChains(browser.driver, duration=50)
+    mouse.move_to_element_with_offset(over, 5 - half, 0).click_and_hold().move_by_offset(half - 5, 0)
+    mouse.release().perform()
+
+
+def shown_time(browser, section):
+    """The time that a chart shows."""
+    return browser.one(f"#{section} .chart").get_attribute("aria-description")
+
+
+def test_a_zoom_stays_until_a_double_click(browser, told, served):
+    told.tell(until=12.0)
+    browser.open(served.url)
+    browser.wait(lambda: browser.figures()["batches"] == "2 of 4")
+    whole = browser.wait(lambda: shown_time(browser, "batches"))
+    zoom(browser, "batches")
+    browser.wait(lambda: shown_time(browser, "batches") != whole)
+    zoomed = shown_time(browser, "batches")
+    assert shown_time(browser, "timeline") == shown_time(browser, "lag") == zoomed  # all charts together
+    browser.one("#theme").click()
+    told.tell(until=20.0, after=12.0)
+    browser.wait(lambda: browser.figures()["batches"] == "4 of 4")
+    assert {shown_time(browser, section) for section in ("batches", "timeline", "lag")} == {zoomed}
+    ActionChains(browser.driver).double_click(browser.one("#batches .u-over")).perform()
+    browser.wait(lambda: shown_time(browser, "batches") != zoomed)
+    assert (
+        shown_time(browser, "batches").split(" to ")[1] > whole.split(" to ")[1]
+    )  # with what came meanwhile
+    assert browser.errors() == []
+
+
+def test_lines_that_come_leave_the_zoom_and_the_hidden_lines(browser, told, served):
+    told.tell(until=5.0)
+    browser.open(served.url)
+    names = "#lag .u-legend .u-series th"
+    browser.wait(lambda: browser.texts(names) == ["time", "all copies"])
+    told.tell(until=12.0, after=5.0)
+    with_copies = ["time", "all copies", "0_0 on executor-2", "0_1 on executor-2"]
+    browser.wait(lambda: browser.texts(names) == with_copies)
+    zoom(browser, "lag")
+    zoomed = shown_time(browser, "lag")
+    browser.script("arguments[0].focus()", browser.all(names)[1])
+    browser.press(Keys.ENTER)
+    browser.wait(lambda: "u-off" in browser.all("#lag .u-legend .u-series")[1].get_attribute("class"))
+    told.recorder.clock.set(BEGAN + 13.0)
+    view = InstanceView("executor-0", 3, 1, 0, 900)
+    told.recorder.batch(BatchDone(2, 4, 10, 0.5, {}, (view,), 2, {"executor-0": {"0_3": 900}}, 1))
+    browser.wait(lambda: "0_3 on executor-0" in browser.texts(names))
+    assert "u-off" in browser.all("#lag .u-legend .u-series")[1].get_attribute("class")
+    assert (browser.focus(), shown_time(browser, "lag")) == ("all copies", zoomed)
+    assert browser.errors() == []
+
+
+def test_search_text_and_focus_stay(browser, told, served):
+    told.tell(until=8.5)
+    browser.open(served.url)
+    browser.wait(lambda: browser.figures()["executors lost"] == "1")
+    browser.press("promotion", on=browser.one("#moves input[type=search]"))
+    browser.wait(lambda: "2 of 3 moves" in text(browser, "#moves output"))
+    told.tell(until=16.0, after=8.5)
+    browser.wait(lambda: browser.figures()["batches"] == "3 of 4")
+    assert browser.focus() == "Search moves"
+    browser.press(" 0_3")
+    browser.wait(lambda: "1 of 3 moves" in text(browser, "#moves output"))
+    link = browser.all("#timeline tbody button")[-1]
+    browser.script("arguments[0].focus()", link)
+    assert browser.focus() == "Show the placement of generation 1"
+    told.tell(until=18.0, after=16.0)
+    browser.wait(lambda: browser.texts("#timeline tbody button")[0] == "generation 3")  # the newest is first
+    assert browser.focus() == "Show the placement of generation 1"
+    browser.press(Keys.ENTER)
+    browser.wait(lambda: "start: 4 tasks on 3 instances" in text(browser, "#placement .lead"))
+
+
+def test_what_was_opened_stays_open(browser, told, served):
+    browser.open(served.url)
+    browser.wait(lambda: "of generation 0" in text(browser, "#reasons tbody"))
+    browser.script("arguments[0].click()", browser.one("#reasons tbody summary"))
+    told.generation = 1
+    browser.wait(lambda: "of generation 1" in text(browser, "#reasons tbody"))
+    assert browser.one("#reasons tbody pre").is_displayed()
+
+
 def test_reasons_are_asked_for_when_there_is_a_new_assignment(browser, told, served):
     told.generation = 1
     browser.open(served.url)
@@ -119,7 +209,13 @@ def test_it_says_when_the_driver_is_gone_and_when_there_is_one_again(browser, to
     again = LivePage(told, port=first.port)
     browser.wait(lambda: not browser.one("#gone").is_displayed())
     browser.wait(lambda: browser.figures()["batches"] == "2 of 4")
-    again.close()
+    again.cut()
+    browser.wait(lambda: browser.one("#gone").is_displayed())
+    other = Told(RunRecorder("another driver", clock=Clock()))
+    other.tell(until=12.0)  # as many events as before
+    third = LivePage(other, port=first.port)
+    browser.wait(lambda: browser.one("h1").text == "another driver")
+    third.close()
 
 
 def test_an_end_is_no_loss_of_the_driver(browser, told):
@@ -127,10 +223,16 @@ def test_an_end_is_no_loss_of_the_driver(browser, told):
     told.tell(until=20.0)
     browser.open(page.url)
     browser.wait(lambda: browser.figures()["batches"] == "4 of 4")
+    told.recorder.summary(SUMMARY)
     told.recorder.ended(Ended("ended"))
     page.close()
-    browser.wait(lambda: text(browser, "#state-word") == "ended")
+    browser.wait(lambda: text(browser, "#state-word") == "checked")
+    browser.wait(
+        lambda: browser.figures()["check"] == "right"
+    )  # its last report came, although its server is gone
+    assert browser.script("return document.body.dataset.ended") == ""
     assert not browser.one("#gone").is_displayed()
+    assert browser.errors() == []
 
 
 def test_it_asks_its_own_server_only(browser, told, served):

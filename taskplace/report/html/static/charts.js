@@ -14,6 +14,8 @@ const charts = new Set();
 class Chart {
   constructor({ label, times, whole, series, y = {}, read, marks = () => [], height = 190, legend = true }) {
     Object.assign(this, { label, times, whole, series, y, read, marks, height, legend, plot: null, data: null, at: null });
+    this.zoomed = false;
+    this.without = new Set(); // the names of lines that the reader has hidden
     this.host = el("div", {
       class: "chart", tabindex: "0", role: "slider", "aria-label": `${label}. Arrow keys read the values`,
       "aria-valuemin": "0", "aria-valuemax": "0", "aria-valuenow": "0", keydown: (event) => this.key(event),
@@ -25,15 +27,28 @@ class Chart {
   }
 
   show(data) {
-    this.data = data;
-    const last = Math.max(0, data[0].length - 1);
-    this.host.setAttribute("aria-valuemax", last);
-    if (this.at === null && data[0].length) this.host.setAttribute("aria-valuetext", this.read(last));
+    this.hold(data);
     if (this.plot && this.zoomed) {
       this.plot.setData(data, false); // the reader has chosen what to see
       this.plot.redraw();
     } else if (this.plot) this.plot.setData(data);
     else if (this.host.clientWidth) this.draw();
+  }
+
+  /** Show lines that may be others than before. */
+  showLines(series, data) {
+    const same = series.length === this.series.length && series.every((one, k) => one.label === this.series[k].label);
+    this.series = series;
+    if (same || !this.plot) return this.show(data);
+    this.hold(data);
+    this.again();
+  }
+
+  hold(data) {
+    this.data = data;
+    const last = Math.max(0, data[0].length - 1);
+    this.host.setAttribute("aria-valuemax", last);
+    if (this.at === null && data[0].length) this.host.setAttribute("aria-valuetext", this.read(last));
   }
 
   draw() {
@@ -60,24 +75,36 @@ class Chart {
 
   /** All of the time, the same in all charts; or where the reader has zoomed to. */
   range(least, most) {
-    const [from, to] = this.whole ? this.whole() : spread(null, least, most);
     const first = this.data[0][0];
     const last = this.data[0][this.data[0].length - 1];
-    this.zoomed = least > first || most < last;
-    return this.zoomed ? [least, most] : [from, to];
+    const all = first === last ? !(least > first || most < last) : least === first && most === last;
+    this.zoomed = !all; // else uPlot asks for all data, at first and after a double-click
+    return this.zoomed ? [least, most] : this.whole();
   }
 
-  restyle() {
+  /** The time that is shown, in words. */
+  span(plot) {
+    const [from, to] = [plot.scales.x.min, plot.scales.x.max].map((x) => this.times.moment(Math.max(0, x - this.times.began)));
+    this.host.setAttribute("aria-description", `from ${from} to ${to}`);
+  }
+
+  /** Draw again, in other colours or with other lines; what the reader has chosen stays. */
+  again() {
     if (!this.plot) return;
-    this.plot.destroy();
-    this.plot = null;
-    this.draw();
+    const { zoomed, plot } = this;
+    const { min, max } = plot.scales.x;
+    for (const one of plot.series.slice(1)) this.without[one.show ? "delete" : "add"](one.label);
+    keepingFocus(this.host, () => {
+      plot.destroy();
+      this.draw();
+    });
+    if (zoomed) this.plot.setScale("x", { min, max });
   }
 
   options() {
     const axis = { stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 }, font: "12px system-ui, sans-serif" };
     const series = this.series.map((one) => ({
-      width: 1.6, ...one, points: one.points ? { ...one.points, fill: colour(one.stroke) } : { show: false }, stroke: colour(one.stroke), fill: one.fill && colour(one.fill),
+      width: 1.6, show: !this.without.has(one.label), ...one, points: one.points ? { ...one.points, fill: colour(one.stroke) } : { show: false }, stroke: colour(one.stroke), fill: one.fill && colour(one.fill),
       value: (_, value) => (value === null || value === undefined ? "–" : (one.value || inNumber)(value)),
     }));
     const marks = (plot) => this.drawMarks(plot);
@@ -90,7 +117,7 @@ class Chart {
         { ...axis, size: 84, values: (_, values) => values.map(this.y.values || compact), splits: this.y.splits },
       ],
       cursor: { sync: { key: SYNC, scales: ["x", null] }, y: false, drag: { x: true, y: false } },
-      hooks: { drawClear: [marks], setCursor: [(plot) => this.moved(plot)] },
+      hooks: { drawClear: [marks], setCursor: [(plot) => this.moved(plot)], setScale: [(plot, key) => key === "x" && this.span(plot)] },
     };
   }
 
@@ -120,7 +147,7 @@ class Chart {
   key(event) {
     const last = this.data[0].length - 1;
     const moves = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
-    if (!(event.key in moves) || event.target !== this.host || last < 0) return;
+    if (!(event.key in moves) || event.target !== this.host || last < 0 || !this.plot) return;
     event.preventDefault();
     const start = this.at === null ? (moves[event.key] < 0 ? last + 1 : -1) : this.at;
     this.at = Math.min(last, Math.max(0, start + moves[event.key]));
@@ -134,7 +161,7 @@ class Chart {
 const fromZero = (_, __, most) => [0, most > 0 ? 1.12 * most : 1];
 
 /** All of the time, with a little room on both sides. */
-function spread(_, least, most) {
+function spread(least, most) {
   const room = Math.max(0.02 * (most - least), most === least ? 1 : 0);
   return [least - room, most + room];
 }
@@ -142,4 +169,4 @@ function spread(_, least, most) {
 const short = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
 const compact = (value) => short.format(value);
 
-addEventListener("themechange", () => charts.forEach((chart) => chart.restyle()));
+addEventListener("themechange", () => charts.forEach((chart) => chart.again()));

@@ -5,56 +5,70 @@ const SILENT = 10000; // milliseconds without news or a heartbeat, after which t
 class LivePage {
   constructor(show) {
     this.show = show;
-    this.report = page.report;
+    this.report = this.shown = page.report;
     this.version = null;
+    this.reasons = [];
     this.reasonsOf = null;
     this.heard = Date.now();
     this.ended = false;
     this.asking = false;
     setInterval(() => this.check(), 1000);
-    document.addEventListener("visibilitychange", () => { if (this.now) this.told(this.now); });
+    document.addEventListener("visibilitychange", () => this.look());
     this.listen();
   }
 
   listen() {
     this.news = new EventSource("news");
+    this.news.onopen = () => { this.version = this.reasonsOf = null; }; // it may be another driver, which counts anew
     this.news.onmessage = (event) => this.told(JSON.parse(event.data));
     this.news.addEventListener("beat", () => this.hear());
-    this.news.addEventListener("end", () => this.end());
-    this.news.onerror = () => { if (!this.ended) this.gone(); };
+    this.news.addEventListener("end", (event) => this.end(JSON.parse(event.data)));
+    this.news.onerror = () => this.gone();
   }
 
   hear() {
     this.heard = Date.now();
-    if (!this.ended) $("gone").hidden = true;
+    $("gone").hidden = true;
   }
 
   /** What is going on now; the report is asked for if there was an event. */
   told(now) {
-    if (!this.ended) this.hear();
+    this.hear();
     this.now = now;
-    if (document.hidden) return; // the driver need not work for a page that nobody sees
-    if (now.version !== this.version || now.explained !== this.reasonsOf) this.ask(now);
-    this.apply();
+    this.look();
   }
 
-  async ask(now) {
+  /** Show what is known; the driver need not work for a page that nobody sees. */
+  look() {
+    if (document.hidden || !this.now) return;
+    this.apply();
+    this.ask();
+  }
+
+  /** Ask for what is new, until nothing is: more may happen meanwhile. */
+  async ask() {
     if (this.asking) return;
     this.asking = true;
+    const answer = async (what) => (await fetch(what)).json();
     try {
-      const report = now.version === this.version ? this.report : await (await fetch("report.json")).json();
-      if (now.explained !== this.reasonsOf) {
-        this.reasons = await (await fetch("reasons.json")).json();
-        this.reasonsOf = now.explained;
+      while (!this.ended && !(this.now.version === this.version && this.now.explained === this.reasonsOf)) {
+        const { version, explained } = this.now;
+        const report = version === this.version ? this.report : await answer("report.json");
+        const reasons = explained === this.reasonsOf ? this.reasons : await answer("reasons.json");
+        if (this.ended) return; // its last report has come
+        Object.assign(this, { version, reasons, reasonsOf: explained });
+        this.take(report);
       }
-      this.report = unchanged(this.report, { ...report, reasons: this.reasons || [] });
-      this.version = now.version;
-      this.apply();
     } catch {
       this.gone();
     } finally {
       this.asking = false;
     }
+  }
+
+  take(report) {
+    this.report = unchanged(this.report, { ...report, reasons: this.reasons });
+    this.apply();
   }
 
   /** The report, with what has changed since: the instances, and the lags of copies. */
@@ -67,17 +81,18 @@ class LivePage {
       behind.delete(key);
       return seen ? { ...copy, role: seen.role, last: seen.last, peak: Math.max(copy.peak, seen.last), note: seen.note } : { ...copy, last: 0, note: "" };
     });
-    const copies = [...known, ...behind.values()].sort((a, b) => b.last - a.last || b.peak - a.peak);
-    const shown = { ...report, state: now.state, now: now.rows.length ? now.rows : report.now, copies };
-    this.shown = unchanged(this.shown || {}, shown);
+    const rows = now.rows.length ? now.rows : report.now;
+    const shown = { ...report, state: now.state, now: rows, copies: [...known, ...behind.values()] };
+    this.shown = unchanged(this.shown, shown);
     this.show(this.shown);
   }
 
   check() {
-    if (!this.ended && Date.now() - this.heard > SILENT) this.gone();
+    if (Date.now() - this.heard > SILENT) this.gone();
   }
 
   gone() {
+    if (this.ended) return;
     const since = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" }).format(new Date(this.heard));
     $("gone").hidden = false;
     $("gone").textContent = `The driver is gone: it was heard of last at ${since}. This page shows what was known then, and looks for it again.`;
@@ -85,11 +100,14 @@ class LivePage {
     this.again = setTimeout(() => { this.again = 0; this.listen(); }, 3000);
   }
 
-  end() {
+  /** The stream has ended. Its last report comes with the news, because its server ends as well. */
+  end({ now, report }) {
     this.ended = true;
+    this.now = now;
     this.news.close();
     $("gone").hidden = true;
     document.body.dataset.ended = "";
+    this.take(report);
   }
 }
 

@@ -49,6 +49,7 @@ function follow() {
 }
 
 function showFigures(report) {
+  if (page.report && page.report.figures === report.figures) return;
   $("figures").replaceChildren(...report.figures.map((figure) =>
     el("div", { class: "figure", "data-tone": figure.tone }, el("dt", {}, figure.name), el("dd", { class: "value" }, figure.value),
       figure.note ? el("dd", { class: "note" }, figure.note) : null)));
@@ -63,7 +64,6 @@ function showState({ word, text, tone }) {
 const page = { charts: new Charts(), sections: null, report: null };
 
 function show(report) {
-  page.report = report;
   page.charts.begin(report);
   page.sections = page.sections || sectionsOf(page.charts);
   $("title").textContent = report.title;
@@ -74,6 +74,7 @@ function show(report) {
   contents();
   const made = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" }).format(new Date(1000 * report.made));
   $("made").textContent = `Made on ${made}. Lags are in records. The data of this page is JSON with the schema ${report.schema}.`;
+  page.report = report;
   $("left-out").textContent = report.left_out.length ? `Not on this page: ${report.left_out.join("; ")}.` : "";
 }
 

@@ -14,7 +14,7 @@ class Section {
 
   show(report) {
     this.section.hidden = !this.has(report);
-    const values = this.parts.map((part) => report[part]);
+    const values = ["began", ...this.parts].map((part) => report[part]);
     if (this.section.hidden || values.every((value, k) => value === this.shown[k])) return;
     this.made = this.made || this.make(this.body);
     this.made.show(report);
@@ -149,7 +149,7 @@ function lagPart(body, charts) {
     chart.element.hidden = !over;
     if (over) chart.show();
     else details.open = true;
-    table.show(report.copies);
+    table.show([...report.copies].sort((a, b) => b.last - a.last || b.peak - a.peak));
   } };
 }
 

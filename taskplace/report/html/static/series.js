@@ -55,33 +55,25 @@ class Charts {
     };
   }
 
+  /** The lag of all copies together, and of those that lacked most: a line stays while its copy is one of them. */
   lag() {
-    let shown = "";
-    let chart = null;
-    const element = el("div");
-    const lines = () => this.report.copies.filter((copy) => copy.values.length).slice(0, MOST_LINES);
+    const peak = (copy) => copy.values.reduce((most, value) => Math.max(most, value), 0);
+    const lines = () => this.report.copies.filter((copy) => copy.values.length)
+      .sort((a, b) => peak(b) - peak(a) || byName(a.task, b.task) || byName(a.instance, b.instance)).slice(0, MOST_LINES);
     const read = (k) => {
       const { samples, unit } = this.report;
       const behind = lines().filter((copy) => copy.values[k]).map((copy) => `${copy.task} on ${copy.instance} ${inNumber(copy.values[k])}`);
       return `${unit} ${samples.number[k]}: ${inNumber(samples.lag[k])} records in all${behind.length ? `; ${behind.join(", ")}` : ""}`;
     };
-    const make = () => {
-      const series = lines().map((copy, k) => ({ label: `${copy.task} on ${copy.instance}`, stroke: LINES[k % LINES.length], paths: stepped() }));
-      const all = { label: "all copies", stroke: "strong-line", fill: "area", paths: stepped() };
-      return new Chart({ label: "Lag in records", times: this.times, whole: this.whole, marks: this.marks, read, series: [all, ...series] });
-    };
+    const all = { label: "all copies", stroke: "strong-line", fill: "area", paths: stepped() };
+    const chart = new Chart({ label: "Lag in records", times: this.times, whole: this.whole, marks: this.marks, read, series: [all] });
     const show = () => {
       const copies = lines();
-      const key = copies.map((copy) => `${copy.task} ${copy.instance}`).join();
-      if (!chart || key !== shown) {
-        if (chart) charts.delete(chart);
-        [chart, shown] = [make(), key];
-        element.replaceChildren(chart.element);
-      }
+      const series = copies.map((copy, k) => ({ label: `${copy.task} on ${copy.instance}`, stroke: LINES[k % LINES.length], paths: stepped() }));
       const { samples } = this.report;
-      chart.show([samples.at.map((at) => this.times.x(at)), samples.lag, ...copies.map((copy) => copy.values)]);
+      chart.showLines([all, ...series], [samples.at.map((at) => this.times.x(at)), samples.lag, ...copies.map((copy) => copy.values)]);
     };
-    return { element, show };
+    return { element: chart.element, show };
   }
 
   balance() {
@@ -122,7 +114,7 @@ class Charts {
 function wholeOf({ samples, happenings }, times) {
   const starts = samples.seconds.length ? [samples.at[0] - samples.seconds[0]] : samples.at.slice(0, 1);
   const ats = [...starts, ...samples.at.slice(-1), ...happenings.map((one) => one.at)].map((at) => times.x(at));
-  return spread(null, Math.min(...ats), Math.max(...ats));
+  return spread(Math.min(...ats), Math.max(...ats));
 }
 
 const stepped = () => uPlot.paths.stepped({ align: 1 });

@@ -81,7 +81,8 @@ class SearchTable {
     if (this.first >= rows.length) this.first = 0;
     const shown = rows.slice(this.first, this.first + this.page);
     const none = () => el("tr", {}, el("td", { colspan: this.columns.length }, this.sought ? "nothing is found" : this.empty));
-    keepingFocus(this.body, () => this.body.replaceChildren(...(shown.length ? shown.map((row) => this.line(row)) : [none()])));
+    const lines = () => this.body.replaceChildren(...(shown.length ? shown.map((row) => this.line(row)) : [none()]));
+    keepingOpen(this.body, () => keepingFocus(this.body, lines));
     const all = `${inNumber(this.rows.length)} ${this.noun}${this.rows.length === 1 ? "" : "s"}`;
     this.controls.hidden = this.rows.length <= FEW_ROWS && !this.sought;
     this.output.textContent = this.sought ? `${inNumber(rows.length)} of ${all}` : all;
@@ -104,9 +105,20 @@ class SearchTable {
 /** Replace what is in an element; if the focus was in it, it goes to what has the same name. */
 function keepingFocus(element, replace) {
   const nameOf = (one) => one.getAttribute("aria-label") || one.textContent;
-  const focused = element.contains(document.activeElement) ? nameOf(document.activeElement) : null;
+  const named = (name) => [...element.querySelectorAll("button, summary, [role=button]")].filter((one) => nameOf(one) === name);
+  const focused = document.activeElement;
+  if (focused === element || !element.contains(focused)) return replace();
+  const name = nameOf(focused);
+  const k = named(name).indexOf(focused);
   replace();
-  if (focused === null) return;
-  const again = [...element.querySelectorAll("button, summary")].find((one) => nameOf(one) === focused);
-  if (again) again.focus({ preventScroll: true });
+  const again = named(name);
+  if (again.length) again[Math.min(Math.max(0, k), again.length - 1)].focus({ preventScroll: true });
+}
+
+/** Replace the rows of a table; those whose details the reader has opened stay open. */
+function keepingOpen(body, replace) {
+  const nameOf = (row) => row.cells[0].textContent;
+  const open = new Set([...body.rows].filter((row) => row.querySelector("details[open]")).map(nameOf));
+  replace();
+  for (const row of body.rows) if (open.has(nameOf(row))) row.querySelectorAll("details").forEach((one) => { one.open = true; });
 }
