@@ -15,7 +15,7 @@ class Chart {
   constructor({ label, times, whole, series, y = {}, read, marks = () => [], height = 190, legend = true }) {
     Object.assign(this, { label, times, whole, series, y, read, marks, height, legend, plot: null, data: null, at: null });
     this.zoomed = false;
-    this.without = new Set(); // the names of lines that the reader has hidden
+    this.hiddenNames = new Set(); // the names of lines that the reader has hidden
     this.host = el("div", {
       class: "chart", tabindex: "0", role: "slider", "aria-label": `${label}. Arrow keys read the values`,
       "aria-valuemin": "0", "aria-valuemax": "0", "aria-valuenow": "0", keydown: (event) => this.key(event),
@@ -93,7 +93,7 @@ class Chart {
     if (!this.plot) return;
     const { zoomed, plot } = this;
     const { min, max } = plot.scales.x;
-    for (const one of plot.series.slice(1)) this.without[one.show ? "delete" : "add"](one.label);
+    for (const one of plot.series.slice(1)) this.hiddenNames[one.show ? "delete" : "add"](one.label);
     keepingFocus(this.host, () => {
       plot.destroy();
       this.draw();
@@ -104,7 +104,7 @@ class Chart {
   options() {
     const axis = { stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 }, font: "12px system-ui, sans-serif" };
     const series = this.series.map((one) => ({
-      width: 1.6, show: !this.without.has(one.label), ...one, points: one.points ? { ...one.points, fill: colour(one.stroke) } : { show: false }, stroke: colour(one.stroke), fill: one.fill && colour(one.fill),
+      width: 1.6, show: !this.hiddenNames.has(one.label), ...one, points: one.points ? { ...one.points, fill: colour(one.stroke) } : { show: false }, stroke: colour(one.stroke), fill: one.fill && colour(one.fill),
       value: (_, value) => (value === null || value === undefined ? "–" : (one.value || inNumber)(value)),
     }));
     const marks = (plot) => this.drawMarks(plot);
