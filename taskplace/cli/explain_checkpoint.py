@@ -80,7 +80,7 @@ def _overview(explainer: Explainer) -> Iterator[str]:
 def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:
     if args.task:
         raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
-    removal = can_remove(found.problem, instance_name(args.can_remove))
+    removal = can_remove(found.problem, instance_name(args.can_remove), seen=found.seen, rates=found.rates)
     if args.output == "json":
         _print_json({**removal.to_dict(), "driver": _driver(seen)})
     else:

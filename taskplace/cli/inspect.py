@@ -79,7 +79,8 @@ def _tasks(found: Inspection) -> Iterator[str]:
     if not found.tasks:
         return
     yield ""
-    yield f"{'task':<16}{'records':>12}{'in snapshot':>13}{'to replay':>11}   lag of a new copy behind the snapshot"
+    head = f"{'task':<16}{'records':>12}{'in snapshot':>13}{'to replay':>11}{'bytes':>14}"
+    yield f"{head}   what a new copy replays behind the snapshot, and reads"
     longest = sorted(found.tasks.items(), key=lambda one: -one[1].replay)[:SHOWN]
     for name, task in longest:
         yield _task(name, task)
@@ -89,7 +90,7 @@ def _tasks(found: Inspection) -> Iterator[str]:
 
 def _task(name: str, task: TaskState) -> str:
     snapshot = "none" if task.snapshot is None else f"{task.snapshot:,}"
-    return f"{name:<16}{task.records:>12,}{snapshot:>13}{task.replay:>11,}"
+    return f"{name:<16}{task.records:>12,}{snapshot:>13}{task.replay:>11,}{task.bytes:>14,}"
 
 
 def _sizes(found: Inspection) -> Iterator[str]:

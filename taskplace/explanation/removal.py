@@ -16,19 +16,22 @@ Source: KIP-441 (a task never loses its last caught-up copy).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.lag.ranking import best_first, lacking
+from taskplace.lag.catching_up import seconds_left, to_go
+from taskplace.lag.ranking import best_first, lacking, whole
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, STANDBY, WARMUP
+from taskplace.model.seen import Seen
 from taskplace.validation import MOST
-from taskplace.wording import count, listed, noun
+from taskplace.wording import about, count, listed, noun
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.removal/1"
@@ -76,12 +79,14 @@ class Wait(NamedTuple):
     - `role`: its role on the instance that shall be removed
     - `at`: the other instance with the best copy, or None
     - `behind`: the records that this copy lacks; None if it has not started
+    - `seconds`: until this copy has caught up; None if that is not known, or if it does not follow
     """
 
     task: TaskId
     role: str
     at: str | None
     behind: int | None
+    seconds: float | None = None
 
     def __str__(self) -> str:
         where = "no other copy"
@@ -121,6 +126,17 @@ class Removal:
         return not self.waits and not self.alone
 
     @property
+    def seconds(self) -> float | None:
+        """The seconds until every task that waits has caught up elsewhere; None if that is not known of each."""
+        known = [wait.seconds for wait in self.waits if wait.seconds is not None]
+        return max(known) if known and len(known) == len(self.waits) else None
+
+    def timed(self, remaining: Callable[[str, TaskId], float | None]) -> Removal:
+        """Return the answer with times. `remaining`: the seconds until the copy of an instance has caught up."""
+        waits = [w if w.at is None else w._replace(seconds=remaining(w.at, w.task)) for w in self.waits]
+        return replace(self, waits=tuple(waits))
+
+    @property
     def blocking(self) -> tuple[TaskId, ...]:
         """The tasks that must catch up first."""
         return tuple(wait.task for wait in self.waits)
@@ -136,7 +152,8 @@ class Removal:
             return "yes: it has no task, and no copy that the others lack"
         if self.waits:
             named = listed(self.waits, most=SHOWN)
-            why = f"{count(len(self.waits), 'task')} must catch up elsewhere first: {named}"
+            takes = "" if self.seconds is None else f", which takes {about(self.seconds)}"
+            why = f"{count(len(self.waits), 'task')} must catch up elsewhere first{takes}: {named}"
         else:
             why = f"it still has {self.held}, although each is caught up elsewhere or needs no copy"
         if self.draining:
@@ -145,7 +162,7 @@ class Removal:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as a "taskplace.removal/1" dict."""
-        waits = [{"task": str(w.task), "role": w.role, "at": w.at, "behind": w.behind} for w in self.waits]
+        waits = [{**w._asdict(), "task": str(w.task)} for w in self.waits]
         return {
             "schema": SCHEMA,
             "instance": self.instance,
@@ -154,6 +171,7 @@ class Removal:
             "draining": self.draining,
             "held": self.held._asdict(),
             "waits": waits,
+            "seconds": self.seconds,
             "text": self.text,
         }
 
@@ -180,7 +198,7 @@ def removable(
     >>> removable("a", [mine._replace(role="none"), other], {"a", "b"}).can_remove
     True
     >>> removable("a", [mine, other._replace(caught_up=False)], {"a", "b"}).waits
-    (Wait(task=TaskId(subtopology=0, partition=0), role='standby', at='b', behind=7),)
+    (Wait(task=TaskId(subtopology=0, partition=0), role='standby', at='b', behind=7, seconds=None),)
     """
     others = [name for name in staying if name != instance]
     copies, staying = list(copies), frozenset(others)
@@ -222,17 +240,26 @@ def _lag(copy: Copy) -> int:
     return NO_COPY if copy.lag is None else copy.lag
 
 
-def can_remove(problem: Problem, instance: str) -> Removal:
+def can_remove(
+    problem: Problem,
+    instance: str,
+    *,
+    seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({}),
+    rates: Mapping[str, float | None] = MappingProxyType({}),
+) -> Removal:
     """Return whether an instance can be removed now, and the tasks that must catch up elsewhere first.
 
+    `seen`, `rates`: what a driver has measured, in place of the instances' own rates; see `Timetable`.
     Errors: `InputError` for an instance that is not in the problem. O(tasks + copies) in numpy, and O(copies of the
     tasks on the instance).
 
     >>> from taskplace.model.problem import Instance, Task
     >>> t = TaskId(0, 0)
-    >>> a, b = Instance("a", active=[t], lags={t: 0}), Instance("b", standby=[t], lags={t: 20_000})
-    >>> can_remove(Problem([Task(t, end_offset=50_000)], [a, b]), "a").text
-    'no: 1 task must catch up elsewhere first: 0_0 (b is 20,000 records behind); drain it first'
+    >>> a = Instance("a", active=[t], lags={t: 0})
+    >>> b = Instance("b", standby=[t], lags={t: 20_000}, restore_rate=200.0)
+    >>> found = can_remove(Problem([Task(t, end_offset=50_000)], [a, b]), "a")
+    >>> found.text.partition(": ")[2].partition(":")[0], found.seconds
+    ('1 task must catch up elsewhere first, which takes about 50 seconds', 50.0)
     """
     c = validation.of_type(problem, Problem, "problem").columns
     if instance not in c.names:
@@ -259,4 +286,32 @@ def can_remove(problem: Problem, instance: str) -> Removal:
     roles = c.role[c.inst == at]
     held = Held(int((c.owner == at).sum()), int((roles == STANDBY).sum()), int((roles == WARMUP).sum()))
     staying = {i.id for i in problem.instances if i.capacity and not i.draining}
-    return removable(instance, copies, staying, held=held, draining=bool(c.draining[at]))
+    found = removable(instance, copies, staying, held=held, draining=bool(c.draining[at]))
+    return found.timed(_followers(problem, seen, rates)) if found.waits else found
+
+
+def _followers(
+    problem: Problem, seen: Mapping[tuple[str, TaskId], Seen], rates: Mapping[str, float | None]
+) -> Callable[[str, TaskId], float | None]:
+    """Return what says when a standby or warm-up has caught up; of other copies nothing is known. O(copies)."""
+    c = problem.columns
+    behind = lacking(c.lag, whole(c.end)[c.task])
+    follows = np.flatnonzero((c.role == STANDBY) | (c.role == WARMUP)).tolist()
+    queued = dict.fromkeys(c.names, 0)
+    left: dict[tuple[str, TaskId], int] = {}
+    for k in follows:
+        name = c.names[int(c.inst[k])]
+        left[name, c.ids[int(c.task[k])]] = int(behind[k])
+        queued[name] += int(behind[k])
+    own = {one.id: one.restore_rate for one in problem.instances}
+
+    def remaining(name: str, task: TaskId) -> float | None:
+        lag = left.get((name, task))
+        if lag is None or queued[name] >= MOST:
+            return None
+        if (known := seen.get((name, task))) is not None:
+            return None if known.stalled else known.remaining
+        records = to_go(lag, problem.config.acceptable.at(own[name]))
+        return seconds_left(records, rate=rates.get(name, own[name]), ahead=queued[name] - lag)
+
+    return remaining

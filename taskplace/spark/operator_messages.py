@@ -210,6 +210,7 @@ class WaitingCopy(Message, frozen=True):
     role: str
     at: str | None
     behind: int | None
+    seconds: float | None = None
 
 
 class RemovalAnswer(Message, frozen=True):
@@ -217,7 +218,7 @@ class RemovalAnswer(Message, frozen=True):
 
     - `gone`: whether it is gone already
     - `active`, `standby`, `warmup`: the numbers of its tasks
-    - `waits`: the tasks that must catch up elsewhere first
+    - `waits`: the tasks that must catch up elsewhere first; `seconds`: until each has, if that is known
     """
 
     executor: str
@@ -229,6 +230,7 @@ class RemovalAnswer(Message, frozen=True):
     standby: int = 0
     warmup: int = 0
     waits: tuple[WaitingCopy, ...] = ()
+    seconds: float | None = None
 
 
 class PlannedMove(Message, frozen=True):

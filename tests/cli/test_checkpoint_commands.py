@@ -40,6 +40,12 @@ def test_inspect(placed, capsys):
     assert out.endswith("result      sound (all bytes were read)\n")
     assert main(["inspect", path, "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    of_task = found["tasks"]["0_0"]
+    shown = re.search(r"^0_0 +([\d,]+) +([\d,]+|none) +([\d,]+) +([\d,]+)$", out, re.M)
+    assert [shown[k].replace(",", "") for k in (1, 3, 4)] == [
+        str(of_task[name]) for name in ("records", "replay", "bytes")
+    ]
+    assert of_task["bytes"] > 0
     assert (found["schema"], found["sound"], found["last"]["batch"]) == ("taskplace.inspection/1", True, 2)
 
     next(placed.checkpoint.glob("changelog/*.segment")).unlink()

@@ -137,7 +137,8 @@ class Rebalancer:
         with self.lock:
             if instance_name(executor) in self.state.gone:
                 return Removal(instance_name(executor), gone=True)
-            return self.state.removal(self.instance(executor))
+            found = self.state.removal(self.instance(executor))
+            return found.timed(self.warmups.remaining) if found.waits else found
 
     # -- changes
 

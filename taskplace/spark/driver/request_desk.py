@@ -163,7 +163,8 @@ class RequestDesk:
             gone=found.gone,
             draining=found.draining,
             **found.held._asdict(),
-            waits=tuple(WaitingCopy(str(w.task), w.role, w.at, w.behind) for w in found.waits),
+            waits=tuple(WaitingCopy(str(w.task), w.role, w.at, w.behind, w.seconds) for w in found.waits),
+            seconds=found.seconds,
         )
 
     def _moves(self, plan: Plan) -> Iterator[PlannedMove]:

@@ -162,6 +162,16 @@ class Warmups:
                 )
         return found
 
+    def remaining(self, name: str, task: TaskId) -> float | None:
+        """Return the seconds until a standby or warm-up has caught up; None if that is not known, or for others."""
+        if (name, task) in (warm := self.look()):
+            return warm[name, task].remaining
+        left = {one: self.left(name, one) for one in self._state.following(name)}
+        if task not in left:
+            return None
+        member, records = self._state.members[name], to_go(left[task], self._state.acceptable(name))
+        return seconds_left(records, rate=self.rate(member), ahead=sum(left.values()) - left[task])
+
     def rate(self, member: Member) -> float | None:
         """Return the records per second that the followers of an executor get now; None: not measured."""
         if member.restore_rate is None:

@@ -10,8 +10,10 @@ import pytest
 from taskplace.spark.driver import operations
 from taskplace.spark.inspection.asking import ask
 from taskplace.spark.operator_messages import STATUS_FILE, Request, Status, read, write
+from taskplace.wording import about
 from tests.support.operators import run, stream, turn
 from tests.support.word_counts import counts
+from topology import TaskId
 
 
 def status_of(world) -> Status:
@@ -191,6 +193,26 @@ def test_a_drain_is_previewed_followed_and_undone(world):
     run(world, placed, 5)
     (gone,) = asked(placed, "can-remove", "2").removals
     assert (gone.can_remove, gone.gone, gone.text) == (True, True, "yes: it is gone")
+
+
+def test_an_answer_says_when_the_tasks_have_caught_up_elsewhere(world):
+    placed = stream(world, config={"num.standby.replicas": 1})
+    world.come()
+    world.follow(placed)
+    run(world, placed, 1)
+    turn(placed)
+    member = placed.state.members["executor-2"]
+    member.restore_rate = None
+    (unknown,) = asked(placed, "can-remove", "1").removals
+    assert len(unknown.waits) == 2
+    assert unknown.seconds is None
+    member.restore_rate = 2.0
+    (known,) = asked(placed, "can-remove", "1").removals
+    lags = placed.rebalancer.warmups.lag
+    behind = sum(lags("executor-2", TaskId.parse(copy.task)) for copy in known.waits)  # they take turns
+    assert [copy.seconds for copy in known.waits] == [behind / 2, behind / 2]
+    assert known.seconds == behind / 2
+    assert f"which takes {about(behind / 2)}: 0_0 (executor-2" in known.text
 
 
 def test_the_last_executor_cannot_be_drained(world):
