@@ -71,9 +71,11 @@ KAFKA_OUTPUT = (
     "headers",
     "timestamp",
     "deleted",
+    "dead_letters",
     "delivery",
     "marker_topic",
     "replication",
+    "changed_topics",
     "patience",
     "options",
 )

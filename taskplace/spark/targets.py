@@ -8,7 +8,7 @@ A target that has to know more of the commit than the batch's number derives fro
 `SinkTarget`. Instead of `publish` it has `publish_commit`, which gets a `Commit`.
 
 Properties: a target that does not derive from either may have `probe`, `check`, `bind` and `reserved` as well.
-`directory`, `holds` and `row_check` count only if it does: such an object may use these names for something else.
+All other members count only if it does: such an object may use these names for something else.
 
 No Arrow and no Spark: a YAML file's topology is read without them.
 """
@@ -16,8 +16,8 @@ No Arrow and no Spark: a YAML file's topology is read without them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -59,12 +59,29 @@ class Commit:
         return self.read_checksum()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """The output of a checkpoint for one sink, as a target gets it before the first commit of a driver.
+
+    - `checkpoint_id`, `sink`: identify the output
+    - `kept`: what `kept_output` has returned for the last manifest; empty if it has nothing
+    - `repeated`: the committed batch that is published again first; None if there is none, or if it has no rows
+    - `check_epoch`: raises `Fenced` if another driver has taken over the checkpoint
+    """
+
+    checkpoint_id: str
+    sink: str
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    repeated: int | None = None
+    check_epoch: Callable[[], None] = lambda: None
+
+
 class CommitTarget(ABC):
     """A target with all members that the runtime reads; a subclass writes `publish_commit`, and what else it needs.
 
     In this order: `reserved`, `row_check` and `directory` are read when the stream is built. `probe` and `check` are
-    called before the first batch, `bind` when the driver takes the checkpoint over, and `publish_commit` after the
-    commit of each batch.
+    called before the first batch, and `check_output` before the driver takes the checkpoint over. Then come `bind` and
+    `open_output`. `kept_output` is called for each manifest, and `publish_commit` after it. `close` comes last.
     """
 
     #: Names, in lower case, of columns that rows may not have, in whatever case: the target adds them itself.
@@ -87,6 +104,19 @@ class CommitTarget(ABC):
 
     def bind(self, checkpoint_id: str) -> None:  # noqa: B027 - nothing to remember
         """Belong to this checkpoint from now on, or refuse. May be called again. Errors: any."""
+
+    def check_output(self, output: Output) -> None:  # noqa: B027 - every output is taken
+        """Refuse to go on with an output that is not that of the last manifest; change nothing. Errors: any."""
+
+    def open_output(self, output: Output) -> None:  # noqa: B027 - nothing to open
+        """Make ready to publish, so that what fails does so before the first commit. Errors: any."""
+
+    def kept_output(self) -> Mapping[str, Any]:
+        """Return what the next manifest keeps of the output, for `check_output`: any JSON."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 - nothing is open
+        """Give up what is open: when the stream ends, and after an error. `publish_commit` may be called again."""
 
     def holds(self, batch_id: int) -> bool:
         """Return whether it has this batch already, so that `publish` would write nothing."""
@@ -155,7 +185,8 @@ def members(target: Any) -> dict[str, Sequence[str]]:
     """
     called = dict(_CALLED)
     if isinstance(target, CommitTarget):
-        called["holds"] = ("batch_id",)
+        called |= {"holds": ("batch_id",), "check_output": ("output",), "open_output": ("output",)}
+        called |= {"kept_output": (), "close": ()}
         if not isinstance(target, SinkTarget):
             del called["publish"]
             called["publish_commit"] = ("commit",)

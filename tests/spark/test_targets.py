@@ -209,6 +209,23 @@ class Commits(CommitTarget):
     def __init__(self) -> None:
         self.got: list[targets.Commit] = []
         self.fail: Exception | None = None
+        self.refuse: Exception | None = None
+        self.outputs: list[tuple[str, targets.Output]] = []
+        self.closed = 0
+
+    def check_output(self, output) -> None:
+        self.outputs.append(("check", output))
+
+    def open_output(self, output) -> None:
+        self.outputs.append(("open", output))
+        if self.refuse is not None:
+            raise self.refuse
+
+    def kept_output(self):
+        return {"commits": len(self.got)}
+
+    def close(self) -> None:
+        self.closed += 1
 
     def publish_commit(self, commit) -> None:
         if self.fail is not None:
@@ -284,3 +301,84 @@ def test_a_fence_says_nothing_of_a_target_to_repair(world):
     with pytest.raises(OSError, match="full") as failed:
         world.batch(placed, 0, **rows(2))
     assert "repair the target" in failed.value.__notes__[0]
+
+
+def test_a_target_is_opened_before_the_first_commit(world):
+    target = Commits()
+    target.refuse = OSError("no right")
+    placed = world.open(numbers(target))
+    with pytest.raises(OSError, match="no right"):
+        world.batch(placed, 0, **rows(2))
+    assert not list((world.folder / "checkpoint" / "manifests").glob("*.json"))
+    target.refuse = None
+    world.batch(placed, 0, **rows(2))
+    assert [commit.batch_id for commit in target.got] == [0]
+
+
+def test_a_target_gets_what_it_kept_with_the_last_batch(world):
+    target = Commits()
+    placed = world.open(numbers(target))
+    world.batch(placed, 0, **rows(2, 4))
+    world.batch(placed, 1, **rows(6))
+    first = [(what, output.kept, output.repeated) for what, output in target.outputs]
+    assert first == [("check", {}, None), ("open", {}, None)]
+    for batch, repeated in ((1, 1), (2, None)):
+        later = Commits()
+        world.batch(world.open(numbers(later)), batch, **rows(6))
+        (check, opened) = (output for _, output in later.outputs)
+        assert (check.kept, check.repeated) == (opened.kept, opened.repeated) == ({"commits": 1}, repeated)
+        assert (opened.checkpoint_id, opened.sink) == (target.got[0].checkpoint_id, "out")
+
+
+def test_a_refused_output_does_not_fence_the_driver_in_charge(world):
+    class Refusing(Commits):
+        def check_output(self, output) -> None:
+            raise CheckpointError("another topic")
+
+    target = Commits()
+    running = world.open(numbers(target))
+    world.batch(running, 0, **rows(2))
+    with pytest.raises(CheckpointError, match="another topic"):
+        world.batch(world.open(numbers(Refusing())), 1, **rows(4))
+    world.batch(running, 1, **rows(4))
+    assert [commit.batch_id for commit in target.got] == [0, 1]
+
+
+def test_a_target_is_closed_with_its_stream_and_after_an_error(world):
+    target = Commits()
+    placed = world.open(numbers(target))
+    world.batch(placed, 0, **rows(2))
+    assert target.closed == 0
+    placed.close()
+    assert target.closed == 1
+    world.batch(placed, 1, **rows(2))
+    assert target.closed == 1, "a batch opens it again"
+    target.fail = OSError("full")
+    with pytest.raises(OSError, match="full"):
+        world.batch(placed, 2, **rows(2))
+    assert target.closed == 2
+
+
+def test_a_target_that_is_publishing_is_closed_at_the_end_of_the_batch(world):
+    class Closing(Commits):
+        def publish_commit(self, commit) -> None:
+            placed.close()
+            assert self.closed == 0
+            super().publish_commit(commit)
+
+    target = Closing()
+    placed = world.open(numbers(target))
+    world.batch(placed, 0, **rows(2))
+    assert (len(target.got), target.closed) == (1, 1)
+
+
+def test_a_target_that_cannot_be_closed_does_not_hide_why_the_stream_ends(world, caplog):
+    class Stuck(Commits):
+        def close(self) -> None:
+            raise OSError("stuck")
+
+    target = Stuck()
+    target.fail = OSError("full")
+    with pytest.raises(OSError, match="full"):
+        world.batch(world.open(numbers(target)), 0, **rows(2))
+    assert "the target of sink 'out' could not be closed: stuck" in caplog.text

@@ -29,6 +29,7 @@ class FakeAdmin:
     ) -> None:
         self.failures, self._says, self._rights = list(failures), says, rights
         self._partitions = [SimpleNamespace(replicas=[1, 2, 3])] * partitions
+        self.brokers = self.others = [1, 2, 3]
         self.callback: Any = None
         self.asked: list[str] = []
         self.seconds: list[float] = []
@@ -54,8 +55,9 @@ class FakeAdmin:
         return {"t": self._future("create", None, request_timeout)}
 
     def list_topics(self, *, timeout: float) -> Any:
-        topic = SimpleNamespace(error=None, partitions={1: None, 0: None})
-        found = SimpleNamespace(brokers={1: None, 2: None, 3: None}, topics={"t": topic})
+        one = SimpleNamespace(replicas=self.others)
+        topic = SimpleNamespace(error=None, partitions={1: one, 0: one})
+        found = SimpleNamespace(brokers=dict.fromkeys(self.brokers), topics={"t": topic})
         return self._answer("list", found, timeout)()
 
     def _future(self, question: str, found: object, seconds: float) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.spark.kafka.sink import KafkaSink
-from taskplace.spark.targets import Commit
+from taskplace.spark.targets import Commit, Output
 
 
 @dataclass
@@ -24,6 +24,7 @@ class Stream:
     markers: str
     checkpoint: str
     options: dict[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=dict)
 
     def sink(self, **more: Any) -> KafkaSink:
         return KafkaSink(
@@ -33,11 +34,15 @@ class Stream:
             **{"key": "k", **self.options, **more},
         )
 
-    def opened(self, **more: Any) -> KafkaSink:
-        """Return a sink after the checks of a start."""
+    def opened(self, repeated: int | None = None, **more: Any) -> KafkaSink:
+        """Return a sink after the checks of a start, which goes on from what the last sink has kept."""
         sink = self.sink(**more)
         sink.probe()
+        output = Output(checkpoint_id=self.checkpoint, sink="out", kept=self.kept, repeated=repeated)
+        sink.check_output(output)
         sink.bind(self.checkpoint)
+        sink.open_output(output)
+        self.kept = sink.kept_output()
         return sink
 
     def commit(

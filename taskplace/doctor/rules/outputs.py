@@ -85,6 +85,20 @@ def transaction_timeout(facts: Facts) -> Iterator[Found]:
         )
 
 
+@rule("changed-topics", Severity.WARNING, "Kafka sinks that go on with a topic that has lost its rows")
+def changed_topics(facts: Facts) -> Iterator[Found]:
+    """Find `changed_topics: go-on`, which is meant for one start."""
+    for path, fields in kafka_sinks(facts):
+        if fields.get("changed_topics") == "go-on":
+            yield Found(
+                f"{path}.changed_topics",
+                "go-on",
+                "A topic that was deleted and made again, new partitions and lost markers are warnings only: rows may "
+                "be missing, out of order, or there twice. Set it for the one start that needs it.",
+                set_key(f"{path}.changed_topics", "stop"),
+            )
+
+
 @rule("marker-replication", Severity.WARNING, "markers of Kafka sinks on a single broker")
 def marker_replication(facts: Facts) -> Iterator[Found]:
     """Find a marker topic with one replica, on brokers of other hosts."""
@@ -164,6 +178,7 @@ RULES = (
     sink_of_your_own,
     sink_at_least_once,
     transaction_timeout,
+    changed_topics,
     marker_replication,
     secret_in_plain_text,
     metrics_open,

@@ -76,6 +76,7 @@ class BatchRunner:
         """
         self.no_data_batches.stop_waiting()
         with self._one_batch:
+            self.publisher.reopen()
             self._take_over(df, batch_id)
             last = self.journal.last
             if last is not None and batch_id == last.batch:
@@ -96,10 +97,14 @@ class BatchRunner:
             raise
 
     def close(self) -> None:
-        """Stop the visits, and remove the values that were sent to executors. May be called again."""
+        """Stop the visits, close the sinks' targets, and remove the values that were sent to executors.
+
+        May be called again.
+        """
         self.no_data_batches.stop_waiting()
         self.replicator.stop()
         self.operations.stop()
+        self.publisher.close()
         self.bridge.close()
 
     def _repeat(self, df: DataFrame, committed: Manifest) -> None:
@@ -197,6 +202,7 @@ class BatchRunner:
             so_far = Totals.of(journal.last)
             totals = so_far.with_batch(batch.reports.values())
             journal.identity = {**journal.identity, TOTALS: totals.to_dict()}
+            journal.identity = self.publisher.with_outputs(journal.identity, batch.id)
             manifest = journal.commit(
                 batch=batch.id,
                 generation=self.rebalancer.loop.generation,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ from taskplace.spark.state.files import open_sealed
 from topology import BuiltTopology
 
 log = logging.getLogger(__name__)
+
+#: The key of the identity with what targets keep of their output.
+OUTPUTS = "outputs"
 
 
 def check_targets(built: BuiltTopology) -> None:
@@ -52,6 +57,18 @@ def check_targets(built: BuiltTopology) -> None:
         given[where] = name
 
 
+def kept_outputs(manifest: Manifest | None) -> Mapping[str, Any]:
+    """Return by sink what a manifest keeps of the output; empty if it says nothing of its own batch.
+
+    Versions that do not know the key pass it on as it is, so it has the number of its batch.
+    """
+    entry = manifest.identity.get(OUTPUTS) if manifest is not None else None
+    if manifest is None or entry is None or entry.get("batch") != manifest.batch:
+        return {}
+    sinks: Mapping[str, Any] = entry["sinks"]
+    return sinks
+
+
 class Publisher:
     """Publishes the winning attempts' staged files to each sink's target. May repeat it: targets are idempotent."""
 
@@ -61,6 +78,7 @@ class Publisher:
         self._checkpoint_id = ""  # until `bind`
         self._declared = declared(built)
         self._targets = {node.name: node.target for sub in built.subtopologies for node in sub.sinks}
+        self._busy, self._closed = threading.Lock(), False
         check_targets(built)
 
     def probe(self) -> None:
@@ -73,11 +91,63 @@ class Publisher:
         for target in self._targets.values():
             targets.of(target).check(checkpoint_id)
 
+    def check_outputs(self, checkpoint_id: str, last: Manifest | None, batch_id: int) -> None:
+        """Let each target compare its output with that of the last manifest, before `batch_id`. Errors: theirs."""
+        for name, target in self._targets.items():
+            targets.of(target).check_output(self._output(checkpoint_id, name, last, batch_id))
+
     def bind(self, checkpoint_id: str) -> None:
         """Bind the targets to this checkpoint's output. Errors: as `check`."""
         self._checkpoint_id = checkpoint_id
         for target in self._targets.values():
             targets.of(target).bind(checkpoint_id)
+
+    def open(self, last: Manifest | None, batch_id: int, check_epoch: Callable[[], None]) -> None:
+        """Let each target make ready to publish, from `batch_id` on. Errors: theirs."""
+        for name, target in self._targets.items():
+            output = self._output(self._checkpoint_id, name, last, batch_id)
+            with self._busy:
+                targets.of(target).open_output(replace(output, check_epoch=check_epoch))
+
+    def _output(self, checkpoint_id: str, sink: str, last: Manifest | None, batch_id: int) -> targets.Output:
+        repeated = last is not None and last.batch == batch_id and bool(last.sinks.get(sink))
+        return targets.Output(
+            checkpoint_id=checkpoint_id,
+            sink=sink,
+            kept=kept_outputs(last).get(sink, {}),
+            repeated=batch_id if repeated else None,
+        )
+
+    def with_outputs(self, identity: Mapping[str, Any], batch_id: int) -> dict[str, Any]:
+        """Return the identity of a batch's manifest, with what each target keeps of its output."""
+        made = {name: value for name, value in identity.items() if name != OUTPUTS}
+        outputs = {name: dict(targets.of(target).kept_output()) for name, target in self._targets.items()}
+        if any(outputs.values()):
+            made[OUTPUTS] = {
+                "batch": batch_id,
+                "sinks": {name: each for name, each in outputs.items() if each},
+            }
+        return made
+
+    def reopen(self) -> None:
+        """Note that a batch has begun: what it opens stays open until the next `close`."""
+        self._closed = False
+
+    def close(self) -> None:
+        """Close the targets. If one is publishing just now, it is closed when the batch ends."""
+        self._closed = True
+        if self._busy.acquire(blocking=False):
+            try:
+                self._close_all()
+            finally:
+                self._busy.release()
+
+    def _close_all(self) -> None:
+        for name, target in self._targets.items():
+            try:
+                targets.of(target).close()
+            except Exception as error:  # what ends must not hide why it ends
+                log.warning("the target of sink %r could not be closed: %s", name, error)
 
     def check_pending(self, manifest: Manifest) -> None:
         """Refuse to drop the output of a batch that may not be published: that of a sink that is gone.
@@ -102,6 +172,17 @@ class Publisher:
         topology no longer has; the exception of a target, with a note that the batch is still to be published.
         """
         self.check_pending(manifest)
+        with self._busy:
+            try:
+                self._publish(spark, manifest, check_epoch)
+            except BaseException:
+                self._closed = True
+                raise
+            finally:
+                if self._closed:
+                    self._close_all()
+
+    def _publish(self, spark: SparkSession, manifest: Manifest, check_epoch: Callable[[], None]) -> None:
         for name, target in self._targets.items():
             if target is None:
                 continue

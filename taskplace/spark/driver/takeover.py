@@ -27,12 +27,14 @@ class Takeover:
     def check_start(self) -> None:
         """Check, before Spark's query starts, that its checkpoint fits the placed one, and so do the sinks.
 
-        Errors: `CheckpointError`, as for `check_spark_checkpoint`, `check_planned` and `Publisher.check_pending`.
+        Errors: `CheckpointError`, as for `check_spark_checkpoint`, `check_planned` and `Publisher.check_pending`; those
+        of `Publisher.check_outputs`.
         """
         root = self._journal.root
         upcoming = check_spark_checkpoint(root, self._journal)
         check_planned(root, root / SPARK_CHECKPOINT / OFFSETS, self._journal.last)
         self._check_pending(upcoming)
+        self._publisher.check_outputs(self._journal.declaration.id, self._journal.last, upcoming)
 
     def take(self, batch_id: int, query: str | None, look: Callable[[], object]) -> None:
         """Take the checkpoint over, unless this driver has done so. `look` first checks the batch's data frame.
@@ -53,11 +55,13 @@ class Takeover:
                 )
             self.check_batch(batch_id)
             self._check_pending(batch_id)
+            self._publisher.check_outputs(declaration.id, self._journal.last, batch_id)
 
         if not self._journal.epoch:
             look()
             self._journal.take_over(check)
         self._publisher.bind(self._journal.declaration.id)
+        self._publisher.open(self._journal.last, batch_id, self._journal.check_epoch)
         self.taken = True
 
     def check_batch(self, batch_id: int) -> None:

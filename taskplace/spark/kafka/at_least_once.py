@@ -13,20 +13,24 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from taskplace.errors import SinkError
 from taskplace.spark import faults
 from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
 from taskplace.spark.kafka.record_format import Record
-from taskplace.spark.targets import Commit
+from taskplace.spark.kafka.sink_topics import NoAnswer, SinkTopics
+from taskplace.spark.targets import Commit, Output
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
 
 log = logging.getLogger(__name__)
 
+#: After this many records, the sink lets the client report errors.
 LOOK_EVERY = 1000
+#: How long the question for the topics may take; the pause after one without an answer.
+LOOK_SECONDS, PAUSE_SECONDS = 5.0, 0.5
 
 
 @dataclass(kw_only=True)
@@ -36,7 +40,7 @@ class AtLeastOnce:
     clients: Clients
     topic: str
     patience: float
-    properties: dict[str, Any] = field(default_factory=dict)
+    topics: SinkTopics | None = None
     _producer: ck.Producer | None = field(default=None, init=False, repr=False)
     _failed: ck.KafkaError | None = field(default=None, init=False, repr=False)
 
@@ -44,13 +48,19 @@ class AtLeastOnce:
         """Publish a batch. `records` may be called several times."""
         what = f"batch {commit.batch_id} of sink {commit.sink!r}"
         until = time.monotonic() + self.patience
-        while not self._sent(what, records(), until):
+        while (said := self._tried(what, records, until)) is not None:
             commit.check_epoch()
-            said = self.clients.says(self._failed) if self._failed is not None else "no answer of the brokers"
             self.close()
             if time.monotonic() >= until:
                 raise SinkError(f"{what}: not published within {self.patience:.0f} s; the last error: {said}")
             log.warning("%s is sent again: %s", what, said)
+
+    def probe(self) -> None:
+        """Make a producer, and give it up. Errors: `InputError` for properties that it refuses; no broker is asked."""
+        self._made()
+
+    def open(self, output: Output) -> None:
+        """Do nothing: the brokers need not know a producer without transactions."""
 
     def close(self) -> None:
         """Give the producer up. The next batch makes another one."""
@@ -58,19 +68,32 @@ class AtLeastOnce:
         if producer is not None:
             producer.purge()
 
+    def _tried(self, what: str, records: Callable[[], Iterable[Record]], until: float) -> str | None:
+        """Return why a try has failed; None: all records were acknowledged."""
+        try:
+            if self.topics is not None:
+                self.topics.check_now(LOOK_SECONDS)
+        except NoAnswer as error:
+            time.sleep(PAUSE_SECONDS)
+            return str(error)
+        if self._sent(what, records(), until):
+            return None
+        return self.clients.says(self._failed) if self._failed is not None else "no answer of the brokers"
+
+    def _made(self) -> ck.Producer:
+        own = {
+            "enable.idempotence": True,
+            "delivery.report.only.error": True,
+            "on_delivery": self._on_delivery,
+        }
+        return self.clients.producer(own)
+
     def _sent(self, what: str, records: Iterable[Record], until: float) -> bool:
         """Return whether all records were acknowledged."""
         import confluent_kafka as ck
 
         if self._producer is None:
-            own = {
-                "enable.idempotence": True,
-                "delivery.report.only.error": True,
-                "on_delivery": self._on_delivery,
-            }
-            self._producer = self.clients.producer(
-                {"partitioner": "murmur2_random", **self.properties, **own}
-            )
+            self._producer = self._made()
         self._failed = None
         producer = self._producer
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import InputError, SinkError
@@ -46,6 +47,11 @@ PERMANENT = {
 }
 
 
+#: What a producer queues at most, in KiB, unless `message.max.bytes` needs more. librdkafka's default is 1 GiB.
+QUEUE_KBYTES = 64 << 10
+_NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+
+
 class Clients:
     """Makes clients with the properties of one sink. `name` is for their log lines."""
 
@@ -59,7 +65,15 @@ class Clients:
         """Return a producer; `own` has the sink's own properties. Errors: `InputError` for what librdkafka refuses."""
         import confluent_kafka as ck
 
-        return self._made(ck.Producer, own)
+        return self._made(ck.Producer, own, self._defaults())
+
+    def _defaults(self) -> dict[str, Any]:
+        """Return the properties of producers that a user may set to something else."""
+        largest = int(self._options.get("message.max.bytes", 0)) >> 10
+        return {
+            "partitioner": "murmur2_random",
+            "queue.buffering.max.kbytes": max(QUEUE_KBYTES, 2 * largest),
+        }
 
     def consumer(self, own: Mapping[str, Any]) -> ck.Consumer:
         """Return a consumer. Errors: as for `producer`."""
@@ -73,7 +87,7 @@ class Clients:
 
         return self._made(AdminClient, {})
 
-    def _made(self, kind: Any, own: Mapping[str, Any]) -> Any:
+    def _made(self, kind: Any, own: Mapping[str, Any], defaults: Mapping[str, Any] = _NO_DEFAULTS) -> Any:
         import confluent_kafka as ck
 
         self._refused = None
@@ -88,7 +102,7 @@ class Clients:
         ):  # librdkafka warns of properties of producers
             given = {name: value for name, value in given.items() if name not in _OF_PRODUCERS}
         try:
-            return kind({**common, **given, **own})
+            return kind({**common, **defaults, **given, **own})
         except (ck.KafkaException, ValueError, TypeError) as error:
             raise InputError(
                 "KafkaSink.options",

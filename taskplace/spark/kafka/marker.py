@@ -15,6 +15,8 @@ Properties:
   gaps.
 - An existing topic must have one partition and be compacted, and never be cut off. It must have as many replicas, and
   as many of them in sync, as a topic that is made here.
+- A broker that is down counts: brokers take three replicas as long as they know of three brokers, and replicas of other
+  topics name brokers that do not answer.
 
 Errors: `SinkError` with the topic, the value found, the value expected and the remedy.
 """
@@ -44,7 +46,7 @@ CONFIG = {
     "segment.ms": str(3_600_000),
     "min.cleanable.dirty.ratio": "0.1",
 }
-#: Replicas of a marker topic, if there are as many brokers.
+#: Replicas of a marker topic, if there are as many brokers, whether or not they answer.
 REPLICAS = 3
 ADMIN_SECONDS = 30.0
 _NOT_ALLOWED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
@@ -58,11 +60,12 @@ class Marker(msgspec.Struct, frozen=True):
     manifest: str
 
 
-class MarkerKey(msgspec.Struct, frozen=True):
-    """Whose marker it is."""
+class MarkerKey(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose marker it is. `share`: "" for a whole batch; "1/4" for one of four transactions."""
 
     checkpoint: str
     sink: str
+    share: str = ""
 
     def encode(self) -> bytes:
         """Return the key of the record."""
@@ -95,25 +98,43 @@ class MarkerTopic:
         from confluent_kafka.admin import NewTopic
 
         admin = self._clients.admin()
-        replicas = self._wanted(admin)
-        config = {**CONFIG, "min.insync.replicas": str(_in_sync(replicas))}
-        topic = NewTopic(self.name, num_partitions=1, replication_factor=replicas, config=config)
-        doing = f"topic {self.name!r} cannot be created"
-        try:
-            made = asking.create(admin, topic, ADMIN_SECONDS, look=_look(self._clients, admin, doing))
-        except KafkaException as error:
-            allow = "allow `Create` on it, or " if error.args[0].name() in _NOT_ALLOWED else ""
-            raise SinkError(
-                f"{doing}: {self._clients.says(error)}; {allow}create it with 1 partition, "
-                f"cleanup.policy=compact, {replicas} replicas, and min.insync.replicas={_in_sync(replicas)}"
-            ) from None
-        if made:
-            log.info("created the topic %r with %d replicas", self.name, replicas)
+        look = _look(self._clients, admin, f"topic {self.name!r} cannot be created")
+        choices = [self._replication] if self._replication else list(range(REPLICAS, 0, -1))
+        for replicas in choices:
+            config = {**CONFIG, "min.insync.replicas": str(_in_sync(replicas))}
+            topic = NewTopic(self.name, num_partitions=1, replication_factor=replicas, config=config)
+            try:
+                made = asking.create(admin, topic, ADMIN_SECONDS, look=look)
+            except KafkaException as error:
+                if error.args[0].name() != "INVALID_REPLICATION_FACTOR" or replicas == choices[-1]:
+                    raise self._cannot_create(error, replicas) from None
+                continue  # there are fewer brokers, also with those that are down
+            if made:
+                log.info("created the topic %r with %d replicas", self.name, replicas)
+                if replicas < REPLICAS and not self._replication:
+                    log.warning(
+                        "topic %r has %d replicas, because there are no more brokers: if they are lost, a batch may be "
+                        "written twice", self.name, replicas,
+                    )  # fmt: skip
+            break
         if not self.exists():
             raise SinkError(f"topic {self.name!r}: not there after it was created; start again")
 
+    def _cannot_create(self, error: Exception, replicas: int) -> SinkError:
+        allow = "allow `Create` on it, or " if error.args[0].name() in _NOT_ALLOWED else ""
+        return SinkError(
+            f"topic {self.name!r} cannot be created: {self._clients.says(error)}; {allow}create it with 1 partition, "
+            f"cleanup.policy=compact, {replicas} replicas, and min.insync.replicas={_in_sync(replicas)}"
+        )
+
     def _wanted(self, admin: AdminClient) -> int:
-        return self._replication or min(REPLICAS, len(metadata(self._clients, admin).brokers))
+        """Return the replicas that the topic must have: of the brokers that answer, or that have a replica."""
+        if self._replication:
+            return self._replication
+        found = metadata(self._clients, admin)
+        partitions = (each for topic in found.topics.values() for each in topic.partitions.values())
+        brokers = {*found.brokers, *(id_ for each in partitions for id_ in each.replicas)}
+        return min(REPLICAS, len(brokers))
 
     def _check(self, admin: AdminClient, found: TopicDescription) -> None:
         if len(found.partitions) != 1:

@@ -35,8 +35,8 @@ from taskplace.spark.kafka import avro
 from taskplace.validation import nearest
 
 T = pa.types
-#: The rows that are encoded at a time.
-CHUNK = 10_000
+#: The rows that are encoded at a time, and their bytes, unless one row has more.
+CHUNK, CHUNK_BYTES = 10_000, 8 << 20
 #: What a record needs in a request beside its key, value and headers, at most.
 OVERHEAD = 128
 HEADER_OVERHEAD = 16
@@ -48,13 +48,15 @@ class Record(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes]]
+    headers: list[tuple[str, bytes | None]]
     timestamp: int
 
     @property
     def size(self) -> int:
         """The bytes that it takes in a request, at most."""
-        headers = sum(HEADER_OVERHEAD + len(name.encode()) + len(value) for name, value in self.headers)
+        headers = sum(
+            HEADER_OVERHEAD + len(name.encode()) + len(value or b"") for name, value in self.headers
+        )
         return len(self.key or b"") + len(self.value or b"") + headers + OVERHEAD
 
 
@@ -125,7 +127,8 @@ class RecordFormat:
     def records(self, sink: str, rows: pa.Table) -> Iterator[Record]:
         """Yield the record of each row, in their order. Errors: for rows that `check_rows` refuses but for its size."""
         for start in range(0, rows.num_rows, CHUNK):
-            yield from self._chunk(sink, rows.slice(start, CHUNK))
+            for piece in _pieces(rows.slice(start, CHUNK)):
+                yield from self._chunk(sink, piece)
 
     def _chunk(self, sink: str, rows: pa.Table) -> Iterator[Record]:
         path = f"sinks.{sink}"
@@ -187,7 +190,7 @@ class RecordFormat:
                 found = "a map that has a key twice"
             raise InputError(path, found=found, expected=f"a row that fits the format {chosen}") from None
 
-    def _header_lists(self, path: str, rows: pa.Table) -> list[list[tuple[str, bytes]]]:
+    def _header_lists(self, path: str, rows: pa.Table) -> list[list[tuple[str, bytes | None]]]:
         if not self.headers:
             return [[]] * rows.num_rows
         columns = [rows[column].cast(pa.binary()).to_pylist() for _, column in self.headers]
@@ -211,6 +214,16 @@ class RecordFormat:
                 expected="a time that Kafka's client can send",
             )
         return [time or 0 for time in times]
+
+
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows in their order, in halves of halves of at most `CHUNK_BYTES`, or one row."""
+    if rows.num_rows < 2 or rows.nbytes <= CHUNK_BYTES:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _pieces(rows.slice(0, half))
+    yield from _pieces(rows.slice(half))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

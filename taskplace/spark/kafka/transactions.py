@@ -11,7 +11,9 @@ that certain:
 
 Properties:
 - One producer, with its own transactional id, for each checkpoint and sink. Steps 1 and 2 are done once for each
-  producer, not for each batch.
+  producer, not for each batch, and for the first time before the first commit (`open`): what a broker refuses then
+  leaves no batch that cannot be published.
+- Before each try, the topics are compared with those of the start (`SinkTopics.check_now`).
 - A producer that is fenced asks whether its driver is still in charge (`Commit.check_epoch`). If not, it stops, with
   `Fenced`. If it is, the other producer was a predecessor that came late, and is fenced in its turn.
 - While the brokers cannot be reached, it tries again for `patience` seconds.
@@ -28,7 +30,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -37,7 +39,8 @@ from taskplace.spark import faults
 from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
 from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic
 from taskplace.spark.kafka.record_format import Record
-from taskplace.spark.targets import Commit
+from taskplace.spark.kafka.sink_topics import NoAnswer, SinkTopics
+from taskplace.spark.targets import Commit, Output
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
@@ -64,11 +67,13 @@ class _TooLong(Exception):
 
 @dataclass(kw_only=True)
 class _Try:
-    """One batch, while it is published."""
+    """One batch, while it is published; or the start of a producer, which has no batch."""
 
-    commit: Commit
-    records: Records
+    output: Output
+    what: str
     until: float
+    commit: Commit | None = None
+    records: Records = tuple
     begun: float = 0.0
     fenced: int = 0
     too_long: int = 0
@@ -80,11 +85,6 @@ class _Try:
         self.tries += 1
         return min(0.05 * 2**self.tries, 2.0)
 
-    @property
-    def what(self) -> str:
-        """The batch, for errors."""
-        return f"batch {self.commit.batch_id} of sink {self.commit.sink!r}"
-
 
 @dataclass(kw_only=True)
 class Transactions:
@@ -92,6 +92,8 @@ class Transactions:
 
     - `timeout`: `transaction.timeout.ms`, in seconds
     - `patience`: for how long a batch is tried again, in seconds
+    - `topics`: None: they are not compared
+    - `share`: "" for whole batches
     """
 
     clients: Clients
@@ -99,20 +101,35 @@ class Transactions:
     markers: MarkerTopic
     timeout: float
     patience: float
-    properties: dict[str, Any] = field(default_factory=dict)
+    topics: SinkTopics | None = None
+    share: str = ""
     _producer: ck.Producer | None = field(default=None, init=False, repr=False)
     _marker: Marker | None = field(default=None, init=False)
     _failed: ck.KafkaError | None = field(default=None, init=False, repr=False)
 
+    def probe(self) -> None:
+        """Make a producer, and give it up. Errors: `InputError` for properties that it refuses; no broker is asked."""
+        self._made(MarkerKey("probe", "probe"))
+
+    def open(self, output: Output) -> None:
+        """Do steps 1 and 2, before the first commit. Errors: those of the module."""
+        until = time.monotonic() + self.patience
+        self._until_done(_Try(output=output, what=f"the start of sink {output.sink!r}", until=until))
+
     def publish(self, commit: Commit, records: Records) -> None:
         """Publish a batch, unless its marker says that it is there. `records` may be called several times."""
-        this = _Try(commit=commit, records=records, until=time.monotonic() + self.patience)
-        published = False
+        output = Output(checkpoint_id=commit.checkpoint_id, sink=commit.sink, check_epoch=commit.check_epoch)
+        what = f"batch {commit.batch_id} of sink {commit.sink!r}"
+        until = time.monotonic() + self.patience
+        self._until_done(_Try(output=output, what=what, until=until, commit=commit, records=records))
+
+    def _until_done(self, this: _Try) -> None:
+        done = False
         try:
-            while not published:
-                published = self._tried(this)
+            while not done:
+                done = self._tried(this)
         finally:
-            if not published:
+            if not done:
                 self._discard()
 
     def close(self) -> None:
@@ -122,13 +139,14 @@ class Transactions:
     # -- one try
 
     def _tried(self, this: _Try) -> bool:
-        """Return whether the batch is in the topic; False: try again."""
+        """Return whether the batch is in the topic, or the producer is ready; False: try again."""
         try:
+            self._check_topics(this)
             if self._producer is None:
-                this.commit.check_epoch()
+                this.output.check_epoch()
                 self._start(this)
-            if not self._has(this):
-                self._send(this)
+            if this.commit is not None and not self._has(this, this.commit):
+                self._send(this, this.commit)
             return True
         except _TooLong:
             self._discard()
@@ -148,24 +166,38 @@ class Transactions:
             time.sleep(this.pause())
         return False
 
-    def _start(self, this: _Try) -> None:
-        """Make a producer, end its predecessor's transaction, and read the marker."""
-        key = _key(this.commit)
-        faults.point("sink.starting")
+    def _check_topics(self, this: _Try) -> None:
+        if self.topics is None:
+            return
+        try:
+            self.topics.check_now(SLICE)
+        except NoAnswer as error:
+            raise _TryAgain(str(error)) from None
+
+    def _made(self, key: MarkerKey) -> ck.Producer:
         own = {
             "transactional.id": transactional_id(key),
             "delivery.report.only.error": True,
             "on_delivery": self._on_delivery,
         }
-        self._producer = self.clients.producer({"partitioner": "murmur2_random", **self.properties, **own})
+        return self.clients.producer(own)
+
+    def _key(self, output: Output) -> MarkerKey:
+        return MarkerKey(output.checkpoint_id, output.sink, self.share)
+
+    def _start(self, this: _Try) -> None:
+        """Make a producer, end its predecessor's transaction, and read the marker."""
+        key = self._key(this.output)
+        faults.point("sink.starting")
+        self._producer = self._made(key)
         self._repeatedly(this, self._producer.init_transactions, "init_transactions", until=this.until)
         faults.point("sink.started")
         self._marker = self.markers.read(key, max(this.until - time.monotonic(), SLICE))
         faults.point("sink.marked")
 
-    def _has(self, this: _Try) -> bool:
+    def _has(self, this: _Try, commit: Commit) -> bool:
         """Return whether the topic has the batch. Errors: `CheckpointError`, `Fenced`."""
-        marker, commit = self._marker, this.commit
+        marker = self._marker
         if marker is None or marker.batch < commit.batch_id:
             return False
         if marker == Marker(commit.batch_id, commit.checksum):
@@ -177,8 +209,8 @@ class Transactions:
             "name"
         )
 
-    def _send(self, this: _Try) -> None:
-        producer, commit = self._running(), this.commit
+    def _send(self, this: _Try, commit: Commit) -> None:
+        producer = self._running()
         self._failed, self.clients.disturbed = None, False
         this.begun = time.monotonic()
         try:
@@ -190,7 +222,7 @@ class Transactions:
                     self._look(this)
             marker = Marker(commit.batch_id, commit.checksum)
             value = msgspec.json.encode(marker)
-            self._produce(this, self.markers.name, Record(_key(commit).encode(), value, [], 0))
+            self._produce(this, self.markers.name, Record(self._key(this.output).encode(), value, [], 0))
             faults.point("sink.sent")
         except _client_errors() as error:
             self._abort(this, error)
@@ -245,9 +277,15 @@ class Transactions:
                 self.clients.raise_refusal(f"{this.what}: {what} failed")
                 if found is None or not found.retriable() or found.txn_requires_abort():
                     self._abort(this, error)
+                self._look_for_topics(this)
                 if time.monotonic() >= until:
                     self._discard()
                     raise _TryAgain(f"{what}: {self.clients.says(error)}") from None
+
+    def _look_for_topics(self, this: _Try) -> None:
+        """Look whether a call that does not succeed has lost its topic: a client goes on asking for it."""
+        with suppress(_TryAgain):
+            self._check_topics(this)
 
     def _abort(self, this: _Try, error: Exception) -> NoReturn:
         """Abort the transaction after an error, and raise what follows from it."""
@@ -267,12 +305,12 @@ class Transactions:
             self._discard()
             if this.begun and time.monotonic() - this.begun > self.timeout:
                 self._over_time(this)
-            this.commit.check_epoch()
+            this.output.check_epoch()
             this.fenced += 1
             if this.fenced > FENCED_AT_MOST:
                 raise SinkError(
                     f"{this.what}: fenced {this.fenced} times by a producer with the same transactional id, "
-                    f"{transactional_id(_key(this.commit))!r}; is a copy of the checkpoint in use?"
+                    f"{transactional_id(self._key(this.output))!r}; is a copy of the checkpoint in use?"
                 )
         elif this.begun and time.monotonic() - this.begun > self.timeout:
             self._over_time(this)
@@ -318,14 +356,13 @@ def _client_errors() -> tuple[type[Exception], ...]:
     return (ck.KafkaException,)
 
 
-def _key(commit: Commit) -> MarkerKey:
-    return MarkerKey(commit.checkpoint_id, commit.sink)
-
-
 def transactional_id(key: MarkerKey) -> str:
     """Return the transactional id of a sink.
 
     >>> transactional_id(MarkerKey("3f", "totals"))
     'taskplace-3f-totals'
+    >>> transactional_id(MarkerKey("3f", "totals", "1/4"))
+    'taskplace-3f.1-totals'
     """
-    return f"taskplace-{key.checkpoint}-{key.sink}"
+    share = f".{key.share.partition('/')[0]}" if key.share else ""
+    return f"taskplace-{key.checkpoint}{share}-{key.sink}"

@@ -34,6 +34,8 @@ from taskplace.spark.worker.unify import cast, common, converted, plain
 T = pa.types
 #: The key in the metadata of a staged file: the columns that it leaves out, with their positions, as JSON.
 UNTYPED = b"taskplace.untyped"
+#: About the bytes of a page in a staged file.
+PAGE_BYTES = 1 << 20
 _A_TYPE = "a type, such as int64, string, timestamp, decimal(9, 2), list<int64>"
 
 
@@ -190,6 +192,11 @@ def _meant(fixed: SinkSchema, given: pa.Schema) -> dict[str, str] | None:
     return wider
 
 
+def _rows_at_a_time(rows: pa.Table) -> int:
+    """Return how many rows Parquet writes before it looks at the size of a page: a page is read at once later."""
+    return max(1, min(1024, rows.num_rows * PAGE_BYTES // max(rows.nbytes, 1)))
+
+
 def parquet(rows: pa.Table, sink: str) -> pa.Buffer:
     """Return a Parquet file with rows from `fitted`. Errors: `InputError` for rows that Parquet cannot hold."""
     left_out = [(i, field.name) for i, field in enumerate(rows.schema) if T.is_null(field.type)]
@@ -198,7 +205,7 @@ def parquet(rows: pa.Table, sink: str) -> pa.Buffer:
         rows = rows.replace_schema_metadata({UNTYPED: json.dumps(left_out)})
     out = pa.BufferOutputStream()
     try:
-        pq.write_table(rows, out)
+        pq.write_table(rows, out, write_batch_size=_rows_at_a_time(rows))
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise InputError(
             f"sinks.{sink}", found=f"rows that Parquet cannot store ({error})", expected=f"{rows.schema}"

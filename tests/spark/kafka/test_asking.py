@@ -140,9 +140,9 @@ def test_a_topic_that_is_made_is_waited_for_and_one_that_is_there_is_not_made():
 
 def test_a_marker_topic_is_made_although_a_broker_does_not_know_it_yet():
     unknown = "UNKNOWN_TOPIC_OR_PART"
-    admin = FakeAdmin(unknown, None, None, unknown, None, unknown)
+    admin = FakeAdmin(unknown, None, unknown, None, unknown)
     marker(admin).create()
-    assert admin.asked[:8] == ["describe", "list", "create", "describe", *["list", "describe"] * 2]
+    assert admin.asked[:7] == ["describe", "create", "describe", *["list", "describe"] * 2]
 
 
 def test_the_right_that_is_missing_is_named(monkeypatch):
@@ -159,7 +159,7 @@ def test_the_right_that_is_missing_is_named(monkeypatch):
     with pytest.raises(
         SinkError, match=r"allow `Create` on it, or create it with 1 partition, .* 3 replicas"
     ):
-        marker(FakeAdmin("UNKNOWN_TOPIC_OR_PART", None, "TOPIC_AUTHORIZATION_FAILED")).create()
+        marker(FakeAdmin("UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED")).create()
 
 
 @pytest.mark.parametrize(

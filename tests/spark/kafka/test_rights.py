@@ -146,7 +146,13 @@ def test_a_sink_needs_the_rights_of_the_docs_and_no_more(brokers, topic, passwor
             ("TOPIC", markers),
             ["READ", "WRITE"],
         ),
-        (publish, "", "allow `Write` and `Describe` on transactional ids with", ids, ["WRITE", "DESCRIBE"]),
+        (
+            opened,
+            "",
+            "the start of sink 'out': .*allow `Write` and `Describe` on transactional ids with",
+            ids,
+            ["WRITE", "DESCRIBE"],
+        ),
     ):
         refused_soon(ask, rf"topic '{of}'.*{says}" if of else says)
         allow(brokers, "writer", *resource, *operations, prefix=resource is ids)

@@ -36,6 +36,13 @@ SECRET = "hunter2"
         ({"value_format": "avro", "value_schema": "no/such.avsc"}, r"value_schema: .*No such file"),
         ({"deleted": "gone"}, r"deleted: .*expected `key` as well"),
         ({"key_format": "json"}, r"key_format: .*expected `key` as well"),
+        ({"dead_letters": "yes"}, r"dead_letters: found 'yes', expected true or false"),
+        (
+            {"dead_letters": True, "key": "k"},
+            r"key: found 'k', expected no `key`: a dead letter is the record",
+        ),
+        ({"dead_letters": True, "value_format": "raw"}, r"value_format: found 'raw', expected no"),
+        ({"changed_topics": "go on"}, r"changed_topics: found 'go on', .*did you mean 'go-on'"),
         ({"delivery": "exactly once"}, r"delivery: .*did you mean 'exactly-once'"),
         ({"marker_topic": "out"}, r"marker_topic: .*another topic"),
         ({"replication": 0}, r"replication: found 0, expected an integer of at least 1"),
@@ -61,6 +68,43 @@ def test_a_property_that_librdkafka_does_not_know_is_found_by_the_probe():
         InputError, match=r'^KafkaSink\.options: found .*No such configuration property: "linger.mss"'
     ):
         sink.probe()
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"compression.type": "zipp"},
+        {"acks": 1},
+        {"partitioner": "murmur3"},
+        {"max.in.flight.requests.per.connection": 10},
+        {"retries": 0},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_a_property_that_producers_refuse_is_found_by_the_probe(delivery, option):
+    sink = KafkaSink("out", servers="nowhere:9092", delivery=delivery, options=option)
+    with pytest.raises(
+        InputError, match=r"^KafkaSink\.options: found .*expected properties that librdkafka knows"
+    ):
+        sink.probe()
+
+
+def test_a_property_that_does_not_fit_transactions_is_found_by_the_probe():
+    sink = KafkaSink("out", servers="nowhere:9092", options={"message.timeout.ms": 100_000})
+    with pytest.raises(InputError, match=r"`message\.timeout\.ms` must be set <= `transaction\.timeout\.ms`"):
+        sink.probe()
+
+
+def test_what_a_user_sets_comes_before_what_the_sink_sets_by_default(monkeypatch):
+    made: list[dict] = []
+    monkeypatch.setattr("confluent_kafka.Producer", lambda properties: made.append(properties))
+    given = {"partitioner": "consistent_random", "queue.buffering.max.kbytes": 100}
+    for options in ({}, given, {"message.max.bytes": 100 << 20}):
+        KafkaSink("out", servers="nowhere:9092", options=options)._writer.probe()
+    names = ("partitioner", "queue.buffering.max.kbytes")
+    found = [tuple(properties[name] for name in names) for properties in made]
+    assert found == [("murmur2_random", 65536), ("consistent_random", 100), ("murmur2_random", 204800)]
 
 
 def test_secrets_come_from_variables_and_files_and_are_never_shown(tmp_path, monkeypatch):

@@ -12,11 +12,13 @@ pytest.importorskip("confluent_kafka")
 from taskplace.errors import CheckpointError, Fenced, SinkError
 from taskplace.spark.kafka import transactions
 from taskplace.spark.kafka.record_format import Record
+from taskplace.spark.kafka.sink_topics import NoAnswer
 from taskplace.spark.kafka.transactions import FENCED_AT_MOST, Transactions
-from taskplace.spark.targets import Commit
+from taskplace.spark.targets import Commit, Output
 from tests.support.fake_kafka import ABORTABLE, RETRIABLE, FakeBrokers, FakeClients, FakeMarkers, error
 
 ROWS = [b"a", b"b", b"c"]
+OUTPUT = Output(checkpoint_id="cp", sink="s")
 SENT = ["begin", *["produce"] * (len(ROWS) + 1), "commit"]
 
 
@@ -190,13 +192,60 @@ def test_a_refusal_is_an_error_at_once(brokers):
 
 def test_a_refused_record_is_an_error_that_names_the_reason(brokers):
     one = writer(brokers)
-    one._start(transactions._Try(commit=commit(0), records=records(), until=1e9))
+    one.open(OUTPUT)
     one._on_delivery(error("INVALID_TIMESTAMP").args[0], None)
     with pytest.raises(SinkError, match=r"INVALID_TIMESTAMP\); raise `message\.timestamp\.before"):
         one._abort(
-            transactions._Try(commit=commit(0), records=records(), until=1e9),
-            error("_INCONSISTENT", **ABORTABLE),
+            transactions._Try(output=OUTPUT, what="batch 0", until=1e9), error("_INCONSISTENT", **ABORTABLE)
         )
+
+
+def test_a_start_fences_and_reads_before_the_first_commit(brokers):
+    writer(brokers).publish(commit(3), records())
+    brokers.calls.clear()
+    one = writer(brokers)
+    one.open(OUTPUT)
+    assert brokers.calls == ["init", "read"]
+    one.publish(commit(3), records())
+    one.publish(commit(4), records(b"d"))
+    assert brokers.calls == ["init", "read", "begin", "produce", "produce", "commit"]
+    assert out(brokers) == [*ROWS, b"d"]
+
+
+@pytest.mark.parametrize("name", ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "INVALID_TRANSACTION_TIMEOUT"])
+def test_what_a_broker_refuses_is_an_error_of_the_start(brokers, name):
+    brokers.fail("init", error(name, fatal=True))
+    with pytest.raises(SinkError, match=rf"^the start of sink 's': .*{name}\); "):
+        writer(brokers).open(OUTPUT)
+    with pytest.raises(Fenced):
+        writer(brokers).open(Output(checkpoint_id="cp", sink="s", check_epoch=replaced))
+
+
+class LostTopics:
+    """Topics that are there for some questions, and then lost."""
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self.answers = list(answers)
+
+    def check_now(self, seconds: float) -> None:
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is not None:
+            raise answer
+
+
+def test_topics_are_compared_before_each_try_and_while_a_call_does_not_succeed(brokers):
+    one = writer(brokers)
+    one.topics = LostTopics(NoAnswer("no leader"), None, None, SinkError("it is gone"))  # type: ignore[assignment]
+    one.publish(commit(0), records())
+    brokers.fail("commit", error("_TIMED_OUT", **RETRIABLE), times=1000)
+    with pytest.raises(SinkError, match="it is gone"):
+        one.publish(commit(1), records(b"d"))
+    assert brokers.calls.count("commit") == 2
+    assert out(brokers) == ROWS
+    one.patience = 100
+    one.topics = LostTopics(*[NoAnswer("no leader")] * 1000)  # type: ignore[assignment]
+    with pytest.raises(SinkError, match=r"not published within .* the last error: no leader"):
+        one.publish(commit(1), records(b"d"))
 
 
 def test_rows_that_cannot_be_read_leave_no_open_transaction(brokers):

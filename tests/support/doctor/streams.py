@@ -56,6 +56,10 @@ CASES: Cases = {
         fires("output.own.foreach", "output.own={foreach: 'shop:write'}", says="shop:write"),
         quiet("output.files={path: /out}", "output.dir=/out"),
     ),
+    "changed-topics": (
+        fires("output.totals.kafka.changed_topics", "output.totals.kafka.changed_topics=go-on"),
+        quiet("output.totals.kafka.changed_topics=stop"),
+    ),
     "sink-at-least-once": (
         fires("output.totals.kafka.delivery", "output.totals.kafka.delivery=at-least-once"),
         quiet("output.totals.kafka.delivery=exactly-once"),

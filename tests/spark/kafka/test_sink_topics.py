@@ -1,0 +1,181 @@
+"""A sink knows its topics again: one that is gone, was made again, or has more partitions is noticed, and says so."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("confluent_kafka")
+
+from taskplace.errors import CheckpointError, SinkError
+from taskplace.spark.kafka.sink_topics import NoAnswer, SinkTopics
+from tests.support.fake_kafka import error
+from tests.support.kafka_admin import AdminClients, FakeAdmin
+
+
+class Topics(FakeAdmin):
+    """A client of brokers with topics: their ids and partition counts by name."""
+
+    def __init__(self, **topics: tuple[str, int]) -> None:
+        super().__init__()
+        self.topics = topics
+
+    def describe_topics(self, topics: Any, *, request_timeout: float, **_: object) -> dict[str, Any]:
+        return {name: self._future("describe", name, request_timeout) for name in topics.topic_names}
+
+    def _answer(self, question: str, right: Any, seconds: float) -> Any:
+        answered = super()._answer(question, right, seconds)
+
+        def answer() -> object:
+            name = answered()
+            if question != "describe":
+                return name
+            if name not in self.topics:
+                raise error("UNKNOWN_TOPIC_OR_PART")
+            id_, partitions = self.topics[name]
+            return SimpleNamespace(topic_id=id_, partitions=[None] * partitions)
+
+        return answer
+
+
+def topics_of(admin: Topics, markers: str = "m", **more: Any) -> SinkTopics:
+    options = {"delivery": "exactly-once", "ordered": True, "go_on": False} | more
+    return SinkTopics(AdminClients(admin), "out", markers, **options)
+
+
+def kept(
+    out: tuple[str, int] = ("a", 2), m: tuple[str, int] | None = ("b", 1), **more: Any
+) -> dict[str, Any]:
+    admin = Topics(out=out, **({} if m is None else {"m": m}))
+    topics = topics_of(admin, "" if m is None else "m", **more)
+    topics.bind({}, 1)
+    return topics.kept()
+
+
+def test_what_is_kept():
+    assert kept() == {
+        "delivery": "exactly-once",
+        "topic": {"name": "out", "id": "a", "partitions": 2},
+        "markers": {"name": "m", "id": "b", "partitions": 1},
+    }
+    assert topics_of(Topics()).kept() == {}
+
+
+def test_topics_that_are_as_they_were():
+    admin = Topics(out=("a", 2), m=("b", 1))
+    topics_of(admin).check(kept(), 7, 1)
+    topics_of(admin).check({}, 7, 1)  # a checkpoint of an earlier version
+    topics = topics_of(admin)
+    topics.check_now(1)
+    assert len(admin.asked) == 2, "before it is bound, nothing is asked"
+    topics.bind(kept(), 1)
+    topics.check_now(1)
+
+
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [
+        (
+            ("x", 2),
+            r"'out' was deleted and made again: found the id x, expected a; .* start a new checkpoint",
+        ),
+        (("a", 3), r"'out': found 3 partitions, expected 2; keys go to other partitions"),
+    ],
+)
+def test_a_topic_that_was_made_again_or_has_other_partitions(caplog, out, says):
+    admin = Topics(out=("a", 2), m=("b", 1))
+    running = topics_of(admin)
+    running.bind({}, 1)
+    admin.topics["out"] = out
+    with pytest.raises(CheckpointError, match=says + r".*`changed_topics: go-on`"):
+        topics_of(admin).check(kept(), None, 1)
+    with pytest.raises(CheckpointError, match=says):
+        running.check_now(1)
+    accepting = topics_of(admin, go_on=True)
+    accepting.check(kept(), None, 1)
+    accepting.bind(kept(), 1)
+    assert accepting.kept()["topic"] == {"name": "out", "id": out[0], "partitions": out[1]}
+    assert caplog.records[-1].levelno == logging.WARNING
+
+
+def test_more_partitions_do_not_matter_without_keys():
+    admin = Topics(out=("a", 3), m=("b", 1))
+    topics_of(admin, ordered=False).check(kept(), None, 1)
+
+
+def test_another_topic_that_the_user_has_named_is_taken():
+    admin = Topics(other=("x", 9), m=("b", 1))
+    SinkTopics(AdminClients(admin), "other", "m", delivery="exactly-once", ordered=True, go_on=False).check(
+        kept(), 7, 1
+    )
+
+
+@pytest.mark.parametrize("now", [{}, {"m": ("x", 1)}, {"m2": ("x", 1)}])
+def test_lost_markers_matter_only_if_a_batch_is_published_again(caplog, now):
+    admin = Topics(out=("a", 2), **now)
+    name = "m2" if "m2" in now else "m"
+    topics_of(admin, name).check(kept(), None, 1)
+    says = r"^topic of markers: found .*, expected 'm' with the id b; nobody knows whether topic 'out' has batch 7"
+    with pytest.raises(CheckpointError, match=says + r".*`changed_topics: go-on` .* twice then"):
+        topics_of(admin, name).check(kept(), 7, 1)
+    topics_of(admin, name, go_on=True).check(kept(), 7, 1)
+    assert "nobody knows" in caplog.text
+    admin.topics[name] = now.get(name, ("x", 1))
+    topics_of(admin, name).bind(kept(), 1)
+    assert f"from now on they are in {name!r} (id x)" in caplog.text
+
+
+def test_a_batch_is_published_again_with_the_delivery_that_it_was_begun_with():
+    admin = Topics(out=("a", 2), m=("b", 1))
+    other = topics_of(admin, delivery="parallel 4")
+    other.check(kept(), None, 1)
+    with pytest.raises(
+        CheckpointError, match=r"'parallel 4', expected 'exactly-once', with which batch 7 was begun"
+    ):
+        other.check(kept(), 7, 1)
+    topics_of(admin, "", delivery="at-least-once").check(kept(), 7, 1)
+    other.check(kept(m=None, delivery="at-least-once"), 7, 1)
+
+
+@pytest.mark.parametrize("gone", ["out", "m"])
+def test_a_topic_that_is_deleted_while_the_stream_runs(gone):
+    admin = Topics(out=("a", 2), m=("b", 1))
+    topics = topics_of(admin)
+    topics.bind({}, 1)
+    del admin.topics[gone]
+    with pytest.raises(SinkError, match=rf"^topic '{gone}' does not exist any more; what was in it is lost"):
+        topics.check_now(1)
+
+
+def test_markers_that_are_made_again_while_the_stream_runs():
+    admin = Topics(out=("a", 2), m=("b", 1))
+    topics = topics_of(admin)
+    topics.bind({}, 1)
+    admin.topics["m"] = ("x", 1)
+    with pytest.raises(CheckpointError, match=r"^topic 'm' was deleted and made again while the stream ran"):
+        topics.check_now(1)
+
+
+def test_brokers_without_ids_of_topics():
+    admin = Topics(out=("None", 2), m=("None", 1))
+    topics = topics_of(admin)
+    topics.check(kept(), 7, 1)
+    topics.bind({}, 1)
+    assert topics.kept()["topic"]["id"] == ""
+
+
+def test_brokers_that_do_not_answer_and_brokers_that_refuse(monkeypatch):
+    admin = Topics(out=("a", 2), m=("b", 1))
+    topics = topics_of(admin)
+    topics.bind({}, 1)
+    admin.failures = ["LEADER_NOT_AVAILABLE"] * 1000
+    with pytest.raises(NoAnswer, match="LEADER_NOT_AVAILABLE"):
+        topics.check_now(0)
+    with pytest.raises(SinkError, match=r"LEADER_NOT_AVAILABLE\); check `servers`"):
+        topics.check(kept(), None, 0)
+    admin.failures = ["TOPIC_AUTHORIZATION_FAILED"]
+    with pytest.raises(SinkError, match=r"allow `Describe` on the topic"):
+        topics.check_now(1)
