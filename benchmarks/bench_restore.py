@@ -1,15 +1,18 @@
-"""How fast snapshots are restored, beside `cp` of the same files: without Spark, in one process.
+"""How fast snapshots are restored, beside `cp` of the same files: without Spark.
 
-    python benchmarks/bench_restore.py [--mb 1000] [--tasks 12] [--entry 1000] [--rounds 5] [--quick] [--json FILE]
+    python benchmarks/bench_restore.py [--mb 1000] [--tasks 12] [--entry 1000] [--slots 2] [--rounds 5] [--quick]
+        [--json FILE]
 
 The tasks' copies are filled together to `--mb` MB of keys and values, `--entry` bytes each. They do not compress, as in
 `bench_recovery.py`. A visit's own code writes a snapshot of each. Then, in turn and after a round that does not count:
 
-- "restore": all copies from empty directories, one after the other, by the code that an attempt uses
+- "restore, 1 slot": all copies from empty directories, one after the other, by the code that an attempt uses
+- "restore, 2 slots": the same in as many processes as `--slots` says, as an executor with so many slots does it
 - "cp": the same files into an empty directory, by `cp`
 
-The files are in the page cache in both cases. Seconds of the clock, medians; for the restore also seconds of processor
-time. Each restored copy is counted, and in the end compared with its original entry by entry.
+The files are in the page cache in all cases. Seconds of the clock, medians; for restores also seconds of processor
+time, of all processes together. The processes are started before. Each restored copy is counted, and in the end
+compared with its original entry by entry.
 
 Then single steps of the restore on the same files, each by itself: "check" computes the checksum of each file,
 "decode" reads its pieces, "encode" makes the entries as they are stored, "write" puts them into LMDB.
@@ -17,11 +20,13 @@ Then single steps of the restore on the same files, each by itself: "check" comp
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +54,7 @@ from topology import TaskId
 STORE = "by-key"
 KEY = 16  # bytes
 BATCHES = 5  # that fill a copy
-RESTORE, CP = "restore", "cp"
+CP = "cp"
 
 
 def fill(path: Path, rng: np.random.Generator, entries: int, entry: int) -> History:
@@ -97,6 +102,11 @@ def restore(folder: Path, checkpoint: Path, snapshots: dict[TaskId, Snapshot]) -
             copy.commit_unchanged()
 
 
+def restore_part(folder: Path, checkpoint: Path, snapshots: dict[TaskId, Snapshot]) -> float:
+    """Restore some copies in a process of the pool. Return the seconds of its processor time."""
+    return timed(restore, folder, checkpoint, snapshots)[1]
+
+
 def compare(original: Path, restored: Path, tasks: Sequence[TaskId]) -> None:
     """Raise `RuntimeError` unless each restored copy has the entries of its original."""
     for task in tasks:
@@ -119,18 +129,32 @@ def timed(work: Callable[..., object], *args: object) -> tuple[float, float]:
 
 
 class Measure:
-    """The copies in `folder`, their snapshots in its checkpoint, and what was measured with them."""
+    """The copies in `folder`, their snapshots in its checkpoint, and what was measured with them.
 
-    def __init__(self, folder: Path, *, tasks: int, entries: int, entry: int, seed: int) -> None:
+    `pool` has one process for each slot.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        pool: ProcessPoolExecutor,
+        slots: int,
+        *,
+        tasks: int,
+        entries: int,
+        entry: int,
+        seed: int,
+    ) -> None:
         rng = np.random.default_rng(seed)
-        self.folder, self.checkpoint = folder, folder / "checkpoint"
+        self.folder, self.checkpoint, self.pool = folder, folder / "checkpoint", pool
         self.snapshots = {
             task: snapshot(folder, task, fill(folder / str(task), rng, entries, entry))
             for task in (TaskId(0, number) for number in range(tasks))
         }
         self.bytes = sum(made.size for made in self.snapshots.values())
-        self.seconds: dict[str, list[float]] = {RESTORE: [], CP: []}
-        self.processor: list[float] = []
+        self.slots = {f"restore, {number} slot{'s' if number > 1 else ''}": number for number in {1, slots}}
+        self.seconds: dict[str, list[float]] = {what: [] for what in (*self.slots, CP)}
+        self.processor: dict[str, list[float]] = {what: [] for what in self.slots}
 
     def round(self, number: int, *, counts: bool, last: bool) -> None:
         """Restore and copy once, in an order that changes with the number."""
@@ -140,12 +164,21 @@ class Measure:
                 if what == CP:
                     seconds, processor = timed(copy_files, self.checkpoint, where)
                 else:
-                    seconds, processor = timed(restore, where, self.checkpoint, self.snapshots)
+                    seconds, processor = self.restore(where, self.slots[what])
                     if last:
                         compare(self.folder, where, list(self.snapshots))
             if counts:
                 self.seconds[what].append(seconds)
-                self.processor += [processor] if what == RESTORE else []
+                if what != CP:
+                    self.processor[what].append(processor)
+
+    def restore(self, where: Path, slots: int) -> tuple[float, float]:
+        """Restore all copies into `where`. Return the seconds of the clock, and of all processes' processor time."""
+        tasks, start = list(self.snapshots), time.perf_counter()
+        parts = [{task: self.snapshots[task] for task in tasks[slot::slots]} for slot in range(slots)]
+        done = [self.pool.submit(restore_part, where, self.checkpoint, part) for part in parts]
+        processor = sum(one.result() for one in done)
+        return time.perf_counter() - start, processor
 
     def steps(self) -> dict[str, float]:
         """Return the seconds that each step of the restore takes by itself, for all snapshots."""
@@ -173,8 +206,8 @@ class Measure:
 
 def show(out: Out, measure: Measure, steps: dict[str, float]) -> None:
     medians = {what: statistics.median(some) for what, some in measure.seconds.items()}
-    megabytes, processor = measure.bytes / 1e6, statistics.median(measure.processor)
-    ratio = medians[CP] / medians[RESTORE]
+    processor = {what: statistics.median(some) for what, some in measure.processor.items()}
+    megabytes, ratios = measure.bytes / 1e6, {what: medians[CP] / medians[what] for what in measure.slots}
     out.keep(
         "restore",
         {
@@ -182,7 +215,7 @@ def show(out: Out, measure: Measure, steps: dict[str, float]) -> None:
             "seconds": measure.seconds,
             "medians": medians,
             "processor": measure.processor,
-            "speed_of_cp": ratio,
+            "speed_of_cp": ratios,
             "steps": steps,
         },
     )
@@ -193,12 +226,12 @@ def show(out: Out, measure: Measure, steps: dict[str, float]) -> None:
             f"{medians[what]:.2f} s",
             f"({min(some):.2f}-{max(some):.2f})",
             f"{megabytes / medians[what]:,.0f}",
-            f"{processor:.2f} s" if what == RESTORE else "",
+            f"{processor[what]:.2f} s" if what in processor else "",
+            f"{ratios[what]:.2f}" if what in ratios else "1",
         ]
         for what, some in measure.seconds.items()
     ]
-    out.table(["", "seconds", "", "MB/s", "processor time"], rows)
-    out.say(f"the restore has {ratio:.2f} of the speed of cp")
+    out.table(["", "seconds", "", "MB/s", "processor time", "speed of cp"], rows)
     out.phases("steps, each by itself", steps)
 
 
@@ -207,6 +240,7 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=1000, help="MB of keys and values (%(default)s)")
     parser.add_argument("--tasks", type=int, default=12, help="copies that hold them (%(default)s)")
     parser.add_argument("--entry", type=int, default=1000, help="bytes of key and value (%(default)s)")
+    parser.add_argument("--slots", type=int, default=2, help="processes of the second restore (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -217,9 +251,14 @@ def main() -> None:
             f"found {mb} MB in {args.tasks} tasks, {args.entry} bytes an entry; expected more than {KEY} bytes "
             f"an entry, and {BATCHES} entries a task"
         )
-    out = Out(args, "bench-restore", cluster="none: one process")
-    with tempfile.TemporaryDirectory(prefix="bench-restore-", dir=args.scratch) as name:
-        measure = Measure(Path(name), tasks=args.tasks, entries=entries, entry=args.entry, seed=args.seed)
+    out = Out(args, "bench-restore", cluster="none: processes of this machine")
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-restore-", dir=args.scratch) as name,
+        ProcessPoolExecutor(args.slots, multiprocessing.get_context("spawn")) as pool,
+    ):
+        measure = Measure(
+            Path(name), pool, args.slots, tasks=args.tasks, entries=entries, entry=args.entry, seed=args.seed
+        )
         size = f"{measure.bytes / 1e6:,.0f} MB"
         out.note(f"{args.tasks} copies of {entries:,} entries of {args.entry} bytes; snapshots of {size}")
         for number in range(rounds + 1):
