@@ -4,8 +4,8 @@ The calls beyond the public API, and their reasons:
 
 - `SparkContext.makeRDD(Seq[(T, Seq[String])])` with locations `executor_<host>_<id>`: runs a partition on the
   executor that has its state. It is only a preference; everything stays correct when Spark decides otherwise.
-- `Dataset.toArrowBatchRdd()`, glommed and zipped with the pinned RDD: brings a shuffle's output to the pinned
-  partition as Arrow bytes, without another copy.
+- `Dataset.toArrowBatchRdd()`, of which each partition is paired with one element of the pinned RDD: brings a shuffle's
+  output to the pinned partition as Arrow bytes, one batch at a time. See `_paired`.
 - `ShuffleExchangeLike.submitShuffleJob`: runs the map side first, and returns which partitions have rows.
 - `ShuffleExchangeLike.getShuffleRDD` with `CoalescedPartitionSpec`, and `SparkSession.internalCreateDataFrame`: reads a
   range of the shuffle in one Spark partition, for one bin of tasks.
@@ -25,6 +25,8 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -32,7 +34,7 @@ from weakref import WeakKeyDictionary
 import pyspark
 from py4j.protocol import Py4JNetworkError
 from pyspark import RDD, InheritableThread, SparkContext
-from pyspark.serializers import BatchedSerializer, CPickleSerializer, NoOpSerializer, PairDeserializer
+from pyspark.serializers import NoOpSerializer, PairDeserializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 from pyspark.sql.datasource import DataSource, DataSourceRegistration
@@ -45,10 +47,13 @@ from taskplace.spark.cluster import Executor as Executor
 from taskplace.spark.cluster import JobLostError as JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent
 from taskplace.spark.session_conf import LOCALITY_WAIT, TESTED, WHILE_PLANNING
+from taskplace.spark.worker.bin_input import with_batches
 from taskplace.spark.worker_errors import own_error
 
 POLL_SECONDS = 0.1
 END_OF_TASKS_SECONDS = 5.0
+#: So many elements are paired with as many ranges at once: `n` of them make `n * (n + 1)` partitions, most never run.
+PAIRED_AT_ONCE = 100
 
 #: The names of the data sources that each session knows.
 _registered: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
@@ -56,10 +61,18 @@ _registered: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Pinned:
-    """The description of a job: an RDD with one partition per element, and the function that maps it."""
+    """The description of a job: an RDD, the function that maps it, and the partition of each element.
+
+    `partitions` None: the RDD has one partition per element, in order.
+    """
 
     rdd: RDD[Any]
     function: Callable[[Iterator[Any]], Iterable[Any]]
+    partitions: tuple[int, ...] | None = None
+
+    def of(self, elements: Iterable[int]) -> list[int]:
+        """Return the partitions of some elements, given by their positions."""
+        return [element if self.partitions is None else self.partitions[element] for element in elements]
 
 
 @dataclass(frozen=True)
@@ -156,7 +169,7 @@ class _Shuffles:
         return tuple(int(size * scale) for size in written)
 
     def ranges(self, shuffle: _Shuffle, ranges: Sequence[tuple[int, int]]) -> Any:
-        """Return a Java RDD with one list of Arrow batches for each range of a shuffle."""
+        """Return a Java RDD of Arrow batches, with one partition for each range of a shuffle."""
         classes = self._jvm.java.lang.Class
         specs = self._jvm.java.lang.reflect.Array.newInstance(
             classes.forName("org.apache.spark.sql.execution.ShufflePartitionSpec"), len(ranges)
@@ -172,8 +185,7 @@ class _Shuffles:
             rows = session._jsparkSession.internalCreateDataFrame(
                 shuffle.exchange.getShuffleRDD(specs), shuffle.df._jdf.schema(), False
             )
-            batches = rows.toArrowBatchRdd().toJavaRDD().glom()
-        return self._jvm.org.apache.spark.api.python.SerDeUtil.javaToPython(batches)
+            return rows.toArrowBatchRdd().toJavaRDD()
 
 
 def _planning(session: SparkSession) -> _Conf:
@@ -325,6 +337,40 @@ class Bridge:
     ) -> Pinned:
         """See `Cluster.pinned`. Errors: `InputError` once the session is stopped."""
         self.check_running()
+        if arrow is None:
+            return Pinned(RDD(self._located(elements, locations), self.sc, NoOpSerializer()), function)
+        parts, partitions, behind = [], [], 0
+        for start in range(0, len(elements), PAIRED_AT_ONCE):
+            some = slice(start, start + PAIRED_AT_ONCE)
+            rdd, at = self._paired(self._located(elements[some], locations[some]), arrow, ranges[some])
+            parts.append(rdd)
+            partitions += [behind + partition for partition in at]
+            behind += len(at) * (len(at) + 1)
+        rdd = parts[0] if len(parts) == 1 else self.sc.union(parts)
+        return Pinned(rdd, partial(with_batches, function), tuple(partitions))
+
+    def _paired(
+        self, located: Any, arrow: ArrowInput, ranges: Sequence[tuple[int, int]]
+    ) -> tuple[RDD[Any], list[int]]:
+        """Pair elements with the Arrow batches of their ranges. Return the RDD, and the partition of each element.
+
+        The Cartesian product of two RDDs has a partition for each pair of their partitions, and it reads the second one
+        row by row. Only the partitions of an element with its own range are run, so the others cost nothing but a small
+        object. A range without rows would have no pair at all. Its element is paired with an empty batch instead, which
+        is the last partition. Spark does not read blocks whose size is 0, so these ranges are known to have no rows.
+        """
+        none = self._located([b""], [None])
+        crossed = located.cartesian(self._shuffles.ranges(arrow.rows, ranges).union(none))
+        before = [0, *accumulate(arrow.sizes[partition] for partition in arrow.order)]
+        width = len(ranges) + 1
+        partitions = [
+            number * width + (number if before[end] > before[start] else len(ranges))
+            for number, (start, end) in enumerate(ranges)
+        ]
+        return RDD(crossed, self.sc, PairDeserializer(NoOpSerializer(), NoOpSerializer())), partitions
+
+    def _located(self, elements: Sequence[bytes], locations: Sequence[str | None]) -> Any:
+        """Return a Java RDD with one partition per element, which prefers its location."""
         # Each attribute of a JVM object is a call, so each is looked up once.
         pairs, to_scala = (
             self._jvm.java.util.ArrayList(),
@@ -341,12 +387,7 @@ class Bridge:
         for element, location in zip(elements, locations, strict=True):
             add(pair(element, places[location]))
         tag = self._jvm.scala.reflect.ClassTag.apply(self._jvm.java.lang.Class.forName("java.lang.Object"))
-        pinned = self._jsc.makeRDD(to_scala(pairs).toSeq(), tag).toJavaRDD()
-        if arrow is None:
-            return Pinned(RDD(pinned, self.sc, NoOpSerializer()), function)
-        zipped = pinned.zip(self._shuffles.ranges(arrow.rows, ranges))
-        serializer = PairDeserializer(NoOpSerializer(), BatchedSerializer(CPickleSerializer()))
-        return Pinned(RDD(zipped, self.sc, serializer), function)
+        return self._jsc.makeRDD(to_scala(pairs).toSeq(), tag).toJavaRDD()
 
     def keep(self, name: str, value: object) -> Sent:
         """See `Cluster.keep`."""
@@ -484,7 +525,7 @@ class _Job:
             function, sent = self._bridge.lighten(self._pinned.function)
             if self._cancelled:
                 raise RuntimeError(f"{self.tag}: cancelled before it began")
-            self._found = list(sc.runJob(self._pinned.rdd, function, self._partitions))
+            self._found = list(sc.runJob(self._pinned.rdd, function, self._pinned.of(self._partitions)))
         except BaseException as error:
             self.error = error
         finally:

@@ -137,8 +137,8 @@ class Cluster(Protocol):
         """Return a job, not started, with one partition per element, pinned to its location, mapped by `function`.
 
         A location is only a preference; None leaves the choice to the cluster. `function` gets the elements; with
-        `arrow`, pairs of an element and the Arrow batches of its range of the shuffle. `ranges` has one range per
-        element: positions from, to (exclusive).
+        `arrow`, pairs of an element and the Arrow batches of its range of the shuffle, which can be read once. `ranges`
+        has one range per element: positions from, to (exclusive).
         """
 
     def run(

@@ -13,7 +13,7 @@ Memory: the input of the bin (`taskplace.spark.worker.external` and `internal`),
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def run_stage(program: Program, encoded: bytes, elements: Iterable[Any]) -> Iter
 
 
 def run_bin(
-    program: Program, setting: Setting, bin_: BinDescriptor, batches: Sequence[bytes]
+    program: Program, setting: Setting, bin_: BinDescriptor, batches: Iterable[bytes]
 ) -> Iterator[ReportGroup]:
     """Run the tasks of a bin in order, and yield their reports.
 

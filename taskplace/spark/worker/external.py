@@ -8,7 +8,7 @@ Memory: the rows of the bin, and those of one task. Splitting is O(n log n) for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -25,17 +25,17 @@ PARTITION = "__partition"
 
 
 class ExternalRows:
-    """The rows of a bin. They are decoded when the first task asks for its own.
+    """The rows of a bin. They are read and decoded when the first task asks for its own.
 
     Errors: `TaskplaceError` for rows of partitions that are not in the bin.
     """
 
-    def __init__(self, setting: Setting, partitions: set[int], batches: Sequence[bytes]) -> None:
+    def __init__(self, setting: Setting, partitions: set[int], batches: Iterable[bytes]) -> None:
         if setting.schema is None:
             raise CheckpointError("the schema of the external input is missing")
         self._schema = pa.ipc.read_schema(pa.py_buffer(setting.schema))
         self._setting, self._partitions = setting, partitions
-        self._batches: Sequence[bytes] | None = batches
+        self._batches: Iterable[bytes] | None = batches
         self._rows: pa.Table
         self._order: npt.NDArray[np.int64]
         self._numbers: npt.NDArray[np.int32]
@@ -50,7 +50,7 @@ class ExternalRows:
         start, end = np.searchsorted(self._numbers, [partition, partition + 1])
         return self._rows.take(pa.array(self._order[start:end]))
 
-    def _read(self, batches: Sequence[bytes]) -> None:
+    def _read(self, batches: Iterable[bytes]) -> None:
         parts = [pa.ipc.read_record_batch(pa.py_buffer(batch), self._schema) for batch in batches]
         united = pa.Table.from_batches(parts, self._schema)
         at = self._schema.get_field_index(PARTITION)
