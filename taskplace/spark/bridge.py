@@ -46,12 +46,14 @@ from taskplace.spark.cluster import ArrowInput as ArrowInput
 from taskplace.spark.cluster import Executor as Executor
 from taskplace.spark.cluster import JobLostError as JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent
-from taskplace.spark.session_conf import LOCALITY_WAIT, TESTED, WHILE_PLANNING
+from taskplace.spark.session_conf import LOCALITY_WAIT, ROWS_OF_A_BATCH, TESTED, WHILE_PLANNING
 from taskplace.spark.worker.bin_input import with_batches
 from taskplace.spark.worker_errors import own_error
 
 POLL_SECONDS = 0.1
 END_OF_TASKS_SECONDS = 5.0
+#: An Arrow batch has so many bytes at most, if rows are about equally large, and so many rows.
+BYTES_AT_ONCE, MOST_ROWS_AT_ONCE = 8 << 20, 10_000
 #: So many elements are paired with as many ranges at once: `n` of them make `n * (n + 1)` partitions, most never run.
 PAIRED_AT_ONCE = 100
 
@@ -77,10 +79,11 @@ class Pinned:
 
 @dataclass(frozen=True)
 class _Shuffle:
-    """A shuffled data frame, and the node of its plan whose map side has run."""
+    """A shuffled data frame, and the node of its plan whose map side has run. `rows_at_once`: rows of an Arrow batch."""
 
     df: DataFrame
     exchange: Any
+    rows_at_once: int
 
 
 class _Executors:
@@ -154,7 +157,9 @@ class _Shuffles:
         # Spark's timestamps are microseconds in UTC, for every time zone of the session.
         schema = to_arrow_schema(placed.schema, timezone="UTC").serialize().to_pybytes()
         by_partition = tuple(sizes[position[partition]] for partition in range(len(order)))
-        return ArrowInput(_Shuffle(placed, exchange), schema, tuple(order), by_partition)
+        return ArrowInput(
+            _Shuffle(placed, exchange, _rows_at_once(exchange)), schema, tuple(order), by_partition
+        )
 
     def _shuffled(self, exchange: Any, partitions: int) -> tuple[int, ...]:
         """Run the map side of a shuffle, and return the decoded size of each partition in bytes, as an estimate."""
@@ -181,7 +186,7 @@ class _Shuffles:
         for i, (start, end) in enumerate(ranges):
             specs[i] = spec(start, end, unknown)
         session = shuffle.df.sparkSession
-        with _planning(session):
+        with _Conf(session, {**WHILE_PLANNING, ROWS_OF_A_BATCH: str(shuffle.rows_at_once)}):
             rows = session._jsparkSession.internalCreateDataFrame(
                 shuffle.exchange.getShuffleRDD(specs), shuffle.df._jdf.schema(), False
             )
@@ -198,6 +203,13 @@ def _exchange(df: DataFrame) -> Any:
     while not plan.getClass().getSimpleName().startswith("ShuffleExchange"):
         plan = plan.children().head()
     return plan
+
+
+def _rows_at_once(exchange: Any) -> int:
+    """Return how many rows of a shuffle an Arrow batch may have: they are in the executor's heap at once."""
+    rows = exchange.metrics().apply("shuffleRecordsWritten").value()
+    decoded = exchange.metrics().apply("dataSize").value()
+    return max(1, min(MOST_ROWS_AT_ONCE, rows * BYTES_AT_ONCE // (decoded or 1)))
 
 
 def register_source(spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:

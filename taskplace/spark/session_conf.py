@@ -28,6 +28,8 @@ WHILE_PLANNING = {
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 LOCALITY_WAIT = "spark.locality.wait"
+#: The rows of an Arrow batch. Set for each batch, from the size of its rows.
+ROWS_OF_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _PACKAGE = "org.apache.spark.sql.execution.streaming.checkpointing"
 
