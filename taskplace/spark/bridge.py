@@ -79,7 +79,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class _Shuffle:
-    """A shuffled data frame, and the node of its plan whose map side has run. `rows_at_once`: rows of an Arrow batch."""
+    """A shuffled data frame, the node of its plan whose map side has run, and the most rows of an Arrow batch."""
 
     df: DataFrame
     exchange: Any
