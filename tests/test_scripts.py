@@ -147,6 +147,17 @@ def test_the_jars_are_fetched_again_for_another_version(machine, project, kafka_
     assert not (project / "var" / "kafka" / "jars" / "old.jar").exists()
 
 
+def test_the_jars_of_sparks_kafka_source_are_fetched_once(machine, project, kafka_sh):
+    connector = ROOT / "examples" / "kafka" / "connector"
+    shutil.copytree(connector, project / "examples" / "kafka" / "connector")
+    machine.command("mvn", MAVEN)
+    done = machine.run(project / "scripts" / "kafka-connector.sh")
+    assert done.stdout.startswith("fetching the jars of Spark's Kafka source into var/kafka-connector/jars")
+    machine.command("mvn", "exit 1")
+    done = machine.run(project / "scripts" / "kafka-connector.sh")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_jars_that_cannot_be_fetched(machine, project, kafka_sh):
     machine.command("mvn", f"{MAVEN}; echo 'Could not resolve'; exit 1")
     for _ in range(2):

@@ -15,11 +15,6 @@ from typing import Any
 
 from taskplace.errors import InputError
 
-
-class Misfit(ValueError):
-    """A value that does not fit the schema. Its text names fields, and shows no value."""
-
-
 _EXPECTED = "an Avro schema: a mapping, its JSON, or the path of an .avsc file"
 
 
@@ -62,14 +57,14 @@ def fields_of(text: str) -> Sequence[str] | None:
 
 
 def encode(text: str, value: Any) -> bytes:
-    """Return a value's bytes, without a header. Errors: `Misfit` with the fields that do not fit."""
+    """Return a value's bytes, without a header. Errors: `ValueError` with the fields that do not fit, and no value."""
     import fastavro
 
     out, schema = io.BytesIO(), _parsed(text)
     try:
         fastavro.schemaless_writer(out, schema, value)
     except Exception as error:  # fastavro has several kinds, and most show the value
-        raise Misfit(_misfits(schema, value) or type(error).__name__) from None
+        raise ValueError(_misfits(schema, value) or type(error).__name__) from None
     return out.getvalue()
 
 

@@ -40,6 +40,7 @@ CHUNK, CHUNK_BYTES = 10_000, 8 << 20
 #: What a record needs in a request beside its key, value and headers, at most.
 OVERHEAD = 128
 HEADER_OVERHEAD = 16
+_FITS = "a row that fits the format {}"
 _json = msgspec.json.Encoder(decimal_format="string")
 
 
@@ -176,19 +177,12 @@ class RecordFormat:
             _check_finite(path, table)
         else:
             encode = partial(avro.encode, part.schema)
-        values = table.column(0) if part.single else table
-        maps = any(map(_has_map, table.schema.types))  # Arrow is much slower with the argument
+        values = _values(path, table.column(0) if part.single else table, chosen)
         try:
-            return [
-                encode(value) for value in values.to_pylist(**({"maps_as_pydicts": "strict"} if maps else {}))
-            ]
-        except (ValueError, TypeError, KeyError) as error:  # most of their texts show a value
-            found = f"a value that cannot be encoded ({type(error).__name__})"
-            if isinstance(error, avro.Misfit):
-                found = str(error)
-            elif isinstance(error, KeyError):
-                found = "a map that has a key twice"
-            raise InputError(path, found=found, expected=f"a row that fits the format {chosen}") from None
+            return [encode(value) for value in values]
+        except (ValueError, TypeError, KeyError) as error:
+            found = str(error) if chosen == "avro" else _cannot(error)  # `avro.encode` shows no value
+            raise InputError(path, found=found, expected=_FITS.format(chosen)) from None
 
     def _header_lists(self, path: str, rows: pa.Table) -> list[list[tuple[str, bytes | None]]]:
         if not self.headers:
@@ -224,6 +218,25 @@ def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
     half = rows.num_rows // 2
     yield from _pieces(rows.slice(0, half))
     yield from _pieces(rows.slice(half))
+
+
+def _values(path: str, rows: pa.Table | pa.ChunkedArray, chosen: str) -> list[Any]:
+    """Return the rows, or one column, as Python values. Errors: `InputError`, which shows none of them."""
+    kinds = rows.schema.types if isinstance(rows, pa.Table) else [rows.type]
+    maps = any(map(_has_map, kinds))  # Arrow is much slower with the argument
+    try:
+        found: list[Any] = rows.to_pylist(**({"maps_as_pydicts": "strict"} if maps else {}))
+    except KeyError:
+        twice = "a map that has a key twice"
+        raise InputError(path, found=twice, expected=_FITS.format(chosen)) from None
+    except (ValueError, TypeError) as error:
+        raise InputError(path, found=_cannot(error), expected=_FITS.format(chosen)) from None
+    return found
+
+
+def _cannot(error: Exception) -> str:
+    """Return what is wrong, without the error's text, which may show a value."""
+    return f"a value that cannot be encoded ({type(error).__name__})"
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from taskplace.errors import InputError, SinkError
 from taskplace.spark.kafka import asking, offsets
@@ -175,3 +175,17 @@ def test_the_right_that_is_missing_is_named(monkeypatch):
 def test_a_broker_that_ends_while_it_greets_a_client_does_not_refuse_it(name, text, final):
     assert refuses(KafkaError(getattr(KafkaError, name), text)) is final
     assert not asking.PASSING & set(PERMANENT)
+
+
+def test_what_a_client_of_a_source_logs_has_no_secret(caplog):
+    """librdkafka's own lines, from a client that no broker answers."""
+    caplog.set_level("DEBUG", "taskplace.kafka")
+    options = ClientOptions(
+        "test", "127.0.0.1:1", {"sasl.password": "hunter2", "client.id": "hunter2", "debug": "broker"}
+    )
+    client = offsets.made(AdminClient, options, {})
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=0.1)
+    client.poll(0)
+    assert "127.0.0.1:1" in caplog.text and "hunter2" not in caplog.text
+    assert "(hidden)" in caplog.text
