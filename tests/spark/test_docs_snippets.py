@@ -164,11 +164,14 @@ def test_the_handle_of_steering_has_the_methods_of_the_page(monkeypatch):
 
 def test_the_kafka_code_describes_sources_and_sinks(on_world, monkeypatch):
     pytest.importorskip("confluent_kafka")
-    decoding, letters, counts, reading, sink = blocks("docs/kafka.md", "python")
+    decoding, letters, letters_sink, counts, reading, sink = blocks("docs/kafka.md", "python")
     topology = Topology("t")
     names = on_world(decoding.partition("topology.source")[0], cluster={}, topology=topology)
-    on_world(letters.replace("target=...", "target=object()"), topology=topology)
+    before = on_world(letters.replace("target=...", "target=object()"), topology=topology)
     assert topology.build().node("bad").kind == "processor"
+    after = {name: before[name] for name in ("source", "DeadLetters")}
+    on_world(letters_sink, **after)
+    assert topology.build().node("bad-flights").kind == "sink"
     monkeypatch.setattr("taskplace.spark.kafka.records.KafkaRecords.partitions", lambda self: 12)
     read = on_world(reading.partition("placed.start")[0], decoder=names["decoder"], topology=Topology("u"))
     monkeypatch.setattr("taskplace.spark.kafka.metadata.KafkaTopic.partitions", lambda self: 12)

@@ -31,10 +31,21 @@ from topology import Topology
 
 KEYS = "abcdefgh"
 SINK_POINTS = faults.SINK_POINTS
+#: Some time after the driver has opened the checkpoint: in its start, or in any of the first batches.
+ANY_TIME = "any time"
+#: Some milliseconds after all rows and the marker are produced: before, in or after the commit of the transaction.
+IN_COMMIT = "in the commit"
+ANY_SECONDS, COMMIT_SECONDS = 3.0, 0.03
 #: Where a driver is killed: in the sink, around its commit, or some time after a batch has begun.
-POINTS = [*SINK_POINTS, *SINK_POINTS, "batch.checked", "batch.committed", "batch.published", "any time"]
-#: Points that a driver passes once, in its first batch with rows.
+POINTS = [
+    *SINK_POINTS, *SINK_POINTS, "batch.checked", "batch.committed", "batch.published", *[ANY_TIME, IN_COMMIT] * 4
+]  # fmt: skip
+#: Points that a driver passes once, when it takes the checkpoint over.
 ONCE = ("sink.starting", "sink.started", "sink.marked")
+
+
+#: The file with a line for each executor that has died.
+LOSSES = "losses.log"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,23 +107,30 @@ def topology(life: Life) -> Topology:
 
 
 class _Dying:
-    """Kills its own process at a point, after it was passed a drawn number of times; executors die on the way."""
+    """Kills its own process at a point, after it was passed a drawn number of times.
 
-    def __init__(self, world: World, life: Life) -> None:
-        self._world, self._point = world, life.point
+    In every second life, an executor dies on the way. `losses` gets a line then.
+    """
+
+    def __init__(self, world: World, life: Life, losses: Path) -> None:
+        self._world, self._point, self._losses = world, life.point, losses
+        self._aims_at = "sink.sent" if life.point == IN_COMMIT else life.point
         draw = random.Random(f"life {life.seed} {life.number}")
         self._passes = 1 if life.point in ONCE else draw.choice([1, 2, 3])
-        self.after = draw.random() * 0.2  # seconds, for "any time"
-        self._executors = deck(draw, ATTEMPT_POINTS)
-        self._loss = next(self._executors) if draw.random() < 0.5 else None
+        self.after = draw.random() * (COMMIT_SECONDS if life.point == IN_COMMIT else ANY_SECONDS)
+        self._loss = draw.choice(ATTEMPT_POINTS) if life.number % 2 == 0 else None
 
     def at(self, point: str) -> None:
-        if point == self._point:
+        if point == self._aims_at:
             self._passes -= 1
-            if not self._passes:
+            if not self._passes and self._point == IN_COMMIT:
+                threading.Timer(self.after, kill).start()
+            elif not self._passes:
                 kill()
         if point == self._loss and self._world.running is not None and len(self._world.usable()) > 1:
             self._loss = None
+            with self._losses.open("a") as losses:
+                losses.write(f"{point}\n")
             self._world.lose(self._world.running)
             self._world.come()
             raise Died
@@ -135,11 +153,11 @@ def live(life: Life) -> None:
     os.dup2(log.fileno(), sys.stderr.fileno())
     world = World(folder, pytest.MonkeyPatch(), executors=2)
     world.app_id = f"app-{life.number}"
-    dying = _Dying(world, life)
+    dying = _Dying(world, life, folder / LOSSES)
     world.at = dying.at
     placed = world.open(topology(life))
     source = Rows(life.seed)
-    if life.point == "any time":
+    if life.point == ANY_TIME:
         threading.Timer(dying.after, kill).start()
     for batch in range(max(committed(folder), 0), life.last + 1):
         keys, numbers = zip(*rows, strict=True) if (rows := source.of(batch)) else ((), ())
@@ -178,7 +196,7 @@ class Lives:
         )
         process: BaseProcess = self._context.Process(target=live, args=(life,))
         process.start()
-        process.join(120)
+        process.join(900)  # this machine may be stopped for a while
         if process.exitcode is None:
             process.kill()
             process.join()
@@ -186,6 +204,11 @@ class Lives:
         if point is not None and process.exitcode == -signal.SIGKILL:
             self.killed[point] += 1
         return process.exitcode
+
+    def losses(self) -> Counter[str]:
+        """Return how many executors have died, by the point of their task."""
+        file = self._folder / LOSSES
+        return Counter(file.read_text().split() if file.exists() else ())
 
     def log(self) -> str:
         """Return the end of what the lives have said."""

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from tests.support.kafka_sink_lives import SINK_POINTS, Lives, points
+from tests.support.kafka_sink_lives import ANY_TIME, IN_COMMIT, SINK_POINTS, Lives, points
 from tests.support.kafka_topics import read
 
 MANY_KILLS = 100
@@ -44,10 +44,11 @@ def test_kills_at_every_point_of_the_sink(kafka, tmp_path):
     print(f"seed {seed}")
     topic = kafka.topic("out", partitions=3)
     lives = Lives(tmp_path, kafka.bootstrap, topic, kafka.unique("markers"), seed)
-    at = [*SINK_POINTS, "batch.committed", "any time"]
+    at = [*SINK_POINTS, "batch.committed", IN_COMMIT, ANY_TIME]
     kill_drivers(lives, at)
     check(kafka, topic, lives.expected())
     assert lives.killed == Counter(at)
+    assert sum(lives.losses().values()) >= 1, "no executor has died"
 
 
 @pytest.mark.slow
@@ -60,6 +61,11 @@ def test_a_hundred_kills_at_random_points(kafka, tmp_path):
     kill_drivers(lives, itertools.islice(points(seed), MANY_KILLS))
     check(kafka, topic, lives.expected())
     rows = sum(map(len, lives.expected().values()))
-    print(f"killed: {dict(lives.killed)}; {lives.committed() + 1} batches, {rows} rows")
+    losses = lives.losses()
+    print(
+        f"killed: {dict(lives.killed)}; {lives.committed() + 1} batches, {rows} rows; executors: {dict(losses)}"
+    )
     assert sum(lives.killed.values()) == MANY_KILLS
-    assert set(SINK_POINTS) <= set(lives.killed)
+    assert {*SINK_POINTS, IN_COMMIT, ANY_TIME} <= set(lives.killed)
+    assert sum(losses.values()) >= MANY_KILLS // 10
+    assert len(losses) > 1
