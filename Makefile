@@ -65,8 +65,8 @@ docs: $(STAMP) ## build the documentation as a site: build/docs/index.html
 	@scripts/quietly.sh "docs" $(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/docs
 	@echo build/docs/index.html
 
-screenshots: java chromium $(STAMP) ## take the screenshots of the docs, of a short run
-	@PYTHONPATH=. $(BIN)/python scripts/screenshots.py $(ARGS)
+screenshots: java chromium $(STAMP) ## take the screenshots of the docs, of a real run (some minutes)
+	@PYTHONPATH=. $(BIN)/python scripts/screenshots/run.py $(ARGS)
 
 lint: $(STAMP) ## check style, types and import directions
 	@scripts/quietly.sh "ruff check" $(BIN)/ruff check .

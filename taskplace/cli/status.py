@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import msgspec
 
 from taskplace import validation
 from taskplace.cli import codes, documents
-from taskplace.cli.status_words import line, lines
+from taskplace.cli.status_words import folded, line, lines
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 
 SCHEMA = "taskplace.status-seen/1"
@@ -26,7 +27,11 @@ def status(args: argparse.Namespace) -> int:
     root = documents.checkpoint(args.checkpoint)
     if not args.watch:
         seen = look(root)
-        print(json.dumps(to_dict(seen), indent=1) if args.output == "json" else "\n".join(lines(seen)))
+        if args.output == "json":
+            print(json.dumps(to_dict(seen), indent=1))
+        else:
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+            print("\n".join(folded(each, width) for each in lines(seen)))
         return codes.DONE if seen.runs else codes.NO_DRIVER
     interval = validation.positive(args.interval, "--interval") or 1.0
     limit = None if args.count is None else validation.integer(args.count, "--count", 1)

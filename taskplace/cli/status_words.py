@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from taskplace.spark.inspection.driver_seen import DriverSeen
@@ -12,6 +13,8 @@ from taskplace.wording import ago, count, duration, lasting
 
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5
+#: Where the text of an event begins.
+INDENT = " " * 12
 
 
 def headline(seen: DriverSeen) -> str:
@@ -48,6 +51,20 @@ def lines(seen: DriverSeen) -> Iterator[str]:
     for name, executor in seen.status.executors.items():
         yield _executor(name, executor)
     yield from events(seen.status)
+
+
+def folded(text: str, width: int) -> str:
+    """Return a line as several ones of at most `width` letters; what goes on is under the text of the first one.
+
+    >>> print(folded("loss        executor-2 was lost in batch 10", 31))
+    loss        executor-2 was lost
+                in batch 10
+    """
+    if len(text) <= width or width <= 2 * len(INDENT):
+        return text
+    return textwrap.fill(
+        text, width, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def headings(now: Status) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import jsonschema
 import pytest
@@ -145,6 +146,20 @@ def test_status_on_a_terminal(placed, capsys, monkeypatch):
     text = console.export_text()
     assert "executor-2" in text
     assert "running: driver 1" in text
+
+
+def test_a_terminal_gets_no_line_that_it_would_break(placed, capsys, monkeypatch):
+    path = str(placed.checkpoint)
+    main(["status", path])
+    long = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rebalance")]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "70")
+    main(["status", path])
+    folded = capsys.readouterr().out
+    assert max(map(len, folded.splitlines())) <= 70
+    assert any(len(line) > 70 for line in long)
+    for line in long:
+        assert line in re.sub(r"\n {12}(?=\S)", " ", folded)
 
 
 def test_drain_and_can_remove(world, placed, capsys):

@@ -40,12 +40,14 @@ class Terminal:
         command: Sequence[str | Path],
         *,
         stdout: Any = None,
+        cwd: Path | None = None,
         seen: Callable[[tuple[str, ...]], object] = lambda screen: None,
         **env: str,
     ) -> int:
         """Run a command until it ends, and return its exit code.
 
         - `stdout`: a file for its standard output; None: the terminal, like its standard error
+        - `cwd`: the directory to run it in
         - `seen`: called with each new screen
         - `env`: set in the command's environment
         """
@@ -57,6 +59,7 @@ class Terminal:
             stdin=slave,
             stdout=stdout or slave,
             stderr=slave,
+            cwd=cwd,
             env={**inherited, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **env},
             start_new_session=True,
         )

@@ -27,7 +27,7 @@ from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.inspection.now import now_of
 from taskplace.spark.inspection.situation import situation
 from taskplace.spark.operator_messages import RebalanceStatus, Status
-from taskplace.wording import count
+from taskplace.wording import count, size
 
 #: The most files of each kind of finding that are named.
 MOST_NAMED = 20
@@ -117,10 +117,9 @@ def _figures(found: Inspection, seen: DriverSeen) -> Iterator[Figure]:
     else:
         replay = sum(task.replay for task in found.tasks.values())
         yield Figure("to replay", f"{replay:,}", "records behind the newest snapshots")
-    size = sum(kind.bytes for kind in found.sizes.values())
-    yield Figure(
-        "bytes", f"{size:,}", f"in {count(sum(kind.files for kind in found.sizes.values()), 'file')}"
-    )
+    kinds = found.sizes.values()
+    held, files = sum(kind.bytes for kind in kinds), sum(kind.files for kind in kinds)
+    yield Figure("size", size(held), f"{count(held, 'byte')} in {count(files, 'file')}")
     yield Figure(
         "damaged", f"{len(found.damaged):,}", "damaged or missing files", "" if found.sound else "bad"
     )

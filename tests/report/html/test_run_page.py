@@ -82,6 +82,8 @@ def test_batches_losses_and_recoveries_are_those_of_the_events(opened):
     ]
     [loss] = [row for row in opened.script(ROWS, "timeline") if row["kind"] == "loss"]
     assert loss["what"].startswith("executor-1 lost in batch 1 with 2 active tasks")
+    assert opened.texts("#batches output") == [f"{len(told)} batches"]
+    assert opened.texts("#lag output") == ["2 copies"]
     [recovery] = opened.script(ROWS, "recovery")
     assert (recovery["instance"], recovery["promoted"], recovery["records replayed"]) == (
         "executor-1",

@@ -50,6 +50,8 @@ def test_of_a_stream_that_has_ended(world):
     found = inspect(placed.checkpoint)
     assert figures(report)["last batch"] == "1"
     assert figures(report)["records"] == str(sum(task.records for task in found.tasks.values()))
+    held = sum(kind.bytes for kind in found.sizes.values())
+    assert any(one.name == "size" and one.note.startswith(f"{held:,} bytes in ") for one in report.figures)
     assert [row.active for row in report.now] == [2]
 
 

@@ -188,6 +188,6 @@ function keysOfMatrix() {
   const one = (style, text) => el("li", {}, el("i", { style }), text);
   return el("ul", { class: "keys", "aria-label": "Key of the matrix" },
     one("background: var(--active)", "A active"), one("background: var(--standby)", "S standby"), one("background: var(--warmup)", "W warm-up"),
-    one("background: var(--muted); box-shadow: 0 0 0 1px var(--paper), 0 0 0 3px var(--ink)", "new role"),
+    one("background: var(--muted); box-shadow: 0 0 0 1px var(--paper), 0 0 0 3px var(--ink); margin: 0 0.5rem 0 3px", "new role"),
     one("border: 2px dashed var(--muted)", "role that ends"));
 }

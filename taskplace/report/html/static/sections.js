@@ -71,7 +71,7 @@ function sectionsOf(charts) {
       parts: ["samples", "happenings"],
       lead: "A block is one batch: as wide as it lasted, as high as its seconds. Red lines are losses, dashed ones rebalances. Drag to zoom, double-click to zoom out.",
       has: (report) => report.samples.seconds.length > 0,
-      make: chartPart(() => charts.batches(), { label: "batches", noun: "batch", columns: batchColumns(moment) }, batchRows),
+      make: chartPart(() => charts.batches(), { label: "batches", noun: "batch", many: "batches", columns: batchColumns(moment) }, batchRows),
     }),
     new Section("lag", {
       parts: ["samples", "copies", "happenings"],
@@ -81,7 +81,7 @@ function sectionsOf(charts) {
     new Section("recovery", {
       parts: ["recoveries"],
       has: (report) => report.recoveries.length > 0,
-      make: tablePart({ label: "losses", noun: "loss", search: false, columns: recoveryColumns(moment) }, (report) => report.recoveries.map((row) => ({ ...row, report }))),
+      make: tablePart({ label: "losses", noun: "loss", many: "losses", search: false, columns: recoveryColumns(moment) }, (report) => report.recoveries.map((row) => ({ ...row, report }))),
     }),
     new Section("balance", {
       parts: ["samples", "steps", "happenings"],
@@ -138,9 +138,9 @@ function batchRows({ samples }) {
 
 function lagPart(body, charts) {
   const chart = charts.lag();
-  const table = new SearchTable({ label: "lags of copies", noun: "copy", empty: "no copy lacks records", columns: [
+  const table = new SearchTable({ label: "lags of copies", noun: "copy", many: "copies", empty: "no copy lacks records", columns: [
     word("task", (row) => row.task), word("instance", (row) => row.instance), word("role", (row) => row.role, { show: (row) => roleBadge(row.role) }),
-    number("lag now", (row) => row.last), number("largest", (row) => row.peak), { name: "more", text: (row) => row.note, optional: true },
+    number("lag now", (row) => row.last), number("largest", (row) => (row.values.length || row.peak > row.last ? row.peak : null), { optional: true }), { name: "more", text: (row) => row.note, optional: true },
   ] });
   const details = el("details", { class: "data" }, el("summary", {}, "Table: lags of copies"), table.element);
   body.append(chart.element, details);

@@ -9,8 +9,8 @@ const FEW_ROWS = 8; // so many need no search
  * keep: the table stays a table on a phone, because it is narrow.
  */
 class SearchTable {
-  constructor({ label, columns, noun = "row", search = true, empty = "nothing here", page = PAGE, keep = false }) {
-    Object.assign(this, { label, columns, noun, empty, page });
+  constructor({ label, columns, noun = "row", many = `${noun}s`, search = true, empty = "nothing here", page = PAGE, keep = false }) {
+    Object.assign(this, { label, columns, noun, many, empty, page });
     this.rows = [];
     this.sought = "";
     this.first = 0;
@@ -20,7 +20,7 @@ class SearchTable {
     this.input.addEventListener("input", later(() => this.seek(this.input.value), 80));
     this.heads = columns.map((column, k) =>
       el("th", { scope: "col", class: column.class, "aria-sort": "none" },
-        el("button", { type: "button", click: () => this.sort(k) }, column.name)));
+        el("button", { type: "button", click: () => this.sort(k) }, column.name.replaceAll("-", "\u2011")))); // which does not break
     this.body = el("tbody");
     this.table = el("table", { class: keep ? "rows keep" : "rows", "aria-label": label }, el("thead", {}, el("tr", {}, this.heads)), this.body);
     this.back = el("button", { type: "button", click: () => this.turn(-1) }, "Previous");
@@ -83,7 +83,7 @@ class SearchTable {
     const none = () => el("tr", {}, el("td", { colspan: this.columns.length }, this.sought ? "nothing is found" : this.empty));
     const lines = () => this.body.replaceChildren(...(shown.length ? shown.map((row) => this.line(row)) : [none()]));
     keepingOpen(this.body, () => keepingFocus(this.body, lines));
-    const all = `${inNumber(this.rows.length)} ${this.noun}${this.rows.length === 1 ? "" : "s"}`;
+    const all = `${inNumber(this.rows.length)} ${this.rows.length === 1 ? this.noun : this.many}`;
     this.controls.hidden = this.rows.length <= FEW_ROWS && !this.sought;
     this.output.textContent = this.sought ? `${inNumber(rows.length)} of ${all}` : all;
     this.pages.hidden = rows.length <= this.page;
