@@ -1,6 +1,6 @@
 """taskplace beside Kafka Streams, live: the same topology on the same broker, under the same load.
 
-    python benchmarks/bench_kafka_streams.py [--parts kill,stop] [--variants "...; ..."] [--rounds 3] [--json FILE]
+    python benchmarks/bench_kafka_streams.py [--parts kill,stop,cut] [--variants "...; ..."] [--rounds 3] [--json FILE]
 
 Orders are joined with a table of users, and counted by user and window of 10 s. Kafka Streams 4.3.1 is
 benchmarks/kafka_streams/Instance.java: three instances, JVMs of two stream threads, exactly-once, otherwise with its
@@ -35,10 +35,15 @@ begin nothing new after so long. With `--rounds 3 --repeats 1`, all variants hav
 The session timeout is equal on both sides, with three heartbeats in it: Kafka's `session.timeout.ms` or
 `streams.session.timeout.ms`, and Spark's timeout of executor heartbeats.
 
+- cut: the same, but the instance is cut off from the network (benchmarks/kafka_streams/relay.py). Its processes go on,
+  its connections stay open, and nothing comes through. The application is started once more for this part, behind
+  relays: one in front of the broker for either system, and for taskplace two in front of the driver (its RPC and its
+  blocks). After the takeover the network is healed.
+
 A killed executor is noticed at once, because Spark's worker is its parent on the same host. Kafka Streams waits for the
-session's end in both cases. So `stop` is the case of a lost host. A network that is cut is not measured: on one
-machine, that needs firewall rules or network namespaces, and root. To the group's coordinator and to Spark's driver it
-looks like `stop`: connections stay open, and nothing comes.
+session's end in all cases. So `stop` and `cut` are the cases of a lost host. What of an executor cannot be cut off on
+one machine: its connections to other executors (they have few blocks of each other here); the directory of the
+checkpoint, into which it goes on writing; and Spark's worker, which ends its JVM once it counts as lost.
 """
 
 from __future__ import annotations
@@ -53,34 +58,36 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from kafka_streams.ledger import Sample, back
+from kafka_streams.network import RELAYED_HOST, Network
 from kafka_streams.programs import NotInTimeError, ProgramError, wait_for
 from kafka_streams.setup import Setup
-from kafka_streams.systems import KILL, STOP, OnTaskplace, Streams, System, build
+from kafka_streams.systems import CUT, KILL, STOP, OnTaskplace, Streams, System, build
 from kafka_streams.tables import show
 from kafka_streams.traffic import Traffic
 from spark_bench import EXECUTORS, PARTITIONS, Out, arguments, in_turn
 
-from examples.kafka.broker import Brokers
+from examples.kafka.broker import HOST, RELAYED, Brokers, free_ports
 
-PARTS = ("scale-out", "throughput", "latency", "kill", "stop")
+PARTS = ("scale-out", "throughput", "latency", "kill", "stop", "cut")
 WINDOW_MS = 10_000
 INSTANCES = EXECUTORS
 BASE_SECONDS = 3.0  # of steady load before a signal
 PATIENCE = 600.0  # seconds; Kafka Streams warms up two tasks in each probing interval
 
 #: By name: the number of standbys, and what makes the system.
-VARIANTS: dict[str, tuple[int, Callable[[Setup], System]]] = {
+VARIANTS: dict[str, tuple[int, Callable[[Setup, Network | None], System]]] = {
     "taskplace, 1 standby": (1, OnTaskplace),
     "taskplace, no standby": (0, OnTaskplace),
-    "Kafka Streams, classic, 1 standby": (1, lambda setup: Streams(setup, "classic")),
-    "Kafka Streams, classic, no standby": (0, lambda setup: Streams(setup, "classic")),
-    "Kafka Streams, streams, 1 standby": (1, lambda setup: Streams(setup, "streams")),
-    "Kafka Streams, streams, no standby": (0, lambda setup: Streams(setup, "streams")),
+    "Kafka Streams, classic, 1 standby": (1, partial(Streams, protocol="classic")),
+    "Kafka Streams, classic, no standby": (0, partial(Streams, protocol="classic")),
+    "Kafka Streams, streams, 1 standby": (1, partial(Streams, protocol="streams")),
+    "Kafka Streams, streams, no standby": (0, partial(Streams, protocol="streams")),
 }
 CLUSTER = (
     f"{INSTANCES} instances or executors of 2 slots, {PARTITIONS} partitions, one broker, all on this machine"
@@ -109,6 +116,7 @@ class Run:
             "latency": self._latency,
             "kill": lambda: self._losses(KILL),
             "stop": lambda: self._losses(STOP),
+            "cut": lambda: self._losses(CUT),
         }
         for part in (part for part in PARTS if part in parts):
             repetitions = measures[part]()
@@ -175,7 +183,7 @@ class Run:
             self._wait(lambda: system.noticed(victim, at) is not None, f"the loss of {victim} is noticed")
             noticed = (system.noticed(victim, at) or at) - at
             if how != KILL:
-                system.resume(victim)
+                system.resume(victim, how)
             settled = self._settled(at)
         self._drained()
         found = {
@@ -267,18 +275,46 @@ def slowest(
     return max(seconds, default=0.0)
 
 
+def starts(parts: Collection[str]) -> list[list[str]]:
+    """Return the parts of each start of a variant: relays cost time, so only `cut` has them.
+
+    >>> starts(["kill", "cut", "stop"])
+    [['kill', 'stop'], ['cut']]
+    """
+    found = [[part for part in parts if part != "cut"], [part for part in parts if part == "cut"]]
+    return [some for some in found if some]
+
+
+@contextlib.contextmanager
+def network(brokers: Brokers, ports: list[int], log: Path) -> Iterator[Network]:
+    """Yield relays in front of the broker, and of a driver with these ports."""
+    broker, port = brokers.listener(RELAYED).split(":")
+    routes = [((RELAYED_HOST, each), (HOST, each)) for each in ports]
+    relays = Network([((HOST, brokers.relay or 0), (broker, int(port))), *routes], log)
+    try:
+        yield relays
+    finally:
+        relays.end()
+
+
 @contextlib.contextmanager
 def running(
-    servers: str, name: str, number: int, folder: Path, args: argparse.Namespace
+    brokers: Brokers, name: str, number: int, folder: Path, args: argparse.Namespace, *, relayed: bool
 ) -> Iterator[tuple[System, Traffic]]:
     """Yield a variant's system, not started yet, and its traffic; all of it is ended and removed afterwards."""
     standbys, make = VARIANTS[name]
+    ports = free_ports(2) if relayed else []
     traffic = Traffic(
-        servers, str(number), partitions=PARTITIONS, users=args.users, window_ms=WINDOW_MS, seed=args.seed
+        brokers.bootstrap,
+        str(number),
+        partitions=PARTITIONS,
+        users=args.users,
+        window_ms=WINDOW_MS,
+        seed=args.seed,
     )
     topics = traffic.topics
     setup = Setup(
-        servers=servers,
+        servers=f"{HOST}:{brokers.relay}" if relayed else brokers.bootstrap,
         orders=topics.orders,
         users=topics.users,
         totals=topics.totals,
@@ -289,15 +325,17 @@ def running(
         acceptable_lag=args.acceptable_lag,
         probing_ms=round(args.probing * 1000),
         folder=str(folder / str(number)),
+        **dict(zip(("driver_port", "blocks_port"), ports)),  # noqa: B905
     )
-    Path(setup.folder).mkdir()
-    system = make(setup)
-    try:
-        with traffic:
-            yield system, traffic
-    finally:
-        system.end()
-        shutil.rmtree(setup.folder, ignore_errors=True)
+    own = Path(setup.folder)
+    own.mkdir()
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, own, ignore_errors=True)
+        relays = stack.enter_context(network(brokers, ports, own / "relay.log")) if relayed else None
+        system = make(setup, relays)
+        stack.callback(system.end)
+        stack.enter_context(traffic)
+        yield system, traffic
 
 
 def broker_settings(args: argparse.Namespace) -> dict[str, str]:
@@ -358,21 +396,30 @@ def parsed(arguments_given: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def measure_all(out: Out, args: argparse.Namespace, servers: str, folder: Path) -> dict[str, dict[str, Any]]:
+def measure_all(
+    out: Out, args: argparse.Namespace, brokers: Brokers, folder: Path
+) -> dict[str, dict[str, Any]]:
     """Run each variant in each round; keep each repetition. A variant that fails does not end the others.
 
     Errors: `WrongResultError`, which ends all.
     """
     results: dict[str, dict[str, Any]] = {name: {} for name in args.variants}
-    turns = [(turn, name) for turn in range(args.rounds) for name in in_turn(args.variants, turn)]
+    turns = [
+        (turn, name, parts)
+        for turn in range(args.rounds)
+        for name in in_turn(args.variants, turn)
+        for parts in starts(args.parts)
+    ]
     try:
-        for number, (turn, name) in enumerate(turns, start=1):
+        for number, (turn, name, parts) in enumerate(turns, start=1):
             if over(args):
-                out.note(f"{name}: not begun in round {turn + 1}, after {args.minutes:g} minutes")
+                what = f"{name}, {', '.join(parts)}"
+                out.note(f"{what}: not begun in round {turn + 1}, after {args.minutes:g} minutes")
                 continue
+            relayed = "cut" in parts
             try:
-                with running(servers, name, number, folder, args) as (system, traffic):
-                    for part, figures in Run(out, name, system, traffic, args).measure(args.parts):
+                with running(brokers, name, number, folder, args, relayed=relayed) as (system, traffic):
+                    for part, figures in Run(out, name, system, traffic, args).measure(parts):
                         results[name].setdefault(part, []).append(figures)
                         out.keep("results", results)
             except ProgramError as error:
@@ -399,8 +446,9 @@ def main() -> int:
     build()
     folder = Path(tempfile.mkdtemp(prefix="kafka-streams-", dir=args.scratch))
     try:
-        with Brokers(settings=broker_settings(args)) as brokers:
-            results = measure_all(out, args, brokers.bootstrap, folder)
+        relay = free_ports(1)[0] if "cut" in args.parts else None
+        with Brokers(settings=broker_settings(args), relay=relay) as brokers:
+            results = measure_all(out, args, brokers, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         out.close()

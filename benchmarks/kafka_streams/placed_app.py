@@ -18,6 +18,7 @@ from typing import Any
 from bench_scale_out import give_up, want_executors
 from spark_bench import EXECUTORS, executor_count, session, wait_until
 
+from kafka_streams.network import RELAYED_HOST
 from kafka_streams.setup import GRACE, MOST_WARMUPS, Setup
 from taskplace.model.plan import Roles
 from taskplace.spark import KafkaSink, Placed
@@ -66,11 +67,20 @@ def topology(setup: Setup, records: dict[str, KafkaRecords]) -> Topology:
 
 def conf(setup: Setup) -> dict[str, str]:
     """Return Spark's settings: an executor is lost after as long a silence as an instance of Kafka Streams."""
-    return {
+    settings = {
         "spark.executor.heartbeatInterval": f"{setup.heartbeat_ms}ms",
         "spark.storage.blockManagerHeartbeatTimeoutMs": f"{setup.session_ms}ms",
         "spark.network.timeoutInterval": f"{min(1000, setup.session_ms // 2)}ms",
         "spark.sql.streaming.pollingDelay": "10ms",  # Spark's default
+    }
+    if setup.driver_port is None:
+        return settings
+    return {  # executors reach the driver through relays only
+        **settings,
+        "spark.driver.host": RELAYED_HOST,
+        "spark.driver.port": str(setup.driver_port),
+        "spark.driver.blockManager.port": str(setup.blocks_port),
+        "spark.port.maxRetries": "0",
     }
 
 

@@ -18,6 +18,7 @@ class Setup:
     - `session_ms`: after so long without a heartbeat, an instance is lost
     - `acceptable_lag`, `probing_ms`: `acceptable.recovery.lag` and `probing.rebalance.interval.ms`
     - `folder`: for its state, checkpoint and logs
+    - `driver_port`, `blocks_port`: of taskplace's driver, if executors reach it through relays
     """
 
     servers: str
@@ -31,6 +32,8 @@ class Setup:
     acceptable_lag: int
     probing_ms: int
     folder: str
+    driver_port: int | None = None
+    blocks_port: int | None = None
 
     @property
     def heartbeat_ms(self) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from kafka_streams.network import Network
 from kafka_streams.placements import Placements
 from kafka_streams.programs import Line, Program, ProgramError, family, wait_for
 from kafka_streams.setup import MOST_WARMUPS, SLOTS, Setup
@@ -22,7 +23,7 @@ from kafka_streams.setup import MOST_WARMUPS, SLOTS, Setup
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / "var" / "kafka-streams" / "jars"
 START_SECONDS = 60
-KILL, STOP = "SIGKILL", "SIGSTOP"
+KILL, STOP, CUT = "SIGKILL", "SIGSTOP", "cut"
 RUNNING = "RUNNING"  # the state of an instance whose tasks are restored
 
 
@@ -36,10 +37,13 @@ def build() -> None:
 
 
 class System(ABC):
-    """A running application. `placements` has what its instances say."""
+    """A running application. `placements` has what its instances say.
 
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
+    - `network`: through which its instances talk, if it can be cut
+    """
+
+    def __init__(self, setup: Setup, network: Network | None = None) -> None:
+        self.setup, self.network = setup, network
         self.placements = Placements(setup.partitions, setup.standbys)
         self._lock = threading.Lock()
 
@@ -73,19 +77,25 @@ class System(ABC):
 
     @abstractmethod
     def hit(self, instance: str, how: str) -> float:
-        """Kill or stop an instance. Return the time: with its last process, all of it is hit."""
+        """Kill or stop an instance, or cut it off. Return the time: with its last process, all of it is hit."""
 
     @abstractmethod
     def replace(self) -> None:
         """Start a new instance for a killed one, unless the system does so itself."""
 
     @abstractmethod
-    def resume(self, instance: str) -> None:
-        """Let a stopped instance go on."""
+    def resume(self, instance: str, how: str) -> None:
+        """Let an instance go on that was stopped or cut off."""
 
     @abstractmethod
     def noticed(self, instance: str, since: float) -> float | None:
         """Return when the system has noticed the loss of an instance, or None."""
+
+    def cut(self, pid: int) -> float:
+        """Cut a process and its descendants off. Return the time. Errors: `ProgramError` without a network."""
+        if self.network is None:
+            raise ProgramError("the application was started without relays, so it cannot be cut off")
+        return self.network.cut(pid)
 
     def victim(self) -> str:
         """Return an instance with the most active tasks."""
@@ -109,8 +119,8 @@ class Streams(System):
     - `protocol`: "classic", with an assignor that knows warm-ups, or "streams", where the broker assigns
     """
 
-    def __init__(self, setup: Setup, protocol: str) -> None:
-        super().__init__(setup)
+    def __init__(self, setup: Setup, network: Network | None, protocol: str) -> None:
+        super().__init__(setup, network)
         self._protocol, self._id = protocol, setup.totals
         self._running: dict[str, Program] = {}
         self._watch: Program | None = None
@@ -166,6 +176,8 @@ class Streams(System):
         return running and super().balanced(instances)  # not while it restores
 
     def hit(self, instance: str, how: str) -> float:
+        if how == CUT:
+            return self.cut(self._running[instance].pid)
         self._running[instance].kill(signal.SIGKILL if how == KILL else signal.SIGSTOP)
         at = time.time()
         if how == KILL:
@@ -175,8 +187,11 @@ class Streams(System):
     def replace(self) -> None:
         self.add()
 
-    def resume(self, instance: str) -> None:
-        self._running[instance].kill(signal.SIGCONT)
+    def resume(self, instance: str, how: str) -> None:
+        if how == CUT and self.network is not None:
+            self.network.heal()
+        else:
+            self._running[instance].kill(signal.SIGCONT)
 
     def noticed(self, instance: str, since: float) -> float | None:
         with self._lock:
@@ -220,8 +235,8 @@ class Streams(System):
 class OnTaskplace(System):
     """taskplace: one driver, and Spark's executors as instances."""
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
+    def __init__(self, setup: Setup, network: Network | None = None) -> None:
+        super().__init__(setup, network)
         self._app: Program | None = None
         self._alive: list[tuple[float, frozenset[str]]] = []
         self._pids: dict[str, int] = {}
@@ -262,6 +277,8 @@ class OnTaskplace(System):
         if how == KILL:
             os.kill(pid, signal.SIGKILL)
             return time.time()
+        if how == CUT:
+            return self.cut(pid)  # with its Python workers, which read from the broker
         self._stopped = family(pid)  # with its Python workers, as a host that hangs
         for process in self._stopped:
             process.suspend()
@@ -270,8 +287,11 @@ class OnTaskplace(System):
     def replace(self) -> None:
         """Spark's worker has done so at once."""
 
-    def resume(self, instance: str) -> None:
-        self._resume()
+    def resume(self, instance: str, how: str) -> None:
+        if how == CUT and self.network is not None:
+            self.network.heal()
+        else:
+            self._resume()
 
     def noticed(self, instance: str, since: float) -> float | None:
         with self._lock:

@@ -52,7 +52,7 @@ def row(part: str, found: list[dict[str, Any]]) -> list[list[str]]:
 
 def head(part: str) -> list[str]:
     """Return the names of the columns."""
-    return ["variant", *HEADS["kill" if part == "stop" else part]]
+    return ["variant", *HEADS["kill" if part in ("stop", "cut") else part]]
 
 
 def show(out: Out, results: dict[str, dict[str, Any]], parts: Sequence[str]) -> None:

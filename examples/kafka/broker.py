@@ -49,6 +49,7 @@ from confluent_kafka.admin import (
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 PLAIN = "PLAINTEXT"
+RELAYED = "RELAYED"
 CONTROLLER = "CONTROLLER"
 READY_SECONDS = 120  # the most that a start may take; 5 to 15 s are usual
 STOP_SECONDS = 60
@@ -112,6 +113,8 @@ class Brokers:
     - `users`: names and passwords. Adds the listener SASL_PLAINTEXT, with SCRAM-SHA-512
     - `tls`: adds the listener SSL, with a certificate for the loopback address (openssl). With `users`, also SASL_SSL
     - `acls`: users may do only what access control lists allow (StandardAuthorizer). Clients of PLAINTEXT may do all
+    - `relay`: the port of a relay on the loopback address, for one broker. Adds the listener RELAYED, like PLAINTEXT:
+      its clients are told the relay's port instead of its own, so they stay behind the relay
 
     Brokers have the numbers 1 to `count`. They and their controllers speak PLAINTEXT among each other.
     """
@@ -126,11 +129,14 @@ class Brokers:
         users: Mapping[str, str] | None = None,
         tls: bool = False,
         acls: bool = False,
+        relay: int | None = None,
     ) -> None:
         if count not in (1, 3):
             raise BrokerError(f"found {count} brokers, expected 1 or 3")
         if racks and len(racks) != count:
             raise BrokerError(f"found {len(racks)} racks, expected one for each of {count} brokers, or none")
+        if relay is not None and count != 1:
+            raise BrokerError(f"found a relay for {count} brokers, expected 1 broker")
         self.count = count
         self._settings = dict(settings or {})
         self._racks = tuple(racks)
@@ -138,6 +144,7 @@ class Brokers:
         self._users = dict(users or {})
         self._tls = tls
         self._acls = acls
+        self.relay = relay
         self._nodes: dict[int, _Node] = {}
         self._directory: Path | None = None
         self._keeper: subprocess.Popen[str] | None = None
@@ -155,7 +162,7 @@ class Brokers:
         return self.listener(PLAIN)
 
     def listener(self, name: str) -> str:
-        """Return the addresses of all brokers at a listener: PLAINTEXT, SASL_PLAINTEXT, SSL or SASL_SSL."""
+        """Return the addresses of all brokers at a listener: PLAINTEXT, RELAYED, SASL_PLAINTEXT, SSL or SASL_SSL."""
         if name not in self._listeners():
             raise BrokerError(f"found listener {name!r}, expected one of {', '.join(self._listeners())}")
         return ",".join(node.address(name) for node in self._nodes.values())
@@ -256,8 +263,13 @@ class Brokers:
         return self._nodes[number]
 
     def _listeners(self) -> list[str]:
-        secured = {"SASL_PLAINTEXT": self._users, "SSL": self._tls, "SASL_SSL": self._users and self._tls}
-        return [PLAIN, *(name for name, asked in secured.items() if asked)]
+        others = {
+            RELAYED: self.relay is not None,
+            "SASL_PLAINTEXT": self._users,
+            "SSL": self._tls,
+            "SASL_SSL": self._users and self._tls,
+        }
+        return [PLAIN, *(name for name, asked in others.items() if asked)]
 
     @property
     def _key_store(self) -> Path:
@@ -292,8 +304,12 @@ class Brokers:
                 "controller.listener.names": CONTROLLER,
                 "inter.broker.listener.name": PLAIN,
                 "listeners": ",".join(f"{name}://{node.address(name)}" for name in listeners),
+                "advertised.listeners": ",".join(
+                    f"{name}://{f'{HOST}:{self.relay}' if name == RELAYED else node.address(name)}"
+                    for name in self._listeners()
+                ),
                 "listener.security.protocol.map": f"{CONTROLLER}:{PLAIN},"
-                + ",".join(f"{name}:{name}" for name in self._listeners()),
+                + ",".join(f"{name}:{PLAIN if name == RELAYED else name}" for name in self._listeners()),
                 **self._security(),
             }
             text = "".join(f"{key}={value}\n" for key, value in properties.items())

@@ -15,7 +15,7 @@ import pytest
 from kafka_streams.ledger import Ledger
 from kafka_streams.programs import NotInTimeError, wait_for
 from kafka_streams.setup import Setup
-from kafka_streams.systems import KILL, STOP, System
+from kafka_streams.systems import CUT, KILL, STOP, System
 
 DETECTION, TAKEOVER = 0.05, 0.1  # seconds
 USERS = {f"user{i}": "north" for i in range(24)}
@@ -111,7 +111,7 @@ class Memory(System):
     def replace(self):
         self.replacing += 1
 
-    def resume(self, instance):
+    def resume(self, instance, how):
         with self.guard:
             self.living.add(instance)
             self.place()
@@ -192,7 +192,7 @@ def run(monkeypatch, traffic):
     return measured
 
 
-@pytest.mark.parametrize("part", ["kill", "stop"])
+@pytest.mark.parametrize("part", ["kill", "stop", "cut"])
 def test_a_loss_is_detected_and_then_taken_over(run, part):
     losses = run(part)[part]
     assert len(losses) == ARGS.repeats
@@ -220,9 +220,9 @@ def test_bursts_and_steady_rates(run):
     assert checked["orders"] == checked["outputs"] > 3 * ARGS.burst
 
 
-def test_kills_and_stops_are_told_apart(run, traffic):
-    run("kill", "stop")
-    assert traffic.system.hits == [KILL] * ARGS.repeats + [STOP] * ARGS.repeats
+def test_losses_are_told_apart(run, traffic):
+    run("kill", "stop", "cut")
+    assert traffic.system.hits == [KILL] * ARGS.repeats + [STOP] * ARGS.repeats + [CUT] * ARGS.repeats
 
 
 def test_after_the_minutes_the_repetition_ends_and_no_other_begins(run, traffic, monkeypatch):

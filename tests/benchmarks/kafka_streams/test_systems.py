@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
-from kafka_streams.programs import family, wait_for
+from kafka_streams.programs import ProgramError, family, wait_for
 from kafka_streams.setup import Setup
-from kafka_streams.systems import STOP, OnTaskplace, Streams
+from kafka_streams.systems import CUT, STOP, OnTaskplace, Streams
 
 
 @pytest.fixture
@@ -33,6 +34,25 @@ def setup(tmp_path):
 def test_a_setup_passes_a_command_line(setup):
     assert Setup.read(setup.text()) == setup
     assert setup.heartbeat_ms == 2_000
+
+
+class Wire:
+    """A network that notes who is cut off."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def cut(self, pid):
+        self.told.append(pid)
+        return 7.5
+
+    def heal(self):
+        self.told.append("healed")
+
+
+def test_a_system_without_relays_cannot_be_cut_off(setup):
+    with pytest.raises(ProgramError, match="without relays"):
+        OnTaskplace(setup).cut(1)
 
 
 class TestTaskplace:
@@ -70,16 +90,22 @@ class TestTaskplace:
             wait_for(lambda: child.status() == psutil.STATUS_STOPPED, "the worker is stopped", 30)
             executor.kill()
             executor.wait()
-            system.resume("executor-1")
+            system.resume("executor-1", STOP)
             wait_for(lambda: child.status() != psutil.STATUS_STOPPED, "the worker goes on", 30)
             child.kill()
+
+    def test_it_is_cut_off_by_the_executors_process_and_healed(self, system):
+        system.network = Wire()
+        assert system.hit("executor-1", CUT) == 7.5
+        system.resume("executor-1", CUT)
+        assert system.network.told == [11, "healed"]
 
 
 class TestStreams:
     @pytest.fixture
     def system(self, setup):
-        system = Streams(setup, "classic")
-        system._running = dict.fromkeys(["instance-0", "instance-1"])  # no processes
+        system = Streams(setup, Wire(), "classic")
+        system._running = {f"instance-{k}": SimpleNamespace(pid=10 + k) for k in range(2)}  # no processes
         for name, active, standby in (("instance-0", [0, 1], [2, 3]), ("instance-1", [2, 3], [0, 1])):
             system._take_tasks(name, {"at": 1.0, "state": "RUNNING", "active": active, "standby": standby})
         system._take_members({"at": 0.5, "members": {"instance-0": 2, "instance-1": 1}})
@@ -108,3 +134,9 @@ class TestStreams:
         system._take_members({"at": 2.5, "members": {"instance-1": 2, "instance-2": 2}})
         system._take_members({"at": 3.0, "members": {"instance-0": 2, "instance-1": 2, "instance-2": 2}})
         assert system.noticed("instance-0", 2.0) == 2.5
+
+    def test_it_is_cut_off_by_its_process_and_healed(self, system):
+        assert system.hit("instance-1", CUT) == 7.5
+        system.resume("instance-1", CUT)
+        assert system.network.told == [11, "healed"]
+        assert system.instances() == {"instance-0", "instance-1"}

@@ -23,6 +23,12 @@ pytestmark = [
 SECONDS = 60
 
 
+def told(servers):
+    """Return the ports that clients are told for brokers."""
+    metadata = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=SECONDS)
+    return {broker.port for broker in metadata.brokers.values()}
+
+
 @pytest.fixture(scope="module")
 def one():
     """A broker that tests may kill."""
@@ -100,7 +106,10 @@ def test_a_paused_broker_answers_later(one):
 
 
 def test_nothing_is_left_after_the_end():
-    with Brokers(settings={"num.partitions": "3"}) as brokers:
+    (relay,) = free_ports(1)
+    with Brokers(settings={"num.partitions": "3"}, relay=relay) as brokers:
+        assert told(brokers.listener("RELAYED")) == {relay}
+        assert told(brokers.bootstrap) == {int(brokers.bootstrap.partition(":")[2])}
         process, directory = psutil.Process(brokers.pid(1)), brokers.directory
         assert "num.partitions=3\n" in (directory / "node-1" / "server.properties").read_text()
         guards = psutil.Process().children()
@@ -139,6 +148,8 @@ def test_wrong_use_is_one_clear_error(one):
         Brokers(2)
     with pytest.raises(BrokerError, match="found 2 racks, expected one for each of 3 brokers"):
         Brokers(3, racks=["a", "b"])
+    with pytest.raises(BrokerError, match="found a relay for 3 brokers, expected 1 broker"):
+        Brokers(3, relay=1)
     with pytest.raises(BrokerError, match="found broker 2, expected one of 1"):
         one.kill(2)
     with pytest.raises(BrokerError, match="the brokers run already"):
