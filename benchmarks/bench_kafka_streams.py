@@ -434,9 +434,8 @@ def measure_all(
 def main() -> int:
     """Measure and print. Return 1 if a variant has failed."""
     args = parsed()
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # as for SIGINT: all is ended, and the tables are printed
+    for each in (signal.SIGINT, signal.SIGTERM):  # all is ended, and the tables are printed; also in the background
+        signal.signal(each, signal.default_int_handler)
     gc.disable()  # the orders are kept to the end; looking through all of them would delay the next ones
     out = Out(args, "taskplace beside Kafka Streams", cluster=CLUSTER)
     out.say(
