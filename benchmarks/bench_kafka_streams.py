@@ -399,7 +399,7 @@ def parsed(arguments_given: list[str] | None = None) -> argparse.Namespace:
 def measure_all(
     out: Out, args: argparse.Namespace, brokers: Brokers, folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """Run each variant in each round; keep each repetition. A variant that fails does not end the others.
+    """Run each variant in each round. One that fails does not end the others.
 
     Errors: `WrongResultError`, which ends all.
     """
@@ -410,31 +410,43 @@ def measure_all(
         for name in in_turn(args.variants, turn)
         for parts in starts(args.parts)
     ]
-    try:
-        for number, (turn, name, parts) in enumerate(turns, start=1):
-            if over(args):
-                what = f"{name}, {', '.join(parts)}"
-                out.note(f"{what}: not begun in round {turn + 1}, after {args.minutes:g} minutes")
-                continue
-            relayed = "cut" in parts
-            try:
-                with running(brokers, name, number, folder, args, relayed=relayed) as (system, traffic):
-                    for part, figures in Run(out, name, system, traffic, args).measure(parts):
-                        results[name].setdefault(part, []).append(figures)
-                        out.keep("results", results)
-            except ProgramError as error:
-                results[name].setdefault("failed", []).append(str(error))
-                out.keep("results", results)
-                out.note(f"{name} has failed: {error}")
-    finally:
-        show(out, results, [part for part in PARTS if part in args.parts])
+    for number, (turn, name, parts) in enumerate(turns, start=1):
+        if over(args):
+            what = f"{name}, {', '.join(parts)}"
+            out.note(f"{what}: not begun in round {turn + 1}, after {args.minutes:g} minutes")
+            continue
+        relayed = "cut" in parts
+        try:
+            with running(brokers, name, number, folder, args, relayed=relayed) as (system, traffic):
+                keep(out, results, name, Run(out, name, system, traffic, args).measure(parts))
+        except ProgramError as error:
+            results[name].setdefault("failed", []).append(str(error))
+            out.keep("results", results)
+            out.note(f"{name} has failed: {error}")
+    show(out, results, PARTS)
     return results
+
+
+def keep(
+    out: Out, results: dict[str, dict[str, Any]], name: str, figures: Iterator[tuple[str, dict[str, Any]]]
+) -> None:
+    """Keep each repetition of a variant when it ends."""
+    try:
+        for part, each in figures:
+            results[name].setdefault(part, []).append(each)
+            out.keep("results", results)
+    except ProgramError:
+        raise
+    except BaseException:
+        show(out, results, PARTS)  # now: it takes a while to end all processes
+        raise
 
 
 def main() -> int:
     """Measure and print. Return 1 if a variant has failed."""
     args = parsed()
-    for each in (signal.SIGINT, signal.SIGTERM):  # all is ended, and the tables are printed; also in the background
+    # Also in the background, where a shell has SIGINT ignored: all is ended, and the tables are printed.
+    for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.default_int_handler)
     gc.disable()  # the orders are kept to the end; looking through all of them would delay the next ones
     out = Out(args, "taskplace beside Kafka Streams", cluster=CLUSTER)

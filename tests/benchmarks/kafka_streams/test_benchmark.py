@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import doctest
+import json
 
 import bench_kafka_streams as bench
 import pytest
@@ -99,6 +100,27 @@ def test_a_part_without_figures_has_no_table():
     out = Printed()
     tables.show(out, {"a": {"kill": [LOSS]}, "b": {}}, ["throughput", "kill", "stop"])
     assert out.lines == ["kill: medians, and ranges", "variant", "a"]
+
+
+class Kept(Printed):
+    def keep(self, name, figures):
+        self.lines.append(json.dumps(figures))
+
+
+def test_a_run_that_is_cut_off_prints_what_it_has():
+    def figures():
+        yield "kill", LOSS
+        raise KeyboardInterrupt
+
+    out, results = Kept(), {"a": {}, "b": {}}
+    with pytest.raises(KeyboardInterrupt):
+        bench.keep(out, results, "a", figures())
+    assert out.lines == [
+        json.dumps({"a": {"kill": [LOSS]}, "b": {}}),
+        "kill: medians, and ranges",
+        "variant",
+        "a",
+    ]
 
 
 def test_nothing_new_begins_after_the_minutes():
