@@ -3,7 +3,8 @@
 Reading order: `subscriptions` (the input), `result` (the output), `holders` (the members of a partition), `assignors`
 (the modes), `subscription_columns`, `loads` (partitions per member), `optimal` (partitions per class and member),
 `deal` (the partitions themselves), `classic`, `rack_range`, `cooperative`, `copartitioned`, `together`, `listener`,
-`verify`. `kafka_python` runs them in a Kafka consumer group. It needs kafka-python, so nothing here imports it.
+`verify`, `joining`. `kafka_python` and `aiokafka` run them in a Kafka consumer group. Each needs its client, so nothing
+here imports them.
 """
 
 from taskplace.partitions.assignors import assign_partitions

@@ -41,14 +41,26 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.partitions.assignors import ALIASES, NAMES, assign_partitions, racks_first
-from taskplace.partitions.subscriptions import NO_GENERATION, Member, Subscriptions, check_rack_priority
+from taskplace.partitions.assignors import ALIASES, NAMES, racks_first
+from taskplace.partitions.joining import (
+    KAFKAS,
+    MARK,
+    Joining,
+    Numbers,
+    Racks,
+    assigned,
+    by_topic,
+    check_known,
+    check_leader,
+    load,
+    protocol_name,
+)
+from taskplace.partitions.subscriptions import NO_GENERATION, check_rack_priority
 from topology.node import TopicPartition
 
 try:
@@ -59,9 +71,6 @@ except ImportError as error:
     raise ImportError('kafka-python 3.0 is needed: pip install "taskplace[kafka]"') from error
 
 _VERSION = 3  # of subscriptions, with owned partitions, generation and rack, and of assignments
-_KAFKAS = ("range", "roundrobin", "sticky", "cooperative-sticky")  # protocols in which others may lead
-_MARK = b"taskplace"
-"""The user data of our assignments in all other protocols. If it is missing, the broker has assigned (KIP-848)."""
 _FORMS = ("java", "kafka-python")  # of the user data of "sticky"
 _MOST_GENERATION = 2**31 - 1
 _GENERATION = struct.Struct(">i")
@@ -96,11 +105,11 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self.mode, staged = ALIASES.get(mode, (mode, False))
         self.cooperative = cooperative or staged
         self.rack = rack
-        _check_known(mode, "mode", NAMES)
-        _check_known(user_data, "user_data", _FORMS)
+        check_known(mode, "mode", NAMES)
+        check_known(user_data, "user_data", _FORMS)
         self.user_data = user_data
-        _load(self.mode)
-        self._name = name or _protocol(self.mode, self.cooperative)
+        load(self.mode)
+        self._name = name or protocol_name(self.mode, cooperative=self.cooperative)
         first = racks_first(self._name, check_rack_priority(rack_priority))
         self.rack_priority = "racks" if first else "stickiness"
         self._owned: tuple[TopicPartition, ...] | None = None  # nothing was assigned yet
@@ -118,19 +127,19 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     def metadata(self, topics: Iterable[str]) -> Any:
         """Return the consumer's metadata for a join: topics, owned partitions, their generation, and the rack."""
         pair = ConsumerProtocolSubscription.TopicPartition
-        by_topic = sorted(_by_topic(self._owned or ()).items())
+        owned = sorted(by_topic(self._owned or ()).items())
         memory: Any = None
         if self.cooperative:
             memory = _GENERATION.pack(self._generation)
         elif self._owned is not None:
-            remembered = StickyAssignorUserData(by_topic, self._generation)
+            remembered = StickyAssignorUserData(owned, self._generation)
             memory = remembered.encode(header=self.user_data == "kafka-python")
         return ConsumerProtocolSubscription(
             version=_VERSION,
             topics=sorted(_topics(topics, "topics")),
             # An eager consumer owns nothing when it joins. Its remembered partitions are sent as user data.
             user_data=memory,
-            owned_partitions=[pair(topic=t, partitions=p) for t, p in by_topic] if self.cooperative else [],
+            owned_partitions=[pair(topic=t, partitions=p) for t, p in owned] if self.cooperative else [],
             generation_id=self._generation,
             rack_id=self.rack,
         )
@@ -147,7 +156,7 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         assignment = _message(ConsumerProtocolAssignment, assignment, "assignment", "bytes of an assignment")
         held: Any = assignment
         if isinstance(assignment, ConsumerProtocolAssignment):
-            self._check_leader(assignment)
+            check_leader(self.name, assignment.user_data)
             held = assignment.assigned_partitions  # null if nothing is assigned
         elif (given := _field(assignment, "assigned_partitions", "partitions")) is not None:
             held = given() if callable(given) else given
@@ -162,16 +171,6 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             raise InputError("generation", found=number, expected=expected)
         self._owned, self._generation = owned, max(number, NO_GENERATION)
 
-    def _check_leader(self, assignment: Any) -> None:
-        if self.name not in _KAFKAS and assignment.user_data != _MARK:
-            raise InputError(
-                "assignment",
-                found="an assignment that no TaskplaceAssignor has made",
-                expected=f"one of a leader with the protocol {self.name!r}",
-                hint="a consumer with group.protocol=consumer (KIP-848) has the broker assign: restart it with "
-                "group.protocol=classic, or give it another group",
-            )
-
     def assign(self, cluster: Any, members: Any) -> dict[str, Any]:
         """Return the assignments of all members. Called on the group's leader.
 
@@ -181,80 +180,24 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         Errors: `InputError` for a member in another form, two members with the same id, metadata without topics or with
         unreadable bytes, or wrong partitions.
         """
-        joining: dict[str, _Joining] = {}
+        joining: dict[str, Joining] = {}
         for name, member in _members(members, cooperative=self.cooperative):
             if name in joining:
                 raise InputError("members", found=f"{name!r} twice", expected="each member once")
             joining[name] = member
-        topics = sorted({topic for member in joining.values() for topic in member.topics})
-        # The assignor needs partition numbers without gaps; `numbers` maps them back to Kafka's.
-        numbers = {t: sorted(known) for t in topics if (known := cluster.partitions_for_topic(t))}
-        place = {(t, p): k for t, of_topic in numbers.items() for k, p in enumerate(of_topic)}
-        asked = {
-            name: Member(
-                member.topics,
-                [(t, place[t, p]) for t, p in member.owned if (t, p) in place],
-                member.generation,
-                member.rack,
-                member.instance_id,
-            )
-            for name, member in joining.items()
-        }
-        racks = _racks(cluster, numbers) if any(m.rack for m in asked.values()) else {}
-        s = Subscriptions(
-            {t: len(of_topic) for t, of_topic in numbers.items()},
-            asked,
-            racks,
+        made = assigned(
+            cluster,
+            joining,
+            self.mode,
+            cooperative=self.cooperative,
             rack_priority=self.rack_priority,
+            racks_of=functools.partial(_racks, cluster),
         )
-        made = assign_partitions(s, self.mode, cooperative=self.cooperative)
-        return {
-            name: ConsumerProtocolAssignment(
-                _VERSION,
-                [(t, [numbers[t][k] for k in places]) for t, places in sorted(_by_topic(held).items())],
-                None if self.name in _KAFKAS else _MARK,
-            )
-            for name, held in made.assignment.items()
-        }
+        mark = None if self.name in KAFKAS else MARK
+        return {name: ConsumerProtocolAssignment(_VERSION, held, mark) for name, held in made.items()}
 
 
-@functools.cache
-def _load(mode: str) -> None:
-    """Assign once, so that solvers are loaded. kafka-python may lose an assignment that takes longer than a poll."""
-    two = {name: Member(["t"]) for name in "ab"}
-    assign_partitions(Subscriptions({"t": 3}, two), mode)
-
-
-def _check_known(value: object, path: str, known: Sequence[str]) -> None:
-    if value not in known:
-        hint = validation.nearest(value, known)
-        raise InputError(path, found=value, expected="one of " + ", ".join(known), hint=hint)
-
-
-def _protocol(mode: str, cooperative: bool) -> str:
-    if mode == "fair_sticky":
-        return "cooperative-sticky" if cooperative else "sticky"
-    return f"taskplace-{'cooperative-' if cooperative else ''}{mode}"
-
-
-def _by_topic(held: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    out: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, partition in held:
-        out[topic].append(partition)
-    return dict(out)
-
-
-class _Joining(NamedTuple):
-    """The metadata that a member sends when it joins. Its partitions need not exist."""
-
-    topics: list[str]
-    owned: list[tuple[str, int]]
-    generation: int
-    rack: str | None
-    instance_id: str | None
-
-
-def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Joining]]:
+def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, Joining]]:
     """Yield the id and metadata of each member, for any form of `members`."""
     if isinstance(members, str | bytes) or not isinstance(members, Iterable):
         raise InputError("members", found=members, expected="members with ids and metadata")
@@ -275,7 +218,7 @@ def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Joining
         owned, generation = (_cooperative_claims if cooperative else _eager_claims)(metadata, path)
         yield (
             name,
-            _Joining(
+            Joining(
                 _topics(_field(metadata, "topics", "subscription"), f"{path}.topics"),
                 owned,
                 generation,
@@ -408,7 +351,7 @@ def _pairs(partitions: Any, path: str) -> list[tuple[str, int]]:
     return out
 
 
-def _racks(cluster: Any, numbers: dict[str, list[int]]) -> dict[str, list[list[str]]]:
+def _racks(cluster: Any, numbers: Numbers) -> Racks:
     """Return, per topic and partition, the racks of the brokers that have a replica."""
     brokers = [broker for broker in cluster.brokers() if broker.rack]
     return {

@@ -1,0 +1,90 @@
+"""Consumers of aiokafka in groups on a real broker: they join, leave, crash, and meet those of kafka-python."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiokafka")
+pytest.importorskip("kafka")
+
+from tests.support.kafka_broker import SharedBroker
+from tests.support.kafka_consumers import Consumer, ConsumerGroup, consumer_group
+
+pytestmark = pytest.mark.kafka
+
+Groups = Callable[..., ConsumerGroup]
+
+
+@pytest.fixture
+def group(kafka: SharedBroker, tmp_path: Path) -> Iterator[Groups]:
+    """Make groups with topics of these partition counts."""
+    with ExitStack() as stack:
+
+        def make(*counts: int) -> ConsumerGroup:
+            topics = [kafka.topic("group", count) for count in counts]
+            return stack.enter_context(
+                consumer_group(kafka.bootstrap, kafka.unique("group"), topics, tmp_path)
+            )
+
+        yield make
+
+
+def join(group: ConsumerGroup, name: str, assignor: str | dict[str, Any] | None = None) -> Consumer:
+    """Start a consumer of aiokafka with our assignor, or with its own sticky one."""
+    given = {
+        "bootstrap": group.bootstrap,
+        "group": group.group,
+        "topics": group.topics,
+        "assignor": assignor or {},
+    }
+    return group.start(name, [sys.executable, "-m", "tests.support.aiokafka_member", json.dumps(given)])
+
+
+def test_members_join_leave_and_crash(group: Groups) -> None:
+    g = group(7, 5)
+    join(g, "A")
+    g.balanced(12)
+    join(g, "B")
+    two = g.balanced(6, 6)
+    join(g, "C")
+    three = g.balanced(4, 4, 4)
+    assert three["A"] < two["A"] and three["B"] < two["B"]
+    g.leave("A")  # the leader, and with it all it knew
+    left = g.balanced(6, 6)
+    assert left["B"] > three["B"] and left["C"] > three["C"]
+    g.crash("B")
+    assert g.balanced(12)["C"] > left["C"]
+    assert g.overlaps() == []
+
+
+def test_a_group_has_consumers_of_both_clients(group: Groups) -> None:
+    g = group(8)
+    join(g, "A", {"mode": "fair"})
+    g.balanced(8)
+    g.join("B", {"mode": "fair"})  # kafka-python
+    g.balanced(4, 4, protocol="taskplace-fair")
+    g.leave("A")
+    g.balanced(8, protocol="taskplace-fair")
+    join(g, "A", {"mode": "fair"})  # kafka-python's leads now
+    g.balanced(4, 4, protocol="taskplace-fair")
+    assert g.overlaps() == []
+
+
+def test_a_group_changes_over_from_aiokafkas_own_sticky_assignor(group: Groups) -> None:
+    g = group(6)
+    for name, sizes in (("A", [6]), ("B", [3, 3])):
+        join(g, name, "sticky")
+        g.balanced(*sizes)
+    for name in "AB":
+        g.leave(name)
+        g.balanced(6)
+        join(g, name)
+        g.balanced(3, 3)
+    assert g.overlaps() == []
