@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import threading
@@ -25,6 +26,8 @@ CODE = "import sys; from taskplace.cli import main; sys.exit(main())"
 COLUMNS, ROWS = 110, 60
 #: What a screen of the run shows, from the least to the most telling.
 TELLING = ("lost", "catching up standbys", "catching up warm-ups")
+#: The last line of a run's screen: how many batches there were, and the time.
+BATCHES = re.compile(r" \d+/\d+ \d+:\d\d:\d\d$")
 #: What is said of a task that is not yet where it belongs.
 ON_ITS_WAY = "It belongs on"
 #: The longest time until something has happened, in seconds.
@@ -58,10 +61,14 @@ class Drawn(Terminal):
 
 
 class _Dimming(pyte.ByteStream):
-    """pyte does not know faint text; it becomes grey."""
+    """pyte does not know faint text; it gets darker colours."""
 
     def feed(self, data: bytes) -> None:
-        super().feed(data.replace(b"\x1b[2m", b"\x1b[38;5;245m"))
+        super().feed(re.sub(rb"\x1b\[2(?:;(3[0-7]))?m", self._darker, data))
+
+    @staticmethod
+    def _darker(found: re.Match[bytes]) -> bytes:
+        return b"\x1b[38;5;%dm" % {b"32": 65, b"33": 136}.get(found[1], 245)
 
 
 def _line(screen: pyte.Screen, y: int) -> Text:
@@ -116,7 +123,7 @@ class Job:
         def seen(screen: tuple[str, ...]) -> None:
             text = "\n".join(screen)
             tells = max((k for k, words in enumerate(TELLING) if words in text), default=-1)
-            if tells > self._told and "\nall " in text.replace("│ ", "\n") and terminal.whole:
+            if tells > self._told and BATCHES.search(screen[-1]) and terminal.whole:
                 self._told, self.screen = tells, terminal.lines()
 
         terminal.run([sys.executable, "-c", CODE, *self.arguments], cwd=self.folder, seen=seen)
