@@ -108,6 +108,7 @@ def prepare(
         if found != made:
             hint = "remove it, and the checkpoint that has read it"
             raise InputError(str(directory), found=found, expected=f"input prepared with {made}", hint=hint)
+        _check_times(directory)
         return False
     tables = tables or load()
     random = np.random.default_rng(seed)
@@ -162,11 +163,25 @@ def with_repeats(spans: list[pa.Table], share: float, random: np.random.Generato
 
 def _write(directory: Path, spans: list[pa.Table], files: int) -> None:
     directory.mkdir()
-    start = int((_FIRST_DAY - np.datetime64(0, "us")) / np.timedelta64(1, "s"))
     for i, span in enumerate(spans[: files or None]):
         path = directory / f"{i:02}.parquet"
         pq.write_table(span, path)
-        os.utime(path, (start + 60 * i, start + 60 * i))
+        os.utime(path, (_time(i), _time(i)))
+
+
+def _time(i: int) -> int:
+    """Return the modification time of a file: they are read in this order."""
+    return int((_FIRST_DAY - np.datetime64(0, "us")) / np.timedelta64(1, "s")) + 60 * i
+
+
+def _check_times(directory: Path) -> None:
+    """Check that the files still have their times: a plain copy has others, and flights would miss their weather."""
+    for name in ("flights", "weather"):
+        for i, path in enumerate(sorted((directory / name).glob("*.parquet"))):
+            if int(path.stat().st_mtime) != _time(i):
+                hint = "remove the directory, or copy it with its times (cp -a)"
+                expected = "the modification time that orders the files"
+                raise InputError(str(path), found="another time", expected=expected, hint=hint)
 
 
 def _check_key(name: str, table: pa.Table, key: tuple[str, ...]) -> None:

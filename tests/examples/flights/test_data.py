@@ -3,6 +3,7 @@
 import datetime as dt
 import importlib.util
 import itertools
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -109,6 +110,15 @@ def test_preparing_again_writes_nothing_and_the_same_seed_gives_the_same_rows(tm
 def test_only_the_first_files_when_asked_for(tmp_path):
     data.prepare(tmp_path / "in", small(), files=2)
     assert [p.name for p in sorted((tmp_path / "in" / "flights").iterdir())] == ["00.parquet", "01.parquet"]
+
+
+def test_a_copy_without_the_times_of_its_files_is_refused(tmp_path):
+    data.prepare(tmp_path / "in", small())
+    shutil.copytree(tmp_path / "in", tmp_path / "same")
+    assert not data.prepare(tmp_path / "same", small())
+    shutil.copytree(tmp_path / "in", tmp_path / "plain", copy_function=shutil.copyfile)
+    with pytest.raises(InputError, match=r"flights/00.parquet: found 'another time'.*cp -a"):
+        data.prepare(tmp_path / "plain", small())
 
 
 def test_a_directory_prepared_in_another_way_is_refused(tmp_path):
