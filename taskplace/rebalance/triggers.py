@@ -6,7 +6,7 @@
 | `membership` | instances joined, left, or changed their capacity or tags |
 | `drain` | an instance began or ended draining |
 | `tasks` | tasks appeared or disappeared |
-| `caught up` | a warm-up has caught up, so that a move can be finished (event) |
+| `caught up` | a copy that becomes the active one has caught up, so that a move can be finished (event) |
 | `overtaken` | a task is active on a lagging copy, and another copy has caught up (event) |
 | `probing` | the step is not the target, or an owner lags, and the probing interval is over (timer) |
 
@@ -122,16 +122,27 @@ def tasks(now: Situation) -> Iterator[Trigger]:
 
 
 def caught_up(now: Situation) -> Iterator[Trigger]:
-    """Suggest a plan if a warm-up has caught up; one suggestion for all warm-ups."""
+    """Suggest a plan if a copy that moves wait for has caught up; one suggestion for all such copies.
+
+    Moves wait for warm-ups, and for standbys where the target has the active copy: those were there already when the
+    move was planned, so no warm-up was needed.
+    """
     # An instance that needs no copy of a task is caught up without one; only a copy has caught up.
     ready = [
         (name, task)
         for name, roles in _roles(now)
-        for task in sorted(now.stateful.intersection(roles.warmup))
+        for task in sorted(now.stateful.intersection(_awaited(now, name, roles)))
         if (name, task) in now.copies and now.copies.is_caught_up(name, task)
     ]
     if ready:
         yield Trigger("caught up", ", ".join(f"{task} on {name}" for name, task in ready))
+
+
+def _awaited(now: Situation, name: str, roles: Roles) -> frozenset[TaskId]:
+    """Return the tasks whose copies on an instance are followers now, and that moves to it wait for."""
+    target = now.plan.target.get(name) if now.plan else None
+    to_come = frozenset(target.active) if target else frozenset()
+    return frozenset(roles.warmup) | to_come.intersection(roles.standby)
 
 
 def overtaken(now: Situation) -> Iterator[Trigger]:
