@@ -118,14 +118,14 @@ def measure(out: Out, stream: Stream, files: list[Any], small: Any, before: int)
         batches.run(MOVES)
         if len(batches.of(MOVES)) > MOST_BATCHES:
             raise TimeoutError(f"not balanced within {MOST_BATCHES} batches: {stream.placed.placement()}")
-    balanced = time.time()
+    ended = time.time()
     followed = stream.placed.stats.followed - followed
-    out.note(f"balanced {balanced - member:.1f} s later")
+    out.note(f"balanced {ended - member:.1f} s later")
     check(stream, files, small)
     return {
         "batches": batches.found,
         "member_after": member - asked,
-        "balanced_after": balanced - asked,
+        "balanced_after": ended - asked,
         "followed_records": followed,
         "placement": [str(view) for view in stream.placed.placement()],
         "elsewhere": stream.placed.stats.elsewhere,
