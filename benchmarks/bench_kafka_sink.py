@@ -1,12 +1,13 @@
-"""What exactly-once costs: a `KafkaSink` with transactions and without, on one broker of this machine.
+"""What exactly-once costs: a `KafkaSink` with a transaction, with several, and with none, on a broker of this machine.
 
     python benchmarks/bench_kafka_sink.py
     python benchmarks/bench_kafka_sink.py --rows 1 1000 --repeats 50 --json sink.json
 
-A batch of so many rows is published again and again, by both sinks in turn, so that both meet the same machine. The
-time is that of `publish_commit`: from the staged file to the acknowledged records, or to the commit. `first batch` is
-what a new driver needs before it: a producer, and with transactions also the predecessor's end and the marker. `check`
-is what the tasks spend, beside publishing, on refusing rows that Kafka would refuse. Nothing else runs: no Spark.
+A batch of so many rows, in several staged files, is published again and again, by all sinks in turn, so that all meet
+the same machine. The time is that of `publish_commit`: from the staged files to the acknowledged records, or to the
+commits. `start` is what a new driver needs before its first commit: a producer, and with transactions also the
+predecessor's end and the marker; with `parallel`, processes. `check` is what the tasks spend, beside publishing, on
+refusing rows that Kafka would refuse. Nothing else runs: no Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,66 +34,81 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from examples.kafka.broker import Brokers
 from taskplace.spark.kafka import asking
 from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
-from taskplace.spark.targets import Commit
+from taskplace.spark.targets import Commit, Output
+
+FILES = 4
 
 
-def staged(folder: Path, rows: int) -> Path:
-    file = folder / f"{rows}.parquet"
-    columns = {
-        "k": [f"key-{i % 1000}" for i in range(rows)],
-        "n": list(range(rows)),
-        "cents": [i * 7 for i in range(rows)],
-    }
-    pq.write_table(pa.table(columns), file)
-    return file
+def staged(folder: Path, rows: int) -> list[Path]:
+    """Write so many rows to several files, as the tasks of a batch do; each key is in one of them."""
+    files = []
+    for part in range(min(FILES, rows)):
+        numbers = range(part, rows, FILES)
+        columns = {
+            "k": [f"key-{i % 1000}" for i in numbers],
+            "n": list(numbers),
+            "cents": [i * 7 for i in numbers],
+        }
+        files.append(folder / f"{rows}-{part}.parquet")
+        pq.write_table(pa.table(columns), files[-1])
+    return files
 
 
-def commit(file: Path, batch: int, checkpoint: str) -> Commit:
+def commit(files: list[Path], batch: int, checkpoint: str) -> Commit:
     return Commit(
         spark=None,  # type: ignore[arg-type]
         checkpoint_id=checkpoint,
         sink="out",
         batch_id=batch,
-        files=[file],
+        files=files,
         check_epoch=lambda: None,
         read_checksum=lambda: "0" * 32,
     )
 
 
-def seconds(sink: KafkaSink, given: Commit) -> float:
+def sink_of(servers: str, delivery: str, transactions: int) -> KafkaSink:
+    more: dict[str, Any] = {"transactions": transactions} if delivery == "parallel" else {}
+    return KafkaSink("out", servers=servers, key="k", delivery=delivery, **more)
+
+
+def seconds(call: Callable[[], object]) -> float:
     begun = time.perf_counter()
-    sink.publish_commit(given)
+    call()
     return time.perf_counter() - begun
 
 
-def measure(servers: str, folder: Path, sizes: list[int], repeats: int) -> dict[str, dict[str, list[float]]]:
+def measure(servers: str, folder: Path, given: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
     """Return the seconds of each delivery, by what was measured."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    files = {rows: staged(folder, rows) for rows in sizes}
-    for start in range(max(3, repeats // 5)):
+    files = {rows: staged(folder, rows) for rows in given.rows}
+    for _ in range(max(3, given.repeats // 3)):
         for delivery in DELIVERIES:
-            sink = KafkaSink("out", servers=servers, key="k", delivery=delivery)
-            sink.bind("first")
-            found["first batch of a driver, 1 row"][delivery].append(
-                seconds(sink, commit(staged(folder, 1), start, "first"))
+            sink = sink_of(servers, delivery, given.transactions)
+            sink.probe()
+            output = Output(checkpoint_id="first", sink="out")
+            found["start"][delivery].append(
+                seconds(lambda sink=sink, output=output: sink.open_output(output))
             )
             sink.close()
-    sinks = {
-        delivery: KafkaSink("out", servers=servers, key="k", delivery=delivery) for delivery in DELIVERIES
-    }
+    sinks = {delivery: sink_of(servers, delivery, given.transactions) for delivery in DELIVERIES}
+    for sink in sinks.values():
+        sink.open_output(Output(checkpoint_id="cp", sink="out"))
     batch = 0
-    for rows, file in files.items():
-        for sink in sinks.values():  # connections, and what the interpreter has to warm up
-            seconds(sink, commit(file, batch := batch + 1, "cp"))
-        for _ in range(repeats):
+    for rows, parts in files.items():
+        for repeat in range(given.repeats + 1):
             for delivery, sink in sinks.items():
-                found[f"{rows:,} rows"][delivery].append(
-                    seconds(sink, commit(file, batch := batch + 1, "cp"))
-                )
-            table = pq.read_table(file)
-            begun = time.perf_counter()
-            sinks[DELIVERIES[0]].row_check.check_rows("out", table)
-            found[f"{rows:,} rows"]["check"].append(time.perf_counter() - begun)
+                batch += 1
+                made = commit(parts, batch, "cp")
+                took = seconds(lambda sink=sink, made=made: sink.publish_commit(made))
+                if repeat:  # the first one warms connections and the interpreter up
+                    found[f"{rows:,} rows"][delivery].append(took)
+            table = pa.concat_tables([pq.read_table(part) for part in parts])
+            check = sinks[DELIVERIES[0]].row_check.check_rows
+            found[f"{rows:,} rows"]["check"].append(
+                seconds(lambda check=check, table=table: check("out", table))
+            )
+    for sink in sinks.values():
+        sink.close()
     return found
 
 
@@ -100,20 +118,24 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 1000, 20_000, 200_000])
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument(
+        "--transactions", type=int, default=2, help="those of a batch with the delivery parallel"
+    )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Brokers() as brokers:
         admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
         asking.create(admin, NewTopic("out", 6), 60)
-        found = measure(brokers.bootstrap, Path(folder), given.rows, given.repeats)
-    print(f"load of the machine in the last minute: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        before = os.getloadavg()[0]
+        found = measure(brokers.bootstrap, Path(folder), given)
+    print(f"load of the machine: {before:.1f} before, {os.getloadavg()[0]:.1f} after; {os.cpu_count()} cores")
     for what, by in found.items():
         for name, times in by.items():
             middle = statistics.median(times)
             rows = int(what.split()[0].replace(",", "")) if what[0].isdigit() else 1
             print(
-                f"{what:32} {name:14} median {middle * 1000:9.1f} ms   fastest {min(times) * 1000:9.1f} ms   "
-                f"{rows / middle:12,.0f} rows/s"
+                f"{what:14} {name:14} median {middle * 1000:9.1f} ms   {min(times) * 1000:9.1f} to "
+                f"{max(times) * 1000:9.1f} ms   {rows / middle:12,.0f} rows/s"
             )
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))

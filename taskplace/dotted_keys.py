@@ -73,6 +73,7 @@ KAFKA_OUTPUT = (
     "deleted",
     "dead_letters",
     "delivery",
+    "transactions",
     "marker_topic",
     "replication",
     "changed_topics",

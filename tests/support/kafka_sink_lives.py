@@ -35,7 +35,10 @@ SINK_POINTS = faults.SINK_POINTS
 ANY_TIME = "any time"
 #: Some milliseconds after all rows and the marker are produced: before, in or after the commit of the transaction.
 IN_COMMIT = "in the commit"
-ANY_SECONDS, COMMIT_SECONDS = 3.0, 0.03
+#: Some time after a manifest: while processes publish the shares of the batch.
+IN_PUBLISHING = "in publishing"
+#: How much later a driver is killed at most, in seconds, and the point from which on it counts.
+LATER = {ANY_TIME: (3.0, ""), IN_COMMIT: (0.03, "sink.sent"), IN_PUBLISHING: (0.3, "batch.committed")}
 #: Where a driver is killed: in the sink, around its commit, or some time after a batch has begun.
 POINTS = [
     *SINK_POINTS, *SINK_POINTS, "batch.checked", "batch.committed", "batch.published", *[ANY_TIME, IN_COMMIT] * 4
@@ -63,6 +66,7 @@ class Life:
     number: int
     last: int
     point: str | None = None
+    delivery: str = "exactly-once"
 
 
 def number_rows(key: dict, rows: list[dict], state: dict | None) -> tuple[dict, list[dict]]:
@@ -101,7 +105,8 @@ def topology(life: Life) -> Topology:
     topo = Topology("numbers")
     columns = {"k": "string", "i": "int64", "n": "int64"}
     numbers = PerKey("numbers", number_rows, by={"k": "string"}, state={"n": "int64"}, output=columns)
-    target = KafkaSink(life.topic, servers=life.servers, key="k", marker_topic=life.markers)
+    options = {"key": "k", "marker_topic": life.markers, "delivery": life.delivery}
+    target = KafkaSink(life.topic, servers=life.servers, **options)
     topo.source("in", key="k", partitions=3).process(numbers, name="numbered").sink("out", target=target)
     return topo
 
@@ -113,17 +118,17 @@ class _Dying:
     """
 
     def __init__(self, world: World, life: Life, losses: Path) -> None:
-        self._world, self._point, self._losses = world, life.point, losses
-        self._aims_at = "sink.sent" if life.point == IN_COMMIT else life.point
+        self._world, self._losses = world, losses
+        seconds, self._aims_at = LATER.get(life.point or "", (0.0, life.point))
         draw = random.Random(f"life {life.seed} {life.number}")
         self._passes = 1 if life.point in ONCE else draw.choice([1, 2, 3])
-        self.after = draw.random() * (COMMIT_SECONDS if life.point == IN_COMMIT else ANY_SECONDS)
+        self.after = draw.random() * seconds
         self._loss = draw.choice(ATTEMPT_POINTS) if life.number % 2 == 0 else None
 
     def at(self, point: str) -> None:
         if point == self._aims_at:
             self._passes -= 1
-            if not self._passes and self._point == IN_COMMIT:
+            if not self._passes and self.after:
                 threading.Timer(self.after, kill).start()
             elif not self._passes:
                 kill()
@@ -170,9 +175,9 @@ def live(life: Life) -> None:
 class Lives:
     """Lives one after the other, over one checkpoint and one topic. `killed`: how often, by point."""
 
-    def __init__(self, folder: Path, servers: str, topic: str, markers: str, seed: int) -> None:
+    def __init__(self, folder: Path, servers: str, topic: str, markers: str, seed: int, **more: str) -> None:
         self._folder, self._servers, self._topic, self._markers = folder, servers, topic, markers
-        self._seed, self._number = seed, 0
+        self._seed, self._number, self._more = seed, 0, more
         self.killed: Counter[str] = Counter()
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([__name__])
@@ -193,6 +198,7 @@ class Lives:
             number=self._number,
             last=self.committed() + batches,
             point=point,
+            **self._more,
         )
         process: BaseProcess = self._context.Process(target=live, args=(life,))
         process.start()

@@ -1,14 +1,14 @@
-"""Reads the staged rows of a sink in pieces of a few MiB, whatever the size of a row."""
+"""Reads the staged rows of a sink, and makes records of them, in pieces of a few MiB, whatever the size of a row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from taskplace.spark.kafka.record_format import CHUNK, CHUNK_BYTES
+from taskplace.spark.kafka.record_format import CHUNK, CHUNK_BYTES, Record, RecordFormat
 from taskplace.spark.worker.schemas import left_out
 
 #: The rows that are read first: they say how large a row is. A file says less, because it keeps equal values once.
@@ -29,6 +29,13 @@ def tables(file: Path) -> Iterator[pa.Table]:
         for place, name in missing:
             rows = rows.add_column(place, name, pa.nulls(rows.num_rows))
         yield rows
+
+
+def records(form: RecordFormat, sink: str, files: Iterable[Path]) -> Iterator[Record]:
+    """Yield the records of staged files, in their order."""
+    for file in files:
+        for rows in tables(file):
+            yield from form.records(sink, rows)
 
 
 def _batches(opened: pq.ParquetFile) -> Iterator[pa.RecordBatch]:

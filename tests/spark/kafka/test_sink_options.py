@@ -14,7 +14,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.settings import Settings
 from taskplace.spark import yaml_application
 from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.sink import KafkaSink
+from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
 from taskplace.spark.yaml_application import YamlApplication
 
 SECRET = "hunter2"
@@ -43,6 +43,11 @@ SECRET = "hunter2"
         ),
         ({"dead_letters": True, "value_format": "raw"}, r"value_format: found 'raw', expected no"),
         ({"changed_topics": "go on"}, r"changed_topics: found 'go on', .*did you mean 'go-on'"),
+        ({"transactions": 4}, r"transactions: found 4, expected the delivery 'parallel' as well"),
+        (
+            {"transactions": 1, "delivery": "parallel"},
+            r"transactions: found 1, expected an integer of at least 2",
+        ),
         ({"delivery": "exactly once"}, r"delivery: .*did you mean 'exactly-once'"),
         ({"marker_topic": "out"}, r"marker_topic: .*another topic"),
         ({"replication": 0}, r"replication: found 0, expected an integer of at least 1"),
@@ -70,7 +75,7 @@ def test_a_property_that_librdkafka_does_not_know_is_found_by_the_probe():
         sink.probe()
 
 
-@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize(
     "option",
     [
