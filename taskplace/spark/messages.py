@@ -359,6 +359,8 @@ class Report(Message, frozen=True):
     - `staged_as`: by sink, the columns of the staged rows
     - `bad`: by external topic, the number of records that could not be decoded, and became dead letters
     - `read`: by topic whose records the task reads itself, what it has read
+    - `brought`, `fetched`: the bytes of its input in memory: the rows that Spark and boundary files brought, and those
+      that it has read itself
     """
 
     task: TaskId
@@ -379,6 +381,8 @@ class Report(Message, frozen=True):
     behind: Mapping[str, Watermark] = {}
     bad: Mapping[str, int] = {}
     read: Mapping[str, TopicRead] = {}
+    brought: int = 0
+    fetched: int = 0
 
 
 class ReportGroup(Message, frozen=True):

@@ -7,6 +7,7 @@ runs; tests call its rounds. Jobs that are started, such as visits, have ended b
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 
 from taskplace.spark import faults
 from taskplace.spark.cluster import ArrowInput, Executor, JobLostError
-from taskplace.spark.driver import followers, operations, programs, rebalancer
+from taskplace.spark.driver import followers, operations, programs, rebalancer, task_costs
 from taskplace.spark.driver.partition_columns import partition_columns
 from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
@@ -188,6 +189,7 @@ class World:
         monkeypatch.setattr(faults, "point", lambda name: self.at(name))
         monkeypatch.setattr(operations, "new_thread", NeverRuns)
         monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(task_costs, "SECONDS_WORTH_A_BIN", math.inf)  # however slow this machine is
         monkeypatch.setattr(followers, "VISIT_SECONDS", None)  # however fast this machine is
         monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes here
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from taskplace.spark.bridge import ArrowInput, Executor
 from taskplace.spark.driver import stages
+from taskplace.spark.driver.task_costs import TaskCosts
 from taskplace.spark.messages import BinDescriptor, Report, ReportGroup
 from topology import TaskId
 
@@ -42,6 +43,7 @@ class Sparkless:
         self.job: Job
         self.rounds = 0
         self.attempted: list[TaskId] = []
+        self.costs = TaskCosts()
         self._tasks: list[TaskId] = []
 
     def stage(
@@ -68,7 +70,9 @@ class Sparkless:
             arrow=arrow,
             tasks=self._tasks,
             idle=frozenset(),
-            sizes=arrow.sizes if arrow is not None else (1,) * len(self._tasks),
+            expected=self.costs.estimates(
+                self._tasks, arrow.sizes if arrow is not None else (1,) * len(self._tasks)
+            ),
             histories=runtime.history,
         )
         assignment = stages.AssignmentInForce(

@@ -10,9 +10,13 @@ Properties:
 - A bin has tasks of one owner only. Each task that runs is in exactly one bin.
 - A bin has at most `MAX_BYTES` of input, unless a single task has more. A worker holds one bin's input at a time.
 - An owner gets as many bins as its work is worth, but at most `BINS_PER_SLOT` per slot if they fit into `MAX_BYTES`.
-- Larger bins come first, so that they do not end last.
+  So costly tasks use all slots, and many cheap tasks share a bin.
+- Work is balanced: a task is in the bin in which the middle of its work lies. Larger bins come first, so that they do
+  not end last.
 
-Sizes are in bytes of decoded input. `shuffle_order` and `cut` are O(n log n) for n tasks.
+Work is counted in bytes of input that take as long. `taskplace.spark.driver.task_costs` estimates it, from the seconds
+of the last attempts as well. Sizes are in bytes of decoded input.
+`shuffle_order` and `cut` are O(n log n) for n tasks.
 """
 
 from __future__ import annotations
@@ -22,12 +26,13 @@ from dataclasses import dataclass
 from math import ceil
 
 from taskplace.spark.cluster import Executor
+from taskplace.spark.worker.bin_context import BIN_BYTES
 
 #: The most input that a bin of several tasks has.
-MAX_BYTES = 64 << 20
+MAX_BYTES = BIN_BYTES
 #: The most bins that an executor gets for each of its slots, if `MAX_BYTES` does not ask for more.
 BINS_PER_SLOT = 2
-#: The input from which a second bin pays: processing it takes about as long as starting a Spark task.
+#: The work from which a second bin pays: processing so much input takes about as long as starting a Spark task.
 WORTH_A_BIN = 1 << 20
 #: The price of one task, as input that takes as long to process.
 PRICE_OF_A_TASK = 128 << 10
@@ -42,14 +47,14 @@ class Bin:
     - `owner`: the executor that runs them; None leaves the choice to Spark
     - `partitions`: of the tasks, in the order of the shuffle
     - `start`, `end`: the range of the shuffle that has their rows, as positions in the order
-    - `size`: the work, in bytes of input
+    - `work`: in bytes of input that take as long
     """
 
     owner: Executor | None
     partitions: tuple[int, ...]
     start: int
     end: int
-    size: int
+    work: int
 
 
 def shuffle_order(hosts: Sequence[Sequence[str]]) -> tuple[int, ...]:
@@ -82,35 +87,49 @@ def cut(
     sizes: Sequence[int],
     *,
     running: Collection[int],
+    work: Sequence[int] | None = None,
 ) -> list[Bin]:
-    """Return the bins of the `running` partitions, the largest first.
+    """Return the bins of the `running` partitions, those with the most work first.
 
     - `order`: all partitions, by position in the shuffle; without a shuffle, the running ones in any order
     - `owners`: by running partition
     - `sizes`: by partition, the bytes of input; a bin's range has no rows of partitions that are not in the bin
+    - `work`: by partition, what its task has to do, in bytes of input; None: as its size says
     """
     running = frozenset(running)
-    weights = {partition: sizes[partition] + PRICE_OF_A_TASK for partition in running}
-    work: dict[Executor | None, list[int]] = {}
+    work = sizes if work is None else work
+    weights = {
+        partition: _Weight(work[partition] + PRICE_OF_A_TASK, sizes[partition] + PRICE_OF_A_TASK)
+        for partition in running
+    }
+    of_owners: dict[Executor | None, list[_Weight]] = {}
     for partition, weight in weights.items():
-        work.setdefault(owners.get(partition), []).append(weight)
-    target = {owner: sum(part) / _number(owner, part) for owner, part in work.items()}
+        of_owners.setdefault(owners.get(partition), []).append(weight)
+    target = {owner: sum(w.work for w in part) / _number(owner, part) for owner, part in of_owners.items()}
     bins = [
         bin_
         for owner, positions in _neighbours(order, owners, sizes, running)
         for bin_ in _cut_range(order, owner, positions, weights, target[owner])
     ]
-    return sorted(bins, key=lambda bin_: -bin_.size)
+    return sorted(bins, key=lambda bin_: -bin_.work)
 
 
-def _number(owner: Executor | None, weights: Sequence[int]) -> int:
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """What a task counts for: its `work`, and the `space` of its input in a worker. Both with the price of a task."""
+
+    work: int
+    space: int
+
+
+def _number(owner: Executor | None, weights: Sequence[_Weight]) -> int:
     """Return how many bins an owner gets."""
     slots = owner.cores if owner is not None else SLOTS_ANYWHERE
-    total = sum(weights)
-    worth = min(BINS_PER_SLOT * max(slots, 1), ceil(total / WORTH_A_BIN))
+    worth = ceil(sum(weight.work for weight in weights) / WORTH_A_BIN)
     # A cut may make a bin larger than the average, by up to one task. So the average stays below the limit by one task.
-    room = MAX_BYTES - min(max(weights), MAX_BYTES // 2)
-    return min(len(weights), max(worth, ceil(total / room)))
+    room = MAX_BYTES - min(max(weight.space for weight in weights), MAX_BYTES // 2)
+    needed = ceil(sum(weight.space for weight in weights) / room)
+    return min(len(weights), max(min(BINS_PER_SLOT * max(slots, 1), worth), needed))
 
 
 def _neighbours(
@@ -138,28 +157,28 @@ def _cut_range(
     order: Sequence[int],
     owner: Executor | None,
     positions: Sequence[int],
-    weights: Mapping[int, int],
+    weights: Mapping[int, _Weight],
     target: float,
 ) -> list[Bin]:
-    """Cut neighbours into bins of about `target` bytes; none with several partitions is above `MAX_BYTES`."""
+    """Cut neighbours into bins of about `target` work; none with several partitions takes more than `MAX_BYTES`."""
     groups: list[list[int]] = []
-    before, last, size = 0, -1, 0
+    before, last, space = 0, -1, 0
     for position in positions:
         weight = weights[order[position]]
         # The bin in which the middle of this partition's work lies.
-        number = int((before + weight / 2) / target)
-        if number != last or size + weight > MAX_BYTES:
+        number = int((before + weight.work / 2) / target)
+        if number != last or space + weight.space > MAX_BYTES:
             groups.append([])
-            last, size = number, 0
+            last, space = number, 0
         groups[-1].append(position)
-        before, size = before + weight, size + weight
+        before, space = before + weight.work, space + weight.space
     return [
         Bin(
             owner,
             tuple(order[position] for position in group),
             group[0],
             group[-1] + 1,
-            sum(weights[order[position]] for position in group),
+            sum(weights[order[position]].work for position in group),
         )
         for group in groups
     ]

@@ -45,17 +45,22 @@ def unneeded(
     needed = {file for history in histories.values() for file in files_of(history)}
     needed.update(snapshot.file for snapshot in new.values())
     needed.update(file for visit in visits for history in visit.follow.values() for file in files_of(history))
+    # By task: the versions of the snapshots that visits make, with which their names begin.
+    made: dict[TaskId, set[int]] = {}
+    for visit in visits:
+        for task, history in visit.snapshot.items():
+            made.setdefault(task, set()).add(history.end.version)
     paths = set()
-    for task, history in histories.items():
-        # The name of a snapshot that a visit makes begins with its version.
-        made = {visit.snapshot[task].end.version for visit in visits if task in visit.snapshot}
-        for kind, listing in there.items():  # before version 7 of the manifest, each change had a file
+    for kind, listing in there.items():  # before version 7 of the manifest, each change had a file
+        for task, history in histories.items() if listing.below else ():
+            folder = f"{kind}/{task}"
             for name in listing.below.get(str(task), ()):
-                if not name.endswith(".arrow") or f"{kind}/{task}/{name}" in needed:
+                if not name.endswith(".arrow") or f"{folder}/{name}" in needed:
                     continue
                 version = _version(name)
-                if version <= history.end.version and not (kind == "snapshots" and version in made):
-                    paths.add(root / kind / str(task) / name)
+                if version > history.end.version or (kind == "snapshots" and version in made.get(task, ())):
+                    continue
+                paths.add(root / folder / name)
     for name in there["changelog"].files:
         if name.endswith(".segment") and _version(name) <= last and f"changelog/{name}" not in needed:
             paths.add(root / "changelog" / name)

@@ -13,6 +13,8 @@ Before the commit of a batch, the brokers are asked whether its topics still hav
 
 A partition counts from its first range on: where an empty one begins, only Spark knows.
 
+Before a stage runs, Spark's offsets also say how many records its tasks will read (`planned_records`).
+
 Errors: `CheckpointError` with the topic, the partition, both offsets, and which of the two checkpoints is ahead;
 `InputError` for a topic that was made again while it was read.
 """
@@ -110,6 +112,24 @@ def check_planned(root: Path, log: Path, last: Manifest | None) -> None:
         for partition, end in sorted(one.ends.items()):
             if found.get(partition) != end and not any(o.offsets.get(partition) == end for o in same):
                 raise _apart(root, topic, partition, kept_end=end, found=found.get(partition))
+
+
+def planned_records(log: Path, batch: int, last: Manifest | None) -> dict[str, dict[int, int]]:
+    """Return by topic and partition how many offsets Spark has planned for a batch, as an estimate.
+
+    - `log`: the directory of Spark's offsets. Without a readable file of the batch, the result is empty
+    - `last`: the last manifest, which says what the ids of topics are
+
+    Where a partition without earlier offsets begins, only Spark knows; it counts from 0.
+    """
+    names = {one.topic_id: topic for topic, one in kept(last).items()}
+    before = {offset.topic_id: offset.offsets for offset in _planned(log / str(batch - 1))} if names else {}
+    found: dict[str, dict[int, int]] = {}
+    for offset in _planned(log / str(batch)) if names else ():
+        if (topic := names.get(offset.topic_id)) is not None:
+            starts = before.get(offset.topic_id, {})
+            found[topic] = {p: max(0, end - starts.get(p, 0)) for p, end in offset.offsets.items()}
+    return found
 
 
 def check_ranges(root: Path, committed: Manifest, found: Mapping[str, TopicRead]) -> None:

@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from taskplace.spark.cluster import ArrowInput
-from taskplace.spark.driver import bins, programs, stages
+from taskplace.spark.driver import bins, programs, read_topics, stages
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.partition_columns import out_of_range
 from taskplace.spark.driver.rebalancer import Rebalancer
+from taskplace.spark.driver.spark_checkpoint import OFFSETS, SPARK_CHECKPOINT
 from taskplace.spark.driver.staging import SinkSchemas
+from taskplace.spark.driver.task_costs import TaskCosts
 from taskplace.spark.messages import Boundary, History, Report, Setting
 from taskplace.spark.worker.external import PARTITION
 from taskplace.spark.worker.program import Program
@@ -36,6 +38,7 @@ class StageRunner:
     schemas: SinkSchemas
     idle: IdleTasks
     listeners: Listeners
+    costs: TaskCosts = field(default_factory=TaskCosts)
 
     def run(self, batch: Batch, subtopology: int, on_lost: OnLost) -> dict[TaskId, Report]:
         """Run a subtopology whose inputs are complete. Return the reports of the tasks that ran.
@@ -54,6 +57,7 @@ class StageRunner:
         if stage.program.stateful:
             self._move_copies(reports.values())
         self.rebalancer.stats.count(reports.values())
+        self.costs.count(reports.values(), stage.expected)
         return reports
 
     def _stage(self, batch: Batch, subtopology: int) -> stages.Stage:
@@ -69,7 +73,7 @@ class StageRunner:
             arrow=arrow,
             tasks=tasks,
             idle=self._idle_tasks(setting, program, sizes),
-            sizes=sizes,
+            expected=self.costs.estimates(tasks, sizes, self._planned_records(batch, program)),
             histories=self.rebalancer.journal.history,
             held=partial(batch.watermarks.held_before, program),
         )
@@ -92,6 +96,17 @@ class StageRunner:
             if (own := out_of_range(error, self.definition.built)) is not None:
                 raise own from error
             raise
+
+    def _planned_records(self, batch: Batch, program: Program) -> dict[int, int]:
+        """Return by partition how many records its task will read itself, as far as Spark's checkpoint says it."""
+        records: dict[int, int] = {}
+        if program.reads:
+            log = self.definition.checkpoint / SPARK_CHECKPOINT / OFFSETS
+            planned = read_topics.planned_records(log, batch.id, self.rebalancer.journal.last)
+            for topic in program.reads:
+                for partition, number in planned.get(topic, {}).items():
+                    records[partition] = records.get(partition, 0) + number
+        return records
 
     def _setting(self, batch: Batch, program: Program, arrow: ArrowInput | None) -> Setting:
         return Setting(

@@ -22,6 +22,7 @@ from taskplace.errors import TaskplaceError
 from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
 from taskplace.spark.driver import bins
 from taskplace.spark.driver.bins import Bin
+from taskplace.spark.driver.task_costs import Estimates
 from taskplace.spark.messages import (
     AttemptDescriptor,
     BinDescriptor,
@@ -54,7 +55,7 @@ class Stage:
     - `arrow`: the rows of external topics; None for a stage that reads only internal topics
     - `tasks`: all tasks of the subtopology, sorted by partition
     - `idle`: the tasks that do not run
-    - `sizes`: by partition, the bytes of input
+    - `expected`: what is expected of its tasks
     - `held`: returns the watermarks of a task's stores in the previous batch that differ from `setting`
     """
 
@@ -64,7 +65,7 @@ class Stage:
     arrow: ArrowInput | None
     tasks: Sequence[TaskId]
     idle: frozenset[TaskId]
-    sizes: Sequence[int]
+    expected: Estimates
     histories: Mapping[TaskId, History]
     held: Callable[[TaskId], Mapping[str, int | None]] = lambda task: {}
 
@@ -90,7 +91,7 @@ class Stage:
         """Return bins of these partitions; `owners` has the executor of each task."""
         of = {partition: owners.get(self.tasks[partition]) for partition in partitions}
         order = self.arrow.order if self.arrow is not None else bins.owner_order(of)
-        return bins.cut(order, of, self.sizes, running=partitions)
+        return bins.cut(order, of, self.expected.space, running=partitions, work=self.expected.work)
 
     def finished(self, partitions: Sequence[int]) -> dict[TaskId, Report]:
         """Return the reports that attempts of this run have written, of the tasks of these partitions."""

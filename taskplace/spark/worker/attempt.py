@@ -159,6 +159,8 @@ class _Attempt:
             behind=outputs.behind,
             bad=bad_records({topic: self._input.rows[topic] for topic in program.external}),
             read=self._input.read,
+            brought=self._input.brought,
+            fetched=self._input.fetched,
         )
 
 

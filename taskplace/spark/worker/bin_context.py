@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,12 @@ from taskplace.spark.worker.program import Program
 from taskplace.spark.worker.topic_reader import ReadSetting, TopicReader, read_of
 from topology import TaskId
 
+log = logging.getLogger(__name__)
+
+#: The most input that a bin of several tasks should have in memory. The driver cuts bins by estimates.
+BIN_BYTES = 64 << 20
+#: From how many times as much on a bin is logged.
+LOGGED_FROM = 1.25
 #: How long an attempt on an unplanned executor without a copy waits for the driver to cancel the round.
 ELSEWHERE_SECONDS = 1.5
 
@@ -38,10 +45,15 @@ class Patience:
 
 @dataclass(frozen=True)
 class TaskInput:
-    """A task's rows by topic, and what it has read of the topics whose records it reads itself."""
+    """A task's rows by topic, and what it has read of the topics whose records it reads itself.
+
+    - `brought`, `fetched`: the bytes of the rows that were brought to it, and of those that it has read itself
+    """
 
     rows: Mapping[str, pa.Table]
     read: Mapping[str, TopicRead]
+    brought: int
+    fetched: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +101,10 @@ class BinContext:
         """
         inputs = self.internal.of(task.partition) if self.internal is not None else {}
         read: dict[str, TopicRead] = {}
+        brought, fetched = sum(rows.nbytes for rows in inputs.values()), 0
         if self.external is not None:
             rows = self.external.of(task.partition)
-            check_size(rows, str(task), self.setting.bytes_per_task)
+            brought += check_size(rows, str(task), self.setting.bytes_per_task)
             inputs |= by_topic(rows, self.program.external)
             left = self.setting.bytes_per_task - rows.nbytes
             for topic, reader in self.program.reads.items():
@@ -99,9 +112,10 @@ class BinContext:
                 inputs[topic] = self._read(topic, reader, ranges, max(left, 0))
                 left -= inputs[topic].nbytes
                 read |= read_of(topic, ranges, inputs[topic].num_rows)
+                fetched += inputs[topic].nbytes
         self.program.check_keys(inputs)
         self.program.check_samples(inputs, task.partition)
-        return TaskInput(inputs, read)
+        return TaskInput(inputs, read, brought, fetched)
 
     def _read(self, topic: str, reader: TopicReader, ranges: pa.Table, most: int) -> pa.Table:
         split = self.program.partitioned.get(topic)
@@ -112,3 +126,18 @@ class BinContext:
         )
         with raising_disk_full(self.state_root):
             return reader.read(ranges, setting)
+
+    def check_size(self) -> None:
+        """Log a warning if the rows of the bin's tasks, once read, take much more than `BIN_BYTES`.
+
+        A single task may have more. `Report.brought` tells the driver, which makes the next bins smaller.
+        """
+        parts = [rows for rows in (self.external, self.internal) if rows is not None]
+        size = sum(rows.nbytes for rows in parts)
+        tasks = max((len(rows.partitions) for rows in parts), default=0)
+        if tasks > 1 and size > LOGGED_FROM * BIN_BYTES:
+            log.warning(
+                "subtopology %d, batch %d: the input of a bin of %d tasks takes %.1f MiB, expected at most %g MiB; "
+                "bins get smaller from the next batch on",
+                self.program.subtopology, self.setting.batch, tasks, size / 2**20, BIN_BYTES / 2**20,
+            )  # fmt: skip

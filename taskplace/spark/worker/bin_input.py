@@ -34,8 +34,9 @@ def with_batches(function: Callable[[Iterator[Any]], Iterable[Any]], pairs: Pair
         raise TaskplaceError(
             "a bin: found no rows in its range of the shuffle, expected some by Spark's statistics"
         )
-    element, batch = first
-    batches = chain((batch,) if batch else (), (batch for _, batch in left))
+    element, read = first[0], chain((first,), left)
+    del first  # its batch is held only until it is read
+    batches = (batch for _, batch in read if batch)
     yield from function(iter([(element, batches)]))
     for _ in batches:  # Spark ends a worker that has not read all of its input
         pass

@@ -66,6 +66,8 @@ def run_bin(
             if number or done:
                 context.check_cancelled(descriptor.task)
             reporting.add(run_attempt(context, descriptor))
+            if not number:
+                context.check_size()
             if reporting.due():
                 yield reporting.report()
         if reporting.pending:

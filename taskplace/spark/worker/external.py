@@ -3,7 +3,8 @@
 **Idea.** Spark brings the rows of a bin's tasks together, those of all topics united: the column `PARTITION` has the
 partition of a row, and `TAG` its topic. Each task gets its own rows, in the order in which Spark brought them.
 
-Memory: the rows of the bin, and those of one task. Splitting is O(n log n) for n rows.
+Memory: the rows of the bin, and those of one task; twice the rows of the bin while they are decoded. Splitting is
+O(n log n) for n rows.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ExternalRows:
         if setting.schema is None:
             raise CheckpointError("the schema of the external input is missing")
         self._schema = pa.ipc.read_schema(pa.py_buffer(setting.schema))
-        self._setting, self._partitions = setting, partitions
+        self._setting, self.partitions = setting, partitions
         self._batches: Iterable[bytes] | None = batches
         self._rows: pa.Table
         self._order: npt.NDArray[np.int64]
@@ -45,23 +46,28 @@ class ExternalRows:
         if self._batches is not None:
             self._read(self._batches)
             self._batches = None
-        if len(self._partitions) == 1:
+        if len(self.partitions) == 1:
             return self._rows
         start, end = np.searchsorted(self._numbers, [partition, partition + 1])
         return self._rows.take(pa.array(self._order[start:end]))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the decoded rows; 0 before they are decoded."""
+        return self._rows.nbytes if self._batches is None else 0
 
     def _read(self, batches: Iterable[bytes]) -> None:
         parts = [pa.ipc.read_record_batch(pa.py_buffer(batch), self._schema) for batch in batches]
         united = pa.Table.from_batches(parts, self._schema)
         at = self._schema.get_field_index(PARTITION)
         numbers = united.column(at).to_numpy()
-        if others := set(np.unique(numbers).tolist()) - self._partitions:
+        if others := set(np.unique(numbers).tolist()) - self.partitions:
             raise TaskplaceError(
-                f"batch {self._setting.batch}: a bin of partitions {sorted(self._partitions)} got rows of "
+                f"batch {self._setting.batch}: a bin of partitions {sorted(self.partitions)} got rows of "
                 f"{sorted(others)}"
             )
         self._rows = united.remove_column(at)
-        if len(self._partitions) > 1:
+        if len(self.partitions) > 1:
             self._rows = self._rows.combine_chunks()
             self._order = np.argsort(numbers, kind="stable")  # stable: a task's rows keep their order
             self._numbers = numbers[self._order]
@@ -74,15 +80,17 @@ def by_topic(rows: pa.Table, topics: Mapping[str, int]) -> dict[str, pa.Table]:
     return {topic: _untagged(rows, tag, topic) for topic, tag in topics.items()}
 
 
-def check_size(rows: pa.Table, task: str, most: int) -> None:
-    """Raise `InputError` if a task has more bytes of input than `most`."""
-    if rows.nbytes > most:
+def check_size(rows: pa.Table, task: str, most: int) -> int:
+    """Return the bytes of a task's input. Errors: `InputError` for more than `most`."""
+    size = rows.nbytes
+    if size > most:
         raise InputError(
             f"task {task}",
-            found=f"{rows.nbytes} bytes of input in one batch",
+            found=f"{size} bytes of input in one batch",
             expected=f"at most runtime.bytes.per.task.max = {most}",
             hint="raise the limit, because Spark repeats this batch unchanged; then make batches smaller",
         )
+    return size
 
 
 def _untagged(united: pa.Table, tag: int, topic: str) -> pa.Table:

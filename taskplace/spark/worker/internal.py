@@ -36,26 +36,31 @@ class InternalRows:
     """
 
     def __init__(self, setting: Setting, topics: Sequence[str], partitions: Collection[int]) -> None:
-        self._setting, self._topics, self._partitions = setting, topics, frozenset(partitions)
+        self._setting, self._topics, self.partitions = setting, topics, frozenset(partitions)
         self._rows: dict[str, _TopicRows] = {}
 
     def of(self, partition: int) -> dict[str, pa.Table]:
         """Return the rows of one partition by topic, in the order of their writers."""
-        if partition not in self._partitions:
+        if partition not in self.partitions:
             raise TaskplaceError(
                 f"batch {self._setting.batch}: partition {partition} is not in the bin of "
-                f"{sorted(self._partitions)}"
+                f"{sorted(self.partitions)}"
             )
         if not self._rows:
             self._rows = {topic: self._read(topic) for topic in self._topics}
         return {topic: rows.of(partition) for topic, rows in self._rows.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the rows as they were written; 0 before they are read."""
+        return sum(rows.nbytes for rows in self._rows.values())
 
     def _read(self, topic: str) -> _TopicRows:
         root, listing = Path(self._setting.checkpoint), self._setting.inputs
         listed = read_listing(root, listing).get(topic) if listing is not None else None
         if listed is None or not listed.head.writers:
             raise CheckpointError(f"internal topic {topic!r} has no boundary file")
-        return _TopicRows(root, topic, listed, self._partitions)
+        return _TopicRows(root, topic, listed, self.partitions)
 
 
 class _TopicRows:
@@ -81,6 +86,11 @@ class _TopicRows:
             for stream in self._streams.get(partition, ())
         ]
         return pa.concat_tables(tables) if tables else self._schema.empty_table()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are held."""
+        return sum(stream.size for streams in self._streams.values() for stream in streams)
 
     def _read(self, root: Path, head: ListingHead, mine: npt.NDArray[Any]) -> None:
         """Read slices, which are sorted by partition and then by writer, into streams.

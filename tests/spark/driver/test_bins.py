@@ -23,7 +23,7 @@ EXECUTORS = [Executor(str(i), "host", cores) for i, cores in enumerate((1, 2, 4)
 
 @st.composite
 def stages(draw):
-    """Owners, sizes, the tasks that run, and an order that belongs to other owners as often as to these."""
+    """Owners, sizes, work, the tasks that run, and an order that belongs to other owners as often as to these."""
     number = draw(st.integers(1, 40))
     owners = draw(
         st.lists(st.sampled_from([*EXECUTORS, None]), min_size=number, max_size=number).map(
@@ -32,24 +32,27 @@ def stages(draw):
     )
     size = st.one_of(st.just(0), st.integers(1, WORTH_A_BIN), st.integers(1, 2 * MAX_BYTES))
     sizes = draw(st.lists(size, min_size=number, max_size=number))
+    costly = draw(st.lists(st.one_of(st.just(0), size), min_size=number, max_size=number))
+    work = [max(of) for of in zip(sizes, costly, strict=True)]
     running = {p for p in range(number) if draw(st.booleans())}
     before = draw(st.permutations(range(number)))
     grouped = shuffle_order([(str(owners[p] and owners[p].id),) for p in range(number)])
-    return owners, sizes, running, draw(st.sampled_from([tuple(before), grouped]))
+    return owners, sizes, work, running, draw(st.sampled_from([tuple(before), grouped]))
 
 
 @given(stages())
 def test_each_task_is_in_one_bin_that_has_its_rows_and_no_others(stage):
-    owners, sizes, running, order = stage
-    bins = cut(order, owners, sizes, running=running)
+    owners, sizes, work, running, order = stage
+    bins = cut(order, owners, sizes, running=running, work=work)
     assert sorted(p for bin_ in bins for p in bin_.partitions) == sorted(running)
     for bin_ in bins:
         assert {owners[p] for p in bin_.partitions} == {bin_.owner}
         assert {p for p in order[bin_.start : bin_.end] if sizes[p]} <= set(bin_.partitions)
         assert set(bin_.partitions) <= set(order[bin_.start : bin_.end])
-        assert bin_.size == sum(sizes[p] + PRICE_OF_A_TASK for p in bin_.partitions)
-        assert len(bin_.partitions) == 1 or bin_.size <= MAX_BYTES
-    assert [bin_.size for bin_ in bins] == sorted((bin_.size for bin_ in bins), reverse=True)
+        assert bin_.work == sum(work[p] + PRICE_OF_A_TASK for p in bin_.partitions)
+        space = sum(sizes[p] + PRICE_OF_A_TASK for p in bin_.partitions)
+        assert len(bin_.partitions) == 1 or space <= MAX_BYTES
+    assert [bin_.work for bin_ in bins] == sorted((bin_.work for bin_ in bins), reverse=True)
 
 
 @given(
@@ -60,13 +63,13 @@ def test_an_owner_gets_as_many_bins_as_its_work_is_worth(number, size, owner, al
     running = range(number) if all_run else range(0, number, 3)
     sizes = [size if p in running else 0 for p in range(number)]
     bins = cut(range(number), dict.fromkeys(running, owner), sizes, running=running)
-    total = sum(bin_.size for bin_ in bins)
+    total = sum(bin_.work for bin_ in bins)
     most = BINS_PER_SLOT * (owner.cores if owner else SLOTS_ANYWHERE)
     if total <= most * MAX_BYTES // 2:
         assert len(bins) <= min(most, -(-total // WORTH_A_BIN))
     if len(running) >= 4 * most and total > most * WORTH_A_BIN:
         assert len(bins) >= most
-        assert max(bin_.size for bin_ in bins) <= 2 * min(bin_.size for bin_ in bins) + size + PRICE_OF_A_TASK
+        assert max(bin_.work for bin_ in bins) <= 2 * min(bin_.work for bin_ in bins) + size + PRICE_OF_A_TASK
 
 
 @given(st.integers(1, 300), st.integers(1, 3), st.integers(0, WORTH_A_BIN))
@@ -79,9 +82,51 @@ def test_without_a_shuffle_the_tasks_of_an_owner_share_bins_however_they_lie(num
     assert sorted(p for bin_ in bins for p in bin_.partitions) == list(running)
     assert all({owners[p] for p in bin_.partitions} == {bin_.owner} for bin_ in bins)
     for owner in set(owners.values()):
-        mine = [bin_.size for bin_ in bins if bin_.owner == owner]
+        mine = [bin_.work for bin_ in bins if bin_.owner == owner]
         if sum(mine) <= MAX_BYTES // 2:
             assert len(mine) <= BINS_PER_SLOT * owner.cores
+
+
+@given(
+    st.lists(
+        st.one_of(st.integers(0, WORTH_A_BIN), st.integers(0, 500 * WORTH_A_BIN)), min_size=1, max_size=200
+    ),
+    st.integers(1, 16),
+)
+def test_costly_tasks_share_no_more_than_a_slots_part(work, cores):
+    """Few bytes, so the limit of memory asks for nothing."""
+    owner, total = Executor("a", "host", cores), sum(of + PRICE_OF_A_TASK for of in work)
+    tasks, sizes = range(len(work)), [0] * len(work)
+    bins = cut(tasks, dict.fromkeys(tasks, owner), sizes, running=tasks, work=work)
+    assert sorted(p for bin_ in bins for p in bin_.partitions) == list(tasks)
+    assert len(bins) <= BINS_PER_SLOT * cores
+    if total <= WORTH_A_BIN:
+        assert len(bins) == 1
+    if len(work) >= BINS_PER_SLOT * cores and total >= BINS_PER_SLOT * cores * WORTH_A_BIN:
+        assert all(bin_.work <= total / cores + 1 for bin_ in bins if len(bin_.partitions) > 1)
+
+
+@given(
+    st.integers(1, 100),
+    st.integers(1, 16),
+    st.integers(WORTH_A_BIN, 50 * WORTH_A_BIN),
+    st.integers(0, 100_000),
+)
+def test_equally_costly_tasks_fill_all_slots(number, cores, work, size):
+    tasks, owner = range(number), Executor("a", "host", cores)
+    bins = cut(tasks, dict.fromkeys(tasks, owner), [size] * number, running=tasks, work=[work] * number)
+    assert min(number, cores) <= len(bins) <= min(number, BINS_PER_SLOT * cores)
+
+
+@pytest.mark.parametrize(
+    ("executors", "cores", "number", "size", "few"), [(3, 4, 12, 100_000, 3), (1, 16, 24, 50_000, 5)]
+)
+def test_small_inputs_share_few_bins_unless_they_are_costly(executors, cores, number, size, few):
+    tasks, sizes = range(number), [size] * number
+    owners = {p: Executor(str(p * executors // number), "host", cores) for p in tasks}
+    assert len(cut(tasks, owners, sizes, running=tasks)) == few
+    costly = cut(tasks, owners, sizes, running=tasks, work=[WORTH_A_BIN] * number)
+    assert len(costly) == min(number, BINS_PER_SLOT * cores * executors)
 
 
 def test_without_work_there_are_no_bins():

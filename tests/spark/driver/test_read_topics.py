@@ -12,6 +12,7 @@ from msgspec import structs
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.driver import programs, read_topics
 from taskplace.spark.driver.read_topics import READ, kept
+from taskplace.spark.driver.stages import Stage
 from taskplace.spark.messages import TopicRead
 from taskplace.spark.sinks import ParquetSink
 from tests.support.own_reads import ROOM, OwnReader, counted, ranges
@@ -131,6 +132,34 @@ def test_what_an_older_version_has_passed_on_is_not_taken_for_the_last_batch(pla
     read_topics.check_planned(placed.checkpoint, placed.checkpoint / "none", stale)
 
 
+def test_how_many_records_a_batch_has_is_known_from_sparks_log(placed, tmp_path):
+    """0 and 1 begin where the batch before ended; 2 is a partition without earlier offsets."""
+    log = tmp_path / "offsets"
+    assert read_topics.planned_records(log, 2, placed.journal.last) == {}
+    log.mkdir()
+    other = offset("other", p0=4)
+    (log / "1").write_text(lines_of(other, offset(p0=9, p1=2)))
+    (log / "2").write_text(lines_of(other, offset(p0=1009, p1=2, p2=7)))
+    assert read_topics.planned_records(log, 2, placed.journal.last) == {"in": {0: 1000, 1: 0, 2: 7}}
+    assert read_topics.planned_records(log, 2, None) == {}, "nothing says which topic an id is"
+
+
+def test_many_records_of_small_ranges_get_bins_of_their_own(placed, monkeypatch):
+    """Spark brings a row for each task; its checkpoint says how many records they stand for."""
+    cuts = []
+    really_cut = Stage.cut
+    monkeypatch.setattr(Stage, "cut", lambda *args: cuts.append(really_cut(*args)) or cuts[-1])
+    log = placed.checkpoint / "spark" / "offsets"
+    log.mkdir(parents=True)
+    (log / "1").write_text(lines_of(offset(p0=9, p1=2)))
+    for batch, records, bins in ((2, 3, 1), (3, 50_000, 2)):
+        before = placed.journal.last.identity[READ]["topics"]["in"]["ends"]
+        of = {p: (before[str(p)], before[str(p)] + records) for p in (0, 1)}
+        (log / str(batch)).write_text(lines_of(offset(**{f"p{p}": end for p, (_, end) in of.items()})))
+        placed.batch(batch, of)
+        assert len(cuts[-1]) == bins
+
+
 # ---------------------------------------------------------------------------------- before the query starts
 
 
@@ -141,8 +170,12 @@ def planned(placed, *offsets: object) -> None:
         (spark / log).mkdir(parents=True, exist_ok=True)
         (spark / log / "1").write_text("v1\n")
     (spark / "metadata").write_text(json.dumps({"id": "query"}))
-    lines = ["v1", json.dumps({"batchWatermarkMs": 0}), *map(json.dumps, offsets)]
-    (spark / "offsets" / "1").write_text("\n".join(lines))
+    (spark / "offsets" / "1").write_text(lines_of(*offsets))
+
+
+def lines_of(*offsets: object) -> str:
+    """Return Spark's record of a batch, with a line for each source."""
+    return "\n".join(["v1", json.dumps({"batchWatermarkMs": 0}), *map(json.dumps, offsets)])
 
 
 def started(placed) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 
-from taskplace.spark.bridge import JobLostError
+from taskplace.spark.bridge import ArrowInput, Executor, JobLostError
+from taskplace.spark.driver import stages
+from taskplace.spark.driver.task_costs import TaskCosts
+from taskplace.spark.messages import BinDescriptor, Recovery, Report
 from taskplace.spark.state.catching_up import Superseded
 from taskplace.spark.worker import attempt_reports, bin_context
 from taskplace.spark.worker import bins as worker_bins
@@ -163,3 +169,55 @@ def test_of_two_attempts_that_have_finished_when_an_executor_is_lost_one_counts(
     for task in (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)):
         for executor in ("1", "2"):
             assert runtime.contents(task, executor) == truth.contents(task)
+
+
+class Local:
+    """A session whose driver is its only executor. It runs nothing, and keeps what it was asked to run."""
+
+    local = True
+
+    def __init__(self) -> None:
+        self.locations: list[str | None] = []
+        self.tasks: list[list[TaskId]] = []
+
+    def keep(self, name, value):
+        return SimpleNamespace(to=lambda function: partial(function, value))
+
+    def pinned(self, elements, locations, function, arrow, ranges):
+        self.locations = list(locations)
+        self.tasks = [[d.task for d in BinDescriptor.decode(element).descriptors] for element in elements]
+
+    def run(self, job, partitions, **_):
+        return []
+
+
+@pytest.mark.parametrize(
+    ("number", "seconds", "least", "most"), [(24, 0.001, 1, 5), (24, 0.2, 16, 24), (48, 0.2, 16, 32)]
+)
+def test_a_local_session_is_one_owner_and_costly_tasks_use_all_its_slots(
+    runtime, number, seconds, least, most
+):
+    """Tasks of 50 kB on 16 slots, which took so long in the batch before."""
+    tasks, costs, cluster = [TaskId(0, p) for p in range(number)], TaskCosts(), Local()
+    sizes = (50_000,) * len(tasks)
+    reports = [Report(task, "a", "", "", None, {}, {}, 0, Recovery(), {"process": seconds}) for task in tasks]
+    costs.count(reports, costs.estimates(tasks, sizes))
+    setting = runtime.setting(runtime.first)
+    stage = stages.Stage(
+        program=runtime.first,
+        setting=setting,
+        boundaries={},
+        arrow=ArrowInput([], setting.schema, tuple(range(len(tasks))), sizes),
+        tasks=tasks,
+        idle=frozenset(),
+        expected=costs.estimates(tasks, sizes),
+        histories={},
+    )
+    driver = Executor("driver", "localhost", 16)
+    assignment = stages.AssignmentInForce(
+        owners=lambda: dict.fromkeys(tasks, driver), generation=lambda: 1, on_lost=lambda lost: None
+    )
+    assert stages.run(cluster, stage, assignment) == {}
+    assert least <= len(cluster.tasks) <= most
+    assert sorted(task for bin_ in cluster.tasks for task in bin_) == tasks
+    assert set(cluster.locations) == {None}

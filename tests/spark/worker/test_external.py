@@ -56,3 +56,11 @@ def test_the_tag_of_a_source_stays_with_the_rows(runtime):
     rows = ExternalRows(runtime.setting(runtime.first), {0, 1}, runtime.input(0, BATCHES[0], PLANES))
     assert rows.of(0)[TAG].to_pylist() == table[TAG].to_pylist()
     assert rows.of(1).num_rows == 0
+
+
+@pytest.mark.parametrize("partitions", [{2}, {2, 5}])
+def test_the_bytes_of_the_rows_are_known_once_they_are_decoded(partitions):
+    rows = ExternalRows(_Setting, partitions, iter(batches([2] * 10, [4])))
+    assert rows.nbytes == 0
+    assert rows.of(2)["n"].to_pylist() == list(range(10))
+    assert rows.nbytes == 10 * 8
