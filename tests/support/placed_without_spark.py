@@ -7,9 +7,7 @@ runs; tests call its rounds. Jobs that are started, such as visits, have ended b
 
 from __future__ import annotations
 
-import math
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +32,7 @@ from taskplace.spark.worker import identity
 from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Program
+from tests.support.ended_jobs import Ended, NeverRuns
 from topology import Topology
 
 
@@ -115,38 +114,6 @@ class Job:
     ranges: Sequence[tuple[int, int]]
 
 
-class Ended:
-    """A job that has ended before anybody asks."""
-
-    def __init__(self, found: list[str], error: Exception | None = None) -> None:
-        self.done = threading.Event()
-        self.done.set()
-        self._found, self._error = found, error
-
-    def result(self) -> list[str]:
-        if self._error is not None:
-            raise self._error
-        return self._found
-
-    def cancel(self) -> None:
-        """Do nothing."""
-
-
-class NeverRuns(threading.Thread):
-    """A thread that counts as started until `join` is called."""
-
-    ended: bool | None = None
-
-    def start(self) -> None:
-        self.ended = False
-
-    def is_alive(self) -> bool:
-        return self.ended is False
-
-    def join(self, timeout: float | None = None) -> None:
-        self.ended = True
-
-
 class World:
     """The cluster and everything that outlives drivers: the executors, their disks, the checkpoint, the sinks.
 
@@ -189,7 +156,7 @@ class World:
         monkeypatch.setattr(faults, "point", lambda name: self.at(name))
         monkeypatch.setattr(operations, "new_thread", NeverRuns)
         monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
-        monkeypatch.setattr(task_costs, "SECONDS_WORTH_A_BIN", math.inf)  # however slow this machine is
+        monkeypatch.setattr(task_costs, "SECONDS_WORTH_A_BIN", 1e9)  # however slow this machine is
         monkeypatch.setattr(followers, "VISIT_SECONDS", None)  # however fast this machine is
         monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes here
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from taskplace.spark.driver import replication, visits
+from tests.support.ended_jobs import Ended
 from tests.support.held_visits import HeldVisits
 from tests.support.placed_harness import wait_until
-from tests.support.placed_without_spark import Ended
 from tests.support.word_counts import counts, words
 
 SECONDS = 30

@@ -12,8 +12,8 @@ from taskplace.spark.driver.visits import Order
 from taskplace.spark.messages import segment_file
 from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.worker import bin_files
+from tests.support.ended_jobs import Ended
 from tests.support.held_visits import HeldVisits
-from tests.support.placed_without_spark import Ended
 from tests.support.word_counts import counts, words
 
 SECONDS = 30

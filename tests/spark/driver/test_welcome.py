@@ -6,7 +6,7 @@ import pytest
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.cluster import JobLostError
-from tests.support.placed_without_spark import Ended
+from tests.support.ended_jobs import Ended
 from tests.support.word_counts import counts, words
 
 

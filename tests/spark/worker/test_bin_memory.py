@@ -26,9 +26,9 @@ def folder(tmp_path_factory) -> Path:
 
 
 def ended(folder: Path, limit: int) -> subprocess.CompletedProcess[str]:
-    """Run the bin with so many bytes of memory, from the system's own allocator, which reserves nothing."""
+    """Run the bin with so many bytes of memory. The allocator reserves nothing, and returns at once what is freed."""
     command = [sys.executable, "-m", "tests.support.bin_memory", str(folder), str(limit)]
-    env = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    env = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": "65536"}
     return subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, env=env, timeout=300, check=False
     )
