@@ -19,7 +19,7 @@ from taskplace.errors import SinkError
 from taskplace.spark import faults
 from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
 from taskplace.spark.kafka.record_format import Record
-from taskplace.spark.kafka.sink_topics import NoAnswer, SinkTopics
+from taskplace.spark.kafka.sink_topics import SinkTopics
 from taskplace.spark.targets import Commit, Output
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class AtLeastOnce:
         try:
             if self.topics is not None:
                 self.topics.check_now(LOOK_SECONDS)
-        except NoAnswer as error:
+        except TimeoutError as error:
             time.sleep(PAUSE_SECONDS)
             return str(error)
         if self._sent(what, records(), until):

@@ -12,7 +12,7 @@ Properties:
 - A checkpoint that keeps no ids yet takes the topics as they are.
 
 Errors: `CheckpointError` for topics that are not those of the checkpoint; `SinkError` for a missing one, and for
-brokers that refuse the client; `NoAnswer` if they do not answer in time.
+brokers that refuse the client; `TimeoutError` if they do not answer in time.
 """
 
 from __future__ import annotations
@@ -37,10 +37,6 @@ GO_ON = "set `changed_topics: go-on` to take it as it is"
 #: What brokers without ids of topics say.
 _NO_ID = ("", "None", "AAAAAAAAAAAAAAAAAAAAAA")
 _LATE_SECONDS = 5.0
-
-
-class NoAnswer(Exception):
-    """The brokers did not answer in time. The text says why, without secrets."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,7 @@ class SinkTopics:
     # -- while the stream runs
 
     def check_now(self, seconds: float) -> None:
-        """Compare the topics with those of `bind`; nothing before it. Errors: also `NoAnswer`."""
+        """Compare the topics with those of `bind`; nothing before it. Errors: also `TimeoutError`."""
         if not self._bound:
             return
         with self._lock:
@@ -192,11 +188,11 @@ class SinkTopics:
     def _seen(self, seconds: float) -> dict[str, SeenTopic | None]:
         try:
             return self._asked(seconds)
-        except NoAnswer as error:
+        except TimeoutError as error:
             raise SinkError(f"{error}; check `servers`, and that the brokers run") from None
 
     def _asked(self, seconds: float) -> dict[str, SeenTopic | None]:
-        """Return the topics by name; None for a missing one. Errors: `NoAnswer`; `SinkError` for a refusal."""
+        """Return the topics by name; None for a missing one. Errors: `TimeoutError`; `SinkError` for a refusal."""
         import confluent_kafka as ck
 
         if self._admin is None:
@@ -218,7 +214,7 @@ class SinkTopics:
             self._admin, error = None, raised.args[0]
             if error.name() in PERMANENT:
                 raise self._clients.permanent(error, doing, "Describe") from None
-            raise NoAnswer(f"{doing}: {self._clients.says(error)}") from None
+            raise TimeoutError(f"{doing}: {self._clients.says(error)}") from None
 
 
 def _topic(name: str, future: Any, seconds: float) -> SeenTopic | None:

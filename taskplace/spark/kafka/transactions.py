@@ -39,7 +39,7 @@ from taskplace.spark import faults
 from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
 from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic
 from taskplace.spark.kafka.record_format import Record
-from taskplace.spark.kafka.sink_topics import NoAnswer, SinkTopics
+from taskplace.spark.kafka.sink_topics import SinkTopics
 from taskplace.spark.targets import Commit, Output
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Transactions:
             return
         try:
             self.topics.check_now(SLICE)
-        except NoAnswer as error:
+        except TimeoutError as error:
             raise _TryAgain(str(error)) from None
 
     def _made(self, key: MarkerKey) -> ck.Producer:
