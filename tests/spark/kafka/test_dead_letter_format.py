@@ -23,6 +23,7 @@ from taskplace.spark.processors.base import Context
 from taskplace.spark.worker.topic_reader import RANGES
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import committed
+from tests.support.own_reads import ROOM
 
 LETTER = {
     "reason": "value: JSON is malformed",
@@ -94,7 +95,7 @@ def test_bad_records_of_a_topic_come_to_another_one(kafka, tmp_path):
     ranges = pa.Table.from_pylist(
         [dict(zip(RANGES.names, (reads.first()["topic_id"], 0, 0, 4), strict=True))], RANGES
     )
-    rows = DeadLetters().process(Context("0_0", 0, 0, {}), reads.read(ranges, 1 << 20))
+    rows = DeadLetters().process(Context("0_0", 0, 0, {}), reads.read(ranges, ROOM))
     stream = Stream(
         tmp_path, kafka.bootstrap, kafka.topic("bad"), kafka.unique("markers"), kafka.unique("cp")
     )
