@@ -51,6 +51,9 @@ from taskplace.spark.worker.bin_input import with_batches
 from taskplace.spark.worker_errors import own_error
 
 POLL_SECONDS = 0.1
+#: How long the tasks of a lost job may take to end by themselves. If it is cancelled, Spark ends its Python workers
+#: after two seconds and more (`spark.python.task.killTimeout`), and the next job has to start new ones.
+END_BY_THEMSELVES_SECONDS = 2.0
 END_OF_TASKS_SECONDS = 5.0
 #: An Arrow batch has so many bytes at most, if rows are about equally large, and so many rows.
 BYTES_AT_ONCE, MOST_ROWS_AT_ONCE = 8 << 20, 10_000
@@ -423,7 +426,8 @@ class Bridge:
         pool: str | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> list[Any]:
-        """See `Cluster.run`. Waits at most `END_OF_TASKS_SECONDS` for the tasks of a lost job to end.
+        """See `Cluster.run`. Waits for the tasks of a lost job to end: at most `END_BY_THEMSELVES_SECONDS` until it is
+        cancelled, and `END_OF_TASKS_SECONDS` after that.
 
         An exception of a task is raised as a `PythonException` with its traceback, or as the error that `own_error`
         reads in it.
@@ -503,10 +507,14 @@ class _Job:
         self._bridge.sc.cancelJobsWithTag(self.tag)
 
     def end_lost(self, on_lost: Callable[[], None] | None) -> None:
-        """End a job that has lost an executor: cancel it, unless it has failed already, and wait for its tasks."""
+        """End a job that has lost an executor, unless it has failed already, and wait for its tasks.
+
+        `on_lost` asks the tasks to end. The job is only cancelled if they do not.
+        """
         try:
             if on_lost is not None:
                 on_lost()
+                self.done.wait(END_BY_THEMSELVES_SECONDS)
         finally:  # no job goes on, even if its mark could not be written
             if not self.done.is_set():
                 self.cancel()

@@ -155,10 +155,11 @@ class Cluster(Protocol):
 
         - `watch`: the ids of executors whose loss ends the job
         - `pool`: the scheduler pool; None: the default one
-        - `on_lost`: called once, first of all, when one of `watch` is lost
+        - `on_lost`: called once, first of all, when one of `watch` is lost; it asks the job's tasks to end
 
         Errors: `JobLostError` if an executor in `watch` is lost or is being decommissioned before the job ends, or when
-        it has failed. Then the job is cancelled, and the call waits a few seconds at most for its tasks to end. An
+        it has failed. Before it is raised, the call waits a few seconds at most for the job's tasks to end; the job is
+        cancelled if they do not end by themselves. An
         exception of a task is raised as the cluster reports it; `CheckpointError`, `Fenced` and `DiskFull` have their
         type.
         """

@@ -117,10 +117,25 @@ def test_wherever_a_loss_shows_first_the_round_is_called_off_before_its_tasks_ar
         alive.clear()
     made = bridged(context, alive)
     monkeypatch.setattr(bridge_module._Job, "_wait_for_tasks", lambda job: done.append("tasks have ended"))
+    monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 0.0)
     with pytest.raises(JobLostError, match=r"^1$"):
         made.run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: done.append("called off"))
     assert done == ["called off", "tasks have ended"]
     assert len(context.cancelled) == (shows != "in the job"), "a job that has failed is not cancelled"
+
+
+def test_a_job_that_ends_by_itself_once_it_is_called_off_is_not_cancelled(context):
+    """Spark would end its Python workers, and the next job would have to start new ones."""
+    made = bridged(context, set())
+
+    def call_off() -> None:
+        assert context.begun.acquire(timeout=30)
+        for ended in context.jobs.values():
+            ended.set()
+
+    with pytest.raises(JobLostError, match=r"^1$"):
+        made.run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=call_off)
+    assert context.cancelled == []
 
 
 def test_a_started_job_is_waited_for_by_nobody_and_tells_when_it_has_ended(context):

@@ -8,6 +8,7 @@ runs; tests call its rounds. Jobs that are started, such as visits, have ended b
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -136,6 +137,7 @@ class World:
         self.leaving: set[str] = set()
         self.there: dict[str, Executor] = {}
         self.running: str | None = None
+        self._one_task = threading.RLock()  # `running` is one for all threads
         self.at: Callable[[str], None] = lambda point: None
         self.adopted = 0
         self.threads: list[NeverRuns] = []
@@ -292,17 +294,18 @@ class World:
 
     def _task(self, job: Job, i: int, where: str) -> list[str] | None:
         """Run a task on an executor. Return None if the executor has died."""
-        before, self.running = self.running, where
-        try:
-            element: Any = job.elements[i]
-            if job.arrow is not None:
-                read = job.arrow.rows[slice(*job.ranges[i])]
-                element = element, [batch for part in read for batch in part]
-            return list(job.function([element]))
-        except Died:
-            return None
-        finally:
-            self.running = before
+        with self._one_task:
+            before, self.running = self.running, where
+            try:
+                element: Any = job.elements[i]
+                if job.arrow is not None:
+                    read = job.arrow.rows[slice(*job.ranges[i])]
+                    element = element, [batch for part in read for batch in part]
+                return list(job.function([element]))
+            except Died:
+                return None
+            finally:
+                self.running = before
 
     # -- drivers
 

@@ -119,6 +119,8 @@ class Sparkless:
                 self.attempted.append(task)
                 self.before_attempt(task)
                 if task not in reported:
-                    done.append(next(groups))
-                    reported |= ReportGroup.decode(done[-1]).tasks
+                    if (group := next(groups, None)) is None:  # its round was cancelled
+                        break
+                    done.append(group)
+                    reported |= ReportGroup.decode(group).tasks
         return done

@@ -1,9 +1,10 @@
 """Runs the job of one subtopology: sends descriptors, collects reports, and continues after the loss of an executor.
 
 The tasks run in bins (`taskplace.spark.driver.bins`), one Spark task per bin. A stage ends when every task has a
-report. If an executor that a missing task was pinned to is lost, the job is cancelled, and the reports of finished
-attempts are read from their files. Then the caller plans again, and a new job runs only the missing tasks, pinned to
-their new executors. A report has the id of its run of the stage; reports of other runs are ignored.
+report. If an executor that a missing task was pinned to is lost, the round is cancelled: its bins end after the task
+that they are at, and the reports of finished attempts are read from their files. Then the caller plans again, and a new
+job runs only the missing tasks, pinned to their new executors. A report has the id of its run of the stage; reports of
+other runs are ignored.
 """
 
 from __future__ import annotations
@@ -87,6 +88,15 @@ class Stage:
         """Return the partitions of the tasks that have to run and have no report."""
         return [p for p, task in enumerate(self.tasks) if task not in reports and task not in self.idle]
 
+    def complete(self, reports: dict[TaskId, Report]) -> dict[TaskId, Report]:
+        """Return the reports. Errors: `TaskplaceError` if a task that has to run has none."""
+        if missing := self.missing(reports):
+            raise TaskplaceError(
+                f"batch {self.setting.batch}: the job of subtopology {self.program.subtopology} has ended without "
+                f"a report of {len(missing)} of its tasks, such as {self.tasks[missing[0]]}; the batch is not retried"
+            )
+        return reports
+
     def cut(self, partitions: Sequence[int], owners: Mapping[TaskId, Executor | None]) -> list[Bin]:
         """Return bins of these partitions; `owners` has the executor of each task."""
         of = {partition: owners.get(self.tasks[partition]) for partition in partitions}
@@ -139,7 +149,8 @@ def run(cluster: Cluster, stage: Stage, assignment: AssignmentInForce) -> dict[T
         cut = stage.cut(missing, assignment.owners())
         stage = stage.with_setting(round=round_, generation=assignment.generation())
         try:
-            return reports | _run_bins(cluster, stage, cut)
+            reports |= _run_bins(cluster, stage, cut)
+            return stage.complete(reports)
         except JobLostError as loss:
             reports |= stage.finished(missing)
             log.warning(

@@ -44,8 +44,14 @@ OWN = {
 CHUNK = 1000
 #: Where a piece ends.
 PIECE_ROWS, PIECE_BYTES = 10_000, 8 * 2**20
-#: What a consumer fetches ahead (KiB), if the options do not say it. librdkafka's own default is 64 MiB.
-_AHEAD = ("queued.max.messages.kbytes", 16 * 1024)
+#: Properties whose default is another one than librdkafka's, unless the options have them.
+DEFAULTS = {
+    "queued.max.messages.kbytes": 16 * 1024,  # what a consumer fetches ahead; 64 MiB otherwise
+    # How long a broker holds a fetch without records back; 500 ms otherwise. At the end of a range a consumer has sent
+    # one more fetch, and the next range is fetched only when that one has been answered.
+    "fetch.wait.max.ms": 10,
+    "fetch.queue.backoff.ms": 50,  # how long a full queue stops fetches; 1 s otherwise
+}
 POLL_SECONDS = 0.2
 #: What ends a read at once; all others may pass, as when a broker is started again. A client that a broker refuses says
 #: so to a callback (`Refusal`).
@@ -115,9 +121,9 @@ def _consumer(options: ClientOptions) -> _Open:
         _open.pop(key).consumer.close()
     if key not in _open:
         refusal = Refusal()
-        own = {**OWN, "error_cb": refusal}
-        name, ahead = _AHEAD
-        own[name] = options.get(name, ahead)
+        given = options.resolved()
+        defaults = {name: value for name, value in DEFAULTS.items() if name not in given}
+        own = {**OWN, **defaults, "error_cb": refusal}
         _open[key] = _Open(made(Consumer, options, own), refusal, made_of)
     return _open[key]
 

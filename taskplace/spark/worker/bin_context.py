@@ -30,6 +30,11 @@ LOGGED_FROM = 1.25
 ELSEWHERE_SECONDS = 1.5
 
 
+def cancellation_of(setting: Setting, program: Program) -> Path:
+    """Return the file that exists once the driver has cancelled a round."""
+    return Path(setting.checkpoint) / cancellation_mark(setting, program.subtopology)
+
+
 class Patience:
     """How long the attempts of one bin still wait, all together, for the driver to cancel their round."""
 
@@ -84,11 +89,15 @@ class BinContext:
     @property
     def cancellation(self) -> Path:
         """The file that exists once the driver has cancelled the round."""
-        return self.checkpoint / cancellation_mark(self.setting, self.program.subtopology)
+        return cancellation_of(self.setting, self.program)
+
+    def cancelled(self) -> bool:
+        """Return whether the driver has cancelled the round."""
+        return self.cancellation.exists()
 
     def check_cancelled(self, task: TaskId) -> None:
         """Raise `Superseded` if the driver has cancelled the round."""
-        if self.cancellation.exists():
+        if self.cancelled():
             round_, batch = self.setting.round, self.setting.batch
             raise Superseded(f"{task}: round {round_} of batch {batch} was cancelled")
 

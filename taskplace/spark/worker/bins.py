@@ -6,7 +6,9 @@ most tasks that had finished:
 
 - Spark may run a bin again, for example after a worker died. The new bin takes over the groups of the same run of the
   stage, and runs only the other tasks.
-- The driver may cancel a round. A bin looks for the mark of that before each of its tasks.
+- The driver may cancel a round. A bin looks for the mark of that before each of its tasks. If there is one, the bin
+  ends as if it had run them all: the driver reads the reports in their files. An error would make Spark end the
+  workers of the other bins, and new workers take seconds to start.
 
 Memory: the input of the bin (`taskplace.spark.worker.external` and `internal`), and what one task needs.
 """
@@ -18,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.spark.messages import BinDescriptor, ReportGroup, Setting
+from taskplace.spark.state.catching_up import Superseded
 from taskplace.spark.worker import worker_process
 from taskplace.spark.worker.attempt import run_attempt
 from taskplace.spark.worker.attempt_reports import AttemptReports, finished
-from taskplace.spark.worker.bin_context import BinContext
+from taskplace.spark.worker.bin_context import BinContext, cancellation_of
 from taskplace.spark.worker.external import ExternalRows
 from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
@@ -45,10 +48,14 @@ def run_stage(program: Program, encoded: bytes, elements: Iterable[Any]) -> Iter
 def run_bin(
     program: Program, setting: Setting, bin_: BinDescriptor, batches: Iterable[bytes]
 ) -> Iterator[ReportGroup]:
-    """Run the tasks of a bin in order, and yield their reports.
+    """Run the tasks of a bin in order, and yield their reports; only those of finished tasks if the round is cancelled.
 
-    Errors: as `run_attempt`; `Superseded` if the round was cancelled; `TaskplaceError` for rows of other tasks.
+    Errors: as `run_attempt`; `TaskplaceError` for rows of other tasks.
     """
+    if cancellation_of(setting, program).exists():
+        for _ in batches:  # Spark does not use a worker again that has left rows unread
+            pass
+        return
     tasks = frozenset(descriptor.task for descriptor in bin_.descriptors)
     external = ExternalRows(setting, {t.partition for t in tasks}, batches) if program.external else None
     del batches
@@ -63,9 +70,14 @@ def run_bin(
             program=program, setting=setting, files=reporting.files, external=external, internal=internal
         )
         for number, descriptor in enumerate(left):
-            if number or done:
-                context.check_cancelled(descriptor.task)
-            reporting.add(run_attempt(context, descriptor))
+            if context.cancelled():
+                break
+            try:
+                reporting.add(run_attempt(context, descriptor))
+            except Superseded:
+                if context.cancelled():
+                    break
+                raise
             if not number:
                 context.check_size()
             if reporting.due():

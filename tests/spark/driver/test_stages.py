@@ -7,11 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import ArrowInput, Executor, JobLostError
 from taskplace.spark.driver import stages
 from taskplace.spark.driver.task_costs import TaskCosts
-from taskplace.spark.messages import BinDescriptor, Recovery, Report
-from taskplace.spark.state.catching_up import Superseded
+from taskplace.spark.messages import (
+    AttemptDescriptor,
+    BinDescriptor,
+    History,
+    Recovery,
+    Report,
+    cancellation_mark,
+)
 from taskplace.spark.worker import attempt_reports, bin_context
 from taskplace.spark.worker import bins as worker_bins
 from tests.support.attempt_files import decoded, reports_in
@@ -129,18 +136,49 @@ def test_a_bin_that_spark_runs_again_takes_over_what_had_finished(runtime, truth
         assert runtime.contents(task, "2") == truth.contents(task)
 
 
-def test_a_bin_stops_before_its_next_task_when_its_round_is_cancelled(runtime, sparkless):
-    jobs = []
-
+def test_a_bin_ends_before_its_next_task_when_its_round_is_cancelled_and_the_next_round_runs_the_rest(
+    runtime, truth, sparkless
+):
     def cancel(task):
-        if task == TaskId(0, 1) and not jobs:
-            jobs.append(sparkless.job)
+        if task == TaskId(0, 1) and sparkless.rounds == 1:
             sparkless.job.on_lost()
+            assert [report.task for report in decoded(sparkless.job.attempt(0))] == [], (
+                "a bin that begins now"
+            )
+            raise JobLostError(frozenset({"3"}))
 
     sparkless.before_attempt = cancel
-    with pytest.raises(Superseded, match="0_1: round 0 of batch 0 was cancelled"):
+    reports = sparkless.stage(0, BATCHES[0], PLANES)
+    assert sparkless.attempted == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 1)]
+    runtime.commit(*reports.values())
+    truth.run_batch(BATCHES[0], PLANES)
+    for task in (TaskId(0, 0), TaskId(0, 1)):
+        assert runtime.contents(task, "1") == truth.contents(task)
+
+
+@pytest.mark.parametrize("at", [TaskId(0, 0), TaskId(0, 1)])
+def test_a_bin_whose_round_is_cancelled_ends_without_an_error_and_no_task_of_it_is_taken_for_done(
+    runtime, sparkless, at
+):
+    """Nobody was lost, and still the bin was asked to end: the driver does not go on without the missing reports."""
+    sparkless.before_attempt = lambda task: sparkless.job.on_lost() if task == at else None
+    with pytest.raises(
+        TaskplaceError, match=rf"subtopology 0 has ended without a report of {2 - at.partition} of"
+    ):
         sparkless.stage(0, BATCHES[0], PLANES)
-    assert [report.task for report in reports_in(runtime.checkpoint, 0, 0)] == [TaskId(0, 0)]
+    assert [r.task for r in reports_in(runtime.checkpoint, 0, 0)] == [TaskId(0, 0)][: at.partition]
+
+
+def test_a_cancelled_bin_reads_its_rows_to_the_end(runtime):
+    """Spark does not use a Python worker again that has left rows unread."""
+    setting = runtime.setting(runtime.first)
+    mark = runtime.checkpoint / cancellation_mark(setting, 0)
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    rows = iter([b"not read", b"as Arrow"])
+    bin_ = BinDescriptor((AttemptDescriptor(TaskId(0, 0), "executor-1", History()),))
+    assert list(worker_bins.run_bin(runtime.first, setting, bin_, rows)) == []
+    assert next(rows, None) is None
 
 
 def test_of_two_attempts_that_have_finished_when_an_executor_is_lost_one_counts(
@@ -217,7 +255,8 @@ def test_a_local_session_is_one_owner_and_costly_tasks_use_all_its_slots(
     assignment = stages.AssignmentInForce(
         owners=lambda: dict.fromkeys(tasks, driver), generation=lambda: 1, on_lost=lambda lost: None
     )
-    assert stages.run(cluster, stage, assignment) == {}
+    with pytest.raises(TaskplaceError, match=f"without a report of {number}"):
+        stages.run(cluster, stage, assignment)
     assert least <= len(cluster.tasks) <= most
     assert sorted(task for bin_ in cluster.tasks for task in bin_) == tasks
     assert set(cluster.locations) == {None}

@@ -107,6 +107,21 @@ def test_a_consumer_is_closed_when_its_password_has_changed(mock_kafka, tmp_path
     assert len(reading._open) == 2  # two sources with different options have a consumer each
 
 
+@pytest.mark.parametrize("given, wait", [({}, 10), ({"fetch.wait.max.ms": 700}, 700)])
+def test_a_range_does_not_wait_for_the_last_fetch_of_the_range_before(mock_kafka, monkeypatch, given, wait):
+    """A broker holds a fetch back that finds no record, and a consumer sends no other one meanwhile."""
+    properties, made = [], reading.made
+
+    def noted(kind, options, own):
+        properties.append({**options.resolved(), **own})
+        return made(kind, options, own)
+
+    monkeypatch.setattr(reading, "made", noted)
+    mock_kafka.send("t", 1, *MANY)
+    assert offsets(read(mock_kafka, 48, 50, **given)) == [48, 49]
+    assert [each["fetch.wait.max.ms"] for each in properties] == [wait]
+
+
 def message(offset: int, error: int | None = None) -> SimpleNamespace:
     said = None if error is None else KafkaError(error, "says")
     return SimpleNamespace(
