@@ -28,6 +28,7 @@ from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
+from taskplace.spark.driver.histories import trimmed_since
 from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.listeners import Listeners
@@ -192,7 +193,7 @@ class BatchRunner:
         """Write the manifest, and update the driver's state to the committed changes."""
         journal = self.journal
         with raising_disk_full(self.definition.checkpoint), self.rebalancer.lock:
-            before = journal.last.changes if journal.last else {}
+            before, earlier = journal.last.changes if journal.last else {}, journal.history
             journal.identity = read_topics.with_read(
                 {**journal.identity, SCHEMAS: batch.schemas},
                 batch.id,
@@ -216,7 +217,9 @@ class BatchRunner:
                 held=batch.watermarks.held,
             )
             # From now on, the changes of the batch before count as lag: followers had one batch's time to apply them.
-            self.rebalancer.state.committed({*before, *batch.changes})
+            # A snapshot trims its task's history, so a copy that is older than the history lacks more than before.
+            trimmed = trimmed_since(earlier, journal.history)
+            self.rebalancer.state.committed({*before, *batch.changes, *trimmed})
             self.rebalancer.stats.count_commit(so_far, totals)
             self.idle.committed(batch.reports)
         return manifest

@@ -7,7 +7,8 @@ questions of the driver are answered from this module. The index ranks copies wi
 (`taskplace.lag.ranking`), so driver and plan always agree on which copies are caught up.
 
 A copy's lag is measured against the end of its changelog one commit ago. The changes of the last batch are still on
-their way to the followers; a promoted copy replays them.
+their way to the followers; a promoted copy replays them. A copy that is older than the history that is kept has to load
+a snapshot, so the snapshot's records are its lag.
 
 Not thread-safe: callers hold the lock of the `Rebalancer`.
 """
@@ -20,20 +21,21 @@ from dataclasses import dataclass, field
 
 from taskplace.explanation.removal import Copy, Held, Removal, removable
 from taskplace.lag import LagIndex
-from taskplace.lag.ranking import lag_of
 from taskplace.model.events import InstanceView
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Task
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.messages import EMPTY, Position
+from taskplace.spark.messages import EMPTY, History, Position
+from taskplace.spark.state.history import records_to_read
 from topology import TaskId
 
 LEAST_RECORDS_MEASURED = 1_000
 """A visit that applied fewer records is too short to measure a restore rate."""
 
 _NO_ROLES = Roles()
+_NO_HISTORY = History()
 
 
 @dataclass
@@ -103,7 +105,7 @@ class ClusterState:
             self._measure(instance, task)
 
     def committed(self, tasks: Iterable[TaskId]) -> None:
-        """Update the changelog ends of `tasks` after a commit."""
+        """Update the changelog ends of `tasks` after a commit, and the lags of their copies."""
         tasks = list(tasks)
         self._measure_changelogs(tasks)
         for task in tasks:
@@ -134,7 +136,8 @@ class ClusterState:
         if position == EMPTY:  # an empty directory is not a copy
             self.lags.drop(instance, task)
             return
-        self.lags.report(instance, task, lag_of(self._journal.settled_offset(task), position.offset))
+        history, end = self._journal.history.get(task, _NO_HISTORY), self._journal.settled_offset(task)
+        self.lags.report(instance, task, records_to_read(position, history, end))
 
     def _measure_changelogs(self, tasks: Iterable[TaskId]) -> None:
         for task in tasks:

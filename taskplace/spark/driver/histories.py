@@ -44,6 +44,15 @@ def continued(
     return after
 
 
+def trimmed_since(before: Mapping[TaskId, History], after: Mapping[TaskId, History]) -> set[TaskId]:
+    """Return the tasks whose history begins later than before. O(tasks)."""
+    return {
+        task
+        for task, history in before.items()
+        if history.changes and history.changes[:1] != after[task].changes[:1]
+    }
+
+
 def kept_snapshots(
     histories: Mapping[TaskId, History],
     new: Mapping[TaskId, Snapshot],

@@ -70,6 +70,19 @@ def next_step(at: Position, undo: Position | None, history: History) -> Step:
     return _restore(history)
 
 
+def records_to_read(at: Position, history: History, end: int) -> int:
+    """Return how many records a copy at `at` has to read to be at the offset `end` of its history: its lag.
+
+    These are the records behind its position, as long as the history has all of them. A history that was trimmed beyond
+    the position does not: then they are the newest snapshot's, and those behind that. O(changes).
+    """
+    snapshots = () if _is_whole(history) else _beginnings(history)
+    if not snapshots or at.version >= snapshots[0].version:
+        return max(end - at.offset, 0)
+    newest = snapshots[-1]
+    return min(newest.records + max(end - newest.offset, 0), end)
+
+
 def without(history: History, damaged: Change | Snapshot) -> History | None:
     """Return a history with the same end that does not need a damaged file; None if that is impossible.
 
@@ -108,12 +121,21 @@ def _cheaper_snapshot(pending: Sequence[Change], snapshots: Sequence[Snapshot]) 
     return None
 
 
-def _restore(history: History) -> Step:
+def _beginnings(history: History) -> list[Snapshot]:
+    """Return the snapshots that lead to the end of the history, oldest first."""
     starts = {change.base for change in history.changes} | {history.end.attempt}
-    for snapshot in reversed(history.snapshots):
-        if snapshot.attempt in starts:
-            return Step(Action.RESTORE, snapshot=snapshot, unknown=True)
-    if EMPTY.attempt in starts:
+    return [snapshot for snapshot in history.snapshots if snapshot.attempt in starts]
+
+
+def _is_whole(history: History) -> bool:
+    """Return whether the history has all changes since its task began."""
+    return history.end == EMPTY or any(change.base == EMPTY.attempt for change in history.changes[:1])
+
+
+def _restore(history: History) -> Step:
+    if snapshots := _beginnings(history):
+        return Step(Action.RESTORE, snapshot=snapshots[-1], unknown=True)
+    if _is_whole(history):
         return Step(Action.RESTORE, unknown=True)
     raise NoWay(
         f"no snapshot leads to version {history.end.version}: the history begins at version "

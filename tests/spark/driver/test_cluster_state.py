@@ -12,8 +12,9 @@ from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.bridge import Executor
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.driver.cluster_state import ClusterState
+from taskplace.spark.driver.histories import trimmed_since
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.messages import EMPTY, Change, Position
+from taskplace.spark.messages import EMPTY, Change, Position, Snapshot
 from taskplace.spark.state.files import write_file
 from topology import TaskId
 
@@ -24,16 +25,30 @@ def at(batch):
     return Position(batch, f"a{batch}", 10 * (batch + 1))
 
 
+def commit(journal: Journal, batch: int, tasks=(TASK,)) -> None:
+    """Commit 10 records to each task."""
+    changes = {}
+    for task in tasks:
+        name = f"changelog/{task}/{batch:010d}-a{batch}.arrow"
+        write_file(journal.root / name, b"x", sync=False)
+        base = f"a{batch - 1}" if batch else ""
+        changes[task] = Change(batch, f"a{batch}", base, 10 * (batch + 1), 10, name, 1, checksum_of(b"x"))
+    journal.commit(batch, 1, changes, {}, {})
+
+
+def snapshot(journal: Journal, batch: int, records: int) -> Snapshot:
+    """Return a snapshot of task 0_0 as it was after a batch."""
+    name = f"snapshots/0_0/{batch}.arrow"
+    write_file(journal.root / name, b"x", sync=False)
+    return Snapshot(batch, f"a{batch}", 10 * (batch + 1), records, name, 1, checksum_of(b"x"))
+
+
 @pytest.fixture
 def journal(tmp_path):
     """Two commits of 10 records each to task 0_0."""
     journal = Journal(tmp_path, {})
     for batch in range(2):
-        name = f"changelog/0_0/{batch:010d}-a{batch}.arrow"
-        write_file(tmp_path / name, b"x", sync=False)
-        base = f"a{batch - 1}" if batch else ""
-        change = Change(batch, f"a{batch}", base, 10 * (batch + 1), 10, name, 1, checksum_of(b"x"))
-        journal.commit(batch, 1, {TASK: change}, {}, {})
+        commit(journal, batch)
     return journal
 
 
@@ -50,6 +65,32 @@ def test_a_visit_makes_a_member_and_what_it_found_is_what_the_engine_sees(state)
     assert (first.id, first.capacity, first.tags) == ("executor-1", 4, {"host": "h1", "zone": "a"})
     assert first.lags == {TASK: 0}  # one commit behind: what the last one wrote is on its way
     assert second.lags == {}  # a directory without anything in it is no copy
+
+
+def test_a_copy_that_is_older_than_the_history_lacks_a_whole_snapshot(journal, state):
+    """Its offset is near the end. But the changes behind it are gone, so it cannot read only these."""
+    state.join(Executor("1", "h1", 1), {TASK: at(1)}, pid=1)
+    state.join(Executor("2", "h2", 1), {TASK: at(3)}, pid=2)
+    lags = []
+    for batch in range(2, 5):
+        if batch > 2:
+            journal.add_snapshots({TASK: snapshot(journal, batch - 1, records=25 + batch)})
+        before = journal.history
+        commit(journal, batch)
+        state.committed({TASK, *trimmed_since(before, journal.history)})
+        lags.append([instance.lags[TASK] for instance in state.instances()])
+    assert [change.version for change in journal.history[TASK].changes] == [3, 4]
+    assert lags == [[0, 0], [10, 0], [29, 0]]
+
+
+def test_a_history_is_trimmed_without_a_change_in_the_batch(journal):
+    other = TaskId(0, 1)
+    for batch in (2, 3):
+        journal.add_snapshots({TASK: snapshot(journal, batch - 2, records=5)})
+        before = journal.history
+        commit(journal, batch, tasks=(other,))
+    assert trimmed_since(before, journal.history) == {TASK}
+    assert trimmed_since(journal.history, journal.history) == set()
 
 
 def test_what_a_batch_moved_on_is_known_at_once(state):

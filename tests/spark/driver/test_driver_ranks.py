@@ -16,7 +16,7 @@ from taskplace.rebalance import RebalanceLoop
 from taskplace.rebalance.triggers import Situation, caught_up, overtaken
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.cluster_state import ClusterState
-from taskplace.spark.messages import EMPTY, Position
+from taskplace.spark.messages import EMPTY, History, Position
 from taskplace.validation import MOST
 from topology import TaskId
 
@@ -28,7 +28,7 @@ class Changelogs:
 
     def __init__(self):
         self.end, self.settled = {}, {}
-        self.history = self.end
+        self.history = {}
 
     def end_offset(self, task):
         return self.end.get(task, 0)
@@ -39,6 +39,7 @@ class Changelogs:
     def commit(self, task, records):
         self.settled[task] = self.end_offset(task)
         self.end[task] = self.end_offset(task) + records
+        self.history[task] = History()  # as one that was never trimmed
 
 
 class Driver(RuleBasedStateMachine):

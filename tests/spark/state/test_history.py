@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import EMPTY, Change, History, Position, Snapshot
-from taskplace.spark.state.history import Action, Step, next_step, without
+from taskplace.spark.state.history import Action, Step, next_step, records_to_read, without
 
 
 def chain(records: list[int], gaps: list[int]) -> tuple[Change, ...]:
@@ -108,6 +108,36 @@ def test_a_copy_in_history_never_pays_more_than_its_tail(data, drawn):
         assert not step.unknown, "a copy in history is not unknown"
         paid += step.change.records if step.change else step.snapshot.records if step.snapshot else 0
     assert paid <= tail
+
+
+@settings(print_blob=True, deadline=None, max_examples=150)
+@given(st.data(), histories())
+def test_the_lag_of_a_copy_is_what_it_will_read(data, drawn):
+    """Also of a copy that is older than the history, which is restored from a snapshot."""
+    history, committed = drawn
+    at, end = data.draw(st.sampled_from(committed)), history.end.offset
+    steps = [step for _, step in walk(at, None, history)]
+    paid = sum(
+        step.change.records if step.change else step.snapshot.records if step.snapshot else 0
+        for step in steps
+    )
+    lag = records_to_read(at, history, end)
+    if any(step.unknown and step.snapshot for step in steps):
+        assert lag == min(paid, end)
+    else:
+        assert paid <= lag == end - at.offset, "a snapshot on the way may be cheaper"
+
+
+def test_the_lag_of_a_copy_in_a_long_history_that_was_trimmed():
+    """It lacks 20 of 1,000 records. But the history has only the last 10 of them, so it has to load 400."""
+    changes = chain([980, 10, 5, 5], [1, 1, 1, 1])
+    snapshots = (snapshot_of(changes[1].position, 390), snapshot_of(changes[2].position, 395))
+    history = History(changes[2:], snapshots)
+    lags = [records_to_read(change.position, history, 1000) for change in changes]
+    assert lags == [400, 10, 5, 0]
+    assert records_to_read(changes[0].position, History(changes, snapshots), 1000) == 20
+    ahead = Position(9, "attempt of a batch that is not committed", 1007)
+    assert records_to_read(ahead, history, 1000) == 0
 
 
 @settings(print_blob=True, deadline=None, max_examples=50)
