@@ -156,7 +156,9 @@ def _drain_lines(args: argparse.Namespace, answer: OperatorAnswer, kind: Kind) -
 
 def _draining(answer: OperatorAnswer) -> str:
     names = ", ".join(answer.draining)
-    return f"draining: {names or 'no executor'}; it takes effect with the next batch"
+    return (
+        f"draining: {names or 'no executor'}; it takes effect within a second, or after the batch that runs"
+    )
 
 
 def _removal_lines(answer: OperatorAnswer) -> Iterator[str]:

@@ -238,9 +238,10 @@ class Placed:
         return self._runner.no_data_batches.due()
 
     def drain(self, executor: str | int) -> None:
-        """Move all tasks away from an executor ("3", 3 or "executor-3"), from the next batch on.
+        """Move all tasks away from an executor ("3", 3 or "executor-3"), from the next rebalance on.
 
-        Warm-ups catch up first, so no task stalls. `can_remove` says when the executor is empty.
+        That is before the next batch or, if none runs, within a second. Warm-ups catch up first, so no task stalls.
+        `can_remove` says when the executor is empty.
         Errors: `InputError` for an executor that is not there, naming the members.
         """
         self.rebalancer.drain(executor)
@@ -253,7 +254,7 @@ class Placed:
         """Let parked copies try again: those of one executor, or all; return them as (instance, task).
 
         A copy that made no progress is parked: its task is planned elsewhere, and a warning in the log names it. Call
-        this when the cause is fixed, such as a full disk. The next batch plans with these copies again.
+        this when the cause is fixed, such as a full disk. The next rebalance plans with these copies again.
         Errors: `InputError` for an executor that is not there.
         """
         return self.rebalancer.release(executor)

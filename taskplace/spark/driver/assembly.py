@@ -64,7 +64,7 @@ def assemble(
         rebalancer=rebalancer,
         followers=followers,
         visits=visits,
-        replicator=Replicator(bridge, followers.orders, visits),
+        replicator=Replicator(bridge, followers.orders, visits, rebalancer.rebalance_between_batches),
         stages=StageRunner(definition, rebalancer, schemas, idle, listeners),
         schemas=schemas,
         publisher=publisher,

@@ -200,6 +200,17 @@ class Rebalancer:
             self._report(batch_id, decision, before, time.perf_counter() - start)
             return True
 
+    def rebalance_between_batches(self) -> bool:
+        """Rebalance if no batch runs, so that a stream without rows follows its executors. Return whether it changed.
+
+        Executors that come, go or drain need no rows, and neither do copies that catch up. Before the first plan of
+        this driver, and while no executor is there, it does nothing.
+        """
+        with self.lock:  # the next batch begins with a rebalance, so it waits for this one
+            if self.busy() or self.loop.plan is None or not self.keep():
+                return False
+            return self.rebalance(self.journal.last_batch + 1)
+
     def _measured(self) -> list[Task]:
         return [task._replace(end_offset=self.journal.end_offset(task.id)) for task in self._tasks]
 

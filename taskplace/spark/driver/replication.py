@@ -1,4 +1,6 @@
-"""The replicator: a thread that starts visits to executors. In visits, copies follow and new executors join.
+"""The replicator: a thread that starts visits to executors, and rebalances while no batch runs.
+
+In visits, copies follow and new executors join.
 
 Visits run beside the batches, in their own scheduler pool, with at most one slot per executor. They change nothing
 that a batch decides: they apply committed files, make snapshots of committed versions, remove left-over
@@ -32,10 +34,18 @@ class Replicator:
 
     One thread begins visits and takes in their reports, as they come. An executor is visited again at once if its visit
     made progress. Otherwise it is visited after `wake` or the next tick; after a failed visit, not before a pause.
+    `rebalance` is called with each look for work; what it changes counts for the visits that begin then.
     """
 
-    def __init__(self, bridge: Cluster, orders_for: OrdersFor, visits: Visits) -> None:
+    def __init__(
+        self,
+        bridge: Cluster,
+        orders_for: OrdersFor,
+        visits: Visits,
+        rebalance: Callable[[], object] = lambda: None,
+    ) -> None:
         self._bridge, self._orders_for, self._visits = bridge, orders_for, visits
+        self._rebalance = rebalance
         self._woken = self._looked = 0.0  # the times of the last `wake`, and of the last look for work
         self._in_vain: set[str] = set()  # without progress in their last visit; until the next tick
         self._pauses: dict[str, float] = {}  # by instance: the end of its pause after a failed visit
@@ -101,6 +111,7 @@ class Replicator:
         if self._woken > self._looked or now >= self._looked + TICK_SECONDS:
             self._looked = now
             self._in_vain.clear()
+            self._rebalance()
         elif not ended:
             return
         self._pauses = {name: end for name, end in self._pauses.items() if end > now}

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskplace.spark.driver import replication, visits
+from taskplace.spark.driver import rebalancer, replication, visits
 from tests.support.ended_jobs import Ended
 from tests.support.held_visits import HeldVisits
 from tests.support.placed_harness import wait_until
@@ -201,3 +201,77 @@ def test_a_stop_cancels_a_visit_that_hangs_and_it_can_start_again(world, placed,
         assert runner.visits.running() == frozenset()
         assert held.begun.count("1") == number
     assert not placed.journal._visits, "no file is protected any more"
+
+
+# -- rebalances while no batch runs
+
+
+@pytest.fixture
+def quiet(world, monkeypatch):
+    """A stream on two executors that has run a batch, and whose sources are silent from then on."""
+    monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
+    world.come()
+    opened = world.open(counts(world), config={"num.standby.replicas": 1, "acceptable.recovery.lag": 0})
+    world.batch(opened, 0, **{"in": words(*"abcdefgh")})
+    world.follow(opened)
+    return opened
+
+
+def settle(world, placed) -> int:
+    """Rebalance between batches, and let followers follow, until nothing changes; return the number of rebalances."""
+    for made in range(20):
+        if not placed.rebalancer.rebalance_between_batches():
+            return made
+        world.follow(placed)
+    raise AssertionError("no end of rebalances")
+
+
+def test_a_stream_without_rows_empties_an_executor_that_drains(world, quiet):
+    assert settle(world, quiet) == 0
+    world.come()
+    world.follow(quiet)
+    quiet.drain("1")
+    assert settle(world, quiet) >= 1
+    assert quiet.can_remove("1")
+    assert not any(quiet.state.roles("executor-1"))
+    before = quiet.rebalancer.loop.generation
+    world.batch(quiet, 1, **{"in": words(*"abcdefgh")})
+    assert quiet.rebalancer.loop.generation == before, "the batch finds nothing left to plan"
+    assert quiet.stats.scratch == quiet.stats.elsewhere == 0
+
+
+def test_a_stream_without_rows_makes_the_standbys_of_a_lost_executor_anew(world, quiet):
+    world.come()
+    world.follow(quiet)
+    settle(world, quiet)
+    for lost in ("1", "2"):
+        world.lose(lost)
+        world.come()
+        world.follow(quiet)
+        settle(world, quiet)
+    world.batch(quiet, 1, **{"in": words(*"abcdefgh")})
+    assert quiet.stats.promotions and quiet.stats.scratch == 0, "no state was restored in a batch"
+
+
+def test_nothing_is_planned_before_the_first_batch(world):
+    assert not world.open(counts(world)).rebalancer.rebalance_between_batches()
+
+
+def test_nothing_is_planned_while_a_batch_runs_or_without_executors(world, quiet):
+    quiet.drain("1")
+    with quiet.rebalancer.batch():
+        assert not quiet.rebalancer.rebalance_between_batches()
+    world.lose("1")
+    world.lose("2")
+    assert not quiet.rebalancer.rebalance_between_batches()
+
+
+def test_the_replicator_rebalances_when_it_looks_for_work(world, quiet, monkeypatch):
+    quiet.close()
+    monkeypatch.setattr(world, "thread", lambda target, name: threading.Thread(target=target, daemon=True))
+    quiet._runner.replicator.start()
+    try:
+        quiet.drain("1")
+        wait_until(lambda: quiet.can_remove("1"), "the executor is empty")
+    finally:
+        quiet._runner.replicator.stop()
