@@ -119,6 +119,8 @@ def events(now: Status) -> Iterator[str]:
         yield f"rebalance   generation {change.generation}, batch {change.batch}, {when}: {change.reason}; {moved}"
         if change is now.rebalances[-1]:
             yield from (f"            {shown}" for shown in change.shown)
+            if left := change.moves - len(change.shown):
+                yield f"            and {left:,} more"
     for loss in reversed(now.losses[-SHOWN:]):
         verb = "leaves" if loss.leaving else "was lost"
         tasks = count(loss.tasks, "active task")

@@ -74,7 +74,7 @@ class Changes:
         if found is None or (edit.kind == "join" and found.instance != edit.instance):
             return None
         if plan is not None and found.kind == "runs":
-            found = found._replace(text=found.text + _restored(plan, task, found.instance))
+            found = found._replace(text=found.text + self._restored(plan, task, found.instance))
         if edit.kind == "join":
             found = found._replace(text=found.text.replace(edit.instance, "the new instance"))
         return Change(edit, found)
@@ -89,6 +89,12 @@ class Changes:
         if edit.task is None and len(self._plans) < MOST_KEPT:
             self._plans[edit] = plan
         return plan
+
+    def _restored(self, plan: Plan, task: TaskId, name: str) -> str:
+        """Return what has to be restored before a task runs on an instance; "" for nothing."""
+        restored = _restored(plan, task, name)
+        seen = self.timetable.seen.get((name, task))
+        return f"{restored}, if {name} can follow by then" if restored and seen and seen.stalled else restored
 
     # -- candidates: each is a list of edits that have to agree
 

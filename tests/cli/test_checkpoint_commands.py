@@ -10,7 +10,9 @@ import jsonschema
 import pytest
 
 from taskplace.cli import main
+from taskplace.cli.status_words import events
 from taskplace.model.schema import schema
+from taskplace.spark.operator_messages import DriverIdentity, RebalanceStatus, Status
 from tests.support.command_line import one_line
 from tests.support.operators import attended, run, stream, turn
 from tests.support.placed_without_spark import World
@@ -120,6 +122,18 @@ def test_status(placed, capsys):
     placed.close()
     assert main(["status", path]) == 4
     assert capsys.readouterr().out.startswith("no driver runs: driver 1 (app-1, process ")
+
+
+@pytest.mark.parametrize(("moves", "last"), [(6, "move 5"), (9, "and 3 more")])
+def test_status_says_how_many_moves_it_leaves_out(moves, last):
+    shown = tuple(f"move {i}" for i in range(6))
+    driver = DriverIdentity("h", 7, "app", 0.0)
+    change = RebalanceStatus(5.0, 1, 2, "start", moves=moves, shown=shown)
+    now = Status("id", "t", 1, driver, written=9.0, number=1, interval=2.0, rebalances=(change,))
+    first, *lines = events(now)
+    assert f"{moves} moves" in first
+    assert [line.strip() for line in lines[:6]] == list(shown)
+    assert lines[-1].strip() == last
 
 
 def test_status_watched(placed, capsys):

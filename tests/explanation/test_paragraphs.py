@@ -69,7 +69,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
         "a keeps the active while b warms up (it lacks 30,000 records). It moves to b once b lacks at most "
         "10,000 records. But b has read no record for 12 min. Look at its log. If acceptable.recovery.lag is "
         "30,000, it moves to b at once. If a is lost, it moves to b at once, after 30,000 records were "
-        "restored there. If num.standby.replicas is 1, b becomes its standby at once.",
+        "restored there, if b can follow by then. If num.standby.replicas is 1, b becomes its standby at once.",
     ),
     "waiting for a warm-up of a drain": (
         {"tasks": (A, B, C, D), "task": D},

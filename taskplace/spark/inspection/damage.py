@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from taskplace.spark.messages import Change, History, Manifest
+from taskplace.wording import count
 from topology import TaskId
 
 _PART = 1 << 20
@@ -111,10 +112,15 @@ def damages(
         for part in _parts(one):
             holders.setdefault(part, []).append(task)
     lost = {task for task, one in history.items() if not recoverable(one, wrong)}
+    causes: dict[tuple[str, str], set[str]] = {}
+    for part, what in wrong.items():
+        causes.setdefault((part.file, kinds[part]), set()).add(what)
     for part, what in wrong.items():
         tasks = holders.get(part, [])
         file, kind = part.file, kinds[part]
-        before = found.get((file, kind), Damage(file, kind, what))
+        more = len(causes[file, kind]) - 1
+        others = f" ({count(more, 'more part')} of the file as well)" if more else ""
+        before = found.get((file, kind), Damage(file, kind, what + others))
         found[file, kind] = before._replace(
             tasks=tuple(dict.fromkeys([*before.tasks, *map(str, tasks)])),
             lost=tuple(dict.fromkeys([*before.lost, *(str(task) for task in tasks if task in lost)])),

@@ -112,5 +112,8 @@ def _remedy(trouble: str, name: str, executor: ExecutorStatus) -> str:
     if kind == "DiskFull":
         return f"make room on the disk of {name} ({executor.host}); the copy then goes on by itself"
     if kind in ("CheckpointError", "NoWay", "DamagedEntry"):
-        return "`taskplace inspect CHECKPOINT --verify` names damaged files; restore them from a backup"
+        return (
+            "`taskplace inspect CHECKPOINT --verify` names damaged files; restore them from a backup, or keep the "
+            "executor that runs the task until its next snapshot, which makes damaged changes before it unneeded"
+        )
     return f"the log of {name} says more; visits go on, and the copy with them"

@@ -10,6 +10,7 @@ import pytest
 
 from taskplace.errors import InputError
 from taskplace.spark.inspection.checkpoint import inspect
+from taskplace.spark.inspection.damage import Part, damages
 from taskplace.spark.inspection.opening import checkpoint_at
 from taskplace.spark.inspection.verification import verify_checkpoint
 from tests.golden.formats import HERE as GOLDEN
@@ -78,6 +79,16 @@ def test_what_is_missing_or_cut_is_found_without_reading_all(checkpoint, kind, h
         assert "manifest" in damaged
         return
     assert damaged[kind].file == str(path.relative_to(checkpoint))
+
+
+def test_all_damaged_parts_of_a_file_are_counted():
+    parts = [Part("a.segment", start, 10, "", whole=False) for start in (0, 10, 20)]
+    wrong = {part: f"the bytes {part.start} to {part.start + 10} were changed" for part in parts}
+    kinds = dict.fromkeys(parts, "changelog")
+    (damage,) = damages({}, kinds, wrong)
+    assert damage.what == "the bytes 0 to 10 were changed (2 more parts of the file as well)"
+    (damage,) = damages({}, kinds, dict.fromkeys(parts, "missing"))
+    assert damage.what == "missing"
 
 
 @pytest.mark.parametrize("kind", ["changelog", "snapshot", "output"])
