@@ -94,7 +94,9 @@ class Changes:
         """Return what has to be restored before a task runs on an instance; "" for nothing."""
         restored = _restored(plan, task, name)
         seen = self.timetable.seen.get((name, task))
-        return f"{restored}, if {name} can follow by then" if restored and seen and seen.stalled else restored
+        if restored and seen and seen.stalled:
+            restored += f", if {name} can follow by then"
+        return restored
 
     # -- candidates: each is a list of edits that have to agree
 

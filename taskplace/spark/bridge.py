@@ -54,6 +54,8 @@ POLL_SECONDS = 0.1
 #: How long the tasks of a lost job may take to end by themselves. If it is cancelled, Spark ends its Python workers
 #: after two seconds and more (`spark.python.task.killTimeout`), and the next job has to start new ones.
 END_BY_THEMSELVES_SECONDS = 2.0
+#: A job that is older is cancelled at once: its tasks may wait for blocks of an executor that does not answer.
+YOUNG_SECONDS = 5.0
 END_OF_TASKS_SECONDS = 5.0
 #: An Arrow batch has so many bytes at most, if rows are about equally large, and so many rows.
 BYTES_AT_ONCE, MOST_ROWS_AT_ONCE = 8 << 20, 10_000
@@ -427,7 +429,7 @@ class Bridge:
         on_lost: Callable[[], None] | None = None,
     ) -> list[Any]:
         """See `Cluster.run`. Waits for the tasks of a lost job to end: at most `END_BY_THEMSELVES_SECONDS` until it is
-        cancelled, and `END_OF_TASKS_SECONDS` after that.
+        cancelled, if it is young, and `END_OF_TASKS_SECONDS` after that.
 
         An exception of a task is raised as a `PythonException` with its traceback, or as the error that `own_error`
         reads in it.
@@ -486,6 +488,7 @@ class _Job:
         self.error: BaseException | None = None
         self._found: list[Any] = []
         self._cancelled = False
+        self._began = time.monotonic()
         self._bridge, self._pinned, self._partitions = bridge, pinned, list(partitions)
         self._pool, self._on_done = pool, on_done
         self._thread = InheritableThread(target=self._run, name=f"taskplace-job-{tag}", daemon=True)
@@ -509,12 +512,13 @@ class _Job:
     def end_lost(self, on_lost: Callable[[], None] | None) -> None:
         """End a job that has lost an executor, unless it has failed already, and wait for its tasks.
 
-        `on_lost` asks the tasks to end. The job is only cancelled if they do not.
+        `on_lost` asks the tasks to end. The job is cancelled if they do not, or if it is not young any more.
         """
         try:
             if on_lost is not None:
                 on_lost()
-                self.done.wait(END_BY_THEMSELVES_SECONDS)
+                youth = self._began + YOUNG_SECONDS - time.monotonic()
+                self.done.wait(max(0.0, min(END_BY_THEMSELVES_SECONDS, youth)))
         finally:  # no job goes on, even if its mark could not be written
             if not self.done.is_set():
                 self.cancel()

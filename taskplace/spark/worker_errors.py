@@ -3,18 +3,23 @@
 PySpark brings an exception of an executor to the driver as text: a `PythonException` that ends with the traceback.
 `own_error` reads the exception's line there. It makes the same exception again if a caller may want to act on it:
 `DiskFull`, `CheckpointError`, `Fenced`. All others stay a `PythonException`, with the whole traceback in it.
+
+A worker whose Python has no taskplace cannot raise an error of it. `own_error` says so in one line.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 
-from taskplace.errors import CheckpointError, Fenced, TaskplaceError
+from taskplace.errors import CheckpointError, Fenced, InputError, TaskplaceError
 from taskplace.spark.worker.guard import DiskFull
 
 _OWN: dict[str, type[TaskplaceError]] = {
     f"{kind.__module__}.{kind.__qualname__}": kind for kind in (CheckpointError, DiskFull, Fenced)
 }
+#: What a worker says that has another Python than the driver.
+_ELSEWHERE = re.compile(r"^ModuleNotFoundError: No module named 'taskplace'", re.MULTILINE)
 _BEGIN = "Traceback (most recent call last):\n"
 #: The exception of a traceback: its first line that is not indented. Its message ends at an empty line.
 _RAISED = re.compile(r"^(?P<kind>[\w.]+): (?P<message>\S.*(?:\n(?!SQLSTATE).+)*)", re.MULTILINE)
@@ -32,6 +37,13 @@ def own_error(error: BaseException) -> TaskplaceError | None:
     """
     if type(error).__name__ != "PythonException":
         return None
+    if _ELSEWHERE.search(str(error)):
+        return InputError(
+            "Python of the executors",
+            found="no module 'taskplace'",
+            expected="an environment with taskplace",
+            hint=f"activate it before the start, or set PYSPARK_PYTHON to its Python; the driver has {sys.executable}",
+        )
     _, begin, traceback = str(error).rpartition(_BEGIN)
     raised = _RAISED.search(traceback) if begin else None
     kind = _OWN.get(raised["kind"]) if raised else None

@@ -138,6 +138,15 @@ def test_a_job_that_ends_by_itself_once_it_is_called_off_is_not_cancelled(contex
     assert context.cancelled == []
 
 
+def test_a_job_that_has_run_for_long_is_cancelled_at_once(context, monkeypatch):
+    """Its tasks may wait for blocks of the lost executor, and would not end by themselves."""
+    monkeypatch.setattr(bridge_module, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 3600.0)
+    with pytest.raises(JobLostError, match=r"^1$"):
+        bridged(context, set()).run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: None)
+    assert len(context.cancelled) == 1
+
+
 def test_a_started_job_is_waited_for_by_nobody_and_tells_when_it_has_ended(context):
     bridge, told = bridged(context, {"1"}), threading.Semaphore(0)
     jobs = [bridge.start(NOTHING, [0], tag="t", on_done=told.release) for _ in range(2)]

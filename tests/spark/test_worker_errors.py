@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 
 import pytest
@@ -48,6 +49,14 @@ def test_errors_to_act_on_get_their_type_again(kind, after, cause):
 )
 def test_all_other_errors_stay_as_spark_brings_them(raised):
     assert own_error(sent(raised, Fenced("the cause is not the error"))) is None
+
+
+def test_a_worker_with_another_python_is_told_in_one_line():
+    found = own_error(sent(RuntimeError("Caused by"), ModuleNotFoundError("No module named 'taskplace'")))
+    assert type(found) is InputError
+    assert "no module 'taskplace'" in str(found)
+    assert f"set PYSPARK_PYTHON to its Python; the driver has {sys.executable}" in str(found)
+    assert own_error(sent(ModuleNotFoundError("No module named 'mine'"))) is None
 
 
 def test_what_is_no_error_of_a_worker_stays_as_it_is():
