@@ -254,7 +254,8 @@ class WorkProgress:
 
 
 class Reporter(Protocol):
-    """Shows events, in their order. `note` and `progress` may be called from any thread at any time.
+    """Shows events, in their order. `note` and `progress` may be called from any thread at any time; `rebalance` and
+    `failure` from another thread than `batch`, while no batch runs.
 
     A reporter never raises an exception for an event that it cannot show, and never delays a batch. `close()` is called
     at the end of every run, also after an error, and may be called more than once.
