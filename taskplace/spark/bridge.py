@@ -54,6 +54,8 @@ POLL_SECONDS = 0.1
 #: How long the tasks of a lost job may take to end by themselves. If it is cancelled, Spark ends its Python workers
 #: after two seconds and more (`spark.python.task.killTimeout`), and the next job has to start new ones.
 END_BY_THEMSELVES_SECONDS = 2.0
+#: How far Spark's status of a job may be behind: twice its default of `spark.ui.liveUpdate.period`.
+STATUS_SECONDS = 0.2
 #: A job that is older is cancelled at once: its tasks may wait for blocks of an executor that does not answer.
 YOUNG_SECONDS = 5.0
 END_OF_TASKS_SECONDS = 5.0
@@ -517,28 +519,36 @@ class _Job:
         try:
             if on_lost is not None:
                 on_lost()
-                youth = self._began + YOUNG_SECONDS - time.monotonic()
-                self.done.wait(max(0.0, min(END_BY_THEMSELVES_SECONDS, youth)))
+                self._let_tasks_end(
+                    min(time.monotonic() + END_BY_THEMSELVES_SECONDS, self._began + YOUNG_SECONDS)
+                )
         finally:  # no job goes on, even if its mark could not be written
             if not self.done.is_set():
                 self.cancel()
                 self.done.wait()
             self._wait_for_tasks()
 
+    def _let_tasks_end(self, deadline: float) -> None:
+        """Wait until the job has ended or none of its tasks runs. Lost tasks do not: Spark looks for their executor."""
+        self.done.wait(STATUS_SECONDS)
+        while not self.done.is_set() and time.monotonic() < deadline and self._active_tasks():
+            self.done.wait(POLL_SECONDS)
+
     def _wait_for_tasks(self) -> None:
         """Wait until no task of the job runs, at most `END_OF_TASKS_SECONDS`."""
-        tracker = self._bridge.sc._jsc.sc().statusTracker()
         deadline = time.monotonic() + END_OF_TASKS_SECONDS
-        while time.monotonic() < deadline:
-            active = 0
-            for job_id in tracker.getJobIdsForTag(self.tag):
-                job = tracker.getJobInfo(job_id)
-                for stage_id in job.get().stageIds() if job.isDefined() else []:
-                    stage = tracker.getStageInfo(stage_id)
-                    active += stage.get().numActiveTasks() if stage.isDefined() else 0
-            if not active:
-                return
+        while self._active_tasks() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
+
+    def _active_tasks(self) -> int:
+        """Return how many tasks of the job ran a moment ago (`STATUS_SECONDS`)."""
+        tracker, active = self._bridge.sc._jsc.sc().statusTracker(), 0
+        for job_id in tracker.getJobIdsForTag(self.tag):
+            job = tracker.getJobInfo(job_id)
+            for stage_id in job.get().stageIds() if job.isDefined() else []:
+                stage = tracker.getStageInfo(stage_id)
+                active += stage.get().numActiveTasks() if stage.isDefined() else 0
+        return active
 
     def _run(self) -> None:
         sc, sent = self._bridge.sc, None

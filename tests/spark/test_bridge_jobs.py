@@ -138,10 +138,48 @@ def test_a_job_that_ends_by_itself_once_it_is_called_off_is_not_cancelled(contex
     assert context.cancelled == []
 
 
+def running(context: Context, numbers: list[int]) -> None:
+    """Have Spark's status say, look for look, that so many tasks of a job run; then the last number for ever."""
+
+    def some(value: Any) -> Any:
+        return SimpleNamespace(isDefined=lambda: True, get=lambda: value)
+
+    stage = SimpleNamespace(numActiveTasks=lambda: numbers.pop(0) if numbers[1:] else numbers[0])
+    tracker = SimpleNamespace(
+        getJobIdsForTag=lambda tag: [1],
+        getJobInfo=lambda id_: some(SimpleNamespace(stageIds=lambda: [1])),
+        getStageInfo=lambda id_: some(stage),
+    )
+    context._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(statusTracker=lambda: tracker))
+
+
+def test_a_job_is_cancelled_once_none_of_its_tasks_runs(context, monkeypatch):
+    """Spark looks for the lost executor for seconds before it runs the lost tasks elsewhere."""
+    monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 3600.0)
+    monkeypatch.setattr(bridge_module, "YOUNG_SECONDS", 3600.0)
+    numbers = [2, 1, 0]
+    running(context, numbers)
+    with pytest.raises(JobLostError, match=r"^1$"):
+        bridged(context, set()).run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: None)
+    assert numbers == [0]
+    assert len(context.cancelled) == 1
+
+
+def test_a_job_whose_tasks_do_not_end_is_cancelled(context, monkeypatch):
+    monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 0.3)
+    monkeypatch.setattr(bridge_module, "END_OF_TASKS_SECONDS", 0.3)
+    running(context, [1])
+    with pytest.raises(JobLostError, match=r"^1$"):
+        bridged(context, set()).run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: None)
+    assert len(context.cancelled) == 1
+
+
 def test_a_job_that_has_run_for_long_is_cancelled_at_once(context, monkeypatch):
     """Its tasks may wait for blocks of the lost executor, and would not end by themselves."""
     monkeypatch.setattr(bridge_module, "YOUNG_SECONDS", 0.0)
     monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 3600.0)
+    monkeypatch.setattr(bridge_module, "END_OF_TASKS_SECONDS", 0.0)
+    running(context, [1])
     with pytest.raises(JobLostError, match=r"^1$"):
         bridged(context, set()).run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: None)
     assert len(context.cancelled) == 1
