@@ -4,7 +4,8 @@
 
 The variants and rows are those of `bench_throughput.py`. A file comes when the batch before is committed, so batches
 follow each other as fast as they go. The seconds of a batch are those from the arrival of its file to the commit of its
-batch. Blocks of one variant and the other take turns, after batches that do not count. p50 and p99 of 200 batches each.
+batch. Blocks of one variant and the other take turns, after batches that do not count. p50 and p99 of 200 batches each
+(`--batches`).
 """
 
 from __future__ import annotations
@@ -93,9 +94,11 @@ def show(out: Out, rows: int, found: dict[str, Any], pairs: dict[str, str]) -> N
 
 def main() -> None:
     """Measure and print."""
-    args = arguments(__doc__.splitlines()[0]).parse_args()
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--batches", type=int, default=200, help="how many batches of each variant and size")
+    args = parser.parse_args()
     out = Out(args, "Latency of small batches")
-    blocks, length = (1, 2) if args.quick else (4, 50)
+    blocks, length = (1, 2) if args.quick else (4, max(1, args.batches // 4))
     sizes = (1, 100) if args.quick else (1, 10_000)
     with cluster("latency", args.scratch) as (spark, folder):
         variants = {
