@@ -18,8 +18,11 @@ from taskplace.spark.worker.guard import DiskFull
 _OWN: dict[str, type[TaskplaceError]] = {
     f"{kind.__module__}.{kind.__qualname__}": kind for kind in (CheckpointError, DiskFull, Fenced)
 }
-#: What a worker says that has another Python than the driver.
-_ELSEWHERE = re.compile(r"^ModuleNotFoundError: No module named 'taskplace'", re.MULTILINE)
+#: What a worker says that has another Python than the driver: it lacks taskplace, or what comes with it.
+_ELSEWHERE = re.compile(
+    r"^ModuleNotFoundError: No module named '(?P<name>taskplace|topology|msgspec|lmdb|pyarrow|numpy|psutil)'",
+    re.MULTILINE,
+)
 _BEGIN = "Traceback (most recent call last):\n"
 #: The exception of a traceback: its first line that is not indented. Its message ends at an empty line.
 _RAISED = re.compile(r"^(?P<kind>[\w.]+): (?P<message>\S.*(?:\n(?!SQLSTATE).+)*)", re.MULTILINE)
@@ -37,10 +40,10 @@ def own_error(error: BaseException) -> TaskplaceError | None:
     """
     if type(error).__name__ != "PythonException":
         return None
-    if _ELSEWHERE.search(str(error)):
+    if (lacks := _ELSEWHERE.search(str(error))) is not None:
         return InputError(
             "Python of the executors",
-            found="no module 'taskplace'",
+            found=f"no module {lacks['name']!r}",
             expected="an environment with taskplace",
             hint=f"activate it before the start, or set PYSPARK_PYTHON to its Python; the driver has {sys.executable}",
         )

@@ -51,10 +51,11 @@ def test_all_other_errors_stay_as_spark_brings_them(raised):
     assert own_error(sent(raised, Fenced("the cause is not the error"))) is None
 
 
-def test_a_worker_with_another_python_is_told_in_one_line():
-    found = own_error(sent(RuntimeError("Caused by"), ModuleNotFoundError("No module named 'taskplace'")))
+@pytest.mark.parametrize("name", ["taskplace", "msgspec"])
+def test_a_worker_with_another_python_is_told_in_one_line(name):
+    found = own_error(sent(RuntimeError("Caused by"), ModuleNotFoundError(f"No module named {name!r}")))
     assert type(found) is InputError
-    assert "no module 'taskplace'" in str(found)
+    assert f"no module {name!r}" in str(found)
     assert f"set PYSPARK_PYTHON to its Python; the driver has {sys.executable}" in str(found)
     assert own_error(sent(ModuleNotFoundError("No module named 'mine'"))) is None
 
