@@ -39,7 +39,18 @@ RUN = {
 #: Pages whose doctests a test of their own runs, because they need files, or Spark's packages.
 OWN_DOCTESTS = {"docs/placement.md", "docs/extending.md"}
 #: What a fence may say: languages with code that is run, and those that only show something.
-KNOWN = {"python", "pycon", "yaml", "json", "console", "text", "", "{toctree}", "{eval-rst}"}
+KNOWN = {
+    "python",
+    "pycon",
+    "yaml",
+    "json",
+    "console",
+    "text",
+    "",
+    "{toctree}",
+    "{eval-rst}",
+    "{literalinclude}",
+}
 
 
 def pages_with(pattern: str) -> list[str]:

@@ -33,6 +33,7 @@ Description = tuple[Part, ...]
 
 KEYS = [("x",), ("y",), ("x", "y"), ("y", "x")]
 EDITS = ("rename", "key", "count", "point", "swap", "stores", "exchange", "cut", "through", "add")
+STATEFUL = ("process", "join", "both")  # a repartition has no store
 SALT = bytes([0])
 RECORDS = [{"x": x, "y": y} for x in range(4) for y in range(4)]
 
@@ -86,10 +87,11 @@ def edited(draw: st.DrawFn, old: Description) -> Description:
         elif edit == "swap":
             new[i] = replace(part, reads=part.reads[::-1])
         elif edit == "stores":
-            new[i] = replace(part, store=draw(st.sampled_from(["", "s", "u", "v"]))) if part.reads else part
+            store = draw(st.sampled_from(["", "s", "u", "v"]))
+            new[i] = replace(part, store=store) if part.verb in STATEFUL else part
         elif edit == "exchange":
             j = draw(st.integers(0, len(new) - 1))
-            if part.verb in ("process", "join", "both") and new[j].verb in ("process", "join", "both"):
+            if part.verb in STATEFUL and new[j].verb in STATEFUL:
                 new[i], new[j] = replace(part, store=new[j].store), replace(new[j], store=part.store)
         elif edit == "cut" and part.reads:
             key = draw(st.sampled_from(KEYS))
