@@ -220,9 +220,9 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
         _gauge(
             "state-bytes",
             "bytes",
-            "bytes that the checkpoint keeps for the state, by kind: `changelog` or `snapshot`",
-            "total-sst-files-size",
-            ("kind",),
+            "bytes that the checkpoint keeps for the state, by kind: `changelog` or `snapshot`; the copies on executors "
+            "are not in it",
+            labels=("kind",),
         ),
     ),
 }

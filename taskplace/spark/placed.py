@@ -26,6 +26,7 @@ from taskplace import validation
 from taskplace.callables import check_function
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
+from taskplace.model import html_tables
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import InstanceView, Reporter, Summary
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
@@ -42,6 +43,7 @@ from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.live_run import LiveRun, ServedRun, explainer_of
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import ReadOptions, StoreReader
+from taskplace.wording import count
 from topology import BuiltTopology, TaskId, Topology
 
 if TYPE_CHECKING:
@@ -294,6 +296,17 @@ class Placed:
         The lag is counted up to the commit before the last one: the last batch's changes are still on their way.
         """
         return self.rebalancer.placement()
+
+    def _repr_html_(self) -> str:
+        """Return the placement as a table, for notebooks."""
+        with self.rebalancer.lock:
+            views, generation = self.rebalancer.placement(), self.rebalancer.loop.generation
+        rows = [(view.id, view.active, view.standby, view.warmup, f"{view.lag:,}") for view in views]
+        at = f"batch {self.journal.last_batch}" if self.journal.last else "no batch yet"
+        caption = (
+            f"{self.built.name}: {at}, generation {generation}, {count(len(self.built.tasks()), 'task')}"
+        )
+        return html_tables.table(("executor", "active", "standby", "warm-up", "lag"), rows, caption)
 
     def metrics(self) -> dict[str, Any]:
         """Return the metrics of the stream by name, in Kafka's words; docs/metrics.md explains each.

@@ -7,8 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from taskplace.metrics.catalogue import METRICS, STREAM
+from tests.support.pages import blocks
 from tests.support.promql import ALERTS, DASHBOARD, expressions, panels, rules, selected
 
 LABELS = {metric.exported: {STREAM, *metric.labels} for metric in METRICS} | {"up": {"job"}}
@@ -27,6 +29,18 @@ def wrong(expression):
 def test_what_is_selected_is_exported(where, expression):
     assert list(selected(expression)), "it selects nothing"
     assert wrong(expression) == set()
+
+
+def test_the_rules_that_the_docs_show_select_what_is_exported():
+    shown = [
+        rule["expr"]
+        for block in blocks("docs/metrics.md", "yaml")
+        for group in yaml.safe_load(block).get("groups", ())
+        for rule in group["rules"]
+    ]
+    assert len(shown) >= 2
+    for expression in shown:
+        assert wrong(expression) == set(), expression
 
 
 def test_other_names_and_labels_are_found():

@@ -51,3 +51,14 @@ def test_an_unknown_task_is_refused(world):
     for unknown in ("0_9", "no task", 3):
         with pytest.raises(InputError, match=r"^task: found .*, expected one of 2 tasks; such as 0_0, 0_1$"):
             placed.explain(unknown)
+
+
+def test_a_notebook_shows_the_placement(world):
+    placed = world.open(counts(world))
+    assert "t: no batch yet, generation 0, 2 tasks" in placed._repr_html_()
+    world.come()
+    world.batch(placed, 0, **{"in": words(*"abcd")})
+    shown = placed._repr_html_()
+    assert "t: batch 0, generation 1, 2 tasks" in shown
+    for view in placed.placement():
+        assert f"<td>{view.id}</td><td>{view.active}</td><td>{view.standby}</td>" in shown
