@@ -216,11 +216,14 @@ def _window(given: object) -> Tumbling | None:
     if given is None:
         return None
     names = [parameter.name for parameter in _parameters(Tumbling)]
-    if not isinstance(given, Mapping) or not {"column", "size"} <= set(given):
+    if not isinstance(given, Mapping):
         raise TopologyError(f"window: found {given!r}, expected {{column: at, size: 1 hour}}")
     for name in given:
         if name not in names:
             raise TopologyError(f"window.{name}: found an unknown option; {nearest(name, names)}")
+    for name, like in (("column", "at"), ("size", "1 hour")):
+        if name not in given:
+            raise TopologyError(f"window: found no {name!r}, expected {{{name}: {like}, ...}}")
     return Tumbling(**given)
 
 

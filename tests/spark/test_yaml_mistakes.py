@@ -56,6 +56,14 @@ BAD = [
     ),
     ({"topology__nodes__once__options": 3}, "topology.nodes.once.options: found 3, expected a mapping"),
     (
+        {"topology__nodes__spent__options__window": {"colum": "at", "size": "1 hour"}},
+        "window.colum: found an unknown option; did you mean 'column'?",
+    ),
+    (
+        {"topology__nodes__spent__options__window": {"column": "at"}},
+        "window: found no 'size', expected {size: 1 hour, ...}",
+    ),
+    (
         {"topology__nodes__once__options__by": ["id"]},
         "topology.nodes.once.options.by: found ['id'], expected columns",
     ),
