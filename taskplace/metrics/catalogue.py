@@ -220,8 +220,8 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
         _gauge(
             "state-bytes",
             "bytes",
-            "bytes that the checkpoint keeps for the state, by kind: `changelog` or `snapshot`; the copies on executors "
-            "are not in it",
+            "bytes that the checkpoint keeps for the state, by kind: `changelog` or `snapshot`; the copies on "
+            "executors are not in it",
             labels=("kind",),
         ),
     ),
