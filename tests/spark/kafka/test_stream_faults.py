@@ -101,13 +101,14 @@ def test_a_broker_is_killed_and_comes_back_under_a_stream(cluster, brokers, tmp_
     finally:
         query.stop()
         placed.close()
+    sender.send(200)  # so that the next driver has a batch to run
     placed = opened(cluster, tmp_path, reads)
     placed.start({"in": stream_of(reads, placed)}, trigger={"availableNow": True}).awaitTermination()
     counts = placed.store("seen").get_many(pa.table({"k": KEYS}))["value"].to_pylist()
     placed.close()
-    assert sum(value["count"] for value in counts) == sender.sent == 600
+    assert sum(value["count"] for value in counts) == sender.sent == 800
     numbers = cluster.read.parquet(str(tmp_path / "out")).toPandas()["n"]
-    assert sorted(map(int, numbers)) == list(range(600))
+    assert sorted(map(int, numbers)) == list(range(800))
 
 
 def files(folder) -> bytes:
