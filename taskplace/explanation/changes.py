@@ -24,6 +24,7 @@ from taskplace.lag.ranking import lacking
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, UNKNOWN
+from taskplace.model.seen import Seen
 from taskplace.planner import plan as plan_once
 from taskplace.wording import count, noun
 from topology.ids import TaskId
@@ -74,7 +75,8 @@ class Changes:
         if found is None or (edit.kind == "join" and found.instance != edit.instance):
             return None
         if plan is not None and found.kind == "runs":
-            found = found._replace(text=found.text + self._restored(plan, task, found.instance))
+            seen = self.timetable.seen.get((found.instance, task), Seen())
+            found = found._replace(text=found.text + _restored(plan, task, found.instance, seen))
         if edit.kind == "join":
             found = found._replace(text=found.text.replace(edit.instance, "the new instance"))
         return Change(edit, found)
@@ -89,14 +91,6 @@ class Changes:
         if edit.task is None and len(self._plans) < MOST_KEPT:
             self._plans[edit] = plan
         return plan
-
-    def _restored(self, plan: Plan, task: TaskId, name: str) -> str:
-        """Return what has to be restored before a task runs on an instance; "" for nothing."""
-        restored = _restored(plan, task, name)
-        seen = self.timetable.seen.get((name, task))
-        if restored and seen and seen.stalled:
-            restored += f", if {name} can follow by then"
-        return restored
 
     # -- candidates: each is a list of edits that have to agree
 
@@ -155,8 +149,8 @@ class Changes:
             yield [Edit("config", key="num.standby.replicas", value=config.num_standby_replicas + 1)]
 
 
-def _restored(plan: Plan, task: TaskId, name: str) -> str:
-    """Return what has to be restored before a task runs on an instance, as the end of a sentence."""
+def _restored(plan: Plan, task: TaskId, name: str, seen: Seen) -> str:
+    """Return what has to be restored before a task runs on an instance, as the end of a sentence; "" for nothing."""
     if plan.problem is None:
         return ""
     c = plan.problem.columns
@@ -167,4 +161,6 @@ def _restored(plan: Plan, task: TaskId, name: str) -> str:
         return ""
     records = int(lacking(NO_COPY if row is None else int(c.lag[row]), int(c.end[t])))
     what = "all its state" if records == UNKNOWN else count(records, "record")
-    return f", after {what} {noun(records, 'was', 'were') if records != UNKNOWN else 'was'} restored there"
+    were = noun(records, "was", "were") if records != UNKNOWN else "was"
+    follows = f", if {name} can follow by then" if seen.stalled else ""
+    return f", after {what} {were} restored there{follows}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,17 +125,21 @@ def test_wherever_a_loss_shows_first_the_round_is_called_off_before_its_tasks_ar
     assert len(context.cancelled) == (shows != "in the job"), "a job that has failed is not cancelled"
 
 
+def lose(context: Context, on_lost: Callable[[], None] = lambda: None) -> None:
+    """Run a job on executor 1, which is lost."""
+    with pytest.raises(JobLostError, match=r"^1$"):
+        bridged(context, set()).run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=on_lost)
+
+
 def test_a_job_that_ends_by_itself_once_it_is_called_off_is_not_cancelled(context):
     """Spark would end its Python workers, and the next job would have to start new ones."""
-    made = bridged(context, set())
 
     def call_off() -> None:
         assert context.begun.acquire(timeout=30)
         for ended in context.jobs.values():
             ended.set()
 
-    with pytest.raises(JobLostError, match=r"^1$"):
-        made.run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=call_off)
+    lose(context, call_off)
     assert context.cancelled == []
 
 
@@ -159,8 +164,7 @@ def test_a_job_is_cancelled_once_none_of_its_tasks_runs(context, monkeypatch):
     monkeypatch.setattr(bridge_module, "YOUNG_SECONDS", 3600.0)
     numbers = [2, 1, 0]
     running(context, numbers)
-    with pytest.raises(JobLostError, match=r"^1$"):
-        bridged(context, set()).run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: None)
+    lose(context)
     assert numbers == [0]
     assert len(context.cancelled) == 1
 
@@ -169,8 +173,7 @@ def test_a_job_whose_tasks_do_not_end_is_cancelled(context, monkeypatch):
     monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 0.3)
     monkeypatch.setattr(bridge_module, "END_OF_TASKS_SECONDS", 0.3)
     running(context, [1])
-    with pytest.raises(JobLostError, match=r"^1$"):
-        bridged(context, set()).run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: None)
+    lose(context)
     assert len(context.cancelled) == 1
 
 
@@ -180,8 +183,7 @@ def test_a_job_that_has_run_for_long_is_cancelled_at_once(context, monkeypatch):
     monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 3600.0)
     monkeypatch.setattr(bridge_module, "END_OF_TASKS_SECONDS", 0.0)
     running(context, [1])
-    with pytest.raises(JobLostError, match=r"^1$"):
-        bridged(context, set()).run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: None)
+    lose(context)
     assert len(context.cancelled) == 1
 
 

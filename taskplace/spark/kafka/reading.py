@@ -116,12 +116,12 @@ def close_consumers() -> None:
 
 def _consumer(options: ClientOptions) -> _Open:
     """Return the open consumer, or a new one."""
-    key, made_of = (os.getpid(), options.without_secrets()), str(sorted(options.resolved().items()))
+    given = options.resolved()
+    key, made_of = (os.getpid(), options.without_secrets()), str(sorted(given.items()))
     if key in _open and _open[key].made_of != made_of:  # a password has changed
         _open.pop(key).consumer.close()
     if key not in _open:
         refusal = Refusal()
-        given = options.resolved()
         defaults = {name: value for name, value in DEFAULTS.items() if name not in given}
         own = {**OWN, **defaults, "error_cb": refusal}
         _open[key] = _Open(made(Consumer, options, own), refusal, made_of)
