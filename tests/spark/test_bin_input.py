@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from taskplace.errors import TaskplaceError
-from taskplace.spark import bridge as bridge_module
-from taskplace.spark.bridge import Bridge
+from taskplace.spark.bridge import Bridge, shuffles
+from taskplace.spark.bridge import bridge as pairing
 from taskplace.spark.worker.bin_input import with_batches
 
 pytestmark = pytest.mark.spark
@@ -62,7 +62,7 @@ def expected(start, end):
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])
 def test_each_bin_gets_the_rows_of_its_range_where_it_is_pinned(shuffled, monkeypatch, at_once):
-    monkeypatch.setattr(bridge_module, "PAIRED_AT_ONCE", at_once)
+    monkeypatch.setattr(pairing, "PAIRED_AT_ONCE", at_once)
     bridge, arrow = shuffled
     ranges = [
         (0, 1),
@@ -112,7 +112,7 @@ def test_a_bin_may_have_more_rows_than_half_the_executors_heap(cluster):
     before = {executor.id for executor in executors}
     job = bridge.pinned([b"bin"], [executors[0].location], lengths, arrow, [(0, 1)])
     (whole, largest) = bridge.run(job, [0], tag="wide")[0]
-    assert whole > 300_000_000 and largest <= bridge_module.BYTES_AT_ONCE * 1.1
+    assert whole > 300_000_000 and largest <= shuffles.BYTES_AT_ONCE * 1.1
     assert {executor.id for executor in bridge.executors()} == before
 
 

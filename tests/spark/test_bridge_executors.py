@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskplace.spark import bridge as bridge_module
 from taskplace.spark.bridge import Bridge, Executor
+from taskplace.spark.bridge.executors import Executors
 
 
 class Jvm:
@@ -53,7 +53,7 @@ class Jvm:
 def bridged(jvm: Jvm) -> Bridge:
     made = object.__new__(Bridge)
     context: Any = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: jvm))
-    made._executors = bridge_module._Executors(context, local=False)
+    made._executors = Executors(context, local=False)
     return made
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from taskplace.spark import bridge as bridge_module
-from taskplace.spark.bridge import Bridge, JobLostError, Pinned
+from taskplace.spark.bridge import Bridge, JobLostError, Pinned, jobs
 
 
 class Context:
@@ -43,7 +42,7 @@ class Context:
 
 @pytest.fixture
 def context(monkeypatch):
-    monkeypatch.setattr(bridge_module, "InheritableThread", threading.Thread)
+    monkeypatch.setattr(jobs, "InheritableThread", threading.Thread)
     return Context()
 
 
@@ -117,8 +116,8 @@ def test_wherever_a_loss_shows_first_the_round_is_called_off_before_its_tasks_ar
     else:
         alive.clear()
     made = bridged(context, alive)
-    monkeypatch.setattr(bridge_module._Job, "_wait_for_tasks", lambda job: done.append("tasks have ended"))
-    monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 0.0)
+    monkeypatch.setattr(jobs.Job, "_wait_for_tasks", lambda job: done.append("tasks have ended"))
+    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.0)
     with pytest.raises(JobLostError, match=r"^1$"):
         made.run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: done.append("called off"))
     assert done == ["called off", "tasks have ended"]
@@ -160,8 +159,8 @@ def running(context: Context, numbers: list[int]) -> None:
 
 def test_a_job_is_cancelled_once_none_of_its_tasks_runs(context, monkeypatch):
     """Spark looks for the lost executor for seconds before it runs the lost tasks elsewhere."""
-    monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 3600.0)
-    monkeypatch.setattr(bridge_module, "YOUNG_SECONDS", 3600.0)
+    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 3600.0)
+    monkeypatch.setattr(jobs, "YOUNG_SECONDS", 3600.0)
     numbers = [2, 1, 0]
     running(context, numbers)
     lose(context)
@@ -170,8 +169,8 @@ def test_a_job_is_cancelled_once_none_of_its_tasks_runs(context, monkeypatch):
 
 
 def test_a_job_whose_tasks_do_not_end_is_cancelled(context, monkeypatch):
-    monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 0.3)
-    monkeypatch.setattr(bridge_module, "END_OF_TASKS_SECONDS", 0.3)
+    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.3)
+    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.3)
     running(context, [1])
     lose(context)
     assert len(context.cancelled) == 1
@@ -179,9 +178,9 @@ def test_a_job_whose_tasks_do_not_end_is_cancelled(context, monkeypatch):
 
 def test_a_job_that_has_run_for_long_is_cancelled_at_once(context, monkeypatch):
     """Its tasks may wait for blocks of the lost executor, and would not end by themselves."""
-    monkeypatch.setattr(bridge_module, "YOUNG_SECONDS", 0.0)
-    monkeypatch.setattr(bridge_module, "END_BY_THEMSELVES_SECONDS", 3600.0)
-    monkeypatch.setattr(bridge_module, "END_OF_TASKS_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 3600.0)
+    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.0)
     running(context, [1])
     lose(context)
     assert len(context.cancelled) == 1
@@ -189,18 +188,18 @@ def test_a_job_that_has_run_for_long_is_cancelled_at_once(context, monkeypatch):
 
 def test_a_started_job_is_waited_for_by_nobody_and_tells_when_it_has_ended(context):
     bridge, told = bridged(context, {"1"}), threading.Semaphore(0)
-    jobs = [bridge.start(NOTHING, [0], tag="t", on_done=told.release) for _ in range(2)]
-    for _ in jobs:
+    both = [bridge.start(NOTHING, [0], tag="t", on_done=told.release) for _ in range(2)]
+    for _ in both:
         assert context.begun.acquire(timeout=30)
-    assert not any(job.done.is_set() for job in jobs)
-    context.jobs[jobs[0].tag].set()
+    assert not any(job.done.is_set() for job in both)
+    context.jobs[both[0].tag].set()
     assert told.acquire(timeout=30)
-    assert jobs[0].done.is_set()
-    assert jobs[0].result() == ["done"]
-    jobs[1].cancel()
+    assert both[0].done.is_set()
+    assert both[0].result() == ["done"]
+    both[1].cancel()
     assert told.acquire(timeout=30)
     with pytest.raises(RuntimeError, match="CANCELLED"):
-        jobs[1].result()
+        both[1].result()
 
 
 def test_a_job_that_is_cancelled_before_spark_has_it_does_not_run(context):

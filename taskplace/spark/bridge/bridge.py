@@ -1,0 +1,249 @@
+"""The cluster on Spark: pins jobs to executors, over shuffles whose map side has run."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+from py4j.protocol import Py4JNetworkError
+from pyspark import RDD, InheritableThread
+from pyspark.serializers import NoOpSerializer, PairDeserializer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
+
+from taskplace.errors import InputError
+from taskplace.spark.bridge.data_sources import register_source
+from taskplace.spark.bridge.executors import Executors
+from taskplace.spark.bridge.jobs import POLL_SECONDS, Job, Pinned
+from taskplace.spark.bridge.probe import probe
+from taskplace.spark.bridge.shuffles import Shuffles
+from taskplace.spark.cluster import DECOMMISSION_POLLS, ArrowInput, Executor, JobLostError
+from taskplace.spark.sending import LARGE, Sending, Sent
+from taskplace.spark.session_conf import LOCALITY_WAIT
+from taskplace.spark.worker.bin_input import with_batches
+
+#: So many elements are paired with as many ranges at once: `n` of them make `n * (n + 1)` partitions, most never run.
+PAIRED_AT_ONCE = 100
+
+
+class Bridge:
+    """The private side of one Spark session: a `taskplace.spark.cluster.Cluster`.
+
+    Errors: `UnsupportedSpark` when a needed call is missing.
+    """
+
+    def __init__(self, spark: SparkSession, *, locality_wait_ms: int = 30_000) -> None:
+        self._spark = spark
+        self._probe()
+        self.sc = spark.sparkContext
+        self._jsc = self.sc._jsc.sc()
+        self._jvm: Any = self.sc._jvm
+        self.app_id = self.sc.applicationId
+        self.local = bool(self._jsc.isLocal())
+        threshold = int(self._jvm.PythonUtils.getBroadcastThreshold(self.sc._jsc))
+        self._sending = Sending(self.sc, min(LARGE, threshold))
+        self._executors = Executors(self.sc, local=self.local)
+        self._shuffles = Shuffles(self._jvm)
+        self._configure(locality_wait_ms)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session. Errors: `InputError` once it is stopped; no other session is started in its place."""
+        self.check_running()
+        return self._spark
+
+    def check_running(self) -> None:
+        """Raise `InputError` once the session is stopped. One short call."""
+        if self.stopped():
+            raise InputError(
+                "spark",
+                found="a session that was stopped",
+                expected="a running SparkSession",
+                hint="start a session, then create the objects that use it again",
+            )
+
+    def stopped(self) -> bool:
+        """Return whether the session was stopped, here or in the JVM. One short call."""
+        context = self._spark.sparkContext._jsc
+        try:
+            return context is None or bool(context.sc().isStopped())
+        except Py4JNetworkError:  # the JVM has ended
+            return True
+
+    def _probe(self) -> None:
+        probe(self._spark)
+
+    def _configure(self, locality_wait_ms: int) -> None:
+        conf = self._jsc.conf()
+        if not conf.contains(LOCALITY_WAIT):
+            conf.set(LOCALITY_WAIT, f"{locality_wait_ms}ms")
+
+    # -- executors
+
+    def executors(self) -> list[Executor]:
+        """See `Cluster.executors`."""
+        return self._executors.registered()
+
+    def alive(self) -> frozenset[str]:
+        """See `Cluster.alive`."""
+        return self._executors.alive()
+
+    def usable(self) -> frozenset[str]:
+        """See `Cluster.usable`."""
+        return self._executors.usable()
+
+    def expected_executors(self) -> int:
+        """Return the number of executors in the configuration; 1 if it has none."""
+        master = self.sc.master
+        if match := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,.*\]", master):
+            return int(match[1])
+        return int(self.sc.getConf().get("spark.executor.instances", "1") or "1")
+
+    def wait_for_executors(self, seconds: float) -> list[Executor]:
+        """See `Cluster.wait_for_executors`."""
+        deadline = time.monotonic() + seconds
+        while len(present := self.executors()) < self.expected_executors() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        return present
+
+    # -- jobs
+
+    def query_id(self) -> str | None:
+        """See `Cluster.query_id`. Spark keeps the id in a property of the thread."""
+        return self.sc.getLocalProperty("sql.streaming.queryId")
+
+    def arrow_input(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
+        """See `Cluster.arrow_input`."""
+        return self._shuffles.run(df, order, partition_id)
+
+    def pinned(
+        self,
+        elements: Sequence[bytes],
+        locations: Sequence[str | None],
+        function: Callable[[Iterator[Any]], Iterable[Any]],
+        arrow: ArrowInput | None = None,
+        ranges: Sequence[tuple[int, int]] = (),
+    ) -> Pinned:
+        """See `Cluster.pinned`. Errors: `InputError` once the session is stopped."""
+        self.check_running()
+        if arrow is None:
+            return Pinned(RDD(self._located(elements, locations), self.sc, NoOpSerializer()), function)
+        parts, partitions, behind = [], [], 0
+        for start in range(0, len(elements), PAIRED_AT_ONCE):
+            some = slice(start, start + PAIRED_AT_ONCE)
+            rdd, at = self._paired(self._located(elements[some], locations[some]), arrow, ranges[some])
+            parts.append(rdd)
+            partitions += [behind + partition for partition in at]
+            behind += len(at) * (len(at) + 1)
+        rdd = parts[0] if len(parts) == 1 else self.sc.union(parts)
+        return Pinned(rdd, partial(with_batches, function), tuple(partitions))
+
+    def _paired(
+        self, located: Any, arrow: ArrowInput, ranges: Sequence[tuple[int, int]]
+    ) -> tuple[RDD[Any], list[int]]:
+        """Pair elements with the Arrow batches of their ranges. Return the RDD, and the partition of each element.
+
+        The Cartesian product of two RDDs has a partition for each pair of their partitions, and it reads the second one
+        row by row. Only the partitions of an element with its own range are run, so the others cost nothing but a small
+        object. A range without rows would have no pair at all. Its element is paired with an empty batch instead, which
+        is the last partition. Spark does not read blocks whose size is 0, so these ranges are known to have no rows.
+        """
+        none = self._located([b""], [None])
+        crossed = located.cartesian(self._shuffles.ranges(arrow.rows, ranges).union(none))
+        before = [0, *accumulate(arrow.sizes[partition] for partition in arrow.order)]
+        width = len(ranges) + 1
+        partitions = [
+            number * width + (number if before[end] > before[start] else len(ranges))
+            for number, (start, end) in enumerate(ranges)
+        ]
+        return RDD(crossed, self.sc, PairDeserializer(NoOpSerializer(), NoOpSerializer())), partitions
+
+    def _located(self, elements: Sequence[bytes], locations: Sequence[str | None]) -> Any:
+        """Return a Java RDD with one partition per element, which prefers its location."""
+        # Each attribute of a JVM object is a call, so each is looked up once.
+        pairs, to_scala = (
+            self._jvm.java.util.ArrayList(),
+            self._jvm.scala.jdk.javaapi.CollectionConverters.asScala,
+        )
+        pair, add = self._jvm.scala.Tuple2, pairs.add
+        places: dict[str | None, Any] = {}
+        for location in locations:
+            if location not in places:
+                of_one = self._jvm.java.util.ArrayList()
+                if location:
+                    of_one.add(location)
+                places[location] = to_scala(of_one).toSeq()
+        for element, location in zip(elements, locations, strict=True):
+            add(pair(element, places[location]))
+        tag = self._jvm.scala.reflect.ClassTag.apply(self._jvm.java.lang.Class.forName("java.lang.Object"))
+        return self._jsc.makeRDD(to_scala(pairs).toSeq(), tag).toJavaRDD()
+
+    def keep(self, name: str, value: object) -> Sent:
+        """See `Cluster.keep`."""
+        return self._sending.keep(name, value)
+
+    def close(self) -> None:
+        """See `Cluster.close`."""
+        self._sending.close()
+
+    def lighten(self, function: Callable[..., Any]) -> tuple[Callable[..., Any], Sent | None]:
+        """Return a function whose job leaves no broadcast file on the driver; see `Sending.lighten`."""
+        return self._sending.lighten(function)
+
+    def run(
+        self,
+        pinned: Pinned,
+        partitions: Sequence[int],
+        *,
+        tag: str,
+        watch: frozenset[str] = frozenset(),
+        pool: str | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> list[Any]:
+        """See `Cluster.run`. Waits for the tasks of a lost job to end: at most `END_BY_THEMSELVES_SECONDS` until it is
+        cancelled, if it is young, and `END_OF_TASKS_SECONDS` after that.
+
+        An exception of a task is raised as a `PythonException` with its traceback, or as the error that `own_error`
+        reads in it.
+        """
+        job = self.start(pinned, partitions, tag=tag, pool=pool)
+        polls = 0
+        while not job.done.wait(POLL_SECONDS):
+            polls += 1
+            if lost := watch - (self.alive() if polls % DECOMMISSION_POLLS else self.usable()):
+                job.end_lost(on_lost)
+                raise JobLostError(lost)
+        # A job may have failed before the loss was seen. Its other tasks may still run.
+        if job.error is not None and (lost := watch - self.usable()):
+            job.end_lost(on_lost)
+            raise JobLostError(lost) from job.error
+        return job.result()
+
+    def start(
+        self,
+        pinned: Pinned,
+        partitions: Sequence[int],
+        *,
+        tag: str,
+        pool: str | None = None,
+        on_done: Callable[[], None] | None = None,
+    ) -> Job:
+        """See `Cluster.start`. `on_done` is called in the job's own thread."""
+        tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may use the same name
+        job = Job(self.sc, self._sending, pinned, partitions, tag=tag, pool=pool, on_done=on_done)
+        job.start()
+        return job
+
+    def register_source(self, spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
+        """See `Cluster.register_source`."""
+        register_source(spark, name, source)
+
+    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
+        """See `Cluster.thread`. The thread inherits the Spark properties of the calling thread."""
+        return InheritableThread(target=target, name=name, daemon=True)

@@ -1,0 +1,145 @@
+"""Jobs of a session: they run in threads of their own, can be watched, and end as gently as they can."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD, InheritableThread, SparkContext
+
+from taskplace.spark.sending import Sending
+from taskplace.spark.worker_errors import own_error
+
+POLL_SECONDS = 0.1
+#: How long the tasks of a lost job may take to end by themselves. If it is cancelled, Spark ends its Python workers
+#: after two seconds and more (`spark.python.task.killTimeout`), and the next job has to start new ones.
+END_BY_THEMSELVES_SECONDS = 2.0
+#: How far Spark's status of a job may be behind: twice its default of `spark.ui.liveUpdate.period`.
+STATUS_SECONDS = 0.2
+#: A job that is older is cancelled at once: its tasks may wait for blocks of an executor that does not answer.
+YOUNG_SECONDS = 5.0
+END_OF_TASKS_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """The description of a job: an RDD, the function that maps it, and the partition of each element.
+
+    `partitions` None: the RDD has one partition per element, in order.
+    """
+
+    rdd: RDD[Any]
+    function: Callable[[Iterator[Any]], Iterable[Any]]
+    partitions: tuple[int, ...] | None = None
+
+    def of(self, elements: Iterable[int]) -> list[int]:
+        """Return the partitions of some elements, given by their positions."""
+        return [element if self.partitions is None else self.partitions[element] for element in elements]
+
+
+class Job:
+    """A result job that runs in its own thread, so that it can be watched and cancelled.
+
+    - `tag`: marks its Spark jobs; `pool`: its scheduler pool; `on_done` is called in its thread, at its end
+    - `done` is set at its end; then `error` is the exception that it ended with, or None
+    """
+
+    def __init__(
+        self,
+        sc: SparkContext,
+        sending: Sending,
+        pinned: Pinned,
+        partitions: Sequence[int],
+        *,
+        tag: str,
+        pool: str | None = None,
+        on_done: Callable[[], None] | None = None,
+    ) -> None:
+        self.tag = tag
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self._found: list[Any] = []
+        self._cancelled = False
+        self._began = time.monotonic()
+        self._sc, self._sending = sc, sending
+        self._pinned, self._partitions = pinned, list(partitions)
+        self._pool, self._on_done = pool, on_done
+        self._thread = InheritableThread(target=self._run, name=f"taskplace-job-{tag}", daemon=True)
+
+    def start(self) -> None:
+        """Start the job, and wait for nothing."""
+        self._thread.start()
+
+    def result(self) -> list[Any]:
+        """Return the elements of the ended job. Errors: the exception of a task, as `Bridge.run` raises it."""
+        if self.error is None:
+            return self._found
+        if (own := own_error(self.error)) is not None:
+            raise own from self.error
+        raise self.error
+
+    def cancel(self) -> None:
+        """Cancel the job, and wait for nothing."""
+        self._cancelled = True  # Spark may not have the job yet
+        self._sc.cancelJobsWithTag(self.tag)
+
+    def end_lost(self, on_lost: Callable[[], None] | None) -> None:
+        """End a job that has lost an executor, unless it has failed already, and wait for its tasks.
+
+        `on_lost` asks the tasks to end. The job is cancelled if they do not, or if it is not young any more.
+        """
+        try:
+            if on_lost is not None:
+                on_lost()
+                self._let_tasks_end(
+                    min(time.monotonic() + END_BY_THEMSELVES_SECONDS, self._began + YOUNG_SECONDS)
+                )
+        finally:  # no job goes on, even if its mark could not be written
+            if not self.done.is_set():
+                self.cancel()
+                self.done.wait()
+            self._wait_for_tasks()
+
+    def _let_tasks_end(self, deadline: float) -> None:
+        """Wait until the job has ended or none of its tasks runs. Lost tasks do not: Spark looks for their executor."""
+        self.done.wait(STATUS_SECONDS)
+        while not self.done.is_set() and time.monotonic() < deadline and self._active_tasks():
+            self.done.wait(POLL_SECONDS)
+
+    def _wait_for_tasks(self) -> None:
+        """Wait until no task of the job runs, at most `END_OF_TASKS_SECONDS`."""
+        deadline = time.monotonic() + END_OF_TASKS_SECONDS
+        while self._active_tasks() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+
+    def _active_tasks(self) -> int:
+        """Return how many tasks of the job ran a moment ago (`STATUS_SECONDS`)."""
+        tracker, active = self._sc._jsc.sc().statusTracker(), 0
+        for job_id in tracker.getJobIdsForTag(self.tag):
+            job = tracker.getJobInfo(job_id)
+            for stage_id in job.get().stageIds() if job.isDefined() else []:
+                stage = tracker.getStageInfo(stage_id)
+                active += stage.get().numActiveTasks() if stage.isDefined() else 0
+        return active
+
+    def _run(self) -> None:
+        sc, sent = self._sc, None
+        try:
+            sc.addJobTag(self.tag)
+            if self._pool:
+                sc.setLocalProperty("spark.scheduler.pool", self._pool)
+            function, sent = self._sending.lighten(self._pinned.function)
+            if self._cancelled:
+                raise RuntimeError(f"{self.tag}: cancelled before it began")
+            self._found = list(sc.runJob(self._pinned.rdd, function, self._pinned.of(self._partitions)))
+        except BaseException as error:
+            self.error = error
+        finally:
+            if sent is not None:
+                sent.destroy()
+            self.done.set()
+            if self._on_done is not None:
+                self._on_done()

@@ -1,0 +1,117 @@
+"""Shuffles whose map side runs before the jobs that read them, in ranges of their partitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from taskplace.spark.cluster import ArrowInput
+from taskplace.spark.session_conf import ROWS_OF_A_BATCH, WHILE_PLANNING
+
+#: An Arrow batch has so many bytes at most, if rows are about equally large, and so many rows.
+BYTES_AT_ONCE, MOST_ROWS_AT_ONCE = 8 << 20, 10_000
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """A shuffled data frame, the node of its plan whose map side has run, and the most rows of an Arrow batch."""
+
+    df: DataFrame
+    exchange: Any
+    rows_at_once: int
+
+
+class Shuffles:
+    """Shuffles whose map side runs before the jobs that read them."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+
+    def run(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
+        """Run the map side of a shuffle; see `Cluster.arrow_input`."""
+        position = {partition: at for at, partition in enumerate(order)}
+        by = f"`{partition_id}`"
+        if any(partition != at for at, partition in enumerate(order)):
+            listed = ",".join(str(position[partition]) for partition in range(len(order)))
+            by = f"element_at(array({listed}), {by} + 1)"
+        with _Conf(df.sparkSession, WHILE_PLANNING):
+            placed = df.repartitionById(len(order), F.expr(by))
+            exchange = _exchange(placed)
+        sizes = self._shuffled(exchange, len(order))
+        # Spark's timestamps are microseconds in UTC, for every time zone of the session.
+        schema = to_arrow_schema(placed.schema, timezone="UTC").serialize().to_pybytes()
+        by_partition = tuple(sizes[position[partition]] for partition in range(len(order)))
+        return ArrowInput(
+            Shuffle(placed, exchange, _rows_at_once(exchange)), schema, tuple(order), by_partition
+        )
+
+    def _shuffled(self, exchange: Any, partitions: int) -> tuple[int, ...]:
+        """Run the map side of a shuffle, and return the decoded size of each partition in bytes, as an estimate."""
+        done = self._jvm.org.apache.spark.util.ThreadUtils.awaitResult(
+            exchange.submitShuffleJob(), self._jvm.scala.concurrent.duration.Duration.Inf()
+        )
+        if done is None:  # the input has no map task
+            return (0,) * partitions
+        written = json.loads(self._jvm.java.util.Arrays.toString(done.bytesByPartitionId()))
+        decoded = exchange.metrics().apply("dataSize").value()
+        scale = max(1.0, decoded / (sum(written) or 1))
+        return tuple(int(size * scale) for size in written)
+
+    def ranges(self, shuffle: Shuffle, ranges: Sequence[tuple[int, int]]) -> Any:
+        """Return a Java RDD of Arrow batches, with one partition for each range of a shuffle."""
+        classes = self._jvm.java.lang.Class
+        specs = self._jvm.java.lang.reflect.Array.newInstance(
+            classes.forName("org.apache.spark.sql.execution.ShufflePartitionSpec"), len(ranges)
+        )
+        spec, unknown = (
+            self._jvm.org.apache.spark.sql.execution.CoalescedPartitionSpec,
+            self._jvm.scala.Option.empty(),
+        )
+        for i, (start, end) in enumerate(ranges):
+            specs[i] = spec(start, end, unknown)
+        session = shuffle.df.sparkSession
+        with _Conf(session, {**WHILE_PLANNING, ROWS_OF_A_BATCH: str(shuffle.rows_at_once)}):
+            rows = session._jsparkSession.internalCreateDataFrame(
+                shuffle.exchange.getShuffleRDD(specs), shuffle.df._jdf.schema(), False
+            )
+            return rows.toArrowBatchRdd().toJavaRDD()
+
+
+def _exchange(df: DataFrame) -> Any:
+    plan = df._jdf.queryExecution().executedPlan()
+    while not plan.getClass().getSimpleName().startswith("ShuffleExchange"):
+        plan = plan.children().head()
+    return plan
+
+
+def _rows_at_once(exchange: Any) -> int:
+    """Return how many rows of a shuffle an Arrow batch may have: they are in the executor's heap at once."""
+    rows = exchange.metrics().apply("shuffleRecordsWritten").value()
+    decoded = exchange.metrics().apply("dataSize").value()
+    return max(1, min(MOST_ROWS_AT_ONCE, rows * BYTES_AT_ONCE // (decoded or 1)))
+
+
+class _Conf:
+    """Sets SQL configuration for a block, and restores the previous values after it."""
+
+    def __init__(self, spark: SparkSession, values: dict[str, str]) -> None:
+        self._spark, self._values = spark, values
+        self._before: dict[str, str | None] = {}
+
+    def __enter__(self) -> None:
+        for key, value in self._values.items():
+            self._before[key] = self._spark.conf.get(key, None)
+            self._spark.conf.set(key, value)
+
+    def __exit__(self, *_: object) -> None:
+        for key, value in self._before.items():
+            if value is None:
+                self._spark.conf.unset(key)
+            else:
+                self._spark.conf.set(key, value)

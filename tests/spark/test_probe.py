@@ -1,0 +1,71 @@
+"""A Spark that lacks a private call is refused before anything starts, and the error says what works."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyspark
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame
+
+from taskplace.errors import InputError, UnsupportedSpark
+from taskplace.spark.bridge.probe import NEEDED, probe
+
+RUNS = r"taskplace works with PySpark classic 4\.3\.x on Java 17 or newer"
+
+
+class _NoClassError(Py4JJavaError):
+    def __init__(self) -> None:
+        Exception.__init__(self, "ClassNotFoundException")
+
+
+def session(without: str = "", without_class: str = "") -> Any:
+    """Return a session whose JVM has all needed methods but one."""
+
+    def methods(name: str) -> list[str]:
+        if name == without_class:
+            raise _NoClassError
+        return [f"public void {name}.{method}(int)" for method in NEEDED[name] if method != without]
+
+    found = SimpleNamespace(forName=lambda name: SimpleNamespace(getMethods=lambda: methods(name)))
+    java = SimpleNamespace(
+        lang=SimpleNamespace(Class=found), util=SimpleNamespace(Arrays=SimpleNamespace(toString=str))
+    )
+    return SimpleNamespace(
+        _jsparkSession=object(), sparkContext=SimpleNamespace(_jvm=SimpleNamespace(java=java))
+    )
+
+
+def test_a_spark_with_all_calls_is_accepted():
+    probe(session())
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [(name, method) for name, methods in NEEDED.items() for method in methods]
+)
+def test_a_spark_without_a_call_is_refused_with_its_name(name, method):
+    said = rf"PySpark {pyspark.__version__} has no {name.rpartition('.')[2]}\.{method}; {RUNS}"
+    with pytest.raises(UnsupportedSpark, match=said):
+        probe(session(without=method))
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_spark_without_a_class_is_refused_with_its_name(name):
+    with pytest.raises(
+        UnsupportedSpark, match=rf"has no {name.rpartition('.')[2]}\.{NEEDED[name][0]}; {RUNS}"
+    ):
+        probe(session(without_class=name))
+
+
+def test_other_versions_and_other_objects_are_refused(monkeypatch):
+    with pytest.raises(InputError, match="a SparkSession"):
+        probe("spark")  # type: ignore[arg-type]
+    with monkeypatch.context() as patch:
+        patch.delattr(DataFrame, "repartitionById")
+        with pytest.raises(UnsupportedSpark, match=rf"has no DataFrame\.repartitionById; {RUNS}"):
+            probe(session())
+    monkeypatch.setattr(pyspark, "__version__", "3.5.1")
+    with pytest.raises(UnsupportedSpark, match=rf"found PySpark 3\.5\.1; {RUNS}"):
+        probe(session())
