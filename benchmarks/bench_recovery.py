@@ -271,6 +271,7 @@ def show(out: Out, results: dict[str, dict[str, Any]]) -> None:
                 "p95_to_commit": float(np.percentile(to_commit, 95)),
                 "median_second": statistics.median(second),
                 "median_ordinary": statistics.median(f["ordinary"]),
+                "p95_ordinary": float(np.percentile(f["ordinary"], 95)),
             }
             than = f["median_to_commit"] / next(iter(variants.values()))["median_to_commit"]
             each = " ".join(f"{s:.2f}" for s in to_commit)
@@ -280,11 +281,12 @@ def show(out: Out, results: dict[str, dict[str, Any]]) -> None:
                 lost = f"{min(k['tasks'] for k in kills)}-{max(k['tasks'] for k in kills)}"
             cells = [
                 f"{f['median_ordinary']:.2f}",
+                f"{f['p95_ordinary']:.2f}" if len(kills) > EACH else "",
                 f"{f['median_to_commit']:.2f} ({each})",
                 f"{f['p95_to_commit']:.2f}" if len(kills) > EACH else "",
             ]
             table.append([f"{size}, {name}", *cells, f"{f['median_second']:.2f}", f"{than:.2f} x", lost])
-    head = ["state, variant", "ordinary batch", "kill to next commit", "p95", "batch after replacement"]
+    head = ["state, variant", "ordinary batch", "p95", "kill to next commit", "p95", "batch after replacement"]
     out.table([*head, "beside the first", "tasks lost"], table)
     sizes = list(results)
     if len(sizes) > 1:

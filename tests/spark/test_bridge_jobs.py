@@ -17,6 +17,7 @@ class Context:
 
     def __init__(self) -> None:
         self.jobs: dict[str, threading.Event] = {}
+        self.interrupted: list[bool] = []
         self.begun = threading.Semaphore(0)
         self.cancelled: list[str] = []
         self._mine = threading.local()
@@ -25,6 +26,9 @@ class Context:
 
     def addJobTag(self, tag: str) -> None:
         self._mine.tag = tag
+
+    def setInterruptOnCancel(self, interrupted: bool) -> None:
+        self.interrupted.append(interrupted)
 
     def runJob(self, *_: Any) -> list[str]:
         assert self._mine.tag not in self.jobs
@@ -200,6 +204,18 @@ def test_a_started_job_is_waited_for_by_nobody_and_tells_when_it_has_ended(conte
     assert told.acquire(timeout=30)
     with pytest.raises(RuntimeError, match="CANCELLED"):
         both[1].result()
+
+
+def test_only_the_tasks_of_a_job_that_is_waited_for_are_interrupted(context):
+    """A bin that waits for blocks of a stopped executor would hold its slot; a visit ends its own work."""
+    lose(context)
+    assert context.interrupted == [True]
+    job = bridged(context, {"1"}).start(NOTHING, [0], tag="t")
+    for _ in range(2):
+        assert context.begun.acquire(timeout=30)
+    job.cancel()
+    assert job.done.wait(30)
+    assert context.interrupted == [True, False]
 
 
 def test_a_job_that_is_cancelled_before_spark_has_it_does_not_run(context):

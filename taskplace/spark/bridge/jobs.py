@@ -44,6 +44,8 @@ class Job:
     """A result job that runs in its own thread, so that it can be watched and cancelled.
 
     - `tag`: marks its Spark jobs; `pool`: its scheduler pool; `on_done` is called in its thread, at its end
+    - `interrupted`: whether its tasks are interrupted if it is cancelled. Otherwise a task that waits for blocks of an
+      executor that does not answer goes on waiting, and holds its slot
     - `done` is set at its end; then `error` is the exception that it ended with, or None
     """
 
@@ -57,6 +59,7 @@ class Job:
         tag: str,
         pool: str | None = None,
         on_done: Callable[[], None] | None = None,
+        interrupted: bool = False,
     ) -> None:
         self.tag = tag
         self.done = threading.Event()
@@ -66,7 +69,7 @@ class Job:
         self._began = time.monotonic()
         self._sc, self._sending = sc, sending
         self._pinned, self._partitions = pinned, list(partitions)
-        self._pool, self._on_done = pool, on_done
+        self._pool, self._on_done, self._interrupted = pool, on_done, interrupted
         self._thread = InheritableThread(target=self._run, name=f"taskplace-job-{tag}", daemon=True)
 
     def start(self) -> None:
@@ -129,6 +132,7 @@ class Job:
         sc, sent = self._sc, None
         try:
             sc.addJobTag(self.tag)
+            sc.setInterruptOnCancel(self._interrupted)
             if self._pool:
                 sc.setLocalProperty("spark.scheduler.pool", self._pool)
             function, sent = self._sending.lighten(self._pinned.function)
