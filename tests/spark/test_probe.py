@@ -30,12 +30,14 @@ def session(without: str = "", without_class: str = "") -> Any:
         return [f"public void {name}.{method}(int)" for method in NEEDED[name] if method != without]
 
     found = SimpleNamespace(forName=lambda name: SimpleNamespace(getMethods=lambda: methods(name)))
-    java = SimpleNamespace(
-        lang=SimpleNamespace(Class=found), util=SimpleNamespace(Arrays=SimpleNamespace(toString=str))
+    arrays = SimpleNamespace(
+        commons=SimpleNamespace(lang3=SimpleNamespace(ArrayUtils=SimpleNamespace(toString=str)))
     )
-    return SimpleNamespace(
-        _jsparkSession=object(), sparkContext=SimpleNamespace(_jvm=SimpleNamespace(java=java))
+    jvm = SimpleNamespace(
+        java=SimpleNamespace(lang=SimpleNamespace(Class=found)),
+        org=SimpleNamespace(apache=arrays),
     )
+    return SimpleNamespace(_jsparkSession=object(), sparkContext=SimpleNamespace(_jvm=jvm))
 
 
 def test_a_spark_with_all_calls_is_accepted():

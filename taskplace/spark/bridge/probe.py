@@ -50,17 +50,17 @@ def probe(spark: SparkSession) -> None:
         raise UnsupportedSpark(f"found {release}; {WORKS}")
     if not hasattr(DataFrame, "repartitionById"):
         raise UnsupportedSpark(f"{release} has no DataFrame.repartitionById; {WORKS}")
-    java: Any = spark.sparkContext._jvm
+    jvm: Any = spark.sparkContext._jvm
     for name, methods in NEEDED.items():
-        there = _methods(java, name)
+        there = _methods(jvm, name)
         if missing := [method for method in methods if method not in there]:
             raise UnsupportedSpark(f"{release} has no {name.rpartition('.')[2]}.{missing[0]}; {WORKS}")
 
 
-def _methods(java: Any, name: str) -> frozenset[str]:
-    """Return the names of the public methods of a Java class; none if there is no such class. Two calls."""
+def _methods(jvm: Any, name: str) -> frozenset[str]:
+    """Return the names of the public methods of a Java class; none if there is no such class. A few calls."""
     try:
-        methods = java.java.lang.Class.forName(name).getMethods()
+        methods = jvm.java.lang.Class.forName(name).getMethods()
     except Py4JJavaError:
         return frozenset()
-    return frozenset(re.findall(r"\.(\w+)\(", java.java.util.Arrays.toString(methods)))
+    return frozenset(re.findall(r"\.(\w+)\(", jvm.org.apache.commons.lang3.ArrayUtils.toString(methods)))
