@@ -286,7 +286,14 @@ def show(out: Out, results: dict[str, dict[str, Any]]) -> None:
                 f"{f['p95_to_commit']:.2f}" if len(kills) > EACH else "",
             ]
             table.append([f"{size}, {name}", *cells, f"{f['median_second']:.2f}", f"{than:.2f} x", lost])
-    head = ["state, variant", "ordinary batch", "p95", "kill to next commit", "p95", "batch after replacement"]
+    head = [
+        "state, variant",
+        "ordinary batch",
+        "p95",
+        "kill to next commit",
+        "p95",
+        "batch after replacement",
+    ]
     out.table([*head, "beside the first", "tasks lost"], table)
     sizes = list(results)
     if len(sizes) > 1:
