@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,14 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData  # noqa: E402
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription  # noqa: E402
 
+from examples.kafka.broker import jars  # noqa: E402
 from taskplace.errors import InputError  # noqa: E402
 from taskplace.partitions.kafka_python import TaskplaceAssignor  # noqa: E402
 from tests.support.kafka_python_group import cluster  # noqa: E402
 
-JAVA = dict(
-    line.split() for line in (Path(__file__).parent / "kafka_bytes" / "4.3.1.txt").read_text().splitlines()
-)
+HERE = Path(__file__).parent / "kafka_bytes"
+PRINTED = (HERE / "4.3.1.txt").read_text()
+JAVA = dict(line.split() for line in PRINTED.splitlines())
 MANY = [("audits", 1), ("orders", 0), ("orders", 2), ("payments", 3), ("ünïcode", 7)]
 ALL = ["audits", "orders", "payments", "ünïcode"]
 NEWEST = 2**31 - 1
@@ -41,6 +45,17 @@ def joining(case: str, *, cooperative: bool, **options: Any) -> Any:
     if generation is not None:
         assignor.on_assignment(held, generation)
     return assignor.metadata(topics)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    shutil.which("javac") is None and "TASKPLACE_TEST_EVERYTHING" not in os.environ,
+    reason="compiles a Java program: needs javac, of a JDK",
+)
+def test_the_bytes_are_those_of_kafkas_jars() -> None:
+    command = ["java", "-Dfile.encoding=UTF-8", "-cp", jars(), str(HERE / "KafkaBytes.java")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == PRINTED, done.stderr
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -37,6 +37,7 @@ class FakeBrokers:
     errors: dict[str, list[tuple[Exception, bool]]] = field(default_factory=lambda: defaultdict(list))
     calls: list[str] = field(default_factory=list)
     producers: list[FakeProducer] = field(default_factory=list)
+    undelivered: ck.KafkaError | None = None  # what producers say of a record when they are polled
 
     def fail(self, call: str, failure: Exception, *, done: bool = False, times: int = 1) -> None:
         self.errors[call] += [(failure, done)] * times
@@ -94,6 +95,8 @@ class FakeProducer:
         self.open, self.begun = [], False
 
     def poll(self, timeout: float) -> int:
+        if self.brokers.undelivered is not None:
+            self.properties["on_delivery"](self.brokers.undelivered, None)
         return 0
 
     def purge(self) -> None:

@@ -16,7 +16,8 @@ Properties:
 - Before each try, the topics are compared with those of the start (`SinkTopics.check_now`).
 - A producer that is fenced asks whether its driver is still in charge (`Commit.check_epoch`). If not, it stops, with
   `Fenced`. If it is, the other producer was a predecessor that came late, and is fenced in its turn.
-- While the brokers cannot be reached, it tries again for `patience` seconds.
+- While the brokers cannot be reached, or take no records because too few replicas are in sync, it tries again for
+  `patience` seconds.
 
 Errors: `Fenced`; `CheckpointError` if the marker is that of a batch which the checkpoint does not have; `SinkError` for
 a transaction that is longer than `transaction.timeout.ms`, for what does not pass by waiting, and after `patience`.
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 SLICE = 5.0
 #: After this many records, the sink looks at the time, and lets the client report errors.
 LOOK_EVERY = 1000
+#: How long a client may take to say what has become of its records, in seconds.
+LATE = 2.0
 #: A producer that is fenced this often in one batch shares its transactional id with another one that is in use.
 FENCED_AT_MOST = 5
 
@@ -159,8 +162,9 @@ class Transactions:
         except _TryAgain as again:
             this.last = str(again)
             if time.monotonic() >= this.until:
+                done = "done" if this.commit is None else "published"
                 raise SinkError(
-                    f"{this.what}: not published within {self.patience:.0f} s; the last error: {this.last}"
+                    f"{this.what}: not {done} within {self.patience:.0f} s; the last error: {this.last}"
                 ) from None
             log.warning("%s is sent again: %s", this.what, again)
             time.sleep(this.pause())
@@ -318,9 +322,18 @@ class Transactions:
 
     def _over_time(self, this: _Try) -> NoReturn:
         """Raise what follows from a transaction that was open for too long: the brokers' fault, or the batch's."""
+        if self._producer is not None:
+            with suppress(*_client_errors()):
+                self._producer.poll(LATE)
         if self.clients.disturbed:
             self._discard()
             raise _TryAgain(f"the brokers could not be reached for {self.timeout:.0f} s")
+        if self._failed is not None and self._failed.name() == "_MSG_TIMED_OUT":
+            self._discard()
+            raise _TryAgain(
+                f"the brokers have not taken a record within {self.timeout:.0f} s; check that as many replicas are in "
+                "sync as `min.insync.replicas` of the topics"
+            )
         raise _TooLong
 
     def _too_long(self, this: _Try) -> SinkError:

@@ -24,6 +24,7 @@ from tests.support.kafka_users import credentials
 
 pytestmark = pytest.mark.kafka
 SECRET = "hunter2"
+SECONDS = 120
 
 
 def stream_of(kafka, folder, **options) -> Stream:
@@ -141,47 +142,73 @@ def test_a_sink_that_does_not_trust_the_broker(secured, tmp_path):
         stream.opened()
 
 
+class Load:
+    """Publishes one batch after the other in a thread, until it is ended. A context manager."""
+
+    ROWS = 2000
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._ended = threading.Event()
+        self.published = 0
+        self.failed: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(2 * SECONDS)
+
+    def wait(self) -> None:
+        """Wait until a batch is published that begins from now on."""
+        batches, deadline = self.published + 2, time.monotonic() + SECONDS
+        while self.published < batches:
+            if self.failed or time.monotonic() > deadline:
+                raise TimeoutError(f"{batches} batches were not published; {self.failed}")
+            time.sleep(0.05)
+
+    def _run(self) -> None:
+        try:
+            sink = self._stream.opened()
+            while not self._ended.is_set():
+                first = self.published * self.ROWS
+                numbers = list(range(first, first + self.ROWS))
+                rows = pa.table({"k": [f"k{number % 7}" for number in numbers], "i": numbers})
+                sink.publish_commit(self._stream.commit(self.published, rows))
+                self.published += 1
+        except BaseException as error:
+            self.failed.append(error)
+
+
 @pytest.mark.long
-def test_a_broker_that_is_killed_and_comes_back_under_load(tmp_path):
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("count", "delivery"), [(1, "exactly-once"), (3, "exactly-once"), (3, "at-least-once")]
+)
+def test_brokers_that_are_killed_and_come_back_under_load(tmp_path, count, delivery):
     from confluent_kafka.admin import AdminClient
 
     from tests.support.kafka_broker import NewTopic, make_topics
 
-    with Brokers() as brokers:
+    with Brokers(count) as brokers:
         make_topics(AdminClient({"bootstrap.servers": brokers.bootstrap}), NewTopic("out", 2))
-        stream = Stream(tmp_path, brokers.bootstrap, "out", "markers", "cp")
-        batches, failed = 40, []
-        published, back = [threading.Event() for _ in range(batches)], threading.Event()
-
-        def run() -> None:
-            try:
-                sink = stream.opened()
-                for batch, done in enumerate(published):
-                    rows = pa.table(
-                        {
-                            "k": [f"k{i % 7}" for i in range(2000)],
-                            "i": [batch * 2000 + i for i in range(2000)],
-                        }
-                    )
-                    sink.publish_commit(stream.commit(batch, rows))
-                    done.set()
-                    if batch == batches - 2:
-                        back.wait(120)
-            except BaseException as error:
-                failed.append(error)
-                for done in published:
-                    done.set()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        for batch in (3, 12):
-            assert published[batch].wait(120)
-            brokers.kill(1)
-            brokers.restart(1)
-        back.set()
-        thread.join(120)
-        assert not failed
-        assert sorted(written(stream)) == list(range(batches * 2000))
+        stream = Stream(tmp_path, brokers.bootstrap, "out", "markers", "cp", {"delivery": delivery})
+        with Load(stream) as load:
+            load.wait()
+            for number in (1, 2, 3) if count == 3 else (1, 1):
+                brokers.kill(number)
+                if count == 3:
+                    load.wait()  # the other two are enough
+                brokers.restart(number)
+                load.wait()
+        assert not load.failed
+        numbers = sorted(written(stream))
+        if delivery == "at-least-once":
+            numbers = sorted(set(numbers))
+        assert numbers == list(range(load.published * Load.ROWS))
 
 
 @pytest.mark.long

@@ -180,6 +180,19 @@ def test_brokers_that_end_a_transaction_in_time_are_told_from_a_fence(brokers):
         writer(brokers, timeout=0.001).publish(commit(0), records())
 
 
+def test_records_that_no_broker_takes_are_not_the_batchs_fault(brokers):
+    """Too few replicas are in sync: the brokers answer, and the records time out in the client."""
+    brokers.undelivered = error("_MSG_TIMED_OUT").args[0]
+    brokers.fail("commit", error("_INCONSISTENT", **ABORTABLE), times=4)
+    writer(brokers, timeout=1.5).publish(commit(0), records())
+    assert out(brokers) == ROWS
+    brokers.fail("commit", error("_INCONSISTENT", **ABORTABLE), times=1000)
+    says = r"^batch 1 .*: not published within 100 s; .* have not taken a record .* `min\.insync\.replicas`"
+    with pytest.raises(SinkError, match=says):
+        writer(brokers, timeout=1.5, patience=100).publish(commit(1), records(b"d"))
+    assert out(brokers) == ROWS
+
+
 def test_a_refusal_is_an_error_at_once(brokers):
     brokers.fail("init", error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", fatal=True))
     with pytest.raises(

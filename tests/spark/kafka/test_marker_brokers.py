@@ -1,0 +1,82 @@
+"""The topic of markers on three brokers: it is made, read and written while one of them is down."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("confluent_kafka")
+
+from confluent_kafka.admin import AdminClient
+
+from examples.kafka.broker import Brokers
+from taskplace.spark.kafka import asking, marker
+from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import Clients
+from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic, configuration
+from tests.support.kafka_broker import NewTopic, make_topics
+from tests.support.kafka_sinks import Stream
+from tests.support.kafka_topics import read
+from tests.support.placed_harness import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(900)]
+SECONDS = 120
+NUMBERS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def brokers():
+    with Brokers(3) as brokers:
+        yield brokers
+
+
+def admin_of(brokers: Brokers) -> AdminClient:
+    return AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+
+
+def markers_of(brokers: Brokers, name: str) -> MarkerTopic:
+    return MarkerTopic(Clients(ClientOptions("test", brokers.bootstrap, {}), "test"), name, None)
+
+
+def only_partition(brokers: Brokers, name: str):
+    (partition,) = asking.describe(admin_of(brokers), name, SECONDS, also=asking.NEW).partitions
+    return partition
+
+
+def in_sync(brokers: Brokers, name: str) -> set[int]:
+    """Return the brokers that are in sync in any partition of a topic."""
+    partitions = asking.describe(admin_of(brokers), name, SECONDS, also=asking.NEW).partitions
+    return {node.id for partition in partitions for node in partition.isr}
+
+
+def in_sync_needed(brokers: Brokers, name: str) -> str:
+    clients = Clients(ClientOptions("test", brokers.bootstrap, {}), "test")
+    return configuration(clients, admin_of(brokers), name)["min.insync.replicas"]
+
+
+def written(stream: Stream) -> list[int]:
+    return [value["i"] for _, _, value in read(stream.servers, stream.topic)]
+
+
+@pytest.mark.parametrize("down", NUMBERS)
+def test_it_is_made_and_read_while_a_broker_is_down(brokers, tmp_path, caplog, down):
+    stream = Stream(tmp_path, brokers.bootstrap, f"out-{down}", f"markers-{down}", "cp")
+    make_topics(admin_of(brokers), NewTopic(stream.topic, 3))
+    brokers.kill(down)
+    wait_until(lambda: down not in in_sync(brokers, stream.topic), "the others know that it is down", SECONDS)
+    stream.opened().publish_commit(stream.commit(0))
+    made = only_partition(brokers, stream.markers)
+    assert sorted(node.id for node in made.replicas) == [*NUMBERS], "the broker that is down has a replica"
+    assert down not in in_sync(brokers, stream.markers)
+    assert in_sync_needed(brokers, stream.markers) == "2"
+    assert not [each for each in caplog.records if each.name == marker.__name__], "fewer replicas"
+    brokers.restart(down)
+
+    leader = only_partition(brokers, stream.markers).leader.id
+    brokers.kill(leader)
+    sink = stream.opened(repeated=0)  # a start reads the marker, of which the leader has just died
+    sink.publish_commit(stream.commit(0))
+    assert markers_of(brokers, stream.markers).read(MarkerKey("cp", "out"), SECONDS) == Marker(0, "m0")
+    sink.publish_commit(stream.commit(1))
+    brokers.restart(leader)
+    assert written(stream) == [0, 1]
