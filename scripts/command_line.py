@@ -28,7 +28,8 @@ Rules of all commands:
   Its last line says so.
 - **Errors are one line** on standard error: the path, what was found, what was expected, and the nearest known word.
   Results are on standard output.
-- **`--output json`** prints a [document](#json) in place of the text. Errors stay lines on standard error.
+- **`--output json`** prints a [document](#json) in place of the text. Errors stay lines on standard error. Only
+  `completion` has none: its output is a shell script.
 - **An unknown command or option** is refused with the nearest known one. Options are not abbreviated.
 - **A file that belongs to another command** is refused with the name of that command: a problem given to `run`, an
   application given to `plan` or `status`."""

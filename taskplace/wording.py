@@ -119,6 +119,15 @@ def size(amount: float) -> str:
     return f"{amount:,.1f} {units[0]}"
 
 
+def counted_since(batch: int) -> str:
+    """Return since when a checkpoint counts its totals; `batch` is the first one that is counted.
+
+    >>> counted_since(0), counted_since(7)
+    ('since the checkpoint was created', 'since batch 7')
+    """
+    return f"since batch {batch:,}" if batch else "since the checkpoint was created"
+
+
 def ago(seconds: float) -> str:
     """Return a time in the past.
 

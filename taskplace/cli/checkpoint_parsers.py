@@ -11,8 +11,9 @@ from taskplace.cli.parsers import Help, add_command, add_output
 INSPECT = Help(
     group="look",
     line="show what is in a checkpoint, and whether it is whole",
-    text="""Manifests, drivers, assignment, the state of each task, sizes, damaged or missing files, and what is
-unfinished. Reads only; safe while a stream runs. Needs no Spark.""",
+    text="""Manifests, drivers, totals, generations, the tasks of each executor, the lags in the last status file with
+its age, the state of each task, sizes, damaged or missing files, and what is unfinished. Reads only; safe while a
+stream runs. Needs no Spark.""",
     examples=[
         ("inspect /data/checkpoint", "manifests, and the lengths of all files that they name"),
         ("inspect /data/checkpoint --verify", "and the checksums of these files: reads all of them"),
@@ -27,8 +28,8 @@ unfinished. Reads only; safe while a stream runs. Needs no Spark.""",
 STATUS = Help(
     group="look",
     line="show what a running stream is doing",
-    text="""Placement, lags, warm-ups, last rebalances and batches. Works on any host that sees the checkpoint: the
-driver keeps a small status file in it. "No driver runs" is an answer.""",
+    text="""Placement, lags, late rows, warm-ups, last rebalances and batches. Works on any host that sees the
+checkpoint: the driver keeps a small status file in it. "No driver runs" is an answer.""",
     examples=[
         ("status /data/checkpoint", "now"),
         ("status /data/checkpoint --watch", "each change, until interrupted"),

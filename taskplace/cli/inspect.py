@@ -1,4 +1,4 @@
-"""`taskplace inspect`: what is in a checkpoint, and whether it is whole."""
+"""`taskplace inspect`: what is in a checkpoint, the lags that its driver has written last, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from taskplace.cli import codes, documents
 from taskplace.report import long_work
 from taskplace.spark.inspection import checkpoint
 from taskplace.spark.inspection.checkpoint import Inspection, TaskState
-from taskplace.wording import count
+from taskplace.wording import ago, count, counted_since, listed
+from topology import TaskId
 
 #: How many lines of a list are shown.
 SHOWN = 20
+#: The roles in the order in which they are shown, with their words.
+ROLES = {"active": "active", "standby": "standby", "warmup": "warm-up"}
 
 
 def inspect(args: argparse.Namespace) -> int:
@@ -43,7 +46,14 @@ def _lines(found: Inspection) -> Iterator[str]:
         yield f"manifests   {shown}; with whole histories: {full}"
         by = f"driver {last['epoch']}, generation {last['generation']}"
         yield f"last batch  {last['batch']}: {count(last['rows'], 'row')}, committed by {by}"
+    if found.totals is not None:
+        kept = found.totals
+        counted = f"{count(kept.rows, 'row')} and {count(kept.late, 'late row')} {counted_since(kept.since)}"
+        yield f"totals      {counted}"
+    if found.generations:
+        yield f"generations {_generations(found)}"
     yield from _assignment(found)
+    yield from lag_lines(found)
     yield from _tasks(found)
     yield from _sizes(found)
     for line in found.unfinished[:SHOWN]:
@@ -71,8 +81,45 @@ def _assignment(found: Inspection) -> Iterator[str]:
         yield ""
         yield f"{'executor':<16}{'active':>8}{'standby':>9}{'warm-up':>9}   at the last commit"
     for name, roles in found.assignment.items():
-        active, standby, warmup = (len(roles.get(role, ())) for role in ("active", "standby", "warmup"))
+        active, standby, warmup = (len(roles.get(role, ())) for role in ROLES)
         yield f"{name:<16}{active:>8}{standby:>9}{warmup:>9}"
+        for role, word in ROLES.items():
+            if tasks := roles.get(role):
+                yield f"  {word:<9}{listed(tasks, most=SHOWN)}"
+
+
+def _generations(found: Inspection) -> str:
+    """Return the newest generations with their batches, in the order of the batches."""
+    newest = found.generations[-SHOWN:]
+    parts = [
+        f"{one.generation} in {f'batch {one.first}' if one.first == one.last else f'batches {one.first} to {one.last}'}"
+        for one in newest
+    ]
+    more = len(found.generations) - len(newest)
+    return f"{f'{more} earlier ones, ' if more else ''}{', '.join(parts)}"
+
+
+def lag_lines(found: Inspection) -> Iterator[str]:
+    """Yield the lags of the copies by executor, from the last status file, and its age."""
+    if found.status_error:
+        yield from ("", f"no lags     {found.status_error}")
+    if (status := found.status) is None:
+        return
+    yield ""
+    ended = ", which has ended" if status.ended else ""
+    said = f"status of driver {status.epoch}{ended}, {ago(status.age_seconds)}"
+    head = (
+        f"{'executor':<16}{'active':>8}{'standby':>9}{'warm-up':>9}   lag in records at batch {status.batch}"
+    )
+    yield f"{head}, generation {status.generation}: {said}"
+    for name, roles in status.lags.items():
+        active, standby, warmup = (sum(roles[role].values()) for role in ROLES)
+        yield f"{name:<16}{active:>8,}{standby:>9,}{warmup:>9,}"
+        for role, lags in roles.items():
+            behind = sorted((-lag, TaskId.parse(task)) for task, lag in lags.items() if lag)
+            if behind:
+                shown = listed((f"{task}: {-lag:,}" for lag, task in behind), most=SHOWN)
+                yield f"  {ROLES[role]:<9}{shown}"
 
 
 def _tasks(found: Inspection) -> Iterator[str]:

@@ -11,7 +11,8 @@ SHELLS = ("bash", "zsh", "tcsh")
 COMPLETION = Help(
     group="shell",
     line="print a script that lets your shell complete commands, options, files and keys",
-    text="Install it once, and start a new shell. Make it again after an upgrade.",
+    text="""Install it once, and start a new shell. Make it again after an upgrade. The output is a shell script,
+so there is no --output json.""",
     examples=[
         ("completion bash > ~/.taskplace.bash", "bash, with `source ~/.taskplace.bash` in ~/.bashrc"),
         (

@@ -18,6 +18,7 @@ from taskplace import validation
 from taskplace.cli import codes, documents
 from taskplace.cli.status_words import folded, line, lines
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
+from taskplace.spark.operator_messages import Status
 
 SCHEMA = "taskplace.status-seen/1"
 
@@ -68,6 +69,31 @@ def _shown(output: str) -> Iterator[Callable[[DriverSeen], None]]:
             yield lambda seen: live.update(view(seen), refresh=True)
     else:
         yield lambda seen: print(line(seen), flush=True)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a "taskplace.status-seen/1" document, as in `taskplace/model/schema`."""
+    (status,), parts = msgspec.json.schema_components([Status])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA,
+        "title": "What is known of a checkpoint's driver, and its last status",
+        "type": "object",
+        "required": ["schema", "runs", "why", "epoch", "age_seconds", "status"],
+        "additionalProperties": False,
+        "properties": {
+            "schema": {"const": SCHEMA},
+            "runs": {"description": "a driver runs", "type": "boolean"},
+            "why": {"description": "how that is known", "type": "string"},
+            "epoch": {
+                "description": "of the driver that has taken over last; 0: none has",
+                "type": "integer",
+            },
+            "age_seconds": {"description": "of the status; null: there is none", "type": ["number", "null"]},
+            "status": {"anyOf": [status, {"type": "null"}]},
+        },
+        "$defs": parts,
+    }
 
 
 def to_dict(seen: DriverSeen) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from taskplace.model.events import LateRows
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.inspection.now import batch_text, warmup_text
 from taskplace.spark.inspection.stuck import stuck
@@ -70,6 +71,9 @@ def folded(text: str, width: int) -> str:
 def headings(now: Status) -> Iterator[str]:
     """Yield the lines above the table of executors."""
     yield f"{now.topology}: {batch_text(now)}, generation {now.generation}"
+    if (seen := now.totals) is not None:
+        late = LateRows(seen.late, seen.late_here, seen.since)
+        yield f"late rows: {late.text}; {count(seen.rows, 'row')} in all"
     if now.failed is not None:
         yield f"batch {now.failed.batch} failed: {now.failed.error}"
     if now.followup:

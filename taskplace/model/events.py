@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from taskplace.wording import counted_since
+
 WHOLE = "whole batch"
 OF_TASKS = "tasks: "
 
@@ -62,6 +64,27 @@ class BatchRecovery:
 
 
 @dataclass(frozen=True)
+class LateRows:
+    """How many rows stores dropped because they were late.
+
+    - `total`: over restarts, since the checkpoint was created, or since batch `since` if that is not 0
+    - `here`: those of them since this driver started
+
+    >>> LateRows(1_200, 3).text
+    '1,200 since the checkpoint was created, 3 of them since this driver started'
+    """
+
+    total: int
+    here: int
+    since: int = 0
+
+    @property
+    def text(self) -> str:
+        """Both numbers, and which is which."""
+        return f"{self.total:,} {counted_since(self.since)}, {self.here:,} of them since this driver started"
+
+
+@dataclass(frozen=True)
 class BatchDone:
     """A batch was committed and published.
 
@@ -72,6 +95,7 @@ class BatchDone:
     - `lags`: by instance and task, the lags above 0 of standbys and warm-ups
     - `behind`: the number of standbys and warm-ups that are not caught up; None: unknown
     - `recovery`: of the tasks of this batch; None: unknown
+    - `late`: the late rows so far; None: unknown
 
     >>> BatchDone(3, 27, 13_000, 5.5, {"state": 3.0, "commit": 0.5}, (), 2).rows_per_second
     2363.6363636363635
@@ -87,6 +111,7 @@ class BatchDone:
     lags: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     behind: int | None = None
     recovery: BatchRecovery | None = None
+    late: LateRows | None = None
 
     @property
     def rows_per_second(self) -> float:
@@ -194,7 +219,8 @@ class Summary:
     - `scratch_restores`: active tasks rebuilt without a local copy; 0 is what standbys are for;
     - `elsewhere`: tasks that Spark ran on another instance than planned;
     - `bad_records`: by source, the records that could not be decoded, and became dead letters; they are among the rows;
-    - `late_rows`: rows that stores dropped because they were late;
+    - `late_rows`: rows that stores dropped because they were late, since the driver started; `late`: the same and the
+      total over restarts, None: unknown;
     - `phases`: the median seconds of each phase of a batch. `WHOLE` among them is what their shares are
       taken of; names that start with `OF_TASKS` are sums over a batch's tasks, within the phases, not beside;
     - `check`: the answer of the application's own check, None if there was none; `ok`: whether it was right;
@@ -217,6 +243,7 @@ class Summary:
     followed_records: int = 0
     bad_records: Mapping[str, int] = field(default_factory=dict)
     late_rows: int = 0
+    late: LateRows | None = None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from taskplace.model.events import (
     BatchRecovery,
     Change,
     ExecutorLost,
+    LateRows,
     Rebalanced,
     Summary,
     WarmupState,
@@ -123,6 +124,13 @@ class Batch(Line, frozen=True, kw_only=True, tag="batch"):
             "snapshots, tasks rebuilt from `scratch` or run `elsewhere` than planned; null: unknown"
         ),
     ] = None
+    late: Annotated[
+        LateRows | None,
+        Meta(
+            description="late rows that stores dropped: the `total` since the checkpoint was created, or since batch "
+            "`since` if that is not 0, and those of them since this driver started (`here`); null: unknown"
+        ),
+    ] = None
 
 
 class Rebalance(Line, frozen=True, kw_only=True, tag="rebalance"):
@@ -201,6 +209,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     check: str | None
     ok: bool | None
     detail: tuple[str, ...]
+    late: LateRows | None = None
 
 
 class Finish(Line, frozen=True, kw_only=True, tag="finish"):
@@ -211,7 +220,8 @@ class Finish(Line, frozen=True, kw_only=True, tag="finish"):
     totals: Annotated[
         Totals | None,
         Meta(
-            description="the counts of the run, and the result of the application's `check`; null after an error"
+            description="the counts of the run, and the result of the application's `check`; null after an error. "
+            "`late_rows` are those since this driver started, `late` has the total as well"
         ),
     ]
 
@@ -293,6 +303,7 @@ class JsonReporter:
                 lags=event.lags,
                 behind=event.behind,
                 recovery=event.recovery,
+                late=event.late,
             )
         )
 

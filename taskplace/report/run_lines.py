@@ -121,6 +121,7 @@ def _batch(line: json_lines.Batch) -> BatchDone:
         lags=line.lags,
         behind=line.behind,
         recovery=line.recovery,
+        late=line.late,
     )
 
 

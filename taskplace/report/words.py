@@ -18,7 +18,7 @@ from taskplace.model.events import (
     Summary,
     WorkProgress,
 )
-from taskplace.wording import count, duration, size
+from taskplace.wording import count, counted_since, duration, size
 
 MOVES_SHOWN = 6
 
@@ -153,7 +153,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             (f"bad records of {topic}", f"{number:,}")
             for topic, number in sorted(summary.bad_records.items())
         ),
-        ("late rows", f"{summary.late_rows:,}"),
+        *late_rows(summary),
         ("time", duration(summary.seconds)),
         ("rebalances", f"{summary.rebalances:,}"),
         ("promotions", f"{summary.promotions:,}"),
@@ -163,6 +163,18 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("active tasks restored from scratch", f"{summary.scratch_restores:,}"),
         ("tasks run elsewhere than planned", f"{summary.elsewhere:,}"),
     ]
+
+
+def late_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Return the late rows of the driver, and in all if that is known.
+
+    >>> from taskplace.model.events import LateRows
+    >>> late_rows(Summary(1, 9, 0, 0, 0, 0, 0, 0, late_rows=2, late=LateRows(5, 2)))
+    [('late rows since the checkpoint was created', '5'), ('late rows since this driver started', '2')]
+    """
+    late = summary.late
+    whole = [] if late is None else [(f"late rows {counted_since(late.since)}", f"{late.total:,}")]
+    return [*whole, ("late rows since this driver started", f"{summary.late_rows:,}")]
 
 
 def phase_rows(phases: Mapping[str, float]) -> list[tuple[str, str, str]]:

@@ -132,6 +132,19 @@ class BatchStatus(Message, frozen=True):
     seconds: float
 
 
+class TotalsStatus(Message, frozen=True):
+    """What the checkpoint has counted over restarts (`taskplace.spark.driver.totals`).
+
+    - `since`: the first batch that is counted; 0: all since the checkpoint was created
+    - `rows`, `late`: the totals; `late_here`: the late rows since this driver started
+    """
+
+    since: int
+    rows: int
+    late: int
+    late_here: int
+
+
 class RunningBatch(Message, frozen=True):
     """The batch that runs, since when."""
 
@@ -159,6 +172,7 @@ class Status(Message, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     - `rebalances`, `losses`, `batches`: the last ones, oldest first
     - `config`: the keys of the placement; `weights`: of tasks, if not 1
     - `stateless`, `unlogged`: the tasks that need no copy
+    - `totals`: the rows and late rows so far; None: an older version wrote the status
     """
 
     checkpoint: str
@@ -184,6 +198,7 @@ class Status(Message, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     weights: Mapping[str, float] = {}
     stateless: tuple[str, ...] = ()
     unlogged: tuple[str, ...] = ()
+    totals: TotalsStatus | None = None
 
 
 # -- requests of operators, and their answers

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from taskplace.cli import main
-from taskplace.cli.status_words import events
+from taskplace.cli.inspect import lag_lines
+from taskplace.cli.status import json_schema
+from taskplace.cli.status_words import events, headings
+from taskplace.model import schema as schemas
 from taskplace.model.schema import schema
-from taskplace.spark.operator_messages import DriverIdentity, RebalanceStatus, Status
+from taskplace.spark.inspection.checkpoint import Inspection
+from taskplace.spark.inspection.last_status import LastStatus
+from taskplace.spark.operator_messages import DriverIdentity, RebalanceStatus, Status, TotalsStatus
 from tests.support.command_line import one_line
 from tests.support.operators import attended, run, stream, turn
 from tests.support.placed_without_spark import World
@@ -43,6 +50,7 @@ def test_inspect(placed, capsys):
     assert out.endswith("result      sound (all bytes were read)\n")
     assert main(["inspect", path, "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema("inspection"), cls=jsonschema.Draft202012Validator)
     of_task = found["tasks"]["0_0"]
     shown = re.search(r"^0_0 +([\d,]+) +([\d,]+|none) +([\d,]+) +([\d,]+)$", out, re.M)
     assert [shown[k].replace(",", "") for k in (1, 3, 4)] == [
@@ -56,6 +64,52 @@ def test_inspect(placed, capsys):
     out = capsys.readouterr().out
     assert "missing; the state of 0_0, 0_1 cannot be made of this checkpoint" in out
     assert "result      DAMAGED" in out
+
+
+def test_inspect_shows_the_tasks_of_executors_the_generations_and_the_last_lags(world, placed, capsys):
+    path = str(placed.checkpoint)
+    assert main(["inspect", path]) == 0
+    out = capsys.readouterr().out
+    assert "totals      24 rows and 0 late rows since the checkpoint was created" in out
+    assert "generations 1 in batch 0, 2 in batch 1, 3 in batch 2" in out
+    held, lags = out.partition("at the last commit")[2].partition("lag in records")[::2]
+    assert re.findall(r"^(executor-\d|  active) .* (0_\d|\d)$", held, re.M) == [
+        ("executor-1", "0"),
+        ("  active", "0_0"),
+        ("executor-2", "0"),
+        ("  active", "0_1"),
+    ]
+    assert re.match(r" at batch 2, generation 3: status of driver 1, (just now|\d+ s ago)\n", lags)
+    assert re.findall(r"^(executor-\d) +0 +0 +0$", lags, re.M) == ["executor-1", "executor-2"]
+    assert main(["inspect", path, "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["assignment"]["executor-2"]["active"] == ["0_1"]
+    assert found["generations"][-1] == {"generation": 3, "first": 2, "last": 2}
+    assert found["status"]["lags"]["executor-2"] == {"active": {"0_1": 0}, "standby": {}, "warmup": {}}
+
+    placed.close()
+    (placed.checkpoint / "status.json").write_text("{}")
+    assert main(["inspect", path]) == 0, "no state depends on a status"
+    assert "no lags     " in capsys.readouterr().out
+    assert main(["inspect", path, "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema("inspection"), cls=jsonschema.Draft202012Validator)
+    assert found["status"] is None
+    assert "status.json: damaged" in found["status_error"]
+    (placed.checkpoint / "status.json").unlink()
+    assert main(["inspect", path]) == 0
+    assert "lags" not in capsys.readouterr().out
+
+
+def test_inspect_names_the_copies_that_lag_most_first_and_counts_the_others():
+    lags = {"active": {}, "standby": {f"0_{k}": k for k in range(25)}, "warmup": {"1_0": 591}}
+    status = LastStatus(2, True, 75.0, 4, 2, {"executor-1": lags})
+    lines = list(lag_lines(Inspection("c", status=status)))
+    assert lines[1].endswith("at batch 4, generation 2: status of driver 2, which has ended, 1 min 15 s ago")
+    assert lines[2].split() == ["executor-1", "0", "300", "591"]
+    assert lines[3].startswith("  standby  0_24: 24, 0_23: 23, ")
+    assert lines[3].endswith("0_5: 5 and 4 more")
+    assert lines[4:] == ["  warm-up  1_0: 591"]
 
 
 def test_verify(placed, capsys):
@@ -118,10 +172,28 @@ def test_status(placed, capsys):
     assert "membership: executor-2 joined; 1 move, more to come" in out
     assert main(["status", path, "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema("status-seen"), cls=jsonschema.Draft202012Validator)
     assert (found["runs"], found["status"]["batch"]) == (True, 2)
+    assert found["status"]["totals"] == {"since": 0, "rows": 24, "late": 0, "late_here": 0}
     placed.close()
     assert main(["status", path]) == 4
     assert capsys.readouterr().out.startswith("no driver runs: driver 1 (app-1, process ")
+
+
+def test_status_shows_the_late_rows_over_restarts():
+    driver = DriverIdentity("h", 7, "app", 0.0)
+    now = Status("id", "t", 1, driver, 9.0, 1, 2.0, totals=TotalsStatus(7, 5_000, 12, 3))
+    late = "late rows: 12 since batch 7, 3 of them since this driver started; 5,000 rows in all"
+    assert list(headings(now))[1] == late
+    assert len(list(headings(replace(now, totals=None)))) == 1, "an older version wrote it"
+
+
+def test_the_schema_of_the_status_is_that_of_its_message():
+    written = Path(schemas.__file__).with_name("status-seen.json")
+    made = json.dumps(json_schema(), indent=2) + "\n"
+    assert written.read_text(encoding="utf-8") == made, (
+        f"write `taskplace.cli.status.json_schema()` to {written}"
+    )
 
 
 @pytest.mark.parametrize(("moves", "last"), [(6, "move 5"), (9, "and 3 more")])

@@ -96,6 +96,15 @@ def test_a_command_cannot_be_added_without_its_help(help_: Help) -> None:
         add_command(MainParser(prog="taskplace").commands, "one", help_, lambda args: 0)
 
 
+def test_completion_says_that_its_output_is_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["completion", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The output is a shell script, so there is no --output json." in said
+    page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    assert "Only `completion` has none: its output is a shell script." in " ".join(page.split())
+
+
 def test_the_page_of_the_command_line_is_what_the_parsers_say() -> None:
     made = subprocess.run(
         [sys.executable, "-c", "import command_line; print(command_line.page(), end='')"],

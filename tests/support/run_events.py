@@ -11,6 +11,7 @@ from taskplace.model.events import (
     Change,
     ExecutorLost,
     InstanceView,
+    LateRows,
     Rebalanced,
     Summary,
 )
@@ -38,6 +39,8 @@ SUMMARY = Summary(
     seconds=31.0,
     check="result equals the batch query",
     ok=True,
+    late_rows=3,
+    late=LateRows(1_200, 3),
 )
 
 
@@ -108,7 +111,19 @@ def events() -> Iterator[tuple[float, Any]]:
     yield 18.0, Rebalanced(3, 3, "probing", assignment=PROMOTED, to_go=0, imbalance=1.5)
     yield (
         20.0,
-        BatchDone(3, 4, 1_200, 3.0, {"subtopology 0": 2.5}, views(PROMOTED), 3, {}, 0, BatchRecovery()),
+        BatchDone(
+            3,
+            4,
+            1_200,
+            3.0,
+            {"subtopology 0": 2.5},
+            views(PROMOTED),
+            3,
+            {},
+            0,
+            BatchRecovery(),
+            LateRows(1_200, 3),
+        ),
     )
 
 

@@ -6,11 +6,13 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
 import termios
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,7 @@ class Terminal:
         seen: Callable[[tuple[str, ...]], object] = lambda screen: None,
         **env: str,
     ) -> int:
-        """Run a command until it ends, and return its exit code.
+        """Run a command until it ends, and return its exit code. What it has left in its process group is killed.
 
         - `stdout`: a file for its standard output; None: the terminal, like its standard error
         - `cwd`: the directory to run it in
@@ -75,6 +77,9 @@ class Terminal:
         finally:
             os.close(master)
             process.wait(60)
+            # What the command has left in the background, such as the clock's `sleep`.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         return process.returncode
 
     def python(self, code: str, **options: Any) -> int:

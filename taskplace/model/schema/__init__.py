@@ -18,6 +18,8 @@ NAMES = (
     "config",
     "diagnosis",
     "checkpoint_verification",
+    "inspection",
+    "status-seen",
 )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from taskplace.model.events import BatchDone, Rebalanced, Summary
 from taskplace.report.html.values import Figure
 from taskplace.report.words import phase_rows, summary_rows
-from taskplace.wording import duration
+from taskplace.wording import counted_since, duration
 
 
 class Counted(Protocol):
@@ -41,7 +42,8 @@ def figures(
     scratch = summary.scratch_restores if summary else totals.scratch
     found = [
         Figure("batches", f"{summary.batches if summary else totals.batches:,}{of}", rate),
-        Figure("rows", f"{summary.rows if summary else totals.rows:,}", _late(summary)),
+        Figure("rows", f"{summary.rows if summary else totals.rows:,}", _bad(summary)),
+        *_late(last, summary),
         Figure("time", duration(seconds), "since the start"),
         Figure(
             "rebalances",
@@ -80,8 +82,16 @@ def summary_facts(summary: Summary) -> tuple[tuple[str, str], ...]:
     return (*summary_rows(summary), *phases)
 
 
-def _late(summary: Summary | None) -> str:
-    if summary is None:
-        return ""
-    bad = sum(summary.bad_records.values())
-    return f"{summary.late_rows:,} late{f', {bad:,} bad' if bad else ''}"
+def _bad(summary: Summary | None) -> str:
+    bad = sum(summary.bad_records.values()) if summary else 0
+    return f"{bad:,} bad" if bad else ""
+
+
+def _late(last: BatchDone | None, summary: Summary | None) -> Iterator[Figure]:
+    """Yield the late rows over restarts; of a run that was written by an older version, those of its driver."""
+    late = (summary and summary.late) or (last and last.late)
+    if late:
+        text = f"{counted_since(late.since)}; {late.here:,} since this driver started"
+        yield Figure("late rows", f"{late.total:,}", text)
+    elif summary is not None:
+        yield Figure("late rows", f"{summary.late_rows:,}", "since this driver started")

@@ -45,5 +45,6 @@ class Listeners:
                 lags=lags,
                 behind=behind,
                 recovery=recovery_of(batch.reports.values()),
+                late=rebalancer.stats.late_rows,
             )
         )

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskplace.model import tables
-from taskplace.model.events import OF_TASKS, WHOLE, BatchRecovery, Summary
+from taskplace.model.events import OF_TASKS, WHOLE, BatchRecovery, LateRows, Summary
 from taskplace.model.plan import Move
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.messages import Report
+from taskplace.wording import counted_since
 
 #: The medians cover this many batches, the last ones.
 WINDOW = 1_024
@@ -25,9 +26,10 @@ class Stats:
 
     `replayed` and `restored` count the records, and `scratch` the restores from scratch, that active tasks needed
     before a batch. `followed` counts the records that standbys and warm-ups applied. `late` counts the late rows of
-    committed batches. `damaged` counts damaged files of the checkpoint that were not needed. `moved` counts planned
-    moves of active tasks, `promotions` the forced ones. `bad_records` counts by source the records of committed
-    batches that became dead letters. They are among the `rows`.
+    committed batches since this driver started; `late_rows` has the total over restarts as well. `damaged` counts
+    damaged files of the checkpoint that were not needed. `moved` counts planned moves of active tasks, `promotions` the
+    forced ones. `bad_records` counts by source the records of committed batches that became dead letters. They are
+    among the `rows`.
     `phases` keeps the seconds per phase of the last `WINDOW` batches.
     """
 
@@ -118,7 +120,13 @@ class Stats:
             followed_records=self.followed,
             bad_records=dict(self.bad_records),
             late_rows=self.late,
+            late=self.late_rows,
         )
+
+    @property
+    def late_rows(self) -> LateRows:
+        """The late rows over restarts, and those since this driver started."""
+        return LateRows(self.totals.late, self.late, self.totals.since)
 
     def __str__(self) -> str:
         return tables.text(self._tables())
@@ -127,7 +135,6 @@ class Stats:
         return tables.html(self._tables())
 
     def _tables(self) -> list[tables.Section]:
-        since = f"batch {self.totals.since}" if self.totals.since else "the checkpoint was created"
         now = {
             "batches": self.batches,
             "rows": self.rows,
@@ -147,7 +154,7 @@ class Stats:
         kept = {"rows": self.totals.rows, "late rows": self.totals.late}
         return [
             ("since this driver started", [(name, f"{number:,}") for name, number in now.items()]),
-            (f"since {since}", [(name, f"{number:,}") for name, number in kept.items()]),
+            (counted_since(self.totals.since), [(name, f"{number:,}") for name, number in kept.items()]),
             (
                 "median of a batch",
                 [(name, f"{1000 * took:,.0f} ms") for name, took in self.medians().items()],

@@ -17,7 +17,13 @@ from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.warmup_progress import Copy, Warmup
-from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, Status, WarmupStatus
+from taskplace.spark.operator_messages import (
+    DriverIdentity,
+    ExecutorStatus,
+    Status,
+    TotalsStatus,
+    WarmupStatus,
+)
 
 
 class StatusBoard:
@@ -81,8 +87,13 @@ class StatusBoard:
                 rebalances=recent.rebalances(),
                 losses=recent.losses(),
                 batches=recent.batches(),
+                totals=self._totals(),
                 **self._fixed,
             )
+
+    def _totals(self) -> TotalsStatus:
+        stats = self._rebalancer.stats
+        return TotalsStatus(stats.totals.since, stats.totals.rows, stats.totals.late, stats.late)
 
     def _executor(self, name: str, member: Member, warmups: Mapping[Copy, Warmup]) -> ExecutorStatus:
         state, names, lag = self._rebalancer.state, self._names, self._rebalancer.warmups.lag

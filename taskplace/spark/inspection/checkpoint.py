@@ -13,7 +13,7 @@ O(changes in the manifests + files); with `verify`, O(bytes).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +23,10 @@ from taskplace.errors import CheckpointError
 from taskplace.model.work import Show, Work
 from taskplace.spark.codec import unsealed
 from taskplace.spark.driver.histories import read_histories
+from taskplace.spark.driver.totals import Totals
 from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
+from taskplace.spark.inspection.last_status import LastStatus, last_status
 from taskplace.spark.inspection.opening import numbered
 from taskplace.spark.messages import Declaration, History, Manifest, batch_dir
 from topology import TaskId
@@ -60,9 +62,23 @@ class Kind:
     needed: int | None = None
 
 
+@dataclass(frozen=True)
+class Generation:
+    """A generation, and the first and the last batch that was committed under it, of the manifests that are needed."""
+
+    generation: int
+    first: int
+    last: int
+
+
 @dataclass
 class Inspection:
-    """What was found. `sound`: whether nothing is damaged or missing."""
+    """What was found. `sound`: whether nothing is damaged or missing.
+
+    - `totals`: the rows and late rows that the last manifest has counted over restarts
+    - `generations`: in the order of their batches
+    - `status`: the lags in the last status file; None if there is none, or if it cannot be read: `status_error`
+    """
 
     path: str
     verified: bool = False
@@ -73,11 +89,15 @@ class Inspection:
     needed_from: int | None = None
     full: list[int] = field(default_factory=list)
     last: dict[str, Any] | None = None
+    totals: Totals | None = None
+    generations: list[Generation] = field(default_factory=list)
     assignment: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     tasks: dict[str, TaskState] = field(default_factory=dict)
     sizes: dict[str, Kind] = field(default_factory=dict)
     damaged: list[Damage] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    status: LastStatus | None = None
+    status_error: str = ""
 
     @property
     def sound(self) -> bool:
@@ -87,6 +107,9 @@ class Inspection:
     def to_dict(self) -> dict[str, Any]:
         """Return the inspection as a "taskplace.inspection/1" dict."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain["totals"] = None if self.totals is None else self.totals.to_dict()
+        plain["generations"] = [vars(one) for one in self.generations]
+        plain["status"] = None if self.status is None else self.status.to_dict()
         plain["tasks"] = {name: vars(task) for name, task in self.tasks.items()}
         plain["sizes"] = {name: vars(kind) for name, kind in self.sizes.items()}
         plain["damaged"] = [
@@ -123,7 +146,9 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
     history, found.full = read_histories(manifests)
     last = manifests[-1] if manifests else None
     _declared(root, found, last)
+    found.generations = _generations(manifests)
     if last is not None:
+        found.totals = Totals.of(last)
         found.needed_from = last.needs
         found.last = {
             "batch": last.batch,
@@ -149,6 +174,17 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
         _compare_with_spark(root, found, last)
     found.sizes = _sizes(root, kinds)
     found.unfinished = _unfinished(root, found, last)
+    found.status, found.status_error = last_status(root)
+    return found
+
+
+def _generations(manifests: Sequence[Manifest]) -> list[Generation]:
+    found: list[Generation] = []
+    for one in manifests:
+        first = one.batch
+        if found and found[-1].generation == one.generation:
+            first = found.pop().first
+        found.append(Generation(one.generation, first, one.batch))
     return found
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from taskplace.spark.messages import Change, History, Manifest
+from taskplace.spark.state.history import is_whole
 from taskplace.wording import count
 from topology import TaskId
 
@@ -131,11 +132,8 @@ def damages(
 def recoverable(history: History, wrong: Mapping[Part, str]) -> bool:
     """Return whether a task's state can be made: from a whole snapshot, or from nothing, and the changes since."""
     starts = [s.version for s in history.snapshots if Part(s.file, 0, s.size, s.checksum, True) not in wrong]
-    first = history.changes[0] if history.changes else None
-    if first is not None and not first.base:
+    if is_whole(history):
         starts.append(-1)
-    elif first is None and not history.snapshots:
-        return True
     return any(
         all(_of_change(c) not in wrong for c in history.changes if c.version > start and c.file)
         for start in starts

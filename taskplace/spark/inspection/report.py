@@ -27,7 +27,7 @@ from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.inspection.now import now_of
 from taskplace.spark.inspection.situation import situation
 from taskplace.spark.operator_messages import RebalanceStatus, Status
-from taskplace.wording import count, size
+from taskplace.wording import count, counted_since, size
 
 #: The most files of each kind of finding that are named.
 MOST_NAMED = 20
@@ -111,6 +111,9 @@ def _figures(found: Inspection, seen: DriverSeen) -> Iterator[Figure]:
     yield Figure("executors", f"{executors:,}", "" if seen.runs else "at the end")
     records = sum(task.records for task in found.tasks.values())
     yield Figure("records", f"{records:,}", f"changes of {count(len(found.tasks), 'task')}")
+    if found.totals is not None:
+        since = counted_since(found.totals.since)
+        yield Figure("late rows", f"{found.totals.late:,}", f"{since}, of {count(found.totals.rows, 'row')}")
     if status is not None:
         lag = sum(one.lag for one in status.executors.values())
         yield Figure("lag", f"{lag:,}", "records, of all standbys and warm-ups")

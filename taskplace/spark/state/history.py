@@ -76,7 +76,7 @@ def records_to_read(at: Position, history: History, end: int) -> int:
     These are the records behind its position, as long as the history has all of them. A history that was trimmed beyond
     the position does not: then they are the newest snapshot's, and those behind that. O(changes).
     """
-    snapshots = () if _is_whole(history) else _beginnings(history)
+    snapshots = () if is_whole(history) else _beginnings(history)
     if not snapshots or at.version >= snapshots[0].version:
         return max(end - at.offset, 0)
     newest = snapshots[-1]
@@ -127,7 +127,7 @@ def _beginnings(history: History) -> list[Snapshot]:
     return [snapshot for snapshot in history.snapshots if snapshot.attempt in starts]
 
 
-def _is_whole(history: History) -> bool:
+def is_whole(history: History) -> bool:
     """Return whether the history has all changes since its task began."""
     return history.end == EMPTY or any(change.base == EMPTY.attempt for change in history.changes[:1])
 
@@ -135,7 +135,7 @@ def _is_whole(history: History) -> bool:
 def _restore(history: History) -> Step:
     if snapshots := _beginnings(history):
         return Step(Action.RESTORE, snapshot=snapshots[-1], unknown=True)
-    if _is_whole(history):
+    if is_whole(history):
         return Step(Action.RESTORE, unknown=True)
     raise NoWay(
         f"no snapshot leads to version {history.end.version}: the history begins at version "

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced
+from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, LateRows, Rebalanced
 from taskplace.report.html import RunRecorder, report_of_lines
 from taskplace.report.html.of_run import MOST_BATCHES
 from taskplace.report.json_lines import JsonReporter
@@ -37,6 +37,7 @@ def test_the_figures_of_a_run_that_goes_on_are_its_totals(recorder):
     assert found["promotions"] == "2"
     assert found["records replayed"] == "70"
     assert found["restored from scratch"] == "0"
+    assert found["late rows"] == "1,200"
     assert recorder.report().state.live
 
 
@@ -49,6 +50,24 @@ def test_the_figures_of_a_run_that_has_ended_are_those_of_its_summary(recorder):
     assert figures(report)["check"] == "right"
     assert (report.state.word, report.state.tone, report.state.live) == ("checked", "good", False)
     assert ("time", "31.0 s") in report.facts
+
+
+@pytest.mark.parametrize(
+    ("late", "value", "note"),
+    [
+        (LateRows(1_200, 3), "1,200", "since the checkpoint was created; 3 since this driver started"),
+        (LateRows(40, 3, since=7), "40", "since batch 7; 3 since this driver started"),
+        (None, "3", "since this driver started"),  # lines of an older version
+    ],
+)
+def test_late_rows_are_those_over_restarts_and_say_since_when(recorder, late, value, note):
+    recorder.summary(replace(SUMMARY, late=late))
+    [figure] = [one for one in recorder.report().figures if one.name == "late rows"]
+    assert (figure.value, figure.note) == (value, note)
+    facts = dict(recorder.report().facts)
+    assert facts["late rows since this driver started"] == "3"
+    if late is not None:
+        assert facts[f"late rows {note.partition(';')[0]}"] == value
 
 
 def test_a_recovery_has_its_stages(recorder):

@@ -71,6 +71,7 @@ def test_the_figures_are_those_of_the_summary(opened):
     assert figures["rows"] == f"{SUMMARY.rows:,}"
     assert figures["promotions"] == str(SUMMARY.promotions)
     assert figures["records replayed"] == str(SUMMARY.replayed_records)
+    assert figures["late rows"] == "1,200"
     assert figures["check"] == "right"
 
 

@@ -5,11 +5,23 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from taskplace.model.events import LateRows
+from taskplace.report import SilentReporter
+from taskplace.report.words import summary_rows
 from taskplace.spark.driver.totals import TOTALS, Totals
+from taskplace.spark.operator_messages import TotalsStatus
 from taskplace.spark.processors import Count
 from taskplace.spark.sinks import ParquetSink
 from tests.support.windows import KEY, clicks, quarters
 from topology import Topology
+
+
+class Heard(SilentReporter):
+    def __init__(self):
+        self.batches = []
+
+    def batch(self, event):
+        self.batches.append(event)
 
 
 def counted(world):
@@ -47,6 +59,23 @@ def test_totals_continue_over_restarts_and_counters_of_the_driver_do_not(world):
     world.batch(placed, 4, **{"in": LATE})
     assert totals(placed) == (5, 9, 4)
     assert (placed.stats.late, placed.stats.rows) == (2, 3)
+    assert placed.summary().late == placed.stats.late_rows == LateRows(total=4, here=2)
+    found = dict(summary_rows(placed.summary()))
+    assert found["late rows since the checkpoint was created"] == "4"
+    assert found["late rows since this driver started"] == "2"
+    status = placed._runner.operations.status()
+    assert status.totals == TotalsStatus(since=0, rows=9, late=4, late_here=2)
+
+
+def test_a_reporter_hears_the_total_and_that_of_its_driver(world):
+    placed = world.open(counted(world))
+    for number, rows in enumerate((*EARLY, clicks(), LATE)):
+        world.batch(placed, number, **{"in": rows})
+    placed.close()
+    heard = Heard()
+    placed = world.open(counted(world), reporter=heard)
+    world.batch(placed, 4, **{"in": LATE})
+    assert [event.late for event in heard.batches] == [LateRows(total=4, here=2)]
 
 
 @pytest.mark.parametrize("point", ["batch.staged", "batch.checked", "batch.committed", "batch.published"])
