@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taskplace.dotted_keys import INPUT, KAFKA_FORMATS, KAFKA_INPUT, KAFKA_OUTPUT, OUTPUT
+import configuration_fields
+
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
 from taskplace.partitioner import PartitionerConfig
@@ -15,8 +16,8 @@ from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
 FILE = Path(__file__).parents[1] / "docs" / "configuration.md"
 HEAD = """# Configuration
 
-Every key of taskplace, as the code declares it, with its default and its values. The fields of `topology`, `input` and
-`output` are only listed. `scripts/configuration.py` writes this page.
+Every key of taskplace, as the code declares it, with its default and its values. `scripts/configuration.py` writes
+this page.
 
 A file has sections, and each section has keys. A key is one word, with its dots:
 
@@ -31,20 +32,6 @@ runtime:
 On the command line a key is named by its path: `--set runtime.snapshot.interval=5`. `taskplace config FILE --all` shows
 the values that are in force, and where each comes from.
 Unknown keys are refused with the nearest known one, before anything starts."""
-READ = """What an application reads itself. An application class may read `input` and `output` as it
-likes. For the others, [topology.md](topology.md) explains the fields of the entries, and [kafka.md](kafka.md)
-those of `kafka`. `topology` has also a `name`."""
-ENTRIES = {
-    **{f"topology.{section}": fields for section, fields in TOPOLOGY_SECTIONS.items()},
-    "input": INPUT,
-    "input.kafka": KAFKA_INPUT,
-    **{
-        f"input.kafka.value` and `key`, `format: {name}": ("format", *of)
-        for name, of in KAFKA_FORMATS.items()
-    },
-    "output": OUTPUT,
-    "output.kafka": KAFKA_OUTPUT,
-}
 OTHERS = (
     ("An entry of the list `chaos`", ChaosSettings),
     ("Steering (`taskplace.spark.steer`)", SteeringConfig),
@@ -60,15 +47,16 @@ def page() -> str:
     for name, section in sorted(SECTIONS.items()):
         parts.append(f"## `{name}`\n\n{_summary(section)}\n\n{section.reference()}")
     free = ", ".join(f"`{name}`" for name in FREE)
-    parts.append(f"## {free}\n\n{READ}\n\n{_entries()}")
+    parts.append(f"## {free}\n\n{_entries()}")
+    parts += configuration_fields.parts()
     parts += [f"## {title}\n\n{_summary(part)}\n\n{part.reference()}" for title, part in OTHERS]
     return "\n\n".join(parts) + "\n"
 
 
 def _entries() -> str:
     lines = ["| an entry of | fields |", "|---|---|"]
-    for section, fields in ENTRIES.items():
-        lines.append(f"| `{section}` | {', '.join(f'`{field}`' for field in fields)} |")
+    for section, fields in TOPOLOGY_SECTIONS.items():
+        lines.append(f"| `topology.{section}` | {', '.join(f'`{field}`' for field in fields)} |")
     return "\n".join(lines)
 
 

@@ -20,66 +20,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
 from taskplace.errors import ConfigError
+from taskplace.yaml_fields import INPUT, OUTPUT
 from taskplace.yaml_io import graft
 from topology.entry_fields import NESTED, SECTIONS
 
 _FIELDS = frozenset(field for fields in SECTIONS.values() for field in fields)
-#: The fields of an entry of `input` and of `output`.
-INPUT = ("format", "path", "schema", "options", "select", "kafka")
-OUTPUT = ("path", "foreach", "kafka")
-#: The options of a source, of a store, and of taskplace's own processors by name; those of a `window`.
-SOURCE_OPTIONS = ("event_time", "delay", "partition_column", "key_partitioner", "key_bytes", "check_keys")
-STORE_OPTIONS = ("key", "value", "time", "meaning")
-_EXPIRY = ("ttl", "time")
-PROCESSOR_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "aggregate": ("by", "aggregates", "window", *_EXPIRY, "over_changes", "store"),
-    "count": ("by", "window", *_EXPIRY, "over_changes", "store"),
-    "deduplicate": ("by", *_EXPIRY, "over_changes", "store"),
-    "table-join": ("by", "columns", "how", "order_by", "deleted", *_EXPIRY, "over_changes", "store"),
-    "per-key": ("function", "by", "state", "output", *_EXPIRY, "event_time", "delay", "store"),
-}
-WINDOW = ("column", "size", "grace", "emit", "time")
-#: The fields of `kafka` in an entry of `input`: the arguments of `KafkaRecords` and of its `Decoder`. The variable of
-#: the environment that `servers_env` names has the `servers`.
-KAFKA_INPUT = (
-    "topic",
-    "servers",
-    "servers_env",
-    "key",
-    "value",
-    "include",
-    "tombstone",
-    "bad_records",
-    "starting",
-    "most_records",
-    "patience",
-    "options",
-)
-#: The fields of `key` and of `value` there, by `format`: the arguments of `Json`, `Avro` and `Raw`.
-KAFKA_FORMATS = {"json": ("columns",), "avro": ("schema", "column", "writers"), "raw": ("column", "kind")}
-#: The fields of `kafka` in an entry of `output`: the arguments of `KafkaSink`, and `servers_env` as above.
-KAFKA_OUTPUT = (
-    "topic",
-    "servers",
-    "servers_env",
-    "key",
-    "key_format",
-    "key_schema",
-    "value",
-    "value_format",
-    "value_schema",
-    "headers",
-    "timestamp",
-    "deleted",
-    "dead_letters",
-    "delivery",
-    "transactions",
-    "marker_topic",
-    "replication",
-    "changed_topics",
-    "patience",
-    "options",
-)
 
 
 def check_nested(document: Mapping[str, Any], *, entries: bool) -> None:

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from taskplace.dotted_keys import (
+from taskplace.errors import ConfigError
+from taskplace.yaml_fields import (
     INPUT,
     KAFKA_INPUT,
     KAFKA_OUTPUT,
@@ -24,9 +25,8 @@ from taskplace.dotted_keys import (
     STORE_OPTIONS,
     WINDOW,
 )
-from taskplace.errors import ConfigError
-from topology.entry_fields import NODE, SOURCE, STORE, VERBS
 from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
+from topology.entry_fields import SOURCE, STORE, VERBS
 
 _SPARK = "spark."
 
@@ -130,7 +130,10 @@ def _check_node(path: str, name: str, entry: Mapping[str, Any]) -> None:
     window = _Place(f"{path}.options.window", WINDOW if "window" in known else ())
     aggregates = _Place(f"{path}.options.aggregates", _aggregates(given) if "aggregates" in known else ())
     _check(
-        f"{path}.options", given, (*known, "event_time", "delay"), [_Place(path, NODE), window, aggregates]
+        f"{path}.options",
+        given,
+        (*known, "event_time", "delay"),
+        [_Place(path, VERBS[verb].fields), window, aggregates],
     )
     _check(f"{path}.options.window", given.get("window"), WINDOW, [options])
 

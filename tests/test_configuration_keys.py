@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from taskplace.errors import ConfigError
 from taskplace.model.keys import Configuration, Key
 
+#: Values of the keys that are required.
+EXAMPLES = {"id": "x", "class": "a:B", "batch": 1, "kill": "0"}
 ROOT = Path(__file__).parents[1]
 
 
@@ -47,3 +50,15 @@ def test_each_key_is_read_by_a_module():
 def test_each_key_says_what_it_takes_and_what_it_means(kind, key):
     assert str(key.type) and not str(key.type).startswith("<"), f"{kind}.{key.field}: its type has no text"
     assert key.doc, f"{kind}.{key.field} has no meaning"
+
+
+@pytest.mark.parametrize(("kind", "key"), [pytest.param(*k, id=f"{k[0]}.{k[1].field}") for k in keys()])
+def test_null_is_accepted_where_it_is_the_default(kind, key):
+    part = next(each for each in Configuration.__subclasses__() if each.__name__ == kind)
+    required = {each.name: EXAMPLES[each.name] for each in part.declared_keys() if each.required}
+    if key.default is None:
+        made = part.from_properties({**required, key.name: None})
+        assert made == part.from_properties(required)
+    elif key.default not in ("", ()) and key.name != "compression":  # whose null means: no compression
+        with pytest.raises(ConfigError, match=f"{key.name}: found None"):
+            part.from_properties({**required, key.name: None})

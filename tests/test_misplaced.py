@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import inspect
 
 import pytest
 import yaml
 
-from taskplace import dotted_keys
 from taskplace.errors import ConfigError
 from taskplace.misplaced import check_entries, check_sections, check_topology
 from taskplace.settings import Settings
@@ -108,16 +106,3 @@ def test_a_section_with_one_key_shows_its_form():
         ConfigError, match=r"a mapping of keys to values; write `checkpoint: \{dir: \.\.\.\}`"
     ):
         judged("checkpoint", "/data")
-
-
-def test_the_declared_options_are_those_that_the_code_takes():
-    pytest.importorskip("pyarrow")
-    from taskplace.spark import registry
-    from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
-    from taskplace.spark.driver.partition_columns import PARTITION_OPTIONS
-    from taskplace.spark.processors import Tumbling
-
-    taken = {name: set(inspect.signature(make).parameters) for name, make in registry._BUILT_IN.items()}
-    assert {name: set(options) for name, options in dotted_keys.PROCESSOR_OPTIONS.items()} == taken
-    assert set(dotted_keys.WINDOW) == set(inspect.signature(Tumbling).parameters)
-    assert {*dotted_keys.SOURCE_OPTIONS, "reads"} == {*EVENT_TIME_OPTIONS, *PARTITION_OPTIONS}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from taskplace.cli.application import built_topology, judge, load_application
-from taskplace.doctor import StoreFacts
+from taskplace.doctor import MissingInput, StoreFacts
 from taskplace.dotted_keys import topology_section
 from taskplace.errors import InputError
-from taskplace.settings import Settings
+from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.wording import listed
 from topology import BuiltTopology, Node
 from topology.errors import TopologyError
@@ -28,12 +30,14 @@ class Judged:
     - `topology`, `stores`: None if they are not known; `unknown` says why
     - `refused`: the first reason why a start would be refused; ""
     - `against`: why it cannot continue the checkpoint, a line each
+    - `missing`: its input directories that do not exist
     """
 
     topology: BuiltTopology | None = None
     stores: tuple[StoreFacts, ...] | None = None
     refused: str = ""
     against: tuple[str, ...] = ()
+    missing: tuple[MissingInput, ...] = ()
     unknown: str = ""
 
 
@@ -60,7 +64,28 @@ def judged(settings: Settings, root: Path | None = None) -> Judged:
         )
     stores = tuple(_stores(built, settings))
     against = () if root is None else _against(root, application, built, settings)
-    return Judged(topology=built, stores=stores, against=against)
+    return Judged(
+        topology=built, stores=stores, against=against, missing=missing_inputs(application, settings)
+    )
+
+
+def missing_inputs(application: Any, settings: Settings) -> tuple[MissingInput, ...]:
+    """Return the input directories of an application of YAML alone that do not exist on this host."""
+    if settings.application.cls != YAML_APPLICATION:  # a class may make them in `prepare`
+        return ()
+    return tuple(
+        MissingInput(path, directory, _near(directory))
+        for path, directory in application.missing_inputs().items()
+    )
+
+
+def _near(directory: Path) -> str:
+    """Return a directory beside a missing one that has a similar name; "" if there is none."""
+    with suppress(OSError):
+        beside = [each.name for each in directory.parent.iterdir() if each.is_dir()]
+        for name in difflib.get_close_matches(directory.name, beside, n=1):
+            return str(directory.with_name(name))
+    return ""
 
 
 def _shown(settings: Settings) -> BuiltTopology | None:

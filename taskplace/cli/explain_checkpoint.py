@@ -37,7 +37,7 @@ def explain(args: argparse.Namespace) -> int:
     if seen.status is None or not (seen.status.executors or seen.status.homeless):
         return _from_the_manifest(args, seen, last)
     ends = {str(task): history.end.offset for task, history in histories.items()}
-    found = situation(seen.status, ends, runs=seen.runs)
+    found = situation(seen.status, ends, runs=seen.runs, checkpoint=seen.root)
     if args.can_remove is not None:
         code = _removal(args, seen, found)
     else:

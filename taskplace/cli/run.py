@@ -21,8 +21,10 @@ from taskplace.cli.application import (
     load_application,
     shown_topology,
 )
+from taskplace.cli.doctor_application import missing_inputs
 from taskplace.cli.documents import placed_application
-from taskplace.errors import InputError, UnsupportedSpark
+from taskplace.doctor import Facts, SparkProperties, refusals
+from taskplace.errors import ConfigError, InputError, UnsupportedSpark
 from taskplace.logs import logging_to
 from taskplace.metrics.endpoint import check_serving
 from taskplace.model.work import Work
@@ -56,11 +58,23 @@ def _checked(args: argparse.Namespace) -> tuple[Settings, Application, BuiltTopo
     application = load_application(settings)
     built = built_topology(application, settings)
     built.tasks()  # raises with the reason when the topology is not ready
+    _check_refusals(settings, application)
     report = settings.report
     if report.metrics_port is not None:
         check_serving("report.metrics.port", port=report.metrics_port, host=report.metrics_host)
     check_report(report)
     return settings, application, built
+
+
+def _check_refusals(settings: Settings, application: Application) -> None:
+    """Refuse what Spark would refuse, as the doctor finds it. Errors: `ConfigError`."""
+    facts = Facts(
+        settings=settings,
+        spark=SparkProperties(settings.spark),
+        missing_inputs=missing_inputs(application, settings),
+    )
+    for found in refusals(facts):
+        raise ConfigError(found.path, found=found.what, expected=found.expected)
 
 
 def _progress(settings: Settings, output: str | None) -> str:

@@ -18,7 +18,7 @@ def view(seen: DriverSeen) -> RenderableType:
     if seen.status is not None:
         parts += [Text(line) for line in headings(seen.status)]
         parts.append(_table(seen.status))
-        parts += [Text(line) for line in events(seen.status)]
+        parts += [Text(line) for line in events(seen.status, seen.root)]
     return Group(*parts)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 from taskplace.model.events import LateRows
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.inspection.now import batch_text, warmup_text
-from taskplace.spark.inspection.stuck import stuck
+from taskplace.spark.inspection.stuck import UNKNOWN, stuck
 from taskplace.spark.operator_messages import ExecutorStatus, Status
 from taskplace.wording import ago, count, duration, lasting
 
@@ -51,7 +53,7 @@ def lines(seen: DriverSeen) -> Iterator[str]:
     yield f"{'executor':<16}{'host':<20}{'active':>7}{'standby':>9}{'warm-up':>9}{'lag':>10}"
     for name, executor in seen.status.executors.items():
         yield _executor(name, executor)
-    yield from events(seen.status)
+    yield from events(seen.status, seen.root)
 
 
 def folded(text: str, width: int) -> str:
@@ -100,23 +102,27 @@ def warmups(now: Status) -> list[tuple[str, str, int, str]]:
     return found
 
 
-def _stuck_lines(now: Status) -> Iterator[str]:
-    found = list(stuck(now))
+def _stuck_lines(now: Status, checkpoint: str | Path) -> Iterator[str]:
+    found = list(stuck(now, checkpoint))
     for name, task, why in found[:SHOWN]:
         yield f"stuck       {task} on {name}: {why.stalled}; {why.remedy}"
     if found:
         more = f"and {len(found) - SHOWN:,} more; " if len(found) > SHOWN else ""
-        yield f"            {more}taskplace explain CHECKPOINT --task {found[0][1]} says what follows from it"
+        command = f"taskplace explain {shlex.quote(str(checkpoint))} --task {found[0][1]}"
+        yield f"            {more}{command} says what follows from it"
 
 
-def events(now: Status) -> Iterator[str]:
-    """Yield the lines below the table of executors: warm-ups, copies that are stuck, rebalances, losses, batches."""
+def events(now: Status, checkpoint: str | Path = UNKNOWN) -> Iterator[str]:
+    """Yield the lines below the table of executors: warm-ups, copies that are stuck, rebalances, losses, batches.
+
+    - `checkpoint`: the path that remedies name
+    """
     waiting = warmups(now)
     for name, task, lag, eta in waiting[:SHOWN]:
         yield f"warm-up     {task} on {name}: lag {lag:,}, {eta}"
     if len(waiting) > SHOWN:
         yield f"warm-up     and {len(waiting) - SHOWN} more"
-    yield from _stuck_lines(now)
+    yield from _stuck_lines(now, checkpoint)
     for change in reversed(now.rebalances[-SHOWN:]):
         moved = f"{count(change.moves, 'move')}{', more to come' if change.followup else ''}"
         when = ago(now.written - change.at)

@@ -20,8 +20,8 @@ Non-goals: what only a running stream shows (`taskplace status`); damage inside 
 [('speculation', '--set spark.conf.spark.speculation=false')]
 """
 
-from taskplace.doctor.diagnosis import Diagnosis, diagnose
-from taskplace.doctor.facts import CheckpointFacts, Facts, HostFacts, Need, Package, StoreFacts
+from taskplace.doctor.diagnosis import Diagnosis, diagnose, refusals
+from taskplace.doctor.facts import CheckpointFacts, Facts, HostFacts, MissingInput, Need, Package, StoreFacts
 from taskplace.doctor.findings import Finding, Found, Rule, Severity
 from taskplace.doctor.rules import RULES, SUBJECTS
 from taskplace.doctor.spark_properties import SparkProperties, read_properties
@@ -35,6 +35,7 @@ __all__ = [
     "Finding",
     "Found",
     "HostFacts",
+    "MissingInput",
     "Need",
     "Package",
     "Rule",
@@ -43,4 +44,5 @@ __all__ = [
     "StoreFacts",
     "diagnose",
     "read_properties",
+    "refusals",
 ]

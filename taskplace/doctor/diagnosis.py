@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from taskplace.doctor.facts import Facts
-from taskplace.doctor.findings import Finding, Rule, Severity
+from taskplace.doctor.findings import Finding, Found, Rule, Severity
 from taskplace.doctor.rules import RULES
 
 SCHEMA = "taskplace.diagnosis/1"
@@ -64,3 +64,13 @@ def diagnose(facts: Facts, rules: Iterable[Rule] = RULES) -> Diagnosis:
         findings += rule.findings(facts)
     findings.sort(key=lambda finding: _ORDER[finding.severity])
     return Diagnosis(tuple(findings), tuple(looked), unable)
+
+
+def refusals(facts: Facts, rules: Iterable[Rule] = RULES) -> Iterator[Found]:
+    """Yield the errors for which `taskplace run` does not start Spark.
+
+    Only rules that need neither a checkpoint nor a topology look: of the others, the start itself says more.
+    """
+    for rule in rules:
+        if rule.severity is Severity.ERROR and not rule.needs and (rule.steered or not facts.steered):
+            yield from (found for found in rule.look(facts) if found.expected)

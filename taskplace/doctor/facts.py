@@ -57,6 +57,18 @@ class CheckpointFacts(NamedTuple):
     executors: int = 0
 
 
+class MissingInput(NamedTuple):
+    """An input directory that does not exist on this host.
+
+    - `path`: of its key in the file; `directory`: what is there
+    - `near`: a directory at the same place with a similar name; "" if there is none
+    """
+
+    path: str
+    directory: Path
+    near: str = ""
+
+
 class HostFacts(NamedTuple):
     """This host.
 
@@ -96,6 +108,7 @@ class Facts:
     - `spark`: the effective properties of Spark
     - `steered`: whether the file steers a query of Spark's own, instead of placing a topology
     - `refused`: why a start would be refused; "" if nothing is known to be wrong
+    - `missing_inputs`: the input directories that do not exist on this host
     - `unknown`: by fact that is missing, the reason
     """
 
@@ -110,6 +123,7 @@ class Facts:
     checkpoint: CheckpointFacts | None = None
     host: HostFacts = field(default_factory=HostFacts)
     packages: tuple[Package, ...] = ()
+    missing_inputs: tuple[MissingInput, ...] = ()
     unknown: Mapping[Need, str] = field(default_factory=dict)
 
     @property

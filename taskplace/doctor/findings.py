@@ -41,6 +41,7 @@ class Found(NamedTuple):
     - `why`: why it matters, in one or two sentences
     - `remedy`: a line that can be pasted: options of the command line, a command, or a line of the file
     - `severity`: only if it is less than the rule's
+    - `expected`: only of what `taskplace run` refuses before it starts Spark: what it expects instead
     """
 
     path: str
@@ -48,6 +49,7 @@ class Found(NamedTuple):
     why: str
     remedy: str
     severity: Severity | None = None
+    expected: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,6 +274,8 @@ class Configuration:
     def from_properties(cls: type[C], mapping: Mapping[str, Any], path: str | None = None) -> C:
         """Return the configuration that `mapping` describes. Missing keys get their defaults.
 
+        Null is accepted where it is the default.
+
         `path`: the path of the mapping; errors begin with it.
         """
         path = cls.SECTION if path is None else path
@@ -294,7 +296,8 @@ class Configuration:
                 raise ConfigError(
                     f"{path}.{name}", found="a key given twice", expected="one of its two names"
                 )
-            values[declared.field] = declared.type.read(f"{path}.{name}", value)
+            default = value is None and declared.default is None
+            values[declared.field] = None if default else declared.type.read(f"{path}.{name}", value)
         for declared in cls.declared_keys():
             if declared.required and declared.field not in values:
                 declared.type.read(f"{path}.{declared.name}", NOTHING)

@@ -54,7 +54,12 @@ class LiveRun:
         operations, version = self._runner.operations, self.recorder.version
         if self.recorder.end is not None or not operations.began:
             return Now(self.recorder.state(), version=version, explained=self._explained())
-        return now_of(operations.status(), version=version, explained=self._explained())
+        return now_of(
+            operations.status(),
+            checkpoint=self._runner.definition.checkpoint,
+            version=version,
+            explained=self._explained(),
+        )
 
     def reasons(self) -> tuple[Reason, ...]:
         """Return why each task is where it is."""
@@ -80,7 +85,7 @@ def explainer_of(runner: BatchRunner) -> Explainer | None:
     with rebalancer.lock:
         status = runner.operations.status()
         ends = {str(task): runner.journal.end_offset(task) for task in rebalancer.task_ids}
-    return situation(status, ends).explainer()
+    return situation(status, ends, checkpoint=runner.definition.checkpoint).explainer()
 
 
 class ServedRun:

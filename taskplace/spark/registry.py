@@ -1,16 +1,17 @@
 """Finds processors by name, for topologies in YAML.
 
-| name | options | |
-|---|---|---|
-| `aggregate` | `by`, `aggregates`, `window`, `over_changes`, `store` | running aggregates by key |
-| `count` | `by`, `window`, `over_changes`, `store` | a running count by key, in the column `count` |
-| `deduplicate` | `by`, `over_changes`, `store` | lets each key through once: ever, or within `ttl` |
-| `table-join` | `by`, `columns`, `how`, `order_by`, `deleted`, `over_changes`, `store` | adds a table's columns |
-| `per-key` | `function`, `by`, `state`, `output`, `store` | a function per key and batch, with dicts |
-| `module:function` | the function's keyword-only arguments | your own `function(context, *inputs)` |
-| `module:Class` | the arguments of the class | your own processor, created once |
-| `module:factory()` | the arguments of the factory | what the factory returns is the processor |
+| name | |
+|---|---|
+| `aggregate` | running aggregates by key |
+| `count` | a running count by key, in the column `count` |
+| `deduplicate` | lets each key through once: ever, or within `ttl` |
+| `table-join` | adds a table's columns |
+| `per-key` | a function per key and batch, with dicts |
+| `module:function` | your own `function(context, *inputs)`; options are its keyword-only arguments |
+| `module:Class` | your own processor, created once; options are the arguments of the class |
+| `module:factory()` | what the factory returns is the processor |
 
+docs/configuration.md has the options of each (`taskplace.yaml_fields`).
 `by`, `columns`, `state` and `output` are columns with their types (`{tailnum: string}`). `store` names the state; the
 default is the node's name. An aggregate is a function of a column, with the type in which it is stored
 (`worst: {max: dep_delay, type: int64}`), or `count` for a count of rows.
@@ -56,10 +57,12 @@ from taskplace.spark.processors import (
     sum_,
 )
 from taskplace.spark.processors.aggregations import Aggregation
+from taskplace.spark.processors.arguments import nearest_argument
 from taskplace.spark.state.column_types import USUAL
 from taskplace.spark.state.columns import parsed
 from taskplace.spark.stub_processors import store_of
 from taskplace.spark.yaml_paths import option_path
+from taskplace.spark.yaml_words import said
 from topology import TopologyError
 from topology.errors import nearest
 from topology.names import check_legal_name
@@ -163,15 +166,15 @@ def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **o
     if not any(p.kind == p.VAR_KEYWORD for p in parameters):
         for option in options:
             if option not in names:
-                raise TopologyError(f"{option}: found an unknown option; {nearest(option, names)}")
+                hint = nearest_argument(option, names) or nearest(option, names)
+                raise TopologyError(f"{option}: found an unknown option; {hint}")
     for parameter in parameters:
         if parameter.name in names and parameter.default is parameter.empty and parameter.name not in options:
             raise TopologyError(f"{parameter.name}: found nothing, expected a value")
     try:
         return factory(**options)
     except InputError as error:
-        path = option_path(error.path, options)
-        text = str(error).removeprefix(error.path).removeprefix(": ")
+        path, text = option_path(error.path, options), said(error)
         raise TopologyError(f"{path}: {text}" if path else text) from error
 
 
@@ -343,3 +346,8 @@ _BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "table-join": _table_join,
     "per-key": _per_key,
 }
+
+
+def signatures() -> Mapping[str, Callable[..., Any]]:
+    """Return what makes each of taskplace's own processors, by name: its keyword arguments are the options."""
+    return dict(_BUILT_IN)

@@ -57,7 +57,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from taskplace.dotted_keys import INPUT, KAFKA_OUTPUT, OUTPUT, entries, nested_options, topology_section
+from taskplace.dotted_keys import entries, nested_options, topology_section
 from taskplace.errors import ConfigError, InputError
 from taskplace.misplaced import check_entries, check_topology
 from taskplace.paths import local_path
@@ -66,6 +66,8 @@ from taskplace.settings import Settings, absolute
 from taskplace.spark.targets import is_target
 from taskplace.spark.yaml_inputs import YamlInput, inputs_of, records_of, schemas_of, with_counts
 from taskplace.spark.yaml_paths import YamlPaths, node_path
+from taskplace.spark.yaml_words import in_yaml, refused
+from taskplace.yaml_fields import INPUT, KAFKA_OUTPUT, OUTPUT
 from topology import BuiltTopology, Topology, TopologyError
 
 if TYPE_CHECKING:
@@ -105,6 +107,11 @@ class YamlApplication:
     def topology(self) -> Topology:
         """Return the topology of the file."""
         return self._topology
+
+    def missing_inputs(self) -> Mapping[str, Path]:
+        """Return the input directories that do not exist on this host, by the path of their key in the file."""
+        there = {topic: getattr(source, "missing", None) for topic, source in self._inputs.items()}
+        return {f"input.{topic}.path": path for topic, path in there.items() if path is not None}
 
     def schemas(self) -> Mapping[str, StructType]:
         """Return the schemas of the rows of the sources that declare one, by external topic."""
@@ -208,9 +215,10 @@ def _in_the_file(paths: YamlPaths | None) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        path = error.path if paths is None else paths.of(error.path)
-        made = ConfigError(path, found=error.found, expected=error.expected, hint=error.hint)
-        made.args = (path + str(error).removeprefix(error.path),)  # its words stay as they are
+        if paths is not None:
+            raise refused(paths.of(error.path), error) from None
+        made = ConfigError(error.path, found=error.found, expected=error.expected, hint=error.hint)
+        made.args = error.args  # its words stay as they are
         raise made from None
 
 
@@ -220,7 +228,8 @@ def _nodes_by_path(section: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except TopologyError as error:
-        raise type(error)(node_path(str(error), section), node=error.node) from error
+        text = node_path(str(error), section)
+        raise type(error)(in_yaml(text) if section else text, node=error.node) from error
 
 
 def declared_topology(
@@ -333,8 +342,7 @@ def _kafka(path: str, value: object) -> CommitTarget:
     try:
         return KafkaSink(**given)
     except InputError as error:
-        at = path + error.path.removeprefix("KafkaSink")
-        raise ConfigError(at, found=error.found, expected=error.expected, hint=error.hint) from None
+        raise refused(path + error.path.removeprefix("KafkaSink"), error) from None
 
 
 def _foreach(path: str, value: object) -> CommitTarget:
@@ -346,7 +354,7 @@ def _foreach(path: str, value: object) -> CommitTarget:
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from error
     except InputError as error:
-        raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
+        raise refused(path, error) from None
 
 
 #: By the key of an entry of `output`: what makes the target, from the path of the key and its value.

@@ -12,12 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taskplace.dotted_keys import INPUT, topology_section
+from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.settings import Settings, absolute
 from taskplace.spark.selected_columns import FIXED, UNKNOWN_TYPE, selected
 from taskplace.spark.state.type_text import TypeTextError
+from taskplace.yaml_fields import INPUT
 from topology import BuiltTopology, Node
 
 if TYPE_CHECKING:
@@ -144,6 +145,14 @@ class YamlSource:
             return None if given is None else local_path(absolute(given), self._at)
         except InputError:
             return None
+
+    @property
+    def missing(self) -> Path | None:
+        """The directory, or file, that Spark would read and that does not exist; None if it does, or has wildcards."""
+        there = self.directory if self._format in FILES else None
+        if there is None or set(str(there)) & set("*?[{") or there.exists():
+            return None
+        return there
 
     def schema(self, timestamp: str) -> StructType | None:
         """Return the schema of the rows, as far as the file shows it; None if it is not known."""

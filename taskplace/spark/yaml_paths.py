@@ -29,7 +29,7 @@ _LAYOUT = {
     "key": ("by",),
     "value": ("columns", "state", "aggregates"),
     "time": ("time",),
-    "retention_ms": ("ttl",),
+    "retention_ms": ("ttl", "window"),
 }
 
 
@@ -59,13 +59,28 @@ def node_path(text: str, topology: Mapping[str, Any]) -> str:
 
     >>> node_path("node 'stats': unknown store 'delay'", {"nodes": {"stats": {}}})
     "topology.nodes.stats: unknown store 'delay'"
+    >>> node_path("node 'n': found the time column 'at', expected ...", {"nodes": {"n": {"options": {"time": "at"}}}})
+    "topology.nodes.n.options.time: found the time column 'at', expected ..."
     """
     match = re.match(r"(?:node|source|store|repartition) '([^']*)'", text)
     for section in ("nodes", "sources", "stores") if match else ():
         entries = topology.get(section)
         if match is not None and isinstance(entries, Mapping) and match[1] in entries:
-            return f"topology.{section}.{match[1]}{text[match.end() :]}"
+            return (
+                f"topology.{section}.{match[1]}{_time_option(entries[match[1]], text)}{text[match.end() :]}"
+            )
     return text
+
+
+def _time_option(entry: object, text: str) -> str:
+    """Return the path, below a node, of the option that names the time column of an error; "" without one."""
+    options = entry.get("options") if isinstance(entry, Mapping) else None
+    column = re.search(r": found the time column '([^']*)'", text)
+    if not isinstance(options, Mapping) or not (column or ": uses event time" in text):
+        return ""
+    if isinstance(options.get("window"), Mapping):
+        return ".options.window.column"
+    return ".options.time" if "time" in options else ""
 
 
 class YamlPaths:

@@ -90,6 +90,7 @@ output: {out: {path: out}, seen: {path: seen}}
 def test_an_application_may_be_yaml_alone(shop, tmp_path, capsys):
     pytest.importorskip("pyspark")
     (tmp_path / "clicks.yaml").write_text(YAML_ALONE)
+    (tmp_path / "in").mkdir()
     assert main(["run", "clicks.yaml", "--check"]) == 0
     assert "clicks: 1 subtopologies, 3 tasks" in capsys.readouterr().out
     assert main(["topology", "clicks.yaml"]) == 0

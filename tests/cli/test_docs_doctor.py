@@ -35,6 +35,7 @@ def test_the_command_prints_what_the_page_says(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("taskplace.cli.doctor_facts.this_host", HostFacts)
     (tmp_path / "clicks.yaml").write_text(blocks(PAGE, "yaml clicks.yaml")[0])
+    (tmp_path / "in").mkdir()
     (text,) = blocks(PAGE, "console")
     out = io.StringIO()
     with contextlib.redirect_stdout(out):

@@ -54,6 +54,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The file of a stream that keeps the ids of all orders for ever."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "orders.yaml").write_text(yaml.safe_dump(ORDERS))
+    (tmp_path / "in/orders").mkdir(parents=True)
     return "orders.yaml"
 
 
@@ -84,6 +85,7 @@ def test_the_tutorial_has_no_warnings(
     page = "docs/tutorial.md"
     (tmp_path / "shop.py").write_text(blocks(page, "python shop.py")[0])
     (tmp_path / "orders.yaml").write_text(blocks(page, "yaml orders.yaml")[-1])
+    (tmp_path / "in/orders").mkdir(parents=True)
     code, diagnosis = found(capsys, "orders.yaml")
     assert [f for f in diagnosis["findings"] if f["severity"] != "advice"] == []
     assert code == 0
@@ -135,6 +137,17 @@ def test_the_text_says_where_what_why_and_how(orders: str, capsys: pytest.Captur
     assert "rules could not look: no checkpoint was given (--checkpoint CHECKPOINT)\n" in out
     assert re.search(r"^2 warnings, 1 piece of advice; \d+ rules looked$", out, re.M)
     assert max(map(len, (line for line in out.splitlines() if "remedy" not in line))) <= 110
+
+
+def test_an_input_directory_that_does_not_exist(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("in/orders").rmdir()
+    Path("in/order").mkdir()
+    code, diagnosis = found(capsys, orders)
+    (finding,) = [f for f in diagnosis["findings"] if f["severity"] == "error"]
+    there = Path.cwd() / "in"
+    assert (code, finding["rule"], finding["path"]) == (1, "input-missing", "input.orders.path")
+    assert f"but {there}/order does" in finding["why"]
+    assert finding["remedy"] == f"mkdir -p {there}/orders"
 
 
 def test_the_properties_of_spark(orders: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

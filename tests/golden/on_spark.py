@@ -51,7 +51,7 @@ def topology(folder: Path) -> Topology:
     words, names = (topo.source(name, key="k", partitions=2) for name in ("words", "names"))
     counted = words.process(Count("counts", by={"k": "string"}), name="counts")
     joined = counted.join_table(
-        names, TableJoin("names", on={"k": "string"}, columns={"label": "string"}), name="j"
+        names, TableJoin("names", by={"k": "string"}, columns={"label": "string"}), name="j"
     )
     joined.sink("o", target=ParquetSink(folder / "joined"))
     again = counted.repartition(key="count", name="by-count", partitions=2)

@@ -145,7 +145,7 @@ def processors(folder: Path, life: int = 0) -> Pipeline:
     pipeline.out(again.process(sums, name="sums"), "sums")
     join = TableJoin(
         "rates",
-        on=group,
+        by=group,
         columns={"rate": pa.decimal128(10, 3), "since": "timestamp"},
         order_by=["i"],
         ttl=TTL,

@@ -251,9 +251,9 @@ KEY = {"k": "string"}
         lambda: PerKey(
             "s", lambda key, rows, state: (None, []), by=KEY, state={"n": "int64"}, output={HALF: "int64"}
         ),
-        lambda: TableJoin("s", on={HALF: "string"}, columns=KEY),
-        lambda: TableJoin("s", on={"j": "string"}, columns=KEY, order_by=[HALF]),
-        lambda: TableJoin("s", on={"j": "string"}, columns=KEY, deleted=HALF),
+        lambda: TableJoin("s", by={HALF: "string"}, columns=KEY),
+        lambda: TableJoin("s", by={"j": "string"}, columns=KEY, order_by=[HALF]),
+        lambda: TableJoin("s", by={"j": "string"}, columns=KEY, deleted=HALF),
         lambda: StoreSchema.of("s", {"key": KEY, "value": {HALF: "int64"}}),
         lambda: StoreSchema.of("s", {"key": KEY, "value": {"n": "int64"}, "meaning": {"n": HALF}}),
         lambda: declare("out", {HALF: "int64"}),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
 import shlex
 import sys
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
@@ -16,6 +19,7 @@ pytest.importorskip("pyspark")
 from taskplace.cli import main
 from taskplace.spark import Placed
 from tests.support.pages import ROOT, blocks
+from tests.support.placed_without_spark import World
 
 PAGE = "docs/tutorial.md"
 PARTS = re.findall(
@@ -25,7 +29,8 @@ PARTS = re.findall(
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty directory, in which the commands run."""
+    """A directory with an empty one for the orders, in which the commands run."""
+    (tmp_path / "in/orders").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "shop", raising=False)
@@ -55,7 +60,7 @@ def test_the_commands_print_what_the_page_says(folder):
 
 def test_the_program_empties_an_executor(folder, world, monkeypatch, capsys):
     (folder / "shop.py").write_text(blocks(PAGE, "python shop.py")[0])
-    program, ask, drain, removal = blocks(PAGE, "python")
+    program, ask, tested, drain, removal = blocks(PAGE, "python")
     monkeypatch.setattr(
         "taskplace.spark.Placed", lambda spark, *args, **more: Placed(spark, *args, bridge=world, **more)
     )
@@ -82,6 +87,7 @@ def test_the_program_empties_an_executor(folder, world, monkeypatch, capsys):
     *views, total = capsys.readouterr().out.splitlines()
     assert [view.split()[0] for view in views] == [f"executor-{id}" for id in sorted(world.there)]
     assert total == "{'orders': 4, 'cents': 2000}"
+    exec(tested, names)
     exec(drain, names)
     exec(removal, names)
     assert capsys.readouterr().out.startswith("False ")
@@ -89,3 +95,51 @@ def test_the_program_empties_an_executor(folder, world, monkeypatch, capsys):
         batch(number)
     exec(removal, names)
     assert capsys.readouterr().out.startswith("True yes: ")
+
+
+class Arriving:
+    """Replaces Spark: the orders that the program has written become a batch while it sleeps."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.read, self.stopped = world, set(), []
+        self.builder = self.readStream = self
+        self.sparkContext = world.spark
+
+    def __getattr__(self, name):
+        """Return a step of a builder, or of a reader: each returns this object."""
+        return lambda *given, **named: self
+
+    def open(self, spark, *args, **more):
+        """Return the stream, as `Placed` does; the same query as Spark's is this object."""
+        self.placed = Placed(self.world.spark, *args, bridge=self.world, **more)
+        self.placed.start = lambda sources, trigger: self
+        return self.placed
+
+    def stop(self):
+        self.stopped.append(True)
+
+    def sleep(self, seconds):
+        new = sorted(set((Path("data") / "in").iterdir()) - self.read)
+        table = pa.concat_tables([pq.read_table(file) for file in new])
+        self.world.batch(self.placed, len(self.read), orders=table)
+        self.world.follow(self.placed)
+        self.read |= set(new)
+
+
+def test_the_whole_program_runs_to_its_end(folder, world, monkeypatch, capsys):
+    (folder / "shop.py").write_text(blocks(PAGE, "python shop.py")[0])
+    (program,) = blocks(PAGE, "python stream.py")
+    world.come(2)
+    spark = Arriving(world)
+    monkeypatch.setattr("taskplace.spark.Placed", spark.open)
+    names = {"__name__": "stream"}
+    exec(compile(program, "stream.py", "exec"), names)
+    names["SparkSession"], names["time"] = spark, spark
+    names["main"]()
+    totals, draining, empty = capsys.readouterr().out.splitlines()
+    total = ast.literal_eval(totals.removeprefix("totals: "))
+    assert total["orders"] >= 6
+    assert total["cents"] == 500 * total["orders"]
+    name = draining.removeprefix("draining ")
+    assert empty.startswith(f"{name} is empty: yes: ")
+    assert len(spark.stopped) == 2

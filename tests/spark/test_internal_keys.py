@@ -111,7 +111,7 @@ def test_a_repartitioned_side_of_a_join_may_be_empty_and_then_of_any_type(world)
     )
     again = flights.process(upper, name="upper").repartition(key="k", name="by-k", partitions=2)
     joined = again.join_table(
-        planes, TableJoin("p", on={"k": "string"}, columns={"seats": "int64"}), name="j"
+        planes, TableJoin("p", by={"k": "string"}, columns={"seats": "int64"}), name="j"
     )
     joined.sink("o", target=ParquetSink(world.folder / "out"))
     placed = world.open(topo)

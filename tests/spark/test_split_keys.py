@@ -128,7 +128,7 @@ def test_a_key_of_other_columns_is_one_s_own_matter():
 def test_either_side_of_a_table_join_is_judged(side):
     topo = Topology("t")
     stream, table = (topo.source(name, key="k", partitions=4) for name in ("stream", "table"))
-    stream.join_table(table, TableJoin("s", on={"k": "int64"}, columns={"v": "int64"}), name="keeps").sink(
+    stream.join_table(table, TableJoin("s", by={"k": "int64"}, columns={"v": "int64"}), name="keeps").sink(
         "o", target=Nowhere()
     )
     built = topo.build()

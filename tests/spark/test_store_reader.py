@@ -247,7 +247,7 @@ def test_nor_is_one_that_kills_who_reads_it(behind, store, monkeypatch):
 def test_a_key_that_is_not_there_is_asked_for_where_it_might_be_and_nowhere_else(
     runtime, store, monkeypatch, cast
 ):
-    join = TableJoin("sizes", on={"id": "int64"}, columns={"size": "int64"})
+    join = TableJoin("sizes", by={"id": "int64"}, columns={"size": "int64"})
     topo = Topology("t")
     events, sizes = (topo.source(name, key=["id"], partitions=4) for name in ("events", "sizes"))
     events.join_table(sizes, join).process(Aggregate("n", by={"id": "int64"}, seen=count()))

@@ -189,3 +189,41 @@ def test_a_check_says_what_the_start_would(tmp_path, monkeypatch, capsys):
         "topology.nodes.spent.options.aggregates.cents.sum: found \"no column 'cents'\""
         in capsys.readouterr().err
     )
+
+
+def test_a_check_finds_directories_that_do_not_exist(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(ORDERS)
+    Path("inn").mkdir()
+    assert main(["run", "--check", "orders.yaml"]) == 2
+    assert capsys.readouterr().err == (
+        f"taskplace: input.orders.path: found '{tmp_path}/in', expected a directory that exists; did you mean "
+        f"'{tmp_path}/inn'?\n"
+    )
+    assert (
+        main(["run", "--check", "orders.yaml", "--set", "input.orders.path=in/*"]) == 0
+    )  # Spark does not look either
+    assert main(["run", "--check", "orders.yaml", "--set", "input.orders.path=s3://bucket/in"]) == 0
+    assert main(["run", "--check", "orders.yaml", "--set", "input.orders.path=inn"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        (
+            "spark.locality.wait=soon",
+            "spark.conf.spark.locality.wait: found 'soon', expected a time such as 30s, without spaces and fractions",
+        ),
+        (
+            "spark.executor.memory=1.5g",
+            "spark.conf.spark.executor.memory: found '1.5g', expected a size such as 2g, ",
+        ),
+        ("spark.task.cpus=one", "spark.conf.spark.task.cpus: found 'one', expected a whole number, "),
+    ],
+)
+def test_a_check_finds_values_that_spark_cannot_read(override, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(ORDERS)
+    Path("in").mkdir()
+    assert main(["run", "--check", "orders.yaml", "--set", f"spark.conf.{override}"]) == 2
+    assert capsys.readouterr().err.startswith(f"taskplace: {says}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -15,6 +17,9 @@ from topology import TopologyError
 
 pytestmark = pytest.mark.usefixtures("own_module")
 
+#: Calls and arguments of Python, which the author of a file does not write.
+PYTHON = re.compile(r"\b(?:process|source|sink|Tumbling|sum_|max_|count)\(|\b[a-z_]+=['\"{\[TFN]")
+TIMED = "id long, customer string, cents long, at timestamp"
 TYPES = "topology.nodes.spent.options"
 BAD = [
     # what is changed, and what the error says
@@ -62,6 +67,60 @@ BAD = [
     (
         {"topology__nodes__spent__options__window": {"column": "at"}},
         "window: found no 'size', expected {size: 1 hour, ...}",
+    ),
+    (
+        {"topology__nodes__once__options": {"on": {"id": "long"}}},
+        "options.on: found an unknown option; did you mean 'by'?",
+    ),
+    (
+        {"topology__nodes__once__options": {"key": {"id": "long"}}},
+        "options.key: found an unknown option; did you mean 'by'?",
+    ),
+    # event time
+    (
+        {"topology__nodes__once__options__ttl": "1 day"},
+        "topology.nodes.once.options.time: found None, expected the time column that the ttl counts from",
+    ),
+    (
+        {"topology__nodes__once__options__time": "at"},
+        "topology.nodes.once.options.ttl: found None, expected how long after the time an entry expires",
+    ),
+    (
+        {
+            "topology__nodes__spent__options__window": {"column": "at", "size": "1 hour"},
+            "input__orders__schema": TIMED,
+        },
+        "topology.nodes.spent.options.window: found 'a time to live, but no source with an event time', expected a "
+        "source that declares one: `topology.sources.orders.options: {event_time: at, delay: 10 minutes}`",
+    ),
+    (
+        {
+            "topology__sources__orders__options": {"event_time": "at"},
+            "topology__nodes__spent__options__window": {"column": "seen", "size": "1 hour"},
+            "input__orders__schema": f"{TIMED}, seen timestamp",
+        },
+        "topology.nodes.spent.options.window.column: found the time column 'seen', expected an event time of its "
+        "input, one of ['at']",
+    ),
+    (
+        {
+            "topology__sources__orders__options": {"event_time": "at"},
+            "topology__nodes__once": {"process": "orders", "processor": f"{HERE}:clean"},
+            "topology__nodes__spent__options__window": {"column": "at", "size": "1 hour"},
+            "input__orders__schema": TIMED,
+        },
+        "topology.nodes.spent.options.window.column: uses event time, but its input passes through 'once', which "
+        "declares no event time for its output; declare the column and its delay behind the watermark there: "
+        "`options: {event_time: at, delay: 0 s}`",
+    ),
+    (
+        {
+            "topology__nodes__more": {
+                **node("count", by={"customer": "string", "cents": "long"}),
+                "process": "spent",
+            }
+        },
+        "give 'spent' windows with `emit: final`, or declare `over_changes: true` to take each change",
     ),
     (
         {"topology__nodes__once__options__by": ["id"]},
@@ -213,6 +272,7 @@ def test_a_mistake_is_one_error_with_its_path(changes, says):
         YamlApplication(settings(**changes))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not PYTHON.search(str(caught.value).partition(", expected ")[2])
 
 
 def test_a_class_of_ones_own_needs_a_topology_to_read_one():

@@ -112,7 +112,7 @@ class Runtime:
 
     @staticmethod
     def _programs() -> tuple[Program, Program]:
-        join = TableJoin("planes", on={"tailnum": "string"}, columns={"seats": "int64"})
+        join = TableJoin("planes", by={"tailnum": "string"}, columns={"seats": "int64"})
         totals = Aggregate("totals", by={"tailnum": "string"}, flights=count(), worst=max_("delay", "int64"))
         days = Count("days", by={"delay": "int64"})
         repartition = Operator(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from taskplace.doctor.facts import Facts
 from taskplace.doctor.findings import Found, Severity, remove, rule, set_key
-from taskplace.dotted_keys import INPUT, entries, nested_options
+from taskplace.dotted_keys import entries, nested_options
+from taskplace.yaml_fields import INPUT
 
 _FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 #: By format, the option that limits a batch, other options that do, and a value to begin with.
@@ -172,6 +174,21 @@ def group_options(facts: Facts) -> Iterator[Found]:
             )
 
 
+@rule("input-missing", Severity.ERROR, "input directories that do not exist on this host")
+def input_missing(facts: Facts) -> Iterator[Found]:
+    """Find directories that Spark would not find. It does not look at paths with wildcards, and neither does this."""
+    for missing in facts.missing_inputs:
+        near = f", but {missing.near} does" if missing.near else ""
+        yield Found(
+            missing.path,
+            str(missing.directory),
+            f"The directory does not exist{near}. Spark refuses a source of files without one.",
+            f"mkdir -p {shlex.quote(str(missing.directory))}",
+            expected="a directory that exists"
+            + (f"; did you mean {missing.near!r}?" if missing.near else ""),
+        )
+
+
 def _number(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.isdecimal() else default
 
@@ -183,4 +200,5 @@ RULES = (
     order_lost,
     uncommitted_records,
     group_options,
+    input_missing,
 )

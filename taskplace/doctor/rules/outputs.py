@@ -8,8 +8,9 @@ from typing import Any
 
 from taskplace.doctor.facts import Facts
 from taskplace.doctor.findings import Found, Severity, rule, set_key
-from taskplace.dotted_keys import OUTPUT, entries, nested_options
+from taskplace.dotted_keys import entries, nested_options
 from taskplace.redaction import HIDDEN, scrubbed
+from taskplace.yaml_fields import OUTPUT
 
 #: The brokers' default of `transaction.max.timeout.ms`, and a time that a batch may well take.
 MOST_TRANSACTION_MS, LEAST_TRANSACTION_MS = 900_000, 10_000

@@ -122,7 +122,8 @@ def spark_value(facts: Facts) -> Iterator[Found]:
             if value is not None and read(value) is None:
                 where = facts.spark.where(key)
                 why = f"Spark expects {expected}, without spaces and fractions, and does not start."
-                yield Found(where, value, why, f"--set spark.conf.{key}={example}")
+                remedy = f"--set spark.conf.{key}={example}"
+                yield Found(where, value, why, remedy, expected=f"{expected}, without spaces and fractions")
 
 
 def _integer(text: str) -> float | None:

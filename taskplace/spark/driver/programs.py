@@ -57,10 +57,12 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     made = tuple(_program(sub, built, tags, times, split) for sub in built.subtopologies)
     forgetting = sorted(store.name for p in made for store in p.stores.values() if store.ttl)
     if forgetting and not times:
+        named_source = f"{next(iter(tags))!r}" if len(tags) == 1 else "..."
         raise InputError(
-            f"stores.{forgetting[0]}",
+            f"stores.{forgetting[0]}.retention_ms",
             found="a time to live, but no source with an event time",
-            expected='a source that declares one: topology.source(..., event_time="at", delay="10 minutes")',
+            expected="a source that declares one: "
+            f'topology.source({named_source}, event_time="at", delay="10 minutes")',
         )
     made = with_times(built, made, {topic: time.column for topic, time in times.items()})
     for program in made:

@@ -30,6 +30,7 @@ class DriverSeen:
     - `status`: its status, or the last one of a driver that has ended; None without one
     - `age`: of the status in seconds, by the clock of this host
     - `epoch`: of the driver that has taken over last; 0: none has
+    - `root`: the checkpoint
     """
 
     runs: bool
@@ -37,6 +38,7 @@ class DriverSeen:
     status: Status | None
     age: float | None
     epoch: int
+    root: Path
 
 
 def look(
@@ -67,7 +69,9 @@ def look(
         if now.runs or status.ended:
             return now
         skew = f"the clocks of its host and of this one differ by {abs(now.age or 0.0):.0f} s"
-        return DriverSeen(True, f"{_named(status)} writes its status; {skew}", status, now.age, now.epoch)
+        return DriverSeen(
+            True, f"{_named(status)} writes its status; {skew}", status, now.age, now.epoch, root
+        )
     return seen
 
 
@@ -80,19 +84,19 @@ def _judged(root: Path, clock: Callable[[], float]) -> DriverSeen:
     )  # after the status: a newer driver may have taken over since
     age = None if status is None else clock() - status.written
     if not epoch:
-        return DriverSeen(False, "no driver has taken this checkpoint over yet", status, age, epoch)
+        return DriverSeen(False, "no driver has taken this checkpoint over yet", status, age, epoch, root)
     if status is None or age is None:
         why = f"driver {epoch} has taken over last, and there is no {STATUS_FILE} of it"
-        return DriverSeen(False, why, None, None, epoch)
+        return DriverSeen(False, why, None, None, epoch, root)
     if status.epoch < epoch:
         why = f"driver {epoch} has taken over from driver {status.epoch}, and has written no status"
     elif status.ended:
         why = f"{_named(status)} has ended, {ago(age)}"
     elif abs(age) <= SILENT_SECONDS:
-        return DriverSeen(True, f"{_named(status)} wrote its status {ago(age)}", status, age, epoch)
+        return DriverSeen(True, f"{_named(status)} wrote its status {ago(age)}", status, age, epoch, root)
     else:
         why = f"{_named(status)} wrote its status {ago(age)}, and writes it every {status.interval:.0f} s"
-    return DriverSeen(False, why, status, age, epoch)
+    return DriverSeen(False, why, status, age, epoch, root)
 
 
 def _ended(seen: DriverSeen) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from taskplace.report.html.values import CopyLag, InstanceRow, Now, State
-from taskplace.spark.inspection.stuck import stuck
+from taskplace.spark.inspection.stuck import UNKNOWN, stuck
 from taskplace.spark.operator_messages import Status, WarmupStatus
 from taskplace.wording import about, count, duration, lasting
 
@@ -14,9 +15,15 @@ from taskplace.wording import about, count, duration, lasting
 MOST_COPIES = 200
 
 
-def now_of(status: Status, *, version: int = 0, explained: str = "") -> Now:
-    """Return what a page shows of a status. Seconds that pass are whole ones, so that few statuses are news."""
-    why = {(name, task): f"stuck: {seen.stalled}; {seen.remedy}" for name, task, seen in stuck(status)}
+def now_of(status: Status, *, checkpoint: str | Path = UNKNOWN, version: int = 0, explained: str = "") -> Now:
+    """Return what a page shows of a status. Seconds that pass are whole ones, so that few statuses are news.
+
+    - `checkpoint`: the path that remedies name
+    """
+    why = {
+        (name, task): f"stuck: {seen.stalled}; {seen.remedy}"
+        for name, task, seen in stuck(status, checkpoint)
+    }
     copies = [replace(one, note=why.get((one.instance, one.task), one.note)) for one in _copies(status)]
     copies.sort(key=lambda copy: (-copy.last, copy.task, copy.instance))
     return Now(

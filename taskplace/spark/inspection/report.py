@@ -41,7 +41,7 @@ def report_of_checkpoint(root: Path) -> Report:
     found, seen = inspect(root), look(root)
     status = seen.status
     placements = _placements(found, status)
-    now = now_of(status) if status is not None else None
+    now = now_of(status, checkpoint=root) if status is not None else None
     began = _began(status)
     return Report(
         kind="checkpoint",
@@ -157,7 +157,7 @@ def _reasons(found: Inspection, seen: DriverSeen) -> tuple[Reason, ...]:
     if status is None or not (status.executors or status.homeless):
         return ()
     ends = {name: task.records for name, task in found.tasks.items()}
-    return reasons_of(situation(status, ends, runs=seen.runs).explainer())[0]
+    return reasons_of(situation(status, ends, runs=seen.runs, checkpoint=seen.root).explainer())[0]
 
 
 def _samples(status: Status, began: float | None) -> Samples:

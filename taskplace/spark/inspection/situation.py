@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from taskplace.explanation import Explainer, Seen
 from taskplace.model.cluster import Instance, Task
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Problem
-from taskplace.spark.inspection.stuck import seen_of
+from taskplace.spark.inspection.stuck import UNKNOWN, seen_of
 from taskplace.spark.operator_messages import ExecutorStatus, Status
 from topology import TaskId
 
@@ -41,11 +42,18 @@ class Situation:
         )
 
 
-def situation(status: Status, ends: Mapping[str, int | None], *, runs: bool = True) -> Situation:
+def situation(
+    status: Status,
+    ends: Mapping[str, int | None],
+    *,
+    runs: bool = True,
+    checkpoint: str | Path = UNKNOWN,
+) -> Situation:
     """Return the situation that a status describes.
 
     - `ends`: by task, the length of its changelog in records. A task without an entry has an empty changelog
     - `runs`: whether its driver still runs
+    - `checkpoint`: the path that remedies name
     """
     names = {task for executor in status.executors.values() for task in executor.active} | set(
         status.homeless
@@ -64,7 +72,7 @@ def situation(status: Status, ends: Mapping[str, int | None], *, runs: bool = Tr
     instances = [_instance(name, executor) for name, executor in status.executors.items()]
     return Situation(
         problem=Problem(tasks, instances, PlacementConfig.from_properties(dict(status.config))),
-        seen=seen_of(status, runs=runs),
+        seen=seen_of(status, runs=runs, checkpoint=checkpoint),
         rates={name: executor.follow_rate for name, executor in status.executors.items()},
     )
 

@@ -6,7 +6,9 @@ answered; it reads nothing; it reads, but no faster than the stream writes. If n
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from taskplace.model.seen import Seen
 from taskplace.spark.operator_messages import ExecutorStatus, Status, WarmupStatus
@@ -17,19 +19,25 @@ from topology import TaskId
 IDLE_SECONDS = 60.0
 #: An executor that has not answered a visit for so long hangs, or is overloaded. It is visited while copies are behind.
 SILENT_SECONDS = 120.0
+#: Stands in commands for a checkpoint whose path is not known.
+UNKNOWN = "CHECKPOINT"
 
 
-def seen_of(status: Status, *, runs: bool) -> dict[tuple[str, TaskId], Seen]:
+def seen_of(
+    status: Status, *, runs: bool, checkpoint: str | Path = UNKNOWN
+) -> dict[tuple[str, TaskId], Seen]:
     """Return what a driver's status says of the copies that catch up or are parked.
 
-    `runs`: whether the driver still runs. If not, nothing catches up, and what was the matter before is named as well.
+    - `runs`: whether the driver still runs. If not, nothing catches up, and what was the matter before is named as well
+    - `checkpoint`: the path that remedies name
     """
+    at = shlex.quote(str(checkpoint))
     found: dict[tuple[str, TaskId], Seen] = {}
     for name, executor in status.executors.items():
         for task, warmup in executor.warmup.items():
-            found[name, TaskId.parse(task)] = _warmup(status, name, task, warmup)
+            found[name, TaskId.parse(task)] = _warmup(status, name, task, warmup, at)
         for task, lag in executor.standby.items():
-            seen = _stalled(status, name, task, executor) if lag else None
+            seen = _stalled(status, name, task, executor, at) if lag else None
             if seen or (lag and not runs):
                 found[name, TaskId.parse(task)] = seen or Seen()
         for task in executor.parked:
@@ -42,9 +50,9 @@ def seen_of(status: Status, *, runs: bool) -> dict[tuple[str, TaskId], Seen]:
     return {copy: _ended(status, seen, status.executors[copy[0]], copy[1]) for copy, seen in found.items()}
 
 
-def stuck(status: Status) -> Iterator[tuple[str, str, Seen]]:
+def stuck(status: Status, checkpoint: str | Path = UNKNOWN) -> Iterator[tuple[str, str, Seen]]:
     """Yield the copies that made no progress when the status was written: executor, task, and why."""
-    for (name, task), seen in sorted(seen_of(status, runs=True).items()):
+    for (name, task), seen in sorted(seen_of(status, runs=True, checkpoint=checkpoint).items()):
         if seen.stalled:
             yield name, str(task), seen
 
@@ -62,11 +70,11 @@ def _ended(status: Status, seen: Seen, executor: ExecutorStatus, task: TaskId) -
     return Seen(None, why, start)
 
 
-def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus) -> Seen:
+def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus, at: str) -> Seen:
     executor = status.executors[name]
     if warmup.caught_up:
         return Seen(0.0)
-    if stalled := _stalled(status, name, task, executor):
+    if stalled := _stalled(status, name, task, executor, at):
         return stalled
     if warmup.eta_seconds is None and warmup.restoring:
         return Seen(unknown=f"{name} loads a snapshot, and its lag counts the whole changelog until then")
@@ -86,13 +94,13 @@ def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus) -> Seen:
     )
 
 
-def _stalled(status: Status, name: str, task: str, executor: ExecutorStatus) -> Seen | None:
+def _stalled(status: Status, name: str, task: str, executor: ExecutorStatus, at: str) -> Seen | None:
     """Return what keeps any copy of an executor from following; None if nothing does."""
     if trouble := _brief(executor.troubles.get(task, "")):
-        return Seen(None, f"{name} cannot follow: {trouble}", _remedy(trouble, name, executor))
+        return Seen(None, f"{name} cannot follow: {trouble}", _remedy(trouble, name, executor, at))
     if executor.trouble:
         trouble = _brief(executor.trouble)
-        return Seen(None, f"visits to {name} fail: {trouble}", _remedy(trouble, name, executor))
+        return Seen(None, f"visits to {name} fail: {trouble}", _remedy(trouble, name, executor, at))
     silent = None if executor.visited is None else status.written - executor.visited
     if silent is not None and silent > SILENT_SECONDS:
         why = f"{name} has not answered a visit for {lasting(silent)}"
@@ -107,13 +115,13 @@ def _brief(trouble: str) -> str:
     return trouble.partition(". ")[0]
 
 
-def _remedy(trouble: str, name: str, executor: ExecutorStatus) -> str:
+def _remedy(trouble: str, name: str, executor: ExecutorStatus, at: str) -> str:
     kind = trouble.partition(":")[0]
     if kind == "DiskFull":
         return f"make room on the disk of {name} ({executor.host}); the copy then goes on by itself"
     if kind in ("CheckpointError", "NoWay", "DamagedEntry"):
         return (
-            "`taskplace inspect CHECKPOINT --verify` names damaged files; restore them from a backup, or keep the "
+            f"`taskplace inspect {at} --verify` names damaged files; restore them from a backup, or keep the "
             "executor that runs the task until its next snapshot, which makes damaged changes before it unneeded"
         )
     return f"the log of {name} says more; visits go on, and the copy with them"

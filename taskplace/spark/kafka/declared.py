@@ -23,9 +23,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taskplace.dotted_keys import KAFKA_FORMATS, KAFKA_INPUT, nested_options
+from taskplace.dotted_keys import nested_options
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.kafka.client_options import check_no_secrets
+from taskplace.spark.yaml_words import refused
+from taskplace.yaml_fields import KAFKA_FORMATS, KAFKA_INPUT
 
 if TYPE_CHECKING:
     from taskplace.spark.kafka.formats import Format
@@ -144,4 +146,4 @@ def _schema(path: str, given: object) -> object:
 def _in_file(path: str, error: InputError) -> ConfigError:
     """Return an error of a class (`Raw.kind`) with its path in the file."""
     _, dot, rest = error.path.partition(".")
-    return ConfigError(f"{path}{dot}{rest}", found=error.found, expected=error.expected, hint=error.hint)
+    return refused(f"{path}{dot}{rest}", error)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from taskplace.spark.processors.aggregate_arguments import check_arguments, parts_of
 from taskplace.spark.processors.aggregations import Aggregation, count
+from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes, Column, Course
 from taskplace.spark.processors.columns import (
@@ -85,6 +86,7 @@ class Aggregate:
         owns_its_store=True,
     )
 
+    @known_arguments()
     def __init__(
         self,
         store: str,
@@ -306,6 +308,7 @@ class Count(Aggregate):
 
     traits = Aggregate.traits
 
+    @known_arguments()
     def __init__(
         self,
         store: str,

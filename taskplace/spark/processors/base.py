@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from taskplace.callables import check_function
 from taskplace.durations import milliseconds
-from taskplace.errors import InputError, shown
+from taskplace.errors import InputError
+from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.columns import (
     Columns,
     InputColumn,
@@ -57,12 +58,12 @@ def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
     """
     if time is not None:
         named(time, f"{processor}.time", "the name of a timestamp or date column")
-    if (ttl is None) != (time is None):
-        raise InputError(
-            processor,
-            found=f"ttl={shown(ttl)}, time={time!r}",
-            expected="both ttl (how long) and time (the time column), or neither",
-        )
+    if time is None and ttl is not None:
+        expected = "the time column that the ttl counts from: both ttl and time, or neither"
+        raise InputError(f"{processor}.time", found=None, expected=expected)
+    if ttl is None and time is not None:
+        expected = "how long after the time an entry expires, such as '1 day': both ttl and time, or neither"
+        raise InputError(f"{processor}.ttl", found=None, expected=expected)
     return {} if ttl is None else {"time": time, "retention_ms": milliseconds(ttl, f"{processor}.ttl")}
 
 
@@ -202,6 +203,7 @@ class PerKey:
         owns_its_store=True,
     )
 
+    @known_arguments()
     def __init__(
         self,
         store: str,

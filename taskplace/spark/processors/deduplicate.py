@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import InputError
+from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes
 from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_taken, row_of_nulls
@@ -56,6 +57,7 @@ class Deduplicate:
         owns_its_store=True,
     )
 
+    @known_arguments()
     def __init__(
         self,
         store: str,

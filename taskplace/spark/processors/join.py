@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
+from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes
 from taskplace.spark.processors.columns import (
@@ -36,7 +37,7 @@ class TableJoin:
     """Keeps the table's rows in a store, and adds the columns of the key's table row to each stream row.
 
     - `store`: the name of its store
-    - `by`: the key's columns, with their types; stream and table both have them. `on` is another name of this argument
+    - `by`: the key's columns, with their types; stream and table both have them
     - `columns`: the table's columns to add, with their types
     - `how`: a stream row without a table row gets nulls ("left"), or is dropped ("inner")
 
@@ -78,11 +79,12 @@ class TableJoin:
         owns_its_store=True,
     )
 
+    @known_arguments(on="by")
     def __init__(
         self,
         store: str,
         *,
-        by: Mapping[str, object] | pa.Schema | None = None,
+        by: Mapping[str, object] | pa.Schema,
         columns: Mapping[str, object] | pa.Schema,
         how: Literal["left", "inner"] = "left",
         order_by: Sequence[str] = (),
@@ -90,15 +92,12 @@ class TableJoin:
         ttl: Any = None,
         time: str | None = None,
         over_changes: bool = False,
-        on: Mapping[str, object] | pa.Schema | None = None,
     ) -> None:
         self.store = store_name(store, "TableJoin")
         path = f"TableJoin({store!r})"
-        if by is not None and on is not None:
-            raise InputError(f"{path}.on", found="both `by` and `on`", expected="one of these two names")
         if not isinstance(how, str) or how not in ("left", "inner"):
             raise InputError(f"{path}.how", found=how, expected="'left' or 'inner'")
-        self._by = columns_of(on if by is None else by, f"{path}.by")
+        self._by = columns_of(by, f"{path}.by")
         self._columns = columns_of(columns, f"{path}.columns")
         if not isinstance(order_by, list | tuple) or not all(isinstance(name, str) for name in order_by):
             raise InputError(f"{path}.order_by", found=order_by, expected="a list of column names")

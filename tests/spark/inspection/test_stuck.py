@@ -135,3 +135,11 @@ def test_a_standby_that_lags_and_a_parked_copy_are_named():
     parked = seen(parked=("0_3",), troubles={"0_3": "DiskFull: /d: full"})
     assert parked.stalled == "executor-2 could not follow (DiskFull: /d: full)"
     assert 'placed.release("executor-2")' in parked.remedy
+
+
+def test_a_remedy_names_the_checkpoint_where_it_is_known():
+    damaged = status(LATE, troubles={"0_3": "DamagedEntry: entry 7"})
+    (unknown,) = [seen.remedy for _, _, seen in stuck(damaged)]
+    (known,) = [seen.remedy for _, _, seen in stuck(damaged, "/data/my checkpoint")]
+    assert unknown.startswith("`taskplace inspect CHECKPOINT --verify` names damaged files")
+    assert known.startswith("`taskplace inspect '/data/my checkpoint' --verify` names damaged files")

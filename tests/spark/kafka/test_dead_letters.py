@@ -61,7 +61,7 @@ def test_event_time_and_key_pass_good_records():
 
 def test_a_tombstone_removes_the_row_of_a_table(tmp_path, monkeypatch):
     world = World(tmp_path, monkeypatch)
-    join = TableJoin("people", on={"id": "string"}, columns={"name": "string"}, deleted="deleted")
+    join = TableJoin("people", by={"id": "string"}, columns={"name": "string"}, deleted="deleted")
     topo = Topology("t")
     people = topo.source("people", key="id", partitions=2)
     people.process(DeadLetters(), name="letters").sink("bad", target=ParquetSink(tmp_path / "bad"))

@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from taskplace.dotted_keys import KAFKA_FORMATS, KAFKA_INPUT
 from taskplace.errors import ConfigError, InputError
 from taskplace.settings import Settings
 from taskplace.spark.kafka.declared import declared_records
@@ -20,6 +19,7 @@ from taskplace.spark.kafka.formats import Avro, Json, Raw
 from taskplace.spark.kafka.offsets import MissingTopic
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.yaml_fields import KAFKA_FORMATS, KAFKA_INPUT
 from topology import TopologyError
 
 SECRET = "hunter2"

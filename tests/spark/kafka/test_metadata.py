@@ -32,7 +32,7 @@ def joined(stream: object, table: object, **more: object) -> Topology:
     topo = Topology("t")
     left = topo.source("stream", key="k", reads=stream, **more)
     right = topo.source("table", key="k", reads=table)
-    left.join_table(right, TableJoin("j", on={"k": "string"}, columns={"at": "int64"}), name="joined")
+    left.join_table(right, TableJoin("j", by={"k": "string"}, columns={"at": "int64"}), name="joined")
     return topo
 
 

@@ -83,7 +83,7 @@ def joined(world, cluster, kind: type[KafkaRecords] = KafkaRecords) -> Topology:
     stream = topo.source("stream", key="k", partitions=4, reads=made["stream"])
     table = topo.source("table", key="k", partitions=4, reads=made["table"])
     only_key = stream.process(Renamed(), name="renamed")
-    join = TableJoin("j", on={"k": "string"}, columns={"v": "int64"}, deleted="gone")
+    join = TableJoin("j", by={"k": "string"}, columns={"v": "int64"}, deleted="gone")
     only_key.join_table(table, join, name="joined").sink("out", target=ParquetSink(world.folder / "out"))
     return topo
 

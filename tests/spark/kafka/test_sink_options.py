@@ -9,13 +9,13 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from taskplace.dotted_keys import KAFKA_OUTPUT
 from taskplace.errors import ConfigError, InputError
 from taskplace.settings import Settings
 from taskplace.spark import yaml_application
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.yaml_fields import KAFKA_OUTPUT
 
 SECRET = "hunter2"
 

@@ -288,7 +288,7 @@ def test_a_table_ordered_by_what_it_stores_does_not_depend_on_cuts(bench, drawn,
 
     def make() -> TableJoin:
         return TableJoin(
-            "s", on={"k": "string"}, columns={"at": "float64", "v": "int64"}, order_by=["at", "v"]
+            "s", by={"k": "string"}, columns={"at": "float64", "v": "int64"}, order_by=["at", "v"]
         )
 
     whole = final(bench, make, [(stream, rows)])
@@ -328,7 +328,7 @@ def test_a_row_that_is_marked_removes_its_key(bench, drawn, at, tasks):
             known[key] = value
 
     def make() -> TableJoin:
-        return TableJoin("s", on={"k": "string"}, columns={"v": "int64"}, deleted="gone")
+        return TableJoin("s", by={"k": "string"}, columns={"v": "int64"}, deleted="gone")
 
     wanted = encoded(make(), [{"k": key, "v": value} for key, value in known.items()])
     assert final(bench, make, [(stream, rows)]) == wanted

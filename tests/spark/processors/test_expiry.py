@@ -177,7 +177,7 @@ def test_a_time_that_is_not_in_the_key_goes_by_slots_and_one_that_is_does_not(tm
 
 
 def test_table_rows_are_forgotten_by_their_own_time(runs):
-    join = TableJoin("t", on={"k": "string"}, columns={"at": "timestamp"}, ttl="100 seconds", time="at")
+    join = TableJoin("t", by={"k": "string"}, columns={"at": "timestamp"}, ttl="100 seconds", time="at")
     r = runs(join)
     stream = pa.table({"k": ["a", "b"]})
     r.batch(0, stream, table([("a", 0, 0), ("b", 0, 50)]))
@@ -187,7 +187,7 @@ def test_table_rows_are_forgotten_by_their_own_time(runs):
 
 def test_a_late_row_of_the_table_leaves_the_key_its_live_one(runs):
     join = TableJoin(
-        "t", on={"k": "string"}, columns={"m": "int64", "at": "timestamp"}, ttl="100 seconds", time="at"
+        "t", by={"k": "string"}, columns={"m": "int64", "at": "timestamp"}, ttl="100 seconds", time="at"
     )
     r = runs(join)
     stream = pa.table({"k": ["a"]})
@@ -261,7 +261,10 @@ def test_state_per_key_is_forgotten(runs):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Deduplicate("s", by={"k": "string"}, ttl="1 day"), "expected both ttl .* or neither"),
+        (
+            lambda: Deduplicate("s", by={"k": "string"}, ttl="1 day"),
+            r"Deduplicate\('s'\).time: found None, expected the time column .* both ttl and time, or neither",
+        ),
         (lambda: Deduplicate("s", by={"k": "string"}, ttl="soon", time="at"), r"ttl: found 'soon'"),
         (
             lambda: Deduplicate("s", by={"k": "string"}, ttl=0, time="at"),

@@ -33,7 +33,7 @@ def planes(*rows: tuple) -> pa.Table:
 
 
 def join(**more) -> TableJoin:
-    return TableJoin("planes", on={"tail": "string"}, columns={"seats": "int64"}, **more)
+    return TableJoin("planes", by={"tail": "string"}, columns={"seats": "int64"}, **more)
 
 
 def seats(out: pa.Table) -> list:
@@ -115,7 +115,7 @@ def test_another_way_to_join_is_refused():
 
 
 def test_key_types_are_cast(bench, tmp_path):
-    processor = TableJoin("t", on={"k": "int64"}, columns={"v": "string"})
+    processor = TableJoin("t", by={"k": "int64"}, columns={"v": "string"})
     run = bench(tmp_path, processor)
     out = run.run(
         pa.table({"k": pa.array([1, 2], pa.int32())}), pa.table({"k": pa.array([1], pa.int16()), "v": ["x"]})
@@ -128,7 +128,7 @@ def test_key_types_are_cast(bench, tmp_path):
 
 
 def versioned(**more) -> TableJoin:
-    return TableJoin("planes", on={"tail": "string"}, columns={"seats": "int64", "at": "int64"}, **more)
+    return TableJoin("planes", by={"tail": "string"}, columns={"seats": "int64", "at": "int64"}, **more)
 
 
 def test_a_null_in_order_by_is_before_all_else(bench, tmp_path):
@@ -238,7 +238,7 @@ def test_an_order_that_is_not_kept_is_refused_before_anything_is_written(
     """The first row is the last one in order; in a lossy type both would be equal, or turned round."""
     rows = pa.table({"tail": ["a", "a"], "seats": [1, 2], "at": times})
     make = TableJoin(
-        "planes", on={"tail": "string"}, columns={"seats": "int64", "at": kept}, order_by=["at"], how="inner"
+        "planes", by={"tail": "string"}, columns={"seats": "int64", "at": kept}, order_by=["at"], how="inner"
     )
     run = bench(tmp_path, make)
     if refused is None:

@@ -36,7 +36,7 @@ def test_a_key_of_a_day_that_has_expired_passes_no_second_time(runs):
 
 def planes(**more) -> TableJoin:
     columns = {"day": "date", "n": "int64"}
-    return TableJoin("t", on={"k": "string"}, columns=columns, ttl="1 day", time="day", **more)
+    return TableJoin("t", by={"k": "string"}, columns=columns, ttl="1 day", time="day", **more)
 
 
 @pytest.mark.parametrize("more", [{}, {"deleted": "gone"}])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from taskplace.doctor import MissingInput
 from tests.support.doctor.cases import Cases, fires, quiet, spark
 from tests.support.doctor.sound_application import topology
 
@@ -15,6 +18,15 @@ CASES: Cases = {
         quiet("input.files={format: parquet, path: /in, options: {maxBytesPerTrigger: 1g}}"),
         quiet("input.ticks={format: rate}", "input.dir=/in"),
         quiet("input.clicks.kafka={topic: clicks, servers: 'broker:9092'}"),
+    ),
+    "input-missing": (
+        fires(
+            "input.orders.path",
+            says="/data/order",
+            missing_inputs=(MissingInput("input.orders.path", Path("/data/order"), "/data/orders"),),
+            ends=False,
+        ),
+        quiet(missing_inputs=()),
     ),
     "keys-unchecked": (
         fires(

@@ -1,0 +1,174 @@
+"""The part of docs/configuration.md about `topology`, `input` and `output`: tables of their fields, and examples.
+
+Names and meanings come from `taskplace.yaml_fields`, defaults from the signatures of the classes. A test runs each
+example through `taskplace run --check`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from taskplace import yaml_fields
+from taskplace.model.keys import as_yaml
+from taskplace.spark.kafka.decoding import Decoder
+from taskplace.spark.kafka.formats import Avro, Json, Raw
+from taskplace.spark.kafka.records import KafkaRecords
+from taskplace.spark.kafka.sink import KafkaSink
+from taskplace.spark.processors import Tumbling
+from taskplace.spark.registry import signatures
+
+FORMATS = {"json": Json, "avro": Avro, "raw": Raw}
+#: By processor, its class.
+CLASSES = {
+    "aggregate": "Aggregate",
+    "count": "Count",
+    "deduplicate": "Deduplicate",
+    "table-join": "TableJoin",
+    "per-key": "PerKey",
+}
+#: By processor: a node that reads the source `orders`, and for a join the source `customers`.
+NODES = {
+    "aggregate": """hours:
+  process: orders
+  processor: aggregate
+  options:
+    by: {customer: string}
+    aggregates: {orders: count, cents: {sum: cents, type: int64}, last_id: {last: id, type: int64}}
+    window: {column: at, size: 1 hour, grace: 5 minutes, emit: final, time: window_time}
+""",
+    "count": """orders_of:
+  process: orders
+  processor: count
+  options: {by: {customer: string, at: timestamp}, ttl: 1 day, time: at}
+""",
+    "deduplicate": """once:
+  process: orders
+  processor: deduplicate
+  options: {by: {customer: string, id: long}, ttl: 1 day, time: at}
+""",
+    "table-join": """with_city:
+  join_table: [orders, customers]
+  processor: table-join
+  options: {by: {customer: string}, columns: {city: string}, how: inner, order_by: [since], deleted: gone}
+""",
+    "per-key": """largest:
+  process: orders
+  processor: per-key
+  options:
+    function: my_processors:largest    # def largest(key, rows, state): ...
+    by: {customer: string}
+    state: {cents: long, at: timestamp}
+    output: {customer: string, cents: long, at: timestamp}
+    ttl: 30 days
+    time: at
+    event_time: at
+    delay: 1 hour
+""",
+}
+OWN = """large:
+  process: orders
+  processor: my_processors:large       # def large(context, rows, *, least): ...
+  options: {least: 100, event_time: at, delay: 0 s}
+"""
+SOURCE = """orders:
+  key: customer
+  partitions: 4
+  options: {event_time: at, delay: 10 minutes}
+"""
+INPUTS = """orders:
+  format: json
+  path: in/orders
+  schema: {id: long, customer: string, cents: long, at: timestamp}
+  options: {maxFilesPerTrigger: 10}
+  select: [id, customer, cents, at]
+"""
+KAFKA_INPUTS = """orders:
+  kafka:
+    topic: orders
+    servers: localhost:9092
+    key: {format: raw, column: customer, kind: string}
+    value: {format: json, columns: {id: int64, cents: int64, at: timestamp}}
+    include: [partition]
+    most_records: 10000
+"""
+OUTPUTS = """totals: {path: out/totals}
+"""
+KAFKA_OUTPUTS = """totals:
+  kafka: {topic: totals, servers: localhost:9092, key: customer, patience: 2 minutes}
+"""
+INTRO = """An application of YAML alone reads these sections. A class may read `input` and `output` as it likes.
+[topology.md](topology.md) and [windows.md](windows.md) show whole files, [kafka.md](kafka.md) explains topics. The
+examples are entries of the section that the heading names. A *duration* has a unit: `10 minutes`, `1.5 h`, `250 ms`.
+*Columns with types* are like `{id: long, name: string}`."""
+
+
+def parts() -> Iterator[str]:
+    """Yield the headings, tables and examples, in their order on the page."""
+    yield INTRO
+    yield from _part("### Options of a source (`topology.sources.NAME.options`)", yaml_fields.SOURCE_OPTIONS)
+    yield f"With its other fields:\n\n{_yaml(SOURCE)}"
+    yield from _part("### Options of a store (`topology.stores.NAME.options`)", yaml_fields.STORE_OPTIONS)
+    for name, make in signatures().items():
+        heading = f"### The processor `{name}` (`topology.nodes.NAME.options`)"
+        summary = f"In Python, `{CLASSES[name]}`: [all rules](api/processors.md)."
+        yield from _part(heading, yaml_fields.PROCESSOR_OPTIONS[name], [make], summary)
+        yield _yaml(NODES[name])
+    yield from _part(
+        "### Fields of `window`, an option of `aggregate` and `count`", yaml_fields.WINDOW, [Tumbling]
+    )
+    own = "The options are the keyword-only arguments of the function, or the arguments of the class. Beside them:"
+    yield from _part("### A processor of your own, `module:name`", yaml_fields.OWN_OPTIONS, summary=own)
+    yield _yaml(OWN)
+    yield from _part("### An entry of `input`", yaml_fields.INPUT)
+    yield _yaml(INPUTS)
+    yield from _part("### `input.NAME.kafka`", yaml_fields.KAFKA_INPUT, [KafkaRecords, Decoder])
+    yield _yaml(KAFKA_INPUTS)
+    for name, fields in yaml_fields.KAFKA_FORMATS.items():
+        heading = f"### `input.NAME.kafka.value` and `key`, with `format: {name}`"
+        yield from _part(heading, fields, [FORMATS[name]])
+    yield from _part(
+        "### An entry of `output`", yaml_fields.OUTPUT, summary="An entry has one of these fields."
+    )
+    yield _yaml(OUTPUTS)
+    yield from _part("### `output.NAME.kafka`", yaml_fields.KAFKA_OUTPUT, [KafkaSink])
+    yield _yaml(KAFKA_OUTPUTS)
+
+
+def _part(
+    heading: str,
+    fields: yaml_fields.Fields,
+    makers: list[Callable[..., Any]] | None = None,
+    summary: str = "",
+) -> Iterator[str]:
+    yield heading
+    if summary:
+        yield summary
+    parameters = {
+        name: parameter
+        for make in makers or ()
+        for name, parameter in inspect.signature(make).parameters.items()
+    }
+    lines = ["| field | value | default | meaning |", "|---|---|---|---|"]
+    for name, field in fields.items():
+        default = _default(parameters[name]) if name in parameters else field.default or "required"
+        if name == "store":
+            default = "the node's name"
+        if name == "servers":
+            default = "required, or `servers_env`"
+        cells = (f"`{name}`", field.value, default, field.meaning)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    yield "\n".join(lines)
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    """Return the default of an argument, as it would be written in YAML."""
+    if parameter.default is parameter.empty:
+        return "required"
+    none = parameter.default is None or parameter.default in ((), "", {})
+    return "none" if none else f"`{as_yaml(parameter.default)}`"
+
+
+def _yaml(text: str) -> str:
+    return f"```yaml\n{text}```"

@@ -1,0 +1,51 @@
+"""Arguments that a processor does not have are refused, with the one that was meant."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from taskplace.errors import InputError
+from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, count, max_
+
+KEY = {"k": "string"}
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (
+            lambda: Deduplicate("s", on=KEY),
+            "Deduplicate.on: found 'an unknown argument', expected one of store, by, ",
+        ),
+        (lambda: Deduplicate("s", on=KEY), "did you mean 'by'"),
+        (lambda: Aggregate("s", on=KEY, n=count()), "Aggregate.on: .* did you mean 'by'"),
+        (lambda: Count("s", key=KEY), "Count.key: .* did you mean 'by'"),
+        (lambda: PerKey("s", print, by=KEY, stat={}, output={}), "PerKey.stat: .* did you mean 'state'"),
+        (lambda: TableJoin("s", by=KEY, colums={"v": "long"}), "TableJoin.colums: .* did you mean 'columns'"),
+        (lambda: Deduplicate("s", by=KEY, retention="1 day"), "Deduplicate.retention: .* did you mean 'ttl'"),
+    ],
+)
+def test_the_argument_that_was_meant_is_named(made, says):
+    with pytest.raises(InputError, match=says):
+        made()
+
+
+def test_the_old_name_of_a_joins_key_is_deprecated():
+    with pytest.warns(
+        DeprecationWarning, match=r"TableJoin\(on=\.\.\.\) of taskplace is deprecated: write by="
+    ):
+        old = TableJoin("s", on=KEY, columns={"v": "long"})
+    assert old.layouts() == TableJoin("s", by=KEY, columns={"v": "long"}).layouts()
+    with pytest.raises(InputError, match=r"TableJoin.on: found 'both `by` and `on`', expected `by` alone"):
+        TableJoin("s", on=KEY, by=KEY, columns={"v": "long"})
+
+
+def test_aggregates_may_have_any_other_name():
+    made = Aggregate("s", by=KEY, on=count(), key=count(), event_time=max_("at", "timestamp"))
+    assert set(made.layouts()["s"]["value"]) == {"on", "key", "event_time"}
+
+
+def test_constructors_keep_their_signature():
+    assert list(inspect.signature(TableJoin).parameters)[:3] == ["store", "by", "columns"]
