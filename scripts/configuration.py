@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import configuration_fields
-
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
 from taskplace.partitioner import PartitionerConfig
@@ -42,7 +40,9 @@ OTHERS = (
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page. Needs Spark's packages, whose defaults it names."""
+    import configuration_fields
+
     parts = [HEAD]
     for name, section in sorted(SECTIONS.items()):
         parts.append(f"## `{name}`\n\n{_summary(section)}\n\n{section.reference()}")
