@@ -18,16 +18,9 @@ from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.sink import KafkaSink
 from taskplace.spark.processors import Tumbling
 from taskplace.spark.registry import signatures
+from taskplace.spark.stub_processors import STATEFUL
 
 FORMATS = {"json": Json, "avro": Avro, "raw": Raw}
-#: By processor, its class.
-CLASSES = {
-    "aggregate": "Aggregate",
-    "count": "Count",
-    "deduplicate": "Deduplicate",
-    "table-join": "TableJoin",
-    "per-key": "PerKey",
-}
 #: By processor: a node that reads the source `orders`, and for a join the source `customers`.
 NODES = {
     "aggregate": """hours:
@@ -112,7 +105,7 @@ def parts() -> Iterator[str]:
     yield from _part("### Options of a store (`topology.stores.NAME.options`)", yaml_fields.STORE_OPTIONS)
     for name, make in signatures().items():
         heading = f"### The processor `{name}` (`topology.nodes.NAME.options`)"
-        summary = f"In Python, `{CLASSES[name]}`: [all rules](api/processors.md)."
+        summary = f"In Python, `{STATEFUL[name]}`: [all rules](api/processors.md)."
         yield from _part(heading, yaml_fields.PROCESSOR_OPTIONS[name], [make], summary)
         yield _yaml(NODES[name])
     yield from _part(

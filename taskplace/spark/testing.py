@@ -25,6 +25,7 @@ from taskplace.spark.state.expiry import as_datetime
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker.program import Outputs
 from taskplace.validation import integer, nearest
+from taskplace.wording import count
 from topology import Topology
 from topology.ids import TaskId
 
@@ -182,7 +183,7 @@ class ProcessorTester:
     def _tables(self, given: Sequence[Rows]) -> dict[str, pa.Table]:
         """Return the rows of each input as a table."""
         if len(given) > len(self._inputs):
-            expected = f"rows of at most {len(self._inputs)} inputs"
+            expected = f"rows of at most {count(len(self._inputs), 'input')}"
             raise InputError("ProcessorTester.batch", found=f"{len(given)} arguments", expected=expected)
         tables = {}
         for name, rows in zip(self._inputs, [*given, *[()] * len(self._inputs)], strict=False):
