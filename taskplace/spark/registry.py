@@ -139,7 +139,11 @@ def _own(name: str) -> Callable[..., Any]:
 
 def _bound(function: Any, /, **options: Any) -> Any:
     """Bind a function to its options. Keeps the attributes that it declares (`every_batch`, `event_time`)."""
-    return update_wrapper(partial(function, **options), function) if options else function
+    if not options:
+        return function
+    bound = update_wrapper(partial(function, **options), function)
+    del bound.__wrapped__  # else the options would still be missing in its signature
+    return bound
 
 
 def _built_in(factory: Callable[..., Any], /, **options: Any) -> Any:

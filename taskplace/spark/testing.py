@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ from topology.ids import TaskId
 
 _INPUTS = ("rows", "table")
 _TASK = TaskId(0, 0)
-Rows = pa.Table | Sequence[Mapping[str, Any]]
+Rows: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,9 @@ class ProcessorTester:
         inputs: int = 1,
     ) -> None:
         self._inputs = _INPUTS[: integer(inputs, "ProcessorTester.inputs", 1, len(_INPUTS))]
-        built = _topology(processor, self._inputs, key, event_time, delay).build()
+        times = {"event_time": event_time, "delay": delay}
+        programs.programs(_topology(processor, self._inputs, key, times, tasks=2).build())  # checks the keys
+        built = _topology(processor, self._inputs, key, times).build()
         self._times = programs.event_times(built)
         (self._program,) = programs.programs(built)
         self._folder = tempfile.TemporaryDirectory(prefix="taskplace-test-")
@@ -202,13 +204,16 @@ class ProcessorTester:
 
 
 def _topology(
-    processor: Any, inputs: Sequence[str], key: str | Sequence[str] | None, event_time: str | None, delay: Any
+    processor: Any,
+    inputs: Sequence[str],
+    key: str | Sequence[str] | None,
+    times: Mapping[str, Any],
+    tasks: int = 1,
 ) -> Topology:
-    """Return a topology in which the processor is the only node, with one task."""
+    """Return a topology in which the processor is the only node. `times`: the options `event_time` and `delay`."""
     topology = Topology("test")
-    options = {"event_time": event_time, "delay": delay}
-    given = {name: value for name, value in options.items() if value is not None}
-    stream, *others = [topology.source(name, key=key, partitions=1, **given) for name in inputs]
+    given = {name: value for name, value in times.items() if value is not None}
+    stream, *others = [topology.source(name, key=key, partitions=tasks, **given) for name in inputs]
     if others:
         stream = stream.join_table(others[0], processor, name="tested")
     else:

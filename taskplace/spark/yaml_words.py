@@ -43,6 +43,7 @@ def _entry(call: re.Match[str]) -> str:
     return f"`topology.nodes.{call['sink']}: {{{_keys(call['more'])}, ...}}`"
 
 
+_PROCESSOR = re.compile(r"an object with process\(context, \*inputs\), or a function of the same arguments")
 #: Calls, and the keys that stand for them; in this order.
 _CALLS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (
@@ -53,6 +54,7 @@ _CALLS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(rf"sink\('(?P<sink>[^']*)', {_MORE}\)"), _entry),
     (re.compile(rf"(?P<more>{_ARGUMENT})"), lambda argument: f"`{_keys(argument['more'])}`"),
     (re.compile(r"\b(sum|min|max)_(?=[ (])"), lambda function: function[1]),
+    (_PROCESSOR, lambda _: "a processor of taskplace, or 'module:name' of a function or a class"),
     (_MAPPING, lambda mapping: _value(mapping[0])),
 )
 
