@@ -226,7 +226,7 @@ def _join(node: Node, before: list[Shape]) -> TableJoin:
     options = node.options
     return TableJoin(
         store_of(node),
-        on=_types(node, options["on"], before[1]),
+        by=_types(node, options["on"], before[1]),
         columns=_types(node, options["columns"], before[1]),
         how=options["how"],
         order_by=options["order_by"],

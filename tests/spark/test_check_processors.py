@@ -55,7 +55,7 @@ def two(context, rows, table, *, least=3):
             "context and 1",
         ),
         (
-            TableJoin("j", on=BY, columns={"v": "long"}),
+            TableJoin("j", by=BY, columns={"v": "long"}),
             r"'TableJoin\.process with the parameters \(context, stream, table\)', expected parameters for the "
             "context and 1",
         ),

@@ -126,7 +126,7 @@ def joined(**options):
     def build(topo, rows):
         table = topo.source("table", key="k", partitions=2)
         columns = options.pop("columns", {"v": "long"})
-        rows.join_table(table, TableJoin("j", on=BY, columns=columns, **options), name="j")
+        rows.join_table(table, TableJoin("j", by=BY, columns=columns, **options), name="j")
 
     return build
 

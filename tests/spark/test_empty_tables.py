@@ -29,7 +29,7 @@ def counted(key: dict[str, Any], rows: list[dict[str, Any]], state: Any) -> Any:
 
 def _join(stream: Stream, *, table: bool) -> Stream:
     other = stream.topology.source("other", key="k", partitions=2)
-    join = TableJoin("n", on=KEY, columns={"x" if not table else "v": "int64"})
+    join = TableJoin("n", by=KEY, columns={"x" if not table else "v": "int64"})
     return other.join_table(stream, join) if table else stream.join_table(other, join)
 
 

@@ -83,7 +83,7 @@ def test_either_side_of_a_table_join_is_judged():
     flights, weather = (
         topo.source(name, key=["origin", "hour"], partitions=4) for name in ("flights", "weather")
     )
-    right = TableJoin("w", on=by("origin", "hour"), columns=by("visib"))
+    right = TableJoin("w", by=by("origin", "hour"), columns=by("visib"))
     joined = flights.join_table(weather, right, name="join")
     judged(joined)
     judged(joined.process(Count("c", by=by("hour", "origin", "visib"))))
@@ -92,7 +92,7 @@ def test_either_side_of_a_table_join_is_judged():
     wrong = Topology("t")
     sides = [wrong.source(name, key=["origin", "hour"], partitions=4) for name in ("flights", "weather")]
     with pytest.raises(TopologyError, match="add 'hour' to `by`"):
-        judged(sides[0].join_table(sides[1], TableJoin("w", on=by("origin"), columns=by("visib"))))
+        judged(sides[0].join_table(sides[1], TableJoin("w", by=by("origin"), columns=by("visib"))))
 
 
 def test_columns_that_are_kept_stay_known():
@@ -137,7 +137,7 @@ def test_what_meets_is_split_by_the_same_columns_in_the_same_order(other):
     topo = Topology("t")
     sides = [topo.source("a", key=["k", "l"], partitions=4), topo.source("b", key=other, partitions=4)]
     with pytest.raises(TopologyError, match=r"partitioned by \(.*\) and \(|cannot join"):
-        judged(sides[0].join_table(sides[1], TableJoin("w", on=by("l", "k"), columns=by("visib"))))
+        judged(sides[0].join_table(sides[1], TableJoin("w", by=by("l", "k"), columns=by("visib"))))
 
 
 def test_no_input_is_split_by_a_window_that_is_made_behind_it():

@@ -65,7 +65,7 @@ def test_a_store_behind_a_repartition_asks_the_task_of_sparks_hash(world, monkey
 
 def test_the_store_of_a_join_finds_its_keys(world):
     topo = Topology("t")
-    join = TableJoin("j", on=BY, columns={"v": "int64"})
+    join = TableJoin("j", by=BY, columns={"v": "int64"})
     source(topo, "stream").join_table(source(topo, "table"), join, name="joined")
     placed = world.open(topo)
     world.batch(placed, 0, stream=rows().drop_columns("v").slice(0, 1), table=rows())
@@ -77,7 +77,7 @@ def test_a_join_with_a_topic_of_sparks_hash_finds_its_keys_behind_a_repartition(
     topo = Topology("t")
     again = source(topo, "stream").repartition(key="k", name="again", partitions=PARTITIONS)
     table = topo.source("table", key="k", partitions=PARTITIONS)
-    again.join_table(table, TableJoin("j", on=BY, columns={"v": "int64"}), name="joined")
+    again.join_table(table, TableJoin("j", by=BY, columns={"v": "int64"}), name="joined")
     placed = world.open(topo)
     world.batch(placed, 0, stream=rows().drop_columns("v"), table=rows())
     found = placed.store("j").get_many(pa.table({"k": KEYS}))["value"].to_pylist()

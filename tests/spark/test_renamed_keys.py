@@ -136,7 +136,7 @@ def test_a_topic_with_new_names_that_meets_another(how):
     if how == "a merge":
         stream = renamed.merge(other).process(Count("s", by=by), name="keeps")
     elif how == "a join":
-        join = TableJoin("s", on=by, columns={"v": "int64"})
+        join = TableJoin("s", by=by, columns={"v": "int64"})
         stream = topo.process(join, inputs=[renamed, other], name="keeps")
     else:
         topo.store("s")

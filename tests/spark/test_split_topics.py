@@ -70,7 +70,7 @@ def test_a_table_with_another_number_of_partitions(function):
     topo = Topology("t")
     stream, table = topo.source("in", key="k", partitions=4), topo.source("tab", key="k", partitions=3)
     table = table if function is None else table.process(function)
-    topo.process(TableJoin("s", on=BY, columns={"c": "string"}), inputs=[stream, table], name="node")
+    topo.process(TableJoin("s", by=BY, columns={"c": "string"}), inputs=[stream, table], name="node")
     with pytest.raises(TopologyError, match=r"different numbers of partitions \('in' has 4, 'tab' has 3\)"):
         check_keys(topo.build())
 

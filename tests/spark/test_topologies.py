@@ -98,7 +98,7 @@ def test_a_repartition_topic_meets_an_external_one_key_by_key(stream, tmp_path):
     orders = topo.source("orders", key="id", partitions=3)
     by_customer = orders.repartition(["customer", "shop"], name="by-customer")
     keys = {"customer": "string", "shop": "int32"}
-    known = TableJoin("customers", on=keys, columns={"city": "string"})
+    known = TableJoin("customers", by=keys, columns={"city": "string"})
     by_customer.join_table(customers, known, name="with-city").sink("out", target=parquet(tmp_path / "out"))
     built = topo.build()
     assert built.partitions["by-customer-repartition"] == 5

@@ -225,7 +225,7 @@ def test_a_key_that_was_renamed_is_found_from_outside(world):
 def test_a_stream_that_would_ask_a_table_of_another_task_is_refused(world):
     topo = Topology("t")
     stream, table = (topo.source(name, key="k", partitions=4) for name in ("in", "table"))
-    join = TableJoin("s", on=by("k"), columns={"w": "int64"})
+    join = TableJoin("s", by=by("k"), columns={"w": "int64"})
     stream.process(other_keys, name="step").join_table(table, join, name="join").sink(
         "o", target=ParquetSink(world.folder / "out")
     )

@@ -102,7 +102,7 @@ def test_processors_and_sinks(made):
         (lambda: Count("s", by="k"), r"^Aggregate\('s'\)\.by: found 'k', expected columns with their types"),
         (lambda: Deduplicate("s", by={"k": "strin"}), r"by\.k: found 'strin', .*did you mean 'string'\?"),
         (lambda: TableJoin("s", by="k", columns=KEY), r"^TableJoin\('s'\)\.by: found 'k', expected columns"),
-        (lambda: TableJoin("s", on=KEY, columns=["n"]), r"^TableJoin\('s'\)\.columns: found \['n'\], expected"),
+        (lambda: TableJoin("s", by=KEY, columns=["n"]), r"^TableJoin\('s'\)\.columns: found \['n'\], expected"),
         (lambda: Count("s", by=KEY, window="1 hour"), r"\.window: found '1 hour', expected Tumbling\(column, size\)"),
         (lambda: Aggregate("s", by=KEY, n="count"), r"^Aggregate\('s'\)\.n: found 'count', expected an aggregate"),
         (lambda: PerKey("s", None, by=KEY, state=KEY, output=KEY), r"\.function: found None, expected a function"),

@@ -95,7 +95,7 @@ def topology(folder: Path) -> Topology:
         source.process(side, name=name).repartition(key="g", name=f"{name}-by-g", partitions=2)
         for name, side in (("orders", orders), ("prices", prices))
     ]
-    join = TableJoin("prices", on=group, columns={"price": "int64"}, order_by=["i"])
+    join = TableJoin("prices", by=group, columns={"price": "int64"}, order_by=["i"])
     for name, stream in {
         "users": source.process(Count("users", by=user), name="users"),
         "windows": source.process(Count("windows", by=user, window=window), name="windows"),

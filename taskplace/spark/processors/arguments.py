@@ -58,12 +58,13 @@ def known_arguments(**renamed: str) -> Callable[[Callable[P, None]], Callable[P,
 
         @wraps(init)
         def checked(*args: P.args, **given: P.kwargs) -> None:
-            kind = type(args[0]).__name__
+            kind, store = type(args[0]).__name__, (*args, given.get("store"))[1]
+            path = f"{kind}({store!r})" if isinstance(store, str) else kind
             for old, new in renamed.items():
                 if old in given:
                     if new in given:
                         found = f"both `{new}` and `{old}`"
-                        raise InputError(f"{kind}.{old}", found=found, expected=f"`{new}` alone")
+                        raise InputError(f"{path}.{old}", found=found, expected=f"`{new}` alone")
                     text = f"{kind}({old}=...) of taskplace is deprecated: write {new}=..."
                     warnings.warn(text, DeprecationWarning, stacklevel=2)
                     given[new] = given.pop(old)
@@ -71,7 +72,7 @@ def known_arguments(**renamed: str) -> Callable[[Callable[P, None]], Callable[P,
                 meant = SYNONYMS.get(name)
                 if name not in names and (not others or (meant in required and meant not in given)):
                     raise InputError(
-                        f"{kind}.{name}",
+                        f"{path}.{name}",
                         found="an unknown argument",
                         expected=f"one of {', '.join(names)}",
                         hint=nearest_argument(name, names),

@@ -84,7 +84,7 @@ class TableJoin:
         self,
         store: str,
         *,
-        by: Mapping[str, object] | pa.Schema,
+        by: Mapping[str, object] | pa.Schema | None = None,
         columns: Mapping[str, object] | pa.Schema,
         how: Literal["left", "inner"] = "left",
         order_by: Sequence[str] = (),

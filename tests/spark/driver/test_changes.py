@@ -126,7 +126,7 @@ def test_a_state_by_a_column_that_changes_is_refused():
     table = source("stream").topology.source("other", key="k", partitions=2, event_time="at")
     changing = table.process(Aggregate("y", by=KEY, count=count(), at=last("at", "timestamp")), name="y")
     stream = table.topology.source("third", key="k", partitions=2, event_time="at")
-    judge(stream.join_table(changing, TableJoin("j", on=KEY, columns=by_count), name="right"))
+    judge(stream.join_table(changing, TableJoin("j", by=KEY, columns=by_count), name="right"))
     wrong = TableJoin("w", by={**KEY, **by_count}, columns={"at": "timestamp"})
     with pytest.raises(InputError, match=r"TableJoin\('w'\)\.by\.count"):
         judge(stream.join_table(changing, wrong, name="wrong"))

@@ -120,7 +120,7 @@ def test_a_table_is_judged_by_its_own_time_and_the_join_sends_the_stream_s(world
     topo = Topology("t")
     stream = topo.source("in", key="k", partitions=1, event_time="at")
     table = topo.source("table", key="k", partitions=1)
-    join = TableJoin("t", on=KEY, columns={"then": "timestamp"}, ttl="1 hour", time="then")
+    join = TableJoin("t", by=KEY, columns={"then": "timestamp"}, ttl="1 hour", time="then")
     joined = stream.join_table(table, join, name="join")
     joined.process(Count("n", by=KEY, window=Tumbling("at", "1 hour")), name="n")
     world.open(topo)

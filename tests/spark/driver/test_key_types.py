@@ -36,7 +36,7 @@ def two_topics(world: World, how: str) -> Topology:
     if how == "a merge":
         out = a.merge(b).process(Count("n", by=BY), name="n")
     elif how == "a join":
-        out = a.join_table(b, TableJoin("n", on=BY, columns={"w": "int64"}), name="n")
+        out = a.join_table(b, TableJoin("n", by=BY, columns={"w": "int64"}), name="n")
     else:
         topo.store("n")
         out, _ = (one.process(Deduplicate("n", by=BY), stores=["n"]) for one in (a, b))

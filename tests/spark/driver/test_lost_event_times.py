@@ -102,7 +102,7 @@ def test_behind_a_merge_without_a_common_event_time_nodes_that_need_one_are_refu
 
 def test_the_table_of_a_join_needs_an_event_time_as_well(world):
     topo = Topology("t")
-    join = TableJoin("t", on=KEY, columns={"created": "timestamp"}, ttl="1 hour", time="created")
+    join = TableJoin("t", by=KEY, columns={"created": "timestamp"}, ttl="1 hour", time="created")
     topo.source("in", key="k", partitions=2, event_time="at").join_table(merge(topo), join, name="after")
     with pytest.raises(TopologyError, match=r"node 'after': uses event time, .* 'both', a merge of streams"):
         world.open(topo)
@@ -174,7 +174,7 @@ def test_a_table_s_time_is_no_event_time_of_a_stream_whose_source_has_none(world
         topo = Topology("t")
         table = topo.source("table", key="k", partitions=1, event_time="at")
         stream = topo.source("in", key="k", partitions=1)
-        joined = stream.join_table(table, TableJoin("t", on=KEY, columns={"at": "timestamp"}), name="join")
+        joined = stream.join_table(table, TableJoin("t", by=KEY, columns={"at": "timestamp"}), name="join")
         joined.process(ending("mine"), name="once")
         both = joined.merge(joined.process(Deduplicate("d", by=KEY), name="d"), name="both")
         both = both.process(same, name="f", **declares) if declares else both

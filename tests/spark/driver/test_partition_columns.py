@@ -88,7 +88,7 @@ def test_a_key_in_the_partition_of_another_key_stops_the_batch(world):
 def test_the_key_of_a_table_and_of_a_stream_meet(world):
     topo = Topology("t")
     stream, table = (topo.source(name, key="k", partitions=4, **COUNT) for name in ("stream", "table"))
-    join = TableJoin("j", on=BY, columns={"v": "int64"})
+    join = TableJoin("j", by=BY, columns={"v": "int64"})
     joined = stream.join_table(table, join, name="joined")
     joined.sink("out", target=ParquetSink(world.folder / "out"))
     placed = world.open(topo)
@@ -154,7 +154,7 @@ def test_a_join_is_compared_as_well():
     topo = Topology("t")
     stream = topo.source("stream", key="k", partitions=4, **COUNT)
     table = topo.source("table", key="k", partitions=4)
-    stream.join_table(table, TableJoin("j", on=BY, columns={"v": "int64"}), name="joined")
+    stream.join_table(table, TableJoin("j", by=BY, columns={"v": "int64"}), name="joined")
     with pytest.raises(InputError, match=r"sources stream, table: found .*split in different ways"):
         programs(topo.build())
 

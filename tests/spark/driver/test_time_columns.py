@@ -153,7 +153,7 @@ def test_a_table_s_columns_are_those_of_the_table():
     topo = Topology("t")
     orders = topo.source("orders", key="k", partitions=2)
     users = topo.source("users", key="k", partitions=2)
-    orders.join_table(users, TableJoin("u", on=KEY, columns={"born": "date"}), name="j")
+    orders.join_table(users, TableJoin("u", by=KEY, columns={"born": "date"}), name="j")
     types = {"orders": {"k": "string", "at": "int"}, "users": {"k": "string", "born": "date"}}
     check_columns(topo.build(), types)
     with pytest.raises(InputError, match=r"node 'j', columns\.born: found \"'born', int\""):

@@ -17,14 +17,23 @@ KEY = {"k": "string"}
     [
         (
             lambda: Deduplicate("s", on=KEY),
-            "Deduplicate.on: found 'an unknown argument', expected one of store, by, ",
+            r"Deduplicate\(.s.\).on: found 'an unknown argument', expected one of store, by, ",
         ),
         (lambda: Deduplicate("s", on=KEY), "did you mean 'by'"),
-        (lambda: Aggregate("s", on=KEY, n=count()), "Aggregate.on: .* did you mean 'by'"),
-        (lambda: Count("s", key=KEY), "Count.key: .* did you mean 'by'"),
-        (lambda: PerKey("s", print, by=KEY, stat={}, output={}), "PerKey.stat: .* did you mean 'state'"),
-        (lambda: TableJoin("s", by=KEY, colums={"v": "long"}), "TableJoin.colums: .* did you mean 'columns'"),
-        (lambda: Deduplicate("s", by=KEY, retention="1 day"), "Deduplicate.retention: .* did you mean 'ttl'"),
+        (lambda: Aggregate("s", on=KEY, n=count()), r"Aggregate\(.s.\).on: .* did you mean 'by'"),
+        (lambda: Count("s", key=KEY), r"Count\(.s.\).key: .* did you mean 'by'"),
+        (
+            lambda: PerKey("s", print, by=KEY, stat={}, output={}),
+            r"PerKey\(.s.\).stat: .* did you mean 'state'",
+        ),
+        (
+            lambda: TableJoin("s", by=KEY, colums={"v": "long"}),
+            r"TableJoin\(.s.\).colums: .* did you mean 'columns'",
+        ),
+        (
+            lambda: Deduplicate("s", by=KEY, retention="1 day"),
+            r"Deduplicate\(.s.\).retention: .* did you mean 'ttl'",
+        ),
     ],
 )
 def test_the_argument_that_was_meant_is_named(made, says):
@@ -38,7 +47,9 @@ def test_the_old_name_of_a_joins_key_is_deprecated():
     ):
         old = TableJoin("s", on=KEY, columns={"v": "long"})
     assert old.layouts() == TableJoin("s", by=KEY, columns={"v": "long"}).layouts()
-    with pytest.raises(InputError, match=r"TableJoin.on: found 'both `by` and `on`', expected `by` alone"):
+    with pytest.raises(
+        InputError, match=r"TableJoin\(.s.\).on: found 'both `by` and `on`', expected `by` alone"
+    ):
         TableJoin("s", on=KEY, by=KEY, columns={"v": "long"})
 
 

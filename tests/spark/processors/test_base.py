@@ -211,7 +211,7 @@ COLUMNS = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
         lambda by: Aggregate("s", by=by, window=Tumbling("seen", "1 hour"), n=count()),
         lambda by: Deduplicate("s", by=by),
         lambda by: PerKey("s", lambda key, rows, state: (None, []), by=by, state={"n": "int64"}, output=by),
-        lambda by: TableJoin("s", on=by, columns={"n": "int64"}),
+        lambda by: TableJoin("s", by=by, columns={"n": "int64"}),
     ],
 )
 def test_columns_may_be_given_as_a_schema(make):

@@ -59,7 +59,7 @@ def test_a_window_adds_its_start_and_its_time_to_the_key():
 
 def test_an_inner_join_may_drop_the_last_row_of_a_key():
     rising = changes("rising")
-    left, inner = (TableJoin("j", on=KEY, columns={"w": "int64"}, how=how) for how in ("left", "inner"))
+    left, inner = (TableJoin("j", by=KEY, columns={"w": "int64"}, how=how) for how in ("left", "inner"))
     assert left.output_changes("j", rising, None) == rising
     assert inner.output_changes("j", rising, None) == Changes("c", rising.columns)
     assert left.output_changes("j", None, rising) is None

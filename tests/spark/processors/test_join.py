@@ -257,9 +257,9 @@ def test_an_order_that_is_not_kept_is_refused_before_anything_is_written(
 def test_the_key_has_one_name_of_two():
     """`by`, as for the other processors; `on` is the name of before."""
     key, columns = {"k": "string"}, {"v": "int64"}
-    assert (
-        TableJoin("s", by=key, columns=columns).layouts() == TableJoin("s", on=key, columns=columns).layouts()
-    )
+    with pytest.warns(DeprecationWarning, match="write by="):
+        old = TableJoin("s", on=key, columns=columns)
+    assert TableJoin("s", by=key, columns=columns).layouts() == old.layouts()
     with pytest.raises(InputError, match=r"^TableJoin\('s'\)\.on: found 'both `by` and `on`'"):
         TableJoin("s", by=key, on=key, columns=columns)
     with pytest.raises(InputError, match=r"^TableJoin\('s'\)\.by: found None, expected columns"):
