@@ -56,7 +56,7 @@ def topology(setup: Setup, records: dict[str, KafkaRecords]) -> Topology:
         delay="0 seconds",
     )
     users = topo.source("users", key="user", partitions=setup.partitions, reads=records["users"])
-    regions = TableJoin("regions", on=USER, columns={"region": "string"}, how="inner")
+    regions = TableJoin("regions", by=USER, columns={"region": "string"}, how="inner")
     window = Tumbling("at", f"{setup.window_ms} ms", grace=GRACE, emit="changes")
     totals = Aggregate("totals", by=USER, window=window, n=count(), region=last("region", "string"))
     counted = orders.join_table(users, regions, name="with-region").process(totals, name="count")
