@@ -55,7 +55,7 @@ class Outlook(NamedTuple):
     """When a task is where it belongs.
 
     - `state`: "settled" (nothing is planned), "now" (this plan moves it), "catching up" (a copy is on its way), or
-      "waiting" (a copy waits for its turn to warm up)
+      "waiting" (a copy waits for its turn to warm up, or the plan that moves it waits for a batch or a driver)
     - `seconds`: until it is there; None if nothing is planned, or if that is not known
     - `text`: the same in a sentence or two, with what stops it and what to do
     """
@@ -76,6 +76,8 @@ class TaskExplanation:
     - `copies`: (instance, state of the copy) pairs
     - `refused`: the instances where it is not active, with reasons
     - `changes`, `outlook`: None if they were not asked for (`Explainer.in_full`)
+    - `held`: the (role, instance) pairs in force, before this step
+    - `waits_for`: what this step waits for, as a clause; "" if for nothing that is known
 
     `str()` is the paragraph with the facts below it, and `to_dict` the same for programs.
     """
@@ -89,6 +91,8 @@ class TaskExplanation:
     refused: tuple[Refusal, ...]
     changes: tuple[Change, ...] | None = None
     outlook: Outlook | None = None
+    held: tuple[tuple[str, str], ...] = ()
+    waits_for: str = ""
 
     @property
     def role(self) -> str:
@@ -107,10 +111,10 @@ class TaskExplanation:
 
     def __str__(self) -> str:
         lines = [textwrap.fill(self.text, WIDTH, break_on_hyphens=False)]
-        lines += [
-            f"  task    {self.nature}",
-            f"  now     {_listed((r.role, r.instance) for r in self.roles)}",
-        ]
+        now, step = _listed(self.held), _listed((r.role, r.instance) for r in self.roles)
+        lines += [f"  task    {self.nature}", f"  now     {now}"]
+        if step != now:
+            lines.extend(_wrapped("  next    ", f"{step}{f', {self.waits_for}' * bool(self.waits_for)}"))
         if self.target:
             lines.append(f"  target  {_listed(self.target)}")
         lines.extend(f"  copy    {name}: {text}" for name, text in self.copies)
@@ -137,6 +141,8 @@ class TaskExplanation:
             "instance": self.instance,
             "why": self.why,
             "followers": [r._asdict() for r in self.roles[1:]],
+            "held": [{"role": role, "instance": name} for role, name in self.held],
+            "waits_for": self.waits_for,
             "target": [{"role": role, "instance": name} for role, name in self.target],
             "copies": [{"instance": name, "state": text} for name, text in self.copies],
             "refused": [r._asdict() for r in self.refused],

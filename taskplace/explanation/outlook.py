@@ -187,9 +187,17 @@ class Timetable:
 
 
 def outlook(
-    task: TaskId, fate: Fate, changes: tuple[Change, ...], timetable: Timetable, *, moved_by: str
+    task: TaskId,
+    fate: Fate,
+    changes: tuple[Change, ...],
+    timetable: Timetable,
+    *,
+    moved_by: str,
+    waits_for: str = "",
 ) -> Outlook:
     """Return when a task is where it belongs. `moved_by`: the name of the plan if it moves the task, else "".
+
+    `waits_for`: what this plan waits for before it is in force, as a clause; "" if for nothing that is known.
 
     `changes`: what was confirmed by plans. "It moves when that copy has caught up" is said only if it is among them;
     otherwise only that the copy catches up.
@@ -197,7 +205,7 @@ def outlook(
     names = timetable.names
     waits = [fate.goal] if fate.goal != fate.active else sorted(set(fate.goal_standbys) - set(fate.standbys))
     if not waits:
-        return _at_rest(task, fate, timetable, moved_by)
+        return _at_rest(task, fate, timetable, moved_by, waits_for)
     name = waits[0]
     kind, move = ("runs", "it moves") if name == fate.goal else ("standby", "its standby moves")
     confirmed = [c.edit for c in changes if c.edit.kind in CATCH_UP and c.effect[:2] == (kind, name)]
@@ -222,7 +230,7 @@ def outlook(
     )
 
 
-def _at_rest(task: TaskId, fate: Fate, timetable: Timetable, moved_by: str) -> Outlook:
+def _at_rest(task: TaskId, fate: Fate, timetable: Timetable, moved_by: str, waits_for: str) -> Outlook:
     """Return the outlook of a task that is where it belongs after the step. A standby may still catch up."""
     clauses: list[str] = []
     for name in fate.standbys:
@@ -231,6 +239,9 @@ def _at_rest(task: TaskId, fate: Fate, timetable: Timetable, moved_by: str) -> O
             clauses += [f"but {seen.stalled}", seen.remedy]
         elif due is not None and 0 < due.seconds < math.inf:
             clauses.append(f"its standby on {name} has caught up in {about(due.seconds)}")
+    if moved_by and waits_for:
+        first = f"{moved_by} moves it {waits_for}, and nothing is left to do then"
+        return Outlook("waiting", None, sentences([first, *clauses], timetable.names))
     if moved_by:
         first = f"{moved_by} moves it, and nothing is left to do then"
         return Outlook("now", 0.0, sentences([first, *clauses], timetable.names))

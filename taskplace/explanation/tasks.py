@@ -44,7 +44,8 @@ def explain(problem: Problem, plan: Plan, task: TaskId | str) -> str:
     is not known: no restore rate of b has been measured. If a is lost, it moves to b at once, after 50,000
     records were restored there. If num.standby.replicas is 1, b becomes its standby at once.
       task    stateful, changelog of 50,000 records
-      now     active on a, warm-up on b
+      now     active on a
+      next    active on a, warm-up on b
       target  active on b
       copy    a: caught up, active
       copy    b: none
@@ -63,7 +64,7 @@ class Explainer:
     - `seen`: of the copies that catch up, what the driver of a stream has seen, by instance and task
     - `rates`: by instance, the records per second that its copies get now; None: not known. Without an entry, the
       problem's `restore_rate` counts
-    - `plan_name`: what the text calls the plan
+    - `plan_name`: what the text calls the plan; `waits_for`: what it waits for before it is in force, as a clause
 
     Cost: O(tasks + copies) once, and O(copies of the task) for each `task`. Errors: `InputError` if the plan names an
     instance that the problem does not have.
@@ -74,6 +75,7 @@ class Explainer:
     seen: Mapping[Copy, Seen] = field(default_factory=dict)
     rates: Mapping[str, float | None] = field(default_factory=dict)
     plan_name: str = "this plan"
+    waits_for: str = ""
     _c: Columns = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,6 +140,8 @@ class Explainer:
             refused=tuple(self._reasons.refusals(one, there)),
             changes=changes,
             outlook=outlook,
+            held=tuple(_ordered(self._held.get(id_, _NOWHERE))),
+            waits_for=self.waits_for,
         )
 
     # -- values that the tasks share
@@ -153,6 +157,10 @@ class Explainer:
     @cached_property
     def _now(self) -> dict[TaskId, dict[str, str]]:
         return _places(self.plan.assignment)
+
+    @cached_property
+    def _held(self) -> dict[TaskId, dict[str, str]]:
+        return _places({one.id: Roles(one.active, one.standby, one.warmup) for one in self.problem.instances})
 
     @cached_property
     def _goal(self) -> dict[TaskId, dict[str, str]]:
@@ -178,7 +186,14 @@ class Explainer:
         from taskplace.explanation.outlook import outlook  # loads the solver
 
         moved_by = self.plan_name if fate(self.plan, task).active != owner else ""
-        return outlook(task, fate(self.plan, task), changes, self._timetable, moved_by=moved_by)
+        return outlook(
+            task,
+            fate(self.plan, task),
+            changes,
+            self._timetable,
+            moved_by=moved_by,
+            waits_for=self.waits_for,
+        )
 
     def _find(self, task: TaskId | str) -> int:
         try:

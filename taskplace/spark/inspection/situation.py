@@ -17,6 +17,7 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Problem
 from taskplace.spark.inspection.stuck import UNKNOWN, seen_of
 from taskplace.spark.operator_messages import ExecutorStatus, Status
+from taskplace.wording import lasting, listed, noun
 from topology import TaskId
 
 
@@ -27,18 +28,25 @@ class Situation:
     - `problem`: as the driver would plan it
     - `seen`: what is known of the copies that catch up
     - `rates`: by executor, the records per second that its followers get; None: not measured
+    - `waits_for`: what the next rebalance waits for, as a clause; "": it comes within a second
     """
 
     problem: Problem
     seen: Mapping[tuple[str, TaskId], Seen]
     rates: Mapping[str, float | None]
+    waits_for: str = ""
 
     def explainer(self) -> Explainer:
         """Return what explains the tasks, by the plan that would be made now. Plans; loads the solver."""
         from taskplace.planner import plan
 
         return Explainer(
-            self.problem, plan(self.problem), self.seen, self.rates, plan_name="the next rebalance"
+            self.problem,
+            plan(self.problem),
+            self.seen,
+            self.rates,
+            plan_name="the next rebalance",
+            waits_for=self.waits_for,
         )
 
 
@@ -74,7 +82,25 @@ def situation(
         problem=Problem(tasks, instances, PlacementConfig.from_properties(dict(status.config))),
         seen=seen_of(status, runs=runs, checkpoint=checkpoint),
         rates={name: executor.follow_rate for name, executor in status.executors.items()},
+        waits_for=waits_for(status, runs=runs),
     )
+
+
+def waits_for(status: Status, *, runs: bool) -> str:
+    """Return what the next rebalance waits for, as a clause: the batch that runs, or the next driver.
+
+    A drain ends with its driver, so it has to be asked for again. Within a batch, only a loss makes the driver plan.
+    """
+    if not runs:
+        draining = [name for name, executor in status.executors.items() if executor.draining]
+        again = (
+            f" and {listed(draining)} {noun(len(draining), 'is', 'are')} drained again" if draining else ""
+        )
+        return f"once the stream is started again{again}"
+    if status.running is not None:
+        since = max(0.0, status.written - status.running.since)
+        return f"once batch {status.running.batch}, which has run for {lasting(since)}, has ended"
+    return ""
 
 
 def _instance(name: str, executor: ExecutorStatus) -> Instance:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_field
 
 from taskplace.model.problem import Problem
 from taskplace.refine.parking import with_parked
 from taskplace.spark.inspection.checkpoint import committed
 from taskplace.spark.inspection.situation import situation
-from taskplace.spark.operator_messages import STATUS_FILE, Status, read, write
+from taskplace.spark.operator_messages import STATUS_FILE, RunningBatch, Status, read, write
 from taskplace.spark.state.copy import Copy
 from tests.support.operators import STRICT
 from tests.support.word_counts import counts, words
@@ -129,3 +130,36 @@ def test_a_visit_that_fails_as_a_whole_is_named_until_one_succeeds(world, monkey
         )
     world.follow(placed)
     assert placed._runner.operations.status().executors["executor-2"].trouble == ""
+
+
+def test_a_planned_step_says_what_it_waits_for(world):
+    world.come(1)
+    placed = world.open(counts(world), config={**STRICT, "num.standby.replicas": 1})
+    for batch in range(3):
+        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
+        world.follow(placed)
+    name, task = next((n, r.active[0]) for n, r in sorted(placed.state.assignment.items()) if r.active)
+    placed.drain(name)
+    status = placed._runner.operations.status()
+    ends = {str(task): placed.journal.end_offset(task) for task in placed.rebalancer.task_ids}
+
+    def explained(status, *, runs=True):
+        return situation(status, ends, runs=runs).explainer().in_full(task)
+
+    at_once = explained(status)
+    assert at_once.outlook.state == "now"
+    assert "The next rebalance moves it, and nothing is left to do then." in at_once.text
+    assert at_once.held[0] == ("active", name) != at_once.roles[0][:2]
+
+    runs = replace_field(status, running=RunningBatch(3, status.written - 190))
+    waiting = explained(runs)
+    assert waiting.outlook[:2] == ("waiting", None)
+    until = "once batch 3, which has run for 3 min 10 s, has ended"
+    assert f"The next rebalance moves it {until}, and nothing is left to do then." in waiting.text
+    shown = " ".join(str(waiting).split())
+    assert f"now active on {name}, " in shown and f"next active on {waiting.instance}, " in shown
+    assert until in shown.partition(" next ")[2].partition(" target ")[0]
+    assert (waiting.to_dict()["waits_for"], waiting.to_dict()["held"][0]["instance"]) == (until, name)
+
+    ended = explained(replace_field(status, ended=True), runs=False)
+    assert f"moves it once the stream is started again and {name} is drained again" in ended.text
