@@ -1,4 +1,4 @@
-"""The driver that `tests/spark/kafka/test_driver_killed.py` kills. Tasks read a topic; a sink writes to another one."""
+"""The driver that `tests/spark/kafka` kills with its Spark. Tasks read a topic; a sink writes to another one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def number_rows(key: dict, rows: list[dict], state: dict | None) -> tuple[dict, 
 
 
 def main(folder: Path) -> None:
-    """Run the stream to the present end of its topic. `settings.json` in the folder has servers and topics."""
+    """Run the stream to the present end of its topic.
+
+    `settings.json` in the folder has servers and topics; with `sink_servers` and `options`, those of the sink.
+    """
     from pyspark.sql import SparkSession
 
     from taskplace.spark import KafkaSink, Placed
@@ -44,7 +47,8 @@ def main(folder: Path) -> None:
     reads = KafkaRecords(given["in"], given["servers"], decoder, most_records=given["most"])
     columns = {"k": "string", "i": "int64", "n": "int64"}
     numbers = PerKey("numbers", number_rows, by={"k": "string"}, state={"n": "int64"}, output=columns)
-    target = KafkaSink(given["out"], servers=given["servers"], key="k", marker_topic=given["markers"])
+    servers, options = given.get("sink_servers", given["servers"]), given.get("options")
+    target = KafkaSink(given["out"], servers=servers, key="k", marker_topic=given["markers"], options=options)
     topo = Topology("numbers")
     source = topo.source("in", key="k", partitions=given["partitions"], reads=reads)
     source.process(numbers, name="numbered").sink("out", target=target)
