@@ -79,7 +79,7 @@ PROCESSORS = {
     Aggregate: {"store": "s", "by": KEY, "window": None, "ttl": None, "time": None, "n": count()},
     Count: {"store": "s", "by": KEY, "window": Tumbling("at", "1 hour"), "ttl": None, "time": None},
     Deduplicate: {"store": "s", "by": KEY, "ttl": "1 day", "time": "at"},
-    TableJoin: {"store": "s", "on": KEY, "columns": {"n": "int64"}, "how": "left", "order_by": ["n"], "deleted": None,
+    TableJoin: {"store": "s", "by": KEY, "columns": {"n": "int64"}, "how": "left", "order_by": ["n"], "deleted": None,
                 "ttl": None, "time": None},
     PerKey: {"store": "s", "function": per_key, "by": KEY, "state": {"n": "int64"}, "output": {"n": "int64"},
              "ttl": None, "time": None, "event_time": None, "delay": None},
