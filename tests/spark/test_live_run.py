@@ -173,3 +173,14 @@ def test_two_pages_and_a_reporter_of_ones_own(world, placed):
     one.close()
     world.batch(placed, 1, **{"in": words("a")})
     assert json.loads(asked(two, "report.json"))["samples"]["number"] == [0, 1]
+
+
+def test_the_page_at_the_end_has_the_text_of_explain_for_every_task(world, placed):
+    for batch in range(2):
+        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
+        world.follow(placed)
+    live = LiveRun(placed._runner, RunRecorder("words"))
+    reasons = live.whole_report().reasons
+    assert [reason.task for reason in reasons] == sorted(map(str, placed.rebalancer.task_ids))
+    for reason in reasons:
+        assert reason.text == str(placed.explain(reason.task))

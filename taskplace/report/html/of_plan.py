@@ -23,7 +23,9 @@ from taskplace.wording import count
 
 #: The most tasks that are explained; those that move come first.
 MOST_REASONS = 5_000
-#: The most tasks that are explained in full, which plans changed problems.
+#: All tasks of a problem with so many at the most are explained in full, which plans changed problems: 30 ms each.
+ALL_IN_FULL = 100
+#: Of larger problems, so many of the tasks that are on their way.
 MOST_IN_FULL = 20
 #: The most copies whose lags are listed; the largest lags come first.
 MOST_COPIES = 5_000
@@ -154,15 +156,20 @@ def _lag(lag: int | None, end: int | None) -> int:
     return (end or 0) if lag is None or reset else lag
 
 
-def reasons_of(explainer: Explainer, *, in_full: int = MOST_IN_FULL) -> tuple[tuple[Reason, ...], list[str]]:
+def reasons_of(explainer: Explainer, *, in_full: int | None = None) -> tuple[tuple[Reason, ...], list[str]]:
     """Return why each task is where it is, of `MOST_REASONS` tasks at the most, and a line about the others.
 
     `in_full`: so many of the tasks that are on their way are explained in full: also what would have to change for them
-    to be elsewhere, and when they are where they belong. This plans changed problems.
+    to be elsewhere, and when they are where they belong. This plans changed problems. None: all tasks of up to
+    `ALL_IN_FULL`, else `MOST_IN_FULL` of those that are on their way. The text is that of `explain --task`.
     """
     moving = explainer.on_their_way()
     ids = sorted(explainer.problem.columns.ids, key=lambda task: (task not in moving, task))
-    full = set(ids[: min(in_full, len(moving))]) if len(ids) <= MOST_REASONS else set()
+    if in_full is None and len(ids) <= ALL_IN_FULL:
+        full = set(ids)
+    else:
+        most = min(MOST_IN_FULL if in_full is None else in_full, len(moving))
+        full = set(ids[:most]) if len(ids) <= MOST_REASONS else set()
     reasons = []
     for task in sorted(ids[:MOST_REASONS]):
         why = explainer.in_full(task) if task in full else explainer.task(task)
