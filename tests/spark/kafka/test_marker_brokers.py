@@ -1,6 +1,8 @@
-"""The topic of markers on three brokers: it is made, read and written while one of them is down."""
+"""The topic of markers on three brokers: it is made, read and written while one is down, and waits while two are."""
 
 from __future__ import annotations
+
+import threading
 
 import pytest
 
@@ -10,6 +12,8 @@ pytest.importorskip("confluent_kafka")
 from confluent_kafka.admin import AdminClient
 
 from examples.kafka.broker import Brokers
+from taskplace.errors import SinkError
+from taskplace.spark import faults
 from taskplace.spark.kafka import asking, marker
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.clients import Clients
@@ -80,3 +84,47 @@ def test_it_is_made_and_read_while_a_broker_is_down(brokers, tmp_path, caplog, d
     sink.publish_commit(stream.commit(1))
     brokers.restart(leader)
     assert written(stream) == [0, 1]
+
+
+def test_two_of_three_brokers_are_down(brokers, tmp_path, monkeypatch):
+    """The broker that is left leads both topics, so it takes records that nobody else gets."""
+    markers_of(brokers, "markers").create()
+    left = only_partition(brokers, "markers").leader.id
+    others = [number for number in NUMBERS if number != left]
+    make_topics(admin_of(brokers), NewTopic("out", 1, replica_assignment=[[left, *others]]))
+    stream = Stream(tmp_path, brokers.bootstrap, "out", "markers", "cp")
+    hasty = {"options": {"transaction.timeout.ms": 10_000}, "patience": "15 s"}
+    sink = stream.opened(**hasty)
+    sink.publish_commit(stream.commit(0))
+    for number in others:
+        brokers.kill(number)
+
+    for _ in range(2):  # also by a new producer
+        with pytest.raises(
+            SinkError, match=r"^batch 1 of sink 'out': not published within 15 s; the last error: "
+        ):
+            sink.publish_commit(stream.commit(1))
+    with pytest.raises(SinkError, match=r"^the start of sink 'out': not done within 15 s; the last error: "):
+        stream.opened(repeated=1, **hasty)
+
+    failed: list[BaseException] = []
+    begun = threading.Event()
+
+    def publish() -> None:
+        try:
+            stream.sink().publish_commit(stream.commit(1))
+        except BaseException as error:
+            failed.append(error)
+
+    monkeypatch.setattr(faults, "point", lambda name: begun.set() if name == "sink.starting" else None)
+    waiting = threading.Thread(target=publish)
+    waiting.start()
+    assert begun.wait(SECONDS)
+    brokers.restart(others[0])
+    waiting.join(2 * SECONDS)
+    assert not waiting.is_alive() and not failed, failed
+    stream.opened(repeated=1).publish_commit(stream.commit(1))
+    stream.opened().publish_commit(stream.commit(2))
+    assert written(stream) == [0, 1, 2]
+    brokers.restart(others[1])
+    assert written(stream) == [0, 1, 2]
