@@ -3,7 +3,7 @@
 An open environment is used again only while its path still leads to its data file and to its lock file. A copy that was
 discarded and made again has other files. Processes with different lock files do not see each other, and would write at
 the same time. An environment is closed after any error, when its copy is removed, and when others were used more
-recently.
+recently. After a minute without tasks, Spark ends the worker with all of them.
 
 LMDB must not open one file twice in a process. So everybody in a worker who opens a copy asks here first.
 

@@ -105,17 +105,22 @@ class BinContext:
         """Return a task's rows. Reads the records of the topics that tasks read themselves.
 
         Of what it reads, all topics together, at most `bytes_per_task` bytes are in memory; the rest is in a file.
-        Errors: `InputError` for too many bytes from Spark; `DiskFull`; as for the reader of a topic,
-        `Program.check_keys` and `Program.check_samples`.
+        Errors: `InputError` for more bytes from Spark and from boundary files together; `DiskFull`; as for the reader
+        of a topic, `Program.check_keys` and `Program.check_samples`.
         """
-        inputs = self.internal.of(task.partition) if self.internal is not None else {}
+        inputs: dict[str, pa.Table] = {}
         read: dict[str, TopicRead] = {}
-        brought, fetched = sum(rows.nbytes for rows in inputs.values()), 0
+        brought, fetched, most = 0, 0, self.setting.bytes_per_task
+        if self.internal is not None:
+            check_size(self.internal.size_of(task.partition), str(task), most)
+            inputs = self.internal.of(task.partition)
+            brought = sum(rows.nbytes for rows in inputs.values())
         if self.external is not None:
             rows = self.external.of(task.partition)
-            brought += check_size(rows, str(task), self.setting.bytes_per_task)
+            brought += rows.nbytes
+            check_size(brought, str(task), most)
             inputs |= by_topic(rows, self.program.external)
-            left = self.setting.bytes_per_task - rows.nbytes
+            left = most - brought
             for topic, reader in self.program.reads.items():
                 ranges = inputs[topic]
                 inputs[topic] = self._read(topic, reader, ranges, max(left, 0))

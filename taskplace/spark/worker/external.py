@@ -80,17 +80,15 @@ def by_topic(rows: pa.Table, topics: Mapping[str, int]) -> dict[str, pa.Table]:
     return {topic: _untagged(rows, tag, topic) for topic, tag in topics.items()}
 
 
-def check_size(rows: pa.Table, task: str, most: int) -> int:
-    """Return the bytes of a task's input. Errors: `InputError` for more than `most`."""
-    size = rows.nbytes
+def check_size(size: int, task: str, most: int) -> None:
+    """Check the bytes of a task's input. Errors: `InputError` for more than `most`."""
     if size > most:
         raise InputError(
             f"task {task}",
             found=f"{size} bytes of input in one batch",
-            expected=f"at most runtime.bytes.per.task.max = {most}",
+            expected=f"at most runtime.bytes.per.task = {most}",
             hint="raise the limit, because Spark repeats this batch unchanged; then make batches smaller",
         )
-    return size
 
 
 def _untagged(united: pa.Table, tag: int, topic: str) -> pa.Table:

@@ -4,12 +4,14 @@
 writers, one after the other. So they form one Arrow stream, which is decoded in one call. If the writers have several
 schemas, neighbouring writers of one schema share a stream, because the rows must stay in the order of the writers.
 
-Memory: the rows of the bin. `driver/bins.py` limits them.
+Memory: the rows of the bin. `driver/bins.py` limits those of several tasks together, and a task checks its own before
+they are read (`size_of`). Beside them, the listing of the stage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -39,6 +41,16 @@ class InternalRows:
         self._setting, self._topics, self.partitions = setting, topics, frozenset(partitions)
         self._rows: dict[str, _TopicRows] = {}
 
+    def size_of(self, partition: int) -> int:
+        """Return the bytes of a partition's rows, as they were written, before they are read."""
+        return int(self._sizes[partition]) if partition < len(self._sizes) else 0
+
+    @cached_property
+    def _sizes(self) -> npt.NDArray[np.int64]:
+        """By partition, the bytes of its rows."""
+        slices = np.concatenate([self._listed(topic).slices for topic in self._topics])
+        return np.bincount(slices["partition"], slices["length"]).astype(np.int64)
+
     def of(self, partition: int) -> dict[str, pa.Table]:
         """Return the rows of one partition by topic, in the order of their writers."""
         if partition not in self.partitions:
@@ -56,11 +68,16 @@ class InternalRows:
         return sum(rows.nbytes for rows in self._rows.values())
 
     def _read(self, topic: str) -> _TopicRows:
-        root, listing = Path(self._setting.checkpoint), self._setting.inputs
-        listed = read_listing(root, listing).get(topic) if listing is not None else None
+        return _TopicRows(Path(self._setting.checkpoint), topic, self._listed(topic), self.partitions)
+
+    def _listed(self, topic: str) -> TopicListing:
+        listing = self._setting.inputs
+        listed = (
+            read_listing(Path(self._setting.checkpoint), listing).get(topic) if listing is not None else None
+        )
         if listed is None or not listed.head.writers:
             raise CheckpointError(f"internal topic {topic!r} has no boundary file")
-        return _TopicRows(root, topic, listed, self.partitions)
+        return listed
 
 
 class _TopicRows:

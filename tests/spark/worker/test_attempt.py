@@ -196,6 +196,20 @@ def test_too_much_input_is_refused_before_anything_is_done(runtime):
     assert not runtime.checkpoint.exists() or runtime.files() == []
 
 
+def test_rows_of_a_repartition_count_as_input_and_are_refused_before_they_are_read(runtime, monkeypatch):
+    reports = [runtime.attempt(TaskId(0, p), BATCHES[0], PLANES) for p in range(2)]
+    slices = [report.boundaries["by-delay"].slices for report in reports]
+    bytes_of = [sum(of[p].length for of in slices if p in of) for p in range(3)]
+    largest = max(range(3), key=bytes_of.__getitem__)
+    runtime.attempt(TaskId(1, largest), reports=reports, bytes_per_task=2 * bytes_of[largest])
+    for report in reports:
+        (runtime.checkpoint / report.boundaries["by-delay"].file).unlink(missing_ok=True)
+    with pytest.raises(
+        InputError, match=rf"task 1_{largest}: found '{bytes_of[largest]} bytes of input in one batch'"
+    ):
+        runtime.attempt(TaskId(1, largest), reports=reports, bytes_per_task=bytes_of[largest] - 1)
+
+
 def test_a_damaged_changelog_is_named(runtime):
     runtime.run_batch(BATCHES[0])
     task, history = next((t, h) for t, h in runtime.history.items() if t.subtopology == 0)

@@ -74,6 +74,20 @@ def test_each_task_of_a_bin_gets_its_rows_in_the_order_of_their_writers(
         assert rows.of(partition)["t"].equals(read(root, written, partition)), "it can be asked again"
 
 
+@settings(print_blob=True, deadline=None, max_examples=20)
+@given(topics(), st.integers(1, 6))
+def test_the_bytes_of_a_partition_are_those_of_its_slices(tmp_path_factory, writers, partitions):
+    root = tmp_path_factory.mktemp("bin")
+    written = [
+        boundary.write(SectionFile(root, f"topics/t/0_{i}-a.arrow"), rows, ["k"], partitions)
+        for i, rows in enumerate(writers)
+    ]
+    rows = rows_of_bin(root, written, range(partitions))
+    for partition in range(partitions):
+        expected = sum(one.slices[partition].length for one in written if partition in one.slices)
+        assert rows.size_of(partition) == expected
+
+
 @pytest.fixture
 def two(tmp_path):
     """Two writers with rows for each of four partitions, and one without rows."""

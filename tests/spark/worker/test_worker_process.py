@@ -43,3 +43,21 @@ def test_a_process_of_a_test_keeps_its_garbage_collected(monkeypatch):
     before = gc.get_freeze_count()
     worker_process.begin()
     assert gc.get_freeze_count() == before
+
+
+#: What takes long to load, and only drivers need.
+OF_DRIVERS = (
+    "taskplace.planner",
+    "taskplace.explanation",
+    "taskplace.spark.driver",
+    "networkx",
+    "ortools",
+    "pandas",
+)
+
+
+def test_a_worker_loads_nothing_that_only_the_driver_needs():
+    code = "import sys, pyspark.worker, taskplace.spark.worker.bins, taskplace.spark.worker.follow; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "taskplace.spark.worker.bins" in done.stdout.split()
+    assert not set(OF_DRIVERS) & set(done.stdout.split())
