@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +17,6 @@ class Context:
 
     def __init__(self) -> None:
         self.jobs: dict[str, threading.Event] = {}
-        self.interrupted: list[bool] = []
         self.begun = threading.Semaphore(0)
         self.cancelled: list[str] = []
         self._mine = threading.local()
@@ -26,9 +25,6 @@ class Context:
 
     def addJobTag(self, tag: str) -> None:
         self._mine.tag = tag
-
-    def setInterruptOnCancel(self, interrupted: bool) -> None:
-        self.interrupted.append(interrupted)
 
     def runJob(self, *_: Any) -> list[str]:
         assert self._mine.tag not in self.jobs
@@ -146,8 +142,12 @@ def test_a_job_that_ends_by_itself_once_it_is_called_off_is_not_cancelled(contex
     assert context.cancelled == []
 
 
-def running(context: Context, numbers: list[int]) -> None:
-    """Have Spark's status say, look for look, that so many tasks of a job run; then the last number for ever."""
+def running(context: Context, numbers: list[int], status: Sequence[str] = ()) -> list[int]:
+    """Have Spark's status say, look for look, that so many tasks of a job run; then the last number for ever.
+
+    `status`: of each task of the job's stage, by its number. Returns the tasks that are killed.
+    """
+    killed: list[int] = []
 
     def some(value: Any) -> Any:
         return SimpleNamespace(isDefined=lambda: True, get=lambda: value)
@@ -158,7 +158,23 @@ def running(context: Context, numbers: list[int]) -> None:
         getJobInfo=lambda id_: some(SimpleNamespace(stageIds=lambda: [1])),
         getStageInfo=lambda id_: some(stage),
     )
-    context._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(statusTracker=lambda: tracker))
+    tasks = [
+        SimpleNamespace(taskId=lambda number=number: number, status=lambda said=said: said)
+        for number, said in enumerate(status)
+    ]
+    store = SimpleNamespace(
+        lastStageAttempt=lambda stage_id: SimpleNamespace(attemptId=lambda: 0),
+        taskList=lambda *_: SimpleNamespace(size=lambda: len(tasks), apply=tasks.__getitem__),
+    )
+
+    def kill(task: int, interrupt: bool, why: str) -> None:
+        assert interrupt
+        assert "was cancelled" in why
+        killed.append(task)
+
+    jvm = SimpleNamespace(statusTracker=lambda: tracker, statusStore=lambda: store, killTaskAttempt=kill)
+    context._jsc = SimpleNamespace(sc=lambda: jvm)
+    return killed
 
 
 def test_a_job_is_cancelled_once_none_of_its_tasks_runs(context, monkeypatch):
@@ -178,6 +194,25 @@ def test_a_job_whose_tasks_do_not_end_is_cancelled(context, monkeypatch):
     running(context, [1])
     lose(context)
     assert len(context.cancelled) == 1
+
+
+def test_the_tasks_of_a_cancelled_job_that_hang_are_interrupted_once(context, monkeypatch):
+    """They wait for blocks of an executor that does not answer, and would hold their slots."""
+    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.5)
+    monkeypatch.setattr(jobs, "HANGING_SECONDS", 0.1)
+    killed = running(context, [1], status=["SUCCESS", "RUNNING", "FAILED", "RUNNING"])
+    lose(context)
+    assert killed == [1, 3]
+
+
+def test_tasks_that_end_soon_after_the_cancellation_are_not_interrupted(context, monkeypatch):
+    """Spark ends the Python worker of an interrupted task."""
+    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "HANGING_SECONDS", 3600.0)
+    killed = running(context, [3, 2, 1, 0], status=["RUNNING"])
+    lose(context)
+    assert killed == []
 
 
 def test_a_job_that_has_run_for_long_is_cancelled_at_once(context, monkeypatch):
@@ -204,18 +239,6 @@ def test_a_started_job_is_waited_for_by_nobody_and_tells_when_it_has_ended(conte
     assert told.acquire(timeout=30)
     with pytest.raises(RuntimeError, match="CANCELLED"):
         both[1].result()
-
-
-def test_only_the_tasks_of_a_job_that_is_waited_for_are_interrupted(context):
-    """A bin that waits for blocks of a stopped executor would hold its slot; a visit ends its own work."""
-    lose(context)
-    assert context.interrupted == [True]
-    job = bridged(context, {"1"}).start(NOTHING, [0], tag="t")
-    for _ in range(2):
-        assert context.begun.acquire(timeout=30)
-    job.cancel()
-    assert job.done.wait(30)
-    assert context.interrupted == [True, False]
 
 
 def test_a_job_that_is_cancelled_before_spark_has_it_does_not_run(context):

@@ -11,6 +11,7 @@ The calls beyond the public API, and their reasons:
   range of the shuffle in one Spark partition, for one bin of tasks.
 - `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: the executors;
   `TaskSchedulerImpl.executorsPendingDecommission` and `getExecutorDecommissionState`: those being decommissioned.
+- `SparkContext.killTaskAttempt` and `AppStatusStore.taskList`: interrupt the tasks of a cancelled job that hang.
 - `PythonUtils.getBroadcastThreshold`: from which size on PySpark itself makes a broadcast of a function.
 - `DataSourceRegistration` with a stand-in for the session: a source that the driver's own Python plans.
 """

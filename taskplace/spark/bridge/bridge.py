@@ -212,7 +212,7 @@ class Bridge:
         An exception of a task is raised as a `PythonException` with its traceback, or as the error that `own_error`
         reads in it.
         """
-        job = self._started(pinned, partitions, tag=tag, pool=pool, interrupted=True)
+        job = self.start(pinned, partitions, tag=tag, pool=pool)
         polls = 0
         while not job.done.wait(POLL_SECONDS):
             polls += 1
@@ -235,11 +235,8 @@ class Bridge:
         on_done: Callable[[], None] | None = None,
     ) -> Job:
         """See `Cluster.start`. `on_done` is called in the job's own thread."""
-        return self._started(pinned, partitions, tag=tag, pool=pool, on_done=on_done)
-
-    def _started(self, pinned: Pinned, partitions: Sequence[int], *, tag: str, **how: Any) -> Job:
         tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may use the same name
-        job = Job(self.sc, self._sending, pinned, partitions, tag=tag, **how)
+        job = Job(self.sc, self._sending, pinned, partitions, tag=tag, pool=pool, on_done=on_done)
         job.start()
         return job
 

@@ -21,7 +21,12 @@ END_BY_THEMSELVES_SECONDS = 2.0
 STATUS_SECONDS = 0.2
 #: A job that is older is cancelled at once: its tasks may wait for blocks of an executor that does not answer.
 YOUNG_SECONDS = 5.0
+#: A task that runs for so long after the cancellation waits for such blocks. It holds its slot, so it is interrupted.
+#: Spark could interrupt all tasks at once, but that also ends those that are just starting, with their Python daemon.
+HANGING_SECONDS = 0.5
 END_OF_TASKS_SECONDS = 5.0
+#: The most tasks of a stage that are looked at.
+MOST_TASKS = 10_000
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,6 @@ class Job:
     """A result job that runs in its own thread, so that it can be watched and cancelled.
 
     - `tag`: marks its Spark jobs; `pool`: its scheduler pool; `on_done` is called in its thread, at its end
-    - `interrupted`: whether its tasks are interrupted if it is cancelled. Otherwise a task that waits for blocks of an
-      executor that does not answer goes on waiting, and holds its slot
     - `done` is set at its end; then `error` is the exception that it ended with, or None
     """
 
@@ -59,7 +62,6 @@ class Job:
         tag: str,
         pool: str | None = None,
         on_done: Callable[[], None] | None = None,
-        interrupted: bool = False,
     ) -> None:
         self.tag = tag
         self.done = threading.Event()
@@ -69,7 +71,7 @@ class Job:
         self._began = time.monotonic()
         self._sc, self._sending = sc, sending
         self._pinned, self._partitions = pinned, list(partitions)
-        self._pool, self._on_done, self._interrupted = pool, on_done, interrupted
+        self._pool, self._on_done = pool, on_done
         self._thread = InheritableThread(target=self._run, name=f"taskplace-job-{tag}", daemon=True)
 
     def start(self) -> None:
@@ -113,26 +115,42 @@ class Job:
             self.done.wait(POLL_SECONDS)
 
     def _wait_for_tasks(self) -> None:
-        """Wait until no task of the job runs, at most `END_OF_TASKS_SECONDS`."""
-        deadline = time.monotonic() + END_OF_TASKS_SECONDS
+        """Wait until no task of the job runs, at most `END_OF_TASKS_SECONDS`. Those that hang are interrupted."""
+        now = time.monotonic()
+        deadline, hanging = now + END_OF_TASKS_SECONDS, now + HANGING_SECONDS
         while self._active_tasks() and time.monotonic() < deadline:
+            if time.monotonic() >= hanging:
+                self._interrupt()
+                hanging = deadline
             time.sleep(POLL_SECONDS)
 
     def _active_tasks(self) -> int:
         """Return how many tasks of the job ran a moment ago (`STATUS_SECONDS`)."""
         tracker, active = self._sc._jsc.sc().statusTracker(), 0
-        for job_id in tracker.getJobIdsForTag(self.tag):
-            job = tracker.getJobInfo(job_id)
-            for stage_id in job.get().stageIds() if job.isDefined() else []:
-                stage = tracker.getStageInfo(stage_id)
-                active += stage.get().numActiveTasks() if stage.isDefined() else 0
+        for stage_id in self._stages(tracker):
+            stage = tracker.getStageInfo(stage_id)
+            active += stage.get().numActiveTasks() if stage.isDefined() else 0
         return active
+
+    def _interrupt(self) -> None:
+        """Interrupt the tasks of the job that still run."""
+        context = self._sc._jsc.sc()
+        store = context.statusStore()
+        for stage_id in self._stages(context.statusTracker()):
+            tasks = store.taskList(stage_id, store.lastStageAttempt(stage_id).attemptId(), MOST_TASKS)
+            for task in (tasks.apply(i) for i in range(tasks.size())):
+                if task.status() == "RUNNING":
+                    context.killTaskAttempt(task.taskId(), True, f"{self.tag} was cancelled")
+
+    def _stages(self, tracker: Any) -> list[int]:
+        """Return the stages of the job."""
+        jobs = [tracker.getJobInfo(job_id) for job_id in tracker.getJobIdsForTag(self.tag)]
+        return [stage_id for job in jobs if job.isDefined() for stage_id in job.get().stageIds()]
 
     def _run(self) -> None:
         sc, sent = self._sc, None
         try:
             sc.addJobTag(self.tag)
-            sc.setInterruptOnCancel(self._interrupted)
             if self._pool:
                 sc.setLocalProperty("spark.scheduler.pool", self._pool)
             function, sent = self._sending.lighten(self._pinned.function)

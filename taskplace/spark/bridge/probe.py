@@ -29,7 +29,7 @@ NEEDED: Mapping[str, Sequence[str]] = {
     "org.apache.spark.sql.classic.SparkSession": ("internalCreateDataFrame",),
     "org.apache.spark.sql.execution.CoalescedPartitionSpec": ("startReducerIndex", "endReducerIndex"),
     "org.apache.spark.sql.execution.exchange.ShuffleExchangeLike": ("submitShuffleJob", "getShuffleRDD"),
-    "org.apache.spark.status.AppStatusStore": ("executorList",),
+    "org.apache.spark.status.AppStatusStore": ("executorList", "lastStageAttempt", "taskList"),
 }  # fmt: skip
 
 
