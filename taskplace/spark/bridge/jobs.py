@@ -24,7 +24,8 @@ YOUNG_SECONDS = 5.0
 #: A task that runs for so long after the cancellation waits for such blocks. It holds its slot, so it is interrupted.
 #: Spark could interrupt all tasks at once, but that also ends those that are just starting, with their Python daemon.
 HANGING_SECONDS = 0.5
-END_OF_TASKS_SECONDS = 5.0
+#: A round begins so long after the cancellation of the one before, at the latest. By then Spark has ended its workers.
+END_OF_TASKS_SECONDS = 3.0
 #: The most tasks of a stage that are looked at.
 MOST_TASKS = 10_000
 
