@@ -19,6 +19,7 @@ from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.rebalancer import Rebalancer
+from taskplace.spark.driver.recent_events import shown_text
 from taskplace.spark.driver.troubles import Troubles
 from taskplace.spark.driver.visits import Order, Visit, raise_error
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
@@ -190,7 +191,7 @@ class Followers:
                 self._journal.add_snapshots(visit.snapshots)
                 self.snapshots_made += len(visit.snapshots)
                 for task, error in visit.errors.items():
-                    log.warning("%s: %s cannot follow: %s", visit.instance, task, error)
+                    log.warning("%s: %s cannot follow: %s", visit.instance, task, shown_text(error))
                 self._loads.absorb(visit)
             self._spare_what_is_restored()
         return frozenset(progress)

@@ -17,6 +17,7 @@ from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import targets
 from taskplace.spark.driver import manifests, schemaless_output
+from taskplace.spark.driver.recent_events import shown_error
 from taskplace.spark.driver.staging import declared, kept
 from taskplace.spark.messages import Manifest, StagedFile
 from taskplace.spark.state.files import open_sealed
@@ -209,7 +210,7 @@ class Publisher:
                     f"{self._checkpoint}: batch {manifest.batch} is committed but not published, because the target of "
                     f"sink {name!r} failed; nothing is lost: repair the target and restart"
                 )
-                log.error("%s (%s: %s)", pending, type(error).__name__, error)
+                log.error("%s (%s)", pending, shown_error(error))
                 error.add_note(pending)
                 raise
 

@@ -119,7 +119,12 @@ def _remedy(trouble: str, name: str, executor: ExecutorStatus, at: str) -> str:
     kind = trouble.partition(":")[0]
     if kind == "DiskFull":
         return f"make room on the disk of {name} ({executor.host}); the copy then goes on by itself"
-    if kind in ("CheckpointError", "NoWay", "DamagedEntry"):
+    if kind == "DamagedEntry":
+        return (
+            f"nothing needs to be done: the damage is in the copy on {name} ({executor.host}) alone, which is made "
+            "anew; if it happens again, check the disk and the memory of this host"
+        )
+    if kind in ("CheckpointError", "NoWay"):
         return (
             f"`taskplace inspect {at} --verify` names damaged files; restore them from a backup, or keep the "
             "executor that runs the task until its next snapshot, which makes damaged changes before it unneeded"

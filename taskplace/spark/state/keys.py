@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.state.crc import crc32
+from taskplace.wording import count as counted
 
 LMDB_MAX = 511
 DIGEST = 32
@@ -27,7 +28,7 @@ LARGEST_STORED = 2**32 - 1
 
 
 class DamagedEntry(CheckpointError):
-    """An entry of a copy differs from what was written."""
+    """An entry of a copy differs from what was written. Keys are values of rows, so the message has only a length."""
 
 
 def physical(key: bytes) -> bytes:
@@ -56,8 +57,12 @@ def verified(key: bytes, raw: bytes) -> bytes:
     """
     value = raw[CHECKSUM:]
     if crc32(value, crc32(key)).to_bytes(CHECKSUM, "little") != raw[:CHECKSUM]:
-        raise DamagedEntry(f"the entry {key[:40]!r} is damaged: its checksum does not fit")
+        raise DamagedEntry(f"{_named(key)} is damaged: its checksum does not fit")
     return value
+
+
+def _named(stored: bytes) -> str:
+    return f"an entry with a key of {counted(len(stored), 'byte')}"
 
 
 def store_entry(key: bytes, value: bytes) -> tuple[bytes, bytes]:
@@ -106,7 +111,7 @@ def restore_all(entries: Iterable[tuple[bytes, bytes]], count: int) -> Iterator[
     number, last = 0, b""
     for stored, raw in entries:
         if stored <= last:
-            raise DamagedEntry(f"the entry {stored[:40]!r} is out of order")
+            raise DamagedEntry(f"{_named(stored)} is out of order")
         yield restore_entry(stored, raw)
         number, last = number + 1, stored
     if number != count:

@@ -6,8 +6,10 @@ a batch runs, it waits first (`Followers.orders`). Only committed files are appl
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
+import traceback
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from taskplace.errors import TaskplaceError
 from taskplace.spark import faults
 from taskplace.spark.messages import (
     FollowReport,
@@ -37,9 +40,12 @@ from taskplace.spark.state.files import (
     sync_directory,
     write_records,
 )
+from taskplace.spark.state.keys import DamagedEntry
 from taskplace.spark.worker import identity, worker_process
 from taskplace.spark.worker.guard import guarded, raising_disk_full, remove_marks, seen
 from topology import TaskId
+
+log = logging.getLogger(__name__)
 
 
 def visit_all(elements: Iterable[bytes]) -> Iterator[bytes]:
@@ -151,7 +157,7 @@ class Visit:
             ):
                 recovery = copy.growing(lambda: copy.follow(history, self._root, self.budget.left))
         except Exception as error:
-            done.errors[task] = f"{type(error).__name__}: {error}"
+            done.errors[task] = _told(task, error)
             return
         faults.point("follow.applied")
         if recovery is not None:
@@ -172,10 +178,10 @@ class Visit:
                 return
             self.done.snapshots[task] = self._place_snapshot(task, *written)
         except DAMAGED as error:
-            self.done.errors[task] = f"{error}; the copy is discarded"
+            self.done.errors[task] = f"{_told(task, error)}; the copy is discarded"
             self._remove(task)
         except Exception as error:
-            self.done.errors[task] = f"{type(error).__name__}: {error}"
+            self.done.errors[task] = _told(task, error)
 
     def _write_snapshot(self, task: TaskId, copy: Copy, end: Position) -> tuple[Path, Snapshot] | None:
         """Write a copy, piece by piece, into a file of its own; None if the copy is not at `end`."""
@@ -228,6 +234,20 @@ class Visit:
             shutil.rmtree(gone, ignore_errors=True)
         remove_marks(copy)
         self.done.removed.append(task)
+
+
+def _told(task: TaskId, error: Exception) -> str:
+    """Return an error for the driver, as "type: message". Damage that LMDB finds is that of an entry, too.
+
+    The driver shows the messages of taskplace alone: those of others may have values of rows. So this executor logs
+    where such an error was raised, without its message.
+    """
+    if isinstance(error, DAMAGED):
+        return f"{DamagedEntry.__name__}: {error}"
+    if not isinstance(error, TaskplaceError):
+        where = "".join(traceback.format_tb(error.__traceback__))
+        log.warning("the copy of task %s cannot follow: %s, raised by\n%s", task, type(error).__name__, where)
+    return f"{type(error).__name__}: {error}"
 
 
 def _copies(home: Path) -> Iterator[tuple[TaskId, Path]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import time
 
 import pytest
@@ -11,8 +13,8 @@ from taskplace.spark.driver import operations
 from taskplace.spark.inspection.asking import ask
 from taskplace.spark.operator_messages import STATUS_FILE, Request, Status, read, write
 from taskplace.wording import about
-from tests.support.operators import run, stream, turn
-from tests.support.word_counts import counts
+from tests.support.operators import STRICT, run, stream, turn
+from tests.support.word_counts import counts, words
 from topology import TaskId
 
 
@@ -156,6 +158,44 @@ def test_a_failed_batch_is_in_the_status_without_values_of_rows(world):
     run(world, placed, 1)
     turn(placed)
     assert status_of(world).failed is None
+
+
+def damage(state, key):
+    """Change the byte behind each entry's key in all copies: the first one of its checksum."""
+    stored = b"\0" + len(key).to_bytes(4, "little") + key.encode()
+    damaged = 0
+    for file in state.rglob("data.mdb"):
+        data = file.read_bytes()
+        places = [at.end() for at in re.finditer(re.escape(stored), data)]
+        with file.open("r+b") as opened:
+            for at in places:
+                opened.seek(at)
+                opened.write(bytes([data[at] ^ 1]))
+        damaged += bool(places)
+    assert damaged == 2, "the active copy and its standby"
+
+
+def test_damage_of_a_copy_is_told_without_keys_of_rows(world, monkeypatch, caplog):
+    monkeypatch.setattr(operations, "HEARTBEAT_SECONDS", 0.0)
+    key = "customer-4711"
+    world.come()
+    config = {**STRICT, "num.standby.replicas": 1}
+    placed = world.open(counts(world), config=config, snapshot_interval=2)
+    world.batch(placed, 0, **{"in": words(key)})
+    world.follow(placed)
+    run(world, placed, 1)
+    damage(world.folder / "state", key)
+    caplog.set_level(logging.DEBUG)
+    told = []
+    for _ in range(4):
+        placed._runner.replicator.round()  # all copies are read for the snapshot that is due
+        turn(placed)
+        told += [why for one in status_of(world).executors.values() for why in one.troubles.values()]
+        assert key not in (placed.checkpoint / STATUS_FILE).read_text()
+    damaged = f"DamagedEntry: an entry with a key of {len(key) + 5} bytes is damaged"
+    assert any(why.startswith(damaged) for why in told)
+    assert f"cannot follow: {damaged}" in caplog.text and key not in caplog.text
+    assert world.stored(placed, "n").count((key, 1)) == 1, "the copies are made anew"
 
 
 # -- requests

@@ -138,8 +138,17 @@ def test_a_standby_that_lags_and_a_parked_copy_are_named():
 
 
 def test_a_remedy_names_the_checkpoint_where_it_is_known():
-    damaged = status(LATE, troubles={"0_3": "DamagedEntry: entry 7"})
+    damaged = status(LATE, troubles={"0_3": "CheckpointError: segment 7"})
     (unknown,) = [seen.remedy for _, _, seen in stuck(damaged)]
     (known,) = [seen.remedy for _, _, seen in stuck(damaged, "/data/my checkpoint")]
     assert unknown.startswith("`taskplace inspect CHECKPOINT --verify` names damaged files")
     assert known.startswith("`taskplace inspect '/data/my checkpoint' --verify` names damaged files")
+
+
+def test_damage_of_a_local_copy_needs_no_file_of_the_checkpoint():
+    """The checkpoint is sound: the copy is made anew from it."""
+    ((_, _, found),) = stuck(status(LATE, troubles={"0_3": "DamagedEntry: an entry with a key of 9 bytes"}))
+    assert found.remedy.startswith(
+        "nothing needs to be done: the damage is in the copy on executor-2 (host-2) alone"
+    )
+    assert "inspect" not in found.remedy and "backup" not in found.remedy

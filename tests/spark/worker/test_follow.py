@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 
+import lmdb
 import pytest
 
 from taskplace.spark import faults
@@ -261,3 +262,27 @@ def test_who_is_killed_between_two_pieces_of_a_restore_leaves_the_rest_to_the_ne
     assert 0 < done.restored < snapshot.records, "the first piece is not loaded again"
     assert done.copies == {TaskId(0, 0): snapshot.position}
     assert ran.contents(TaskId(0, 0), "2") == ran.contents(TaskId(0, 0), "1")
+
+
+def test_of_foreign_errors_the_log_of_the_executor_has_the_place_and_no_values(ran, monkeypatch, caplog):
+    def fails(*_):
+        raise ValueError("the row of N7 is bad")
+
+    monkeypatch.setattr(Copy, "follow", fails)
+    task = TaskId(0, 0)
+    done = visit(ran, orders(ran, follow={task: ran.history[task]}))
+    assert done.errors == {task: "ValueError: the row of N7 is bad"}
+    assert "the copy of task 0_0 cannot follow: ValueError, raised by" in caplog.text
+    assert f'"{__file__}"' in caplog.text and "is bad\n" not in caplog.text
+
+
+def test_damage_that_lmdb_finds_is_that_of_an_entry(ran, monkeypatch):
+    def fails(*_):
+        raise lmdb.CorruptedError("Located page was wrong type")
+
+    visit(ran, orders(ran, follow=ran.history))
+    monkeypatch.setattr(Copy, "dump", fails)
+    task = TaskId(0, 0)
+    done = visit(ran, orders(ran, snapshot={task: ran.history[task]}))
+    assert done.errors[task].startswith("DamagedEntry: Located page was wrong type")
+    assert done.errors[task].endswith("; the copy is discarded") and task in done.removed
