@@ -32,7 +32,8 @@ class Binding:
     """
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
-        self.c, self.config, self._plan = problem.columns, problem.config, plan
+        self.problem, self._plan = problem, plan
+        self.c, self.config = problem.columns, problem.config
         self._each = self.config.rack_aware_assignment_strategy != "min_traffic"
 
     def wanted(self, t: int, i: int) -> str:
@@ -143,6 +144,31 @@ class Binding:
             (shared if any(tags[o].get(tag) == value for o in others) else differ).append(f"{tag} {value}")
         return shared, differ
 
+    def standby(self, t: int, i: int, leaves: list[int], others: list[int]) -> str:
+        """Return the reason for a standby of task t to be at instance i.
+
+        `leaves`: the instances whose standby of the task ends. `others`: those of its other copies in the target.
+        """
+        c, name = self.c, self.c.names[i]
+        if not self.config.promises.balanced:
+            return f"the assignor {self.config.task_assignor_class!r} places it there"
+        for k in leaves:
+            if c.open_slots[k] == 0:
+                return self.closed(k)
+        fewest = len(self.apart(i, others)[0])
+        for k in leaves:
+            shared, _ = self.apart(k, others)
+            if len(shared) > fewest:
+                return f"{c.names[k]} shares {', '.join(shared)} with another copy"
+        now, then = self._copies
+        total = count(int(then.sum()), "copy", "copies")
+        if now[i] < then[i]:
+            return f"{name} has less than its share: {now[i]:,} instead of {then[i]:,} of {total}"
+        for k in leaves:
+            if now[k] > then[k]:
+                return f"{c.names[k]} has more than its share: {now[k]:,} instead of {then[k]:,} of {total}"
+        return f"copies are level this way{self.follows(t, i)}"
+
     def follows(self, t: int, i: int) -> str:
         """Return the reads across racks of a standby of task t at instance i, as the end of a sentence."""
         if self._changelogs is None or not self.c.changelog_racks[t]:
@@ -222,6 +248,19 @@ class Binding:
     def _then(self) -> Ints:
         """[subtopologies, instances] stateful actives in the target."""
         return self._grid(self._plan.target or self._plan.assignment)
+
+    @cached_property
+    def _copies(self) -> tuple[Ints, Ints]:
+        """[instances] stateful actives and standbys, in force and in the target."""
+        stateful = {id_ for id_, each in zip(self.c.ids, self.c.stateful.tolist(), strict=True) if each}
+        held = {one.id: (*one.active, *one.standby) for one in self.problem.instances}
+        target = self._plan.target or self._plan.assignment
+        goal = {name: (*roles.active, *roles.standby) for name, roles in target.items()}
+        now, then = (
+            np.array([sum(t in stateful for t in each.get(name, ())) for name in self.c.names], np.int64)
+            for each in (held, goal)
+        )
+        return now, then
 
     def _grid(self, roles: Mapping[str, Roles]) -> Ints:
         """Return [subtopologies, instances] stateful actives of a plan's roles."""

@@ -5,7 +5,7 @@ All surfaces show this paragraph: the command line, `placed.explain`, JSON (`tex
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from taskplace.explanation.explained import Change, Outlook, Role
 from taskplace.wording import listed, noun
@@ -32,10 +32,17 @@ def sentences(clauses: Iterable[str], names: Collection[str] = ()) -> str:
     return " ".join(done)
 
 
-def place(task: TaskId, roles: Sequence[Role], owner: str) -> str:
-    """Return where a task is: one sentence. `owner`: where it was active before the plan; "" if nowhere.
+def place(task: TaskId, roles: Sequence[Role], owner: str, held: Mapping[str, str]) -> str:
+    """Return where a task is, and which of its copies begin: one sentence.
 
-    >>> place(TaskId(0, 1), [Role("active", "a", ""), Role("standby", "b", ""), Role("warmup", "c", "")], "a")
+    - `roles`: in the step, the active first
+    - `owner`: where it was active before the plan; "" if nowhere
+    - `held`: its roles in force by instance, before the step
+
+    >>> roles = [Role("active", "a", ""), Role("standby", "b", ""), Role("warmup", "c", "")]
+    >>> place(TaskId(0, 1), roles, "a", {"a": "active", "b": "standby"})
+    '0_1 is active on a, with a standby on b, and c begins a warm-up.'
+    >>> place(TaskId(0, 1), roles, "a", {"a": "active", "b": "standby", "c": "warmup"})
     '0_1 is active on a, with a standby on b and a warm-up on c.'
     """
     if not roles or roles[0].role != "active":
@@ -45,13 +52,18 @@ def place(task: TaskId, roles: Sequence[Role], owner: str) -> str:
         where = f"{task} is active on {active}"
     else:
         where = f"{task} moves from {owner} to {active}" if owner else f"{task} becomes active on {active}"
-    followers = []
-    for role, word in (("standby", "standby"), ("warmup", "warm-up")):
+    there, new = [], []
+    for role, word, verb in (("standby", "standby", "become"), ("warmup", "warm-up", "begin")):
         names = [each.instance for each in roles if each.role == role]
-        if names:
-            a = "a " if len(names) == 1 else ""
-            followers.append(f"{a}{noun(len(names), word)} on {listed(names)}")
-    return f"{where}, with {listed(followers)}." if followers else f"{where}."
+        for kept in (True, False):
+            some = [name for name in names if (held.get(name) == role) is kept]
+            what = f"{'a ' if len(some) == 1 else ''}{noun(len(some), word)}"
+            if some and kept:
+                there.append(f"{what} on {listed(some)}")
+            elif some:
+                new.append(f"{listed(some)} {noun(len(some), f'{verb}s', verb)} {what}")
+    *others, last = [f"{where}, with {listed(there)}" if there else where, *new]
+    return f"{', '.join(others)}, and {last}." if others else f"{last}."
 
 
 def ifs(changes: Iterable[Change], most: int | None = MOST_CHANGES) -> list[str]:

@@ -126,6 +126,18 @@ class Reasons:
             return f"{leaves}, and {active} can take over now", self._share(t, at)
         return "it was not running", self._share(t, at)
 
+    def followers(self, one: OneTask, held: Mapping[str, str]) -> tuple[str, ...]:
+        """Return why standbys belong where none is in the step: a clause each. `held`: the task's roles in force."""
+        t, now, goal, _ = one
+        leaves = [self._at[n] for n, role in held.items() if role == "standby" and goal.get(n) != "standby"]
+        clauses = []
+        for name, role in goal.items():
+            if role == "standby" and now.get(name, "warmup") == "warmup":
+                others = [self._at[n] for n in goal if n != name]
+                why = self._binding.standby(t, self._at[name], leaves, others)
+                clauses.append(f"its standby belongs on {name}, since {why}")
+        return tuple(clauses)
+
     def _stays(self, one: OneTask, at: int) -> tuple[str, ...]:
         """Return why the task stays at its owner `at`."""
         c, t, owner = self._c, one.t, one.active

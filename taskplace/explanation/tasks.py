@@ -38,9 +38,9 @@ def explain(problem: Problem, plan: Plan, task: TaskId | str) -> str:
     >>> problem = Problem([Task(a, end_offset=50_000), Task(b, end_offset=50_000)], [ran, Instance("b")])
     >>> from taskplace.planner import plan
     >>> print(explain(problem, plan(problem), "0_1"))
-    0_1 is active on a, with a warm-up on b. It belongs on b, since both balances require 1 of 2 tasks there, and
-    a has more than its share: 2 instead of 1 of 2 tasks. But b is not caught up and a is, so a keeps the active
-    while b warms up (it lacks 50,000 records). It moves to b once b lacks at most 10,000 records. When that is,
+    0_1 is active on a, and b begins a warm-up. It belongs on b, since both balances require 1 of 2 tasks there,
+    and a has more than its share: 2 instead of 1 of 2 tasks. But b is not caught up and a is, so a keeps the
+    active while b warms up (it lacks 50,000 records). It moves to b once b lacks at most 10,000 records. When that is,
     is not known: no restore rate of b has been measured. If a is lost, it moves to b at once, after 50,000
     records were restored there. If num.standby.replicas is 1, b becomes its standby at once.
       task    stateful, changelog of 50,000 records
@@ -128,8 +128,11 @@ class Explainer:
         changes = self._changes.of(id_) if full else None
         owner = c.names[int(c.owner[t])] if c.owner[t] >= 0 else ""
         outlook = None if changes is None else self._outlook_of(id_, changes, owner)
-        where = place(id_, roles, owner)
-        why = (*self._reasons.place(one), *self._reasons.parked(one, self.seen)) if one.active else ()
+        held = self._held.get(id_, _NOWHERE)
+        where = place(id_, roles, owner, held)
+        reasons = self._reasons
+        followers, parked = reasons.followers(one, held), reasons.parked(one, self.seen)
+        why = (*reasons.place(one), *followers, *parked) if one.active else ()
         return TaskExplanation(
             task=id_,
             text=paragraph(where, why, outlook, changes or (), self._at.keys()),
@@ -140,7 +143,7 @@ class Explainer:
             refused=tuple(self._reasons.refusals(one, there)),
             changes=changes,
             outlook=outlook,
-            held=tuple(_ordered(self._held.get(id_, _NOWHERE))),
+            held=tuple(_ordered(held)),
             waits_for=self.waits_for,
         )
 

@@ -72,7 +72,7 @@ def test_explain_has_a_reason_for_each_task_or_for_one(write, capsys):
     ]
     assert main(["explain", problem, "--task", "0_1"]) == 3
     one = capsys.readouterr().out
-    assert one.startswith("0_1 is active on a, with a warm-up on b. It belongs on b, since ")
+    assert one.startswith("0_1 is active on a, and b begins a warm-up. It belongs on b, since ")
     assert "It moves to b once b lacks at most 10,000 records." in " ".join(one.split())
     for line in one.splitlines():
         assert line in whole or not line.startswith("  ")  # the facts are the same

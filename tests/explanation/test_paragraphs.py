@@ -102,7 +102,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
     "a lagging owner": (
         {},
         [Instance("a", active=(A,), lags={A: 30_000}), Instance("b", standby=(A,), active=(B,), lags=BOTH)],
-        "0_0 moves from a to b, with a standby on a. It belongs on a, since both balances require 1 of 2 "
+        "0_0 moves from a to b, and a becomes a standby. It belongs on a, since both balances require 1 of 2 "
         "tasks there. But a is not caught up and b is, so b is promoted while a catches up as a standby (it "
         "lacks 30,000 records). It moves to a once a lacks at most 10,000 records. When that is, is not "
         "known: no restore rate of a has been measured. If acceptable.recovery.lag is 30,000, it moves to a "
@@ -154,10 +154,36 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
             Instance("a", active=(A,), lags={A: 0}),
             Instance("b", active=(B,), lags={B: 0}, restore_rate=500.0),
         ],
-        "0_0 is active on a, with a standby on b. Both balances allow it to stay, and any other place would "
+        "0_0 is active on a, and b becomes a standby. Both balances allow it to stay, and any other place would "
         "be a move. Nothing else is planned for it. Its standby on b has caught up in about 1 minute. If a "
         "drains, it moves to b, which catches up first. If a is lost, b takes it over at once, after 50,000 "
         "records were restored there.",
+    ),
+    "a standby that moves to a new instance": (
+        {"config": STANDBY, "tasks": (A, B, C)},
+        [
+            Instance("a", active=(A, B, C), lags=dict.fromkeys((A, B, C), 0), capacity=3),
+            Instance("b", standby=(A, B, C), lags=dict.fromkeys((A, B, C), 0), capacity=3),
+            Instance("c", capacity=3),
+        ],
+        "0_0 moves from a to b, a becomes a standby, and c begins a warm-up. a has more than its share: 3 "
+        "instead of 1 of 3 tasks, and b can take over now. It belongs on b, since both balances require 1 of "
+        "3 tasks there. Its standby belongs on c, since c has less than its share: 0 instead of 2 of 6 copies. "
+        "When c has caught up is not known: no restore rate of c has been measured. If b drains, b is lost or "
+        "a has 4 slots, a takes it over at once.",
+    ),
+    "a standby whose instance drains": (
+        {"config": STANDBY},
+        [
+            Instance("a", active=(A,), lags={A: 0}),
+            Instance("b", active=(B,), lags={B: 0}),
+            Instance("c", standby=(A, B), lags=BOTH, draining=True),
+        ],
+        "0_0 is active on a, with a standby on c, and b begins a warm-up. Both balances allow it to stay, and "
+        "any other place would be a move. Its standby belongs on b, since c is draining. Its standby moves to "
+        "b once b lacks at most 10,000 records. When that is, is not known: no restore rate of b has been "
+        "measured. If a drains, it moves to b, which catches up first. If a is lost, c takes it over at once, "
+        "and it goes on to b. If c no longer drains, c stays its standby.",
     ),
     "no copy is caught up": (
         {"tasks": (A,)},
