@@ -9,7 +9,6 @@ from pathlib import Path
 from taskplace.cli import parser
 from taskplace.cli.codes import BAD_INPUT, INTERRUPTED, MEANINGS
 from taskplace.cli.parsers import FIRST, GROUPS, CommandParser, all_codes
-from taskplace.model.schema import NAMES as DOCUMENTED
 from taskplace.report.json_lines import LINES, SCHEMA, schema
 
 FILE = Path(__file__).parents[1] / "docs" / "command_line.md"
@@ -47,7 +46,8 @@ DOCUMENTS = """## JSON
 
 With `--output json`, a command prints one document, which names its schema. `status --watch` prints one in each line,
 and `run` prints [lines of its own](#lines-of-a-run). Fields may be added to a schema. If one is removed or changes its
-meaning, the number of the schema changes."""
+meaning, the number of the schema changes. `taskplace.model.schema.schema("plan")` returns a JSON Schema, which says
+what each field means."""
 LINES_HEAD = """## Lines of a run
 
 `taskplace run FILE --output json`, or the key `report.progress: json`, prints one line of JSON for each event. The
@@ -75,9 +75,8 @@ def _documents(commands: dict[str, CommandParser]) -> str:
     rows = []
     for name, one in commands.items():
         for each in one.help_.schemas:
-            known = each.removeprefix("taskplace.").partition("/")[0] in DOCUMENTED
-            file = f"taskplace/model/schema/{each[10:].partition('/')[0]}.json" if known else ""
-            rows.append((f"`{name}`", f"`{each}`", f"`{file}`" if file else ""))
+            kind = each.removeprefix("taskplace.").partition("/")[0]
+            rows.append((f"`{name}`", f"`{each}`", f"`taskplace/model/schema/{kind}.json`"))
     return f"{DOCUMENTS}\n\n{_rows(('command', 'schema', 'JSON Schema'), rows)}"
 
 

@@ -48,6 +48,7 @@ def gather(
     steered = _check_steering(document.pop(STEERING, None), overrides)
     of_sections = [text for text in overrides if not text.startswith(f"{STEERING}.")]
     settings = Settings.from_mapping(document, of_sections)
+    documents.has_path(spark_properties or "", "--spark-properties")
     properties = {} if spark_properties is None else read_properties(spark_properties)
     root = None if checkpoint is None else documents.checkpoint(checkpoint)
     application = Judged() if steered else judged(settings, root)

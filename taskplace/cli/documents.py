@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, NoReturn
 from taskplace.errors import InputError
 from taskplace.report.run_lines import is_run_lines
 
-STDIN = "-"
+#: A file to read that is standard input, and a file to write that is standard output.
+STDIN = STDOUT = "-"
 #: The section of a file that steers a query of Spark's own, as in conf/steer.yaml.
 STEERING = "steering"
 
@@ -89,6 +90,7 @@ def application_document(path: str, *wanted: str) -> Mapping[str, Any]:
     from taskplace.yaml_io import read
 
     kinds = ("application", *wanted)
+    has_path(path, path)
     if Path(path).is_dir():
         _refuse_directory(path, kinds)
     document: Mapping[str, Any] = expect(read(Path(path), _expected(kinds)), path, *kinds)
@@ -109,6 +111,25 @@ def placed_application(path: str) -> Mapping[str, Any]:
             hint="a program of your own calls `taskplace.spark.steer`: see docs/steering.md",
         )
     return document
+
+
+def has_path(file: str, where: str) -> None:
+    """Refuse "-" for a file that is no JSON: it is read more than once, or by other processes. Errors: `InputError`."""
+    if file == STDIN:
+        hint = "only JSON is read from standard input; ./- is a file of this name"
+        raise InputError(where, found=f"{STDIN}, standard input", expected="the path of a file", hint=hint)
+
+
+def one_stdin(file: str, option: str, second: str | None) -> None:
+    """Refuse standard input for two files of one command. Errors: `InputError` that names the option."""
+    if file == second == STDIN:
+        raise InputError(option, found=STDIN, expected="a path: standard input is FILE already")
+
+
+def page_option(option: str, path: str | None, output: str) -> None:
+    """Refuse a page on standard output beside a JSON document. Errors: `InputError` that names the option."""
+    if path == STDOUT and output == "json":
+        raise InputError(option, found=STDOUT, expected="a path, with --output json")
 
 
 def json_document(path: str, *wanted: str) -> Any:

@@ -16,11 +16,23 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark.inspection.asking import ask
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.instances import instance_name
-from taskplace.spark.operator_messages import Kind, OperatorAnswer, Status
+from taskplace.spark.operator_messages import ANSWER_SCHEMA, Kind, OperatorAnswer, Status
 from taskplace.wording import count
 
 #: How many moves, and tasks that must catch up, are shown.
 SHOWN = 20
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a "taskplace.answer/1" document, as in `taskplace/model/schema`."""
+    _, parts = msgspec.json.schema_components([OperatorAnswer])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": ANSWER_SCHEMA,
+        **parts.pop("OperatorAnswer"),
+        "title": "The driver's answer to drain or can-remove",
+        "$defs": parts,
+    }
 
 
 def drain(args: argparse.Namespace) -> int:

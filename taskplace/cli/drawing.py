@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from taskplace.cli.documents import STDOUT
 from taskplace.errors import InputError, TaskplaceError
 from topology import BuiltTopology
 
@@ -54,7 +55,7 @@ def _quiet() -> Iterator[None]:
 def write_svg(built: BuiltTopology, file: str) -> None:
     """Write the picture to a file; "-" is standard output."""
     drawn = svg(built)
-    if file == "-":
+    if file == STDOUT:
         sys.stdout.write(drawn.decode("utf-8"))
         return
     try:

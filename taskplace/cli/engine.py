@@ -9,19 +9,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import taskplace
 from taskplace import simulation, validation
 from taskplace.cli import codes
-from taskplace.cli.documents import json_document
+from taskplace.cli.documents import STDOUT, json_document, one_stdin, page_option
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.report import long_work
-from taskplace.report.html import Report, report_of_plan, report_of_simulation, write_page
+from taskplace.report.html import Report, page, report_of_plan, report_of_simulation, write_page
 from taskplace.simulation.failures import MOST_EVENTS, random_events
 from taskplace.simulation.run import MOST_ROUNDS
 from taskplace.verify import changes, stable
@@ -31,14 +32,17 @@ from taskplace.wording import count, noun
 
 def plan(args: argparse.Namespace) -> int:
     """Print the plan of a problem: as a plan.json, or for people."""
+    page_option("--html", args.html, args.output)
     problem = _problem(args.file)
     made = taskplace.plan(problem)
-    if args.output == "json":
-        sys.stdout.write(made.to_json())
-    else:
-        _print_plan(made)
-    if args.html is not None:
-        _write_html(report_of_plan(made, problem, title=args.file), args.html)
+
+    def print_result() -> None:
+        if args.output == "json":
+            sys.stdout.write(made.to_json())
+        else:
+            _print_plan(made)
+
+    _print_with_page(args, print_result, lambda: report_of_plan(made, problem, title=args.file))
     return _code(made)
 
 
@@ -85,6 +89,7 @@ def verify(args: argparse.Namespace) -> int:
         from taskplace.cli import verify_checkpoint
 
         return verify_checkpoint.verify(args)
+    one_stdin(args.file, "--plan", args.plan)
     problem = _problem(args.file)
     made = Plan.from_dict(json_document(args.plan, "plan")) if args.plan else taskplace.plan(problem)
     violations = verify_plan(problem, made)
@@ -110,6 +115,8 @@ def verify(args: argparse.Namespace) -> int:
 
 def simulate(args: argparse.Namespace) -> int:
     """Print how a cluster develops from a problem through events, or replay a transcript."""
+    one_stdin(args.file, "--events", args.events)
+    page_option("--html", args.html, args.output)
     rate = validation.positive(args.restore_rate, "--restore-rate", optional=True)
     limit = validation.integer(args.limit, "--limit", 1, MOST_ROUNDS) or 1
     document = json_document(args.file, "problem", "transcript")
@@ -127,15 +134,24 @@ def simulate(args: argparse.Namespace) -> int:
             groups += [[e.to_dict() for e in group] for group in random_events(problem, count, args.seed)]
         with long_work() as show:
             trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit, progress=show)
-    print(trajectory.to_json() if args.output == "json" else trajectory)
-    if args.html is not None:
-        _write_html(report_of_simulation(trajectory, title=args.file), args.html)
+
+    def print_result() -> None:
+        print(trajectory.to_json() if args.output == "json" else trajectory)
+
+    _print_with_page(args, print_result, lambda: report_of_simulation(trajectory, title=args.file))
     return codes.DONE if trajectory.stable else codes.MOVES
 
 
-def _write_html(report: Report, path: str) -> None:
-    """Write the page, and name it on standard error: standard output is the result's."""
-    print(f"page: {write_page(report, path)}", file=sys.stderr)
+def _print_with_page(
+    args: argparse.Namespace, show: Callable[[], None], report: Callable[[], Report]
+) -> None:
+    """Print the result, and write the page of `--html`: with "-" to standard output, in place of the result."""
+    if args.html == STDOUT:
+        sys.stdout.write(page(report()))
+        return
+    show()
+    if args.html is not None:  # its name on standard error: standard output is the result's
+        print(f"page: {write_page(report(), args.html)}", file=sys.stderr)
 
 
 def _code(made: Plan) -> int:

@@ -120,10 +120,16 @@ def add_to(commands: Any) -> None:
         add_command(commands, "verify", VERIFY, _engine("verify")),
         "a problem.json, or the directory of a checkpoint; - is standard input",
     )
-    verify.add_argument("--plan", metavar="PLAN", help="verify this plan.json instead of the engine's plan")
+    verify.add_argument(
+        "--plan",
+        metavar="PLAN",
+        help="verify this plan.json instead of the engine's plan; - is standard input",
+    )
 
     simulate = _html(_problem(add_command(commands, "simulate", SIMULATE, _engine("simulate"))))
-    simulate.add_argument("--events", metavar="EVENTS", help="a JSON file with a list of groups of events")
+    simulate.add_argument(
+        "--events", metavar="EVENTS", help="a JSON file with a list of groups of events; - is standard input"
+    )
     simulate.add_argument(
         "--random-events", metavar="N", type=int, help="add N random failures and joins after EVENTS"
     )
@@ -163,7 +169,11 @@ def _problem(parser: CommandParser, meaning: str = "a problem.json; - is standar
 
 
 def _html(parser: CommandParser) -> CommandParser:
-    parser.add_argument("--html", metavar="PATH", help="also write the HTML page there; see taskplace report")
+    parser.add_argument(
+        "--html",
+        metavar="PATH",
+        help="also write the HTML page there; - is standard output, which then has only the page",
+    )
     return parser
 
 

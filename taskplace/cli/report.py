@@ -11,7 +11,17 @@ from typing import Any
 import taskplace
 from taskplace import simulation
 from taskplace.cli import codes
-from taskplace.cli.documents import STDIN, checkpoint, json_document, json_in, kind_of, text_of
+from taskplace.cli.documents import (
+    STDIN,
+    STDOUT,
+    checkpoint,
+    json_document,
+    json_in,
+    kind_of,
+    one_stdin,
+    page_option,
+    text_of,
+)
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer
 from taskplace.model.plan import Plan
@@ -33,10 +43,10 @@ KINDS = ("problem", "plan", "transcript", "lines", "checkpoint")
 
 def report(args: argparse.Namespace) -> int:
     """Write the page of a file, and print its path. Return 0."""
-    if args.out == STDIN and args.output == "json":
-        raise InputError("--out", found=STDIN, expected="a path, with --output json")
+    page_option("--out", args.out, args.output)
+    one_stdin(args.file, "--problem", args.problem)
     made = report_of(args.file, problem=args.problem)
-    if args.out == STDIN:
+    if args.out == STDOUT:
         sys.stdout.write(page(made))
         return codes.DONE
     path = write_page(made, args.out or default_path(args.file))

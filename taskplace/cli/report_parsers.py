@@ -40,7 +40,9 @@ def add_to(commands: Any) -> None:
         help="where to write the page; - is standard output; default: taskplace-NAME.html in this directory",
     )
     add_output(report)
-    report.add_argument("--problem", metavar="PROBLEM", help="the problem.json of a plan.json")
+    report.add_argument(
+        "--problem", metavar="PROBLEM", help="the problem.json of a plan.json; - is standard input"
+    )
 
 
 def _report(args: argparse.Namespace) -> int:

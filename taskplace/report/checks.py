@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from taskplace.addresses import check_free
+from taskplace.errors import InputError
 from taskplace.report.html.page import check_page
 from taskplace.settings import ReportSettings
 
 
 def check_report(settings: ReportSettings) -> None:
     """Check that pages and lines can be written, and addresses used. Errors: `InputError` with the key."""
+    for key, path in (("report.html", settings.html), ("report.events", settings.events)):
+        if path == "-":  # the progress of the run is there
+            hint = "`--output json` prints the events on standard output; ./- is a file of this name"
+            raise InputError(key, found="-", expected="the path of a file", hint=hint)
     if settings.html is not None:
         check_page(settings.html, "report.html")
     if settings.events is not None:

@@ -230,13 +230,19 @@ LINES: tuple[type[Line], ...] = (Start, Note, Work, Batch, Rebalance, WarmUp, Lo
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a line.
+    """Return the JSON Schema (draft 2020-12) of a line, as in `taskplace/model/schema`.
 
     >>> sorted(schema()["$defs"])[:3]
     ['Batch', 'BatchRecovery', 'Change']
     """
     (found,), parts = msgspec.json.schema_components([Union[LINES]])  # noqa: UP007  a tuple of types
-    return {**found, "$defs": parts}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA,
+        "title": "A line of `taskplace run --output json`",
+        **found,
+        "$defs": parts,
+    }
 
 
 class JsonReporter:

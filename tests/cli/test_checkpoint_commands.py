@@ -12,11 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.cli import main
+from taskplace.cli.drain import json_schema as answer_schema
 from taskplace.cli.inspect import lag_lines
 from taskplace.cli.status import json_schema
 from taskplace.cli.status_words import events, headings
 from taskplace.model import schema as schemas
 from taskplace.model.schema import schema
+from taskplace.report.json_lines import schema as line_schema
 from taskplace.spark.inspection.checkpoint import Inspection
 from taskplace.spark.inspection.last_status import LastStatus
 from taskplace.spark.operator_messages import DriverIdentity, RebalanceStatus, Status, TotalsStatus
@@ -189,10 +191,21 @@ def test_status_shows_the_late_rows_over_restarts():
 
 
 def test_the_schema_of_the_status_is_that_of_its_message():
-    written = Path(schemas.__file__).with_name("status-seen.json")
-    made = json.dumps(json_schema(), indent=2) + "\n"
-    assert written.read_text(encoding="utf-8") == made, (
-        f"write `taskplace.cli.status.json_schema()` to {written}"
+    _is_written("status-seen", json_schema(), "taskplace.cli.status.json_schema()")
+
+
+def test_the_schema_of_an_answer_is_that_of_its_message():
+    _is_written("answer", answer_schema(), "taskplace.cli.drain.json_schema()")
+
+
+def test_the_schema_of_a_line_is_that_of_its_types():
+    _is_written("run", line_schema(), "taskplace.report.json_lines.schema()")
+
+
+def _is_written(name, made, by):
+    written = Path(schemas.__file__).with_name(f"{name}.json")
+    assert written.read_text(encoding="utf-8") == json.dumps(made, indent=2) + "\n", (
+        f"write `{by}` to {written}"
     )
 
 

@@ -9,12 +9,15 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+import referencing
 
 import taskplace
 from taskplace.cli import codes, main, parser
 from taskplace.cli.parsers import all_codes
 from taskplace.errors import InvalidPlan, TaskplaceError
+from taskplace.model.schema import NAMES, schema
 from tests.support.command_line import APPLICATION, STABLE, UNBALANCED
 from tests.support.operators import attended, run, stream, turn
 from tests.support.placed_without_spark import World
@@ -278,6 +281,28 @@ def _(scene: Scene) -> Made:
     return [scene.checkpoint, "7"]
 
 
+@shows("explain", 3, "checkpoint can-remove")
+def _(scene: Scene) -> Made:
+    return [scene.checkpoint, "--can-remove", "executor-2"]
+
+
+def kind_of_schema(name: str) -> str:
+    """Return what the file of a schema is called.
+
+    >>> kind_of_schema("taskplace.plan/1")
+    'plan'
+    """
+    return name.removeprefix("taskplace.").partition("/")[0]
+
+
+def validator(kind: str) -> jsonschema.Draft202012Validator:
+    """Return a validator of a kind of documents; a transcript names the schema of its problem."""
+    resources = [(schema(name)["$id"], referencing.Resource.from_contents(schema(name))) for name in NAMES]
+    return jsonschema.Draft202012Validator(
+        schema(kind), registry=referencing.Registry().with_resources(resources)
+    )
+
+
 def played(scene: Scene, name: str, code: int, what: str, *more: str) -> None:
     prepare, answered = SCENES[name, code, what]
     arguments = prepare(scene)
@@ -314,7 +339,33 @@ def test_json_is_one_document_that_names_its_schema(
     documents = (
         [json.loads(each) for each in out.out.splitlines()] if name == "run" else [json.loads(out.out)]
     )
-    assert documents[0]["schema"] in HELPS[name].schemas
+    found = documents[0]["schema"]
+    assert found in HELPS[name].schemas
+    for each in documents:
+        validator(kind_of_schema(found)).validate(each)
+
+
+def test_every_document_has_a_json_schema() -> None:
+    """If this fails for a new document: write its schema in taskplace/model/schema, and name it there."""
+    named = {kind_of_schema(each) for help_ in HELPS.values() for each in help_.schemas}
+    assert named <= set(NAMES)
+    for kind in named:
+        jsonschema.Draft202012Validator.check_schema(schema(kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("check", {"schema": "taskplace.check/1", "file": "app.yaml"}),
+        ("no_answer", {"schema": "taskplace.no_answer/1", "outcome": "perhaps", "why": "x"}),
+        ("undo_preview", {"schema": "taskplace.undo_preview/1", "would_undo": "executor-1"}),
+        ("page", {"schema": "taskplace.page/1", "page": "a.html", "kind": "picture", "title": "a"}),
+        ("answer", {"schema": "taskplace.answer/1", "id": "x", "epoch": "1", "answered": 1.0}),
+    ],
+)
+def test_a_schema_refuses_what_is_no_such_document(kind: str, change: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        validator(kind).validate(change)
 
 
 def test_every_code_of_every_help_is_shown_here() -> None:

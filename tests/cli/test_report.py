@@ -78,6 +78,64 @@ def test_plan_and_simulate_write_their_page(problem, capsys):
     assert document("simulation.html")["kind"] == "simulation"
 
 
+@pytest.mark.parametrize("command", ["plan", "simulate"])
+def test_a_page_on_standard_output_is_in_place_of_the_result(problem, capsys, command):
+    main(["report", str(problem), "--out", "-"])
+    head = capsys.readouterr().out[:200]
+    main([command, str(problem), "--html", "-"])
+    out = capsys.readouterr()
+    assert out.out.startswith("<!doctype html>") and out.out.rstrip().endswith("</html>")
+    assert out.out.startswith(head.split("<title>")[0]) and out.err == ""
+    assert main([command, str(problem), "--html", "-", "--output", "json"]) == 2
+    out = capsys.readouterr()
+    assert "--html: found '-', expected a path, with --output json" in out.err
+    assert out.out == "" and not Path("-").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify", "-", "--plan", "-"],
+        ["simulate", "-", "--events", "-"],
+        ["report", "-", "--problem", "-"],
+    ],
+)
+def test_standard_input_is_one_file(problem, capsys, monkeypatch, arguments):
+    monkeypatch.setattr("sys.stdin", io.StringIO(problem.read_text()))
+    assert main(arguments) == 2
+    assert (
+        f"{arguments[2]}: found '-', expected a path: standard input is FILE already"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (["run", "-", "--check"], "-"),
+        (["config", "-"], "-"),
+        (["topology", "-"], "-"),
+        (["doctor", "-"], "-"),
+        (["doctor", "app.yaml", "--spark-properties", "-"], "--spark-properties"),
+    ],
+)
+def test_what_is_no_json_has_a_path(problem, capsys, arguments, where):
+    Path("app.yaml").write_text("application:\n  id: shop\n  class: shop:Shop\n")
+    Path("-").write_text("application: {id: other}")
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"taskplace: {where}: found '-, standard input', expected the path of a file")
+    assert "./- is a file of this name" in said
+
+
+@pytest.mark.parametrize("key", ["report.html", "report.events"])
+def test_keys_for_files_take_no_standard_output(shop, capsys, key):
+    assert main(["run", shop(), "--check", "--set", f"{key}='-'"]) == 2
+    said = capsys.readouterr().err
+    assert f"{key}: found '-', expected the path of a file" in said
+    assert not Path("-").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

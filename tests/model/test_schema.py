@@ -46,7 +46,7 @@ def fits(value: Any, rule: dict[str, Any], root: dict[str, Any], path: str = "$"
     }  # fmt: skip
     assert set(rule) <= known, set(rule) - known
     if "$ref" in rule and not rule["$ref"].startswith("#"):
-        other = schema(rule["$ref"].removeprefix("taskplace.").removesuffix("/1"))
+        other = schema(rule["$ref"].removeprefix("../taskplace.").removesuffix("/1"))
         return fits(value, other, other, path)
     if "$ref" in rule:
         return fits(value, root["$defs"][rule["$ref"].removeprefix("#/$defs/")], root, path)

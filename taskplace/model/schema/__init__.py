@@ -20,6 +20,15 @@ NAMES = (
     "checkpoint_verification",
     "inspection",
     "status-seen",
+    "run",
+    "check",
+    "topology",
+    "answer",
+    "undo_preview",
+    "no_answer",
+    "last-commit",
+    "page",
+    "partition_location",
 )
 
 
