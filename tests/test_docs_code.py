@@ -1,7 +1,8 @@
 """All code of the documentation runs in some test: each block has a kind that is run, and a test that runs its page.
 
 Blocks with a prompt (`>>>`) are doctests. Other Python blocks are run in turn by the test that `RUN` names, or, if they
-need a cluster, at least compiled, with every name that they import. YAML is read by what reads it in a file.
+need a cluster, at least compiled, with every name that they import. YAML is read by what reads it in a file. Command
+lines of taskplace, indented or after a `$`, are parsed with all of their arguments.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import ast
 import doctest
 import importlib
 import re
+import shlex
 
 import pytest
 import yaml
 
-from taskplace.cli import main
+from taskplace.cli import parser
 from taskplace.settings import SECTIONS, Settings
 from tests.support.pages import PAGES, ROOT, blocks
 
@@ -115,14 +117,44 @@ def test_yaml_is_read_as_in_a_file(page):
             Settings.from_mapping({**sections, "application": application})
 
 
-@pytest.mark.parametrize("page", pages_with(r"^ {4}(?:make|taskplace|pip) "))
-def test_the_commands_that_a_page_names_are_there(page, capsys):
+@pytest.mark.parametrize("page", pages_with(r"^ {4}make "))
+def test_the_targets_that_a_page_names_are_there(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for target in re.findall(r"^ {4}make ([a-z-]+)", text, re.M):
         assert target in targets, target
+
+
+def commands_of(text):
+    """Return the arguments of each command line of taskplace that stands in a line of its own.
+
+    >>> commands_of("    taskplace plan p.json   # why\\n$ taskplace plan - < p.json\\ntaskplace does it")
+    [['plan', 'p.json'], ['plan', '-']]
+    """
+    found = []
+    for line in re.findall(r"^(?: {4}|\$ )taskplace (.*)$", text, re.M):
+        words = shlex.split(line, comments=True)
+        end = next((k for k, word in enumerate(words) if word in ("|", ">", "<", "&&")), len(words))
+        found.append(words[:end])
+    return found
+
+
+@pytest.mark.parametrize("page", pages_with(r"^(?: {4}|\$ )taskplace "))
+def test_the_parser_takes_the_commands_that_a_page_shows(page):
+    """With all of their arguments. A wrong one ends with the parser's own line."""
+    for words in commands_of((ROOT / page).read_text(encoding="utf-8")):
+        assert callable(parser().parse_args(words).command), words
+
+
+@pytest.mark.parametrize("name", parser().commands.choices)
+def test_the_parser_takes_the_examples_of_every_help(name):
+    for line, _ in parser().commands.choices[name].help_.examples:
+        (words,) = commands_of(f"$ taskplace {line}")
+        assert callable(parser().parse_args(words).command), words
+
+
+def test_the_parser_refuses_a_command_that_is_wrong(capsys):
+    (words,) = commands_of("    taskplace plan problem.json --htlm page.html  # a page")
     with pytest.raises(SystemExit):
-        main(["--help"])
-    known = capsys.readouterr().out
-    for command in re.findall(r"^ {4}taskplace (\w+)", text, re.M):
-        assert command in known, command
+        parser().parse_args(words)
+    assert "found option '--htlm'" in capsys.readouterr().err
