@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,71 @@ def test_warnings_have_a_code_of_their_own_and_a_pasted_remedy_ends_them(
     assert (code, diagnosis["counts"]["warning"]) == (0, 0)
 
 
+AT, BY = {"max": "at", "type": "timestamp"}, {"customer": "string"}
+PER_KEY = {"function": "keep_last:last", "by": BY, "state": {"n": "long"}, "output": {**BY, "n": "long"}}
+LINES = re.compile(r"in (topology[\w.]*): (\{.*?\})(?=; |$|, with)")
+
+
+def merged(tree: dict, more: dict) -> dict:
+    both = {
+        name: merged(tree[name], more[name])
+        for name in tree.keys() & more.keys()
+        if isinstance(more[name], dict)
+    }
+    return {**tree, **more, **both}
+
+
+@pytest.mark.parametrize("event_time", [True, False])
+@pytest.mark.parametrize(
+    ("processor", "options", "pasted"),
+    [
+        ("deduplicate", {"by": {**BY, "id": "long"}}, "at"),
+        ("aggregate", {"by": {**BY, "at": "timestamp"}, "aggregates": {"n": "count"}}, "at"),
+        ("aggregate", {"by": BY, "aggregates": {"n": "count", "newest": AT}}, "newest"),
+        ("aggregate", {"by": BY, "aggregates": {"n": "count"}}, ""),
+        ("count", {"by": {**BY, "at": "timestamp"}}, "at"),
+        ("count", {"by": BY}, ""),
+        ("per-key", PER_KEY, ""),
+    ],
+)
+def test_the_remedy_for_state_without_end_is_accepted_and_ends_it(
+    orders: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    processor: str,
+    options: dict,
+    pasted: str,
+    event_time: bool,
+) -> None:
+    """Options of the command line are pasted; lines for the file are added to it."""
+    Path("keep_last.py").write_text("def last(key, rows, state):\n    return state, []\n")
+    monkeypatch.syspath_prepend(Path.cwd())
+    monkeypatch.delitem(sys.modules, "keep_last", raising=False)
+    document = json.loads(json.dumps(ORDERS))
+    document["topology"]["nodes"]["once"] |= {"processor": processor, "options": options}
+    if not event_time:
+        del document["topology"]["sources"]["orders"]["options"]
+    Path(orders).write_text(yaml.safe_dump(document))
+    found_ones = found(capsys, orders)[1]["findings"]
+    assert "event-time-unused" not in [finding["rule"] for finding in found_ones]
+    (finding,) = [finding for finding in found_ones if finding["rule"] == "state-without-end"]
+    remedy = finding["remedy"]
+    words = shlex.split(remedy, comments=True)
+    if event_time and pasted:
+        assert words[1::2] == [f"{finding['path']}=7 days", f"topology.nodes.once.options.time={pasted}"]
+    else:
+        assert words == [] and "COLUMN" not in remedy
+        for path, lines in LINES.findall(remedy):
+            more = yaml.safe_load(lines)
+            for name in reversed(path.replace("NAME", "orders").split(".")):
+                more = {name: more}
+            document = merged(document, more)
+        Path(orders).write_text(yaml.safe_dump(document))
+    _, diagnosis = found(capsys, orders, *words)
+    rules = [finding["rule"] for finding in diagnosis["findings"]]
+    assert not {"start-refused", "state-without-end", "event-time-unused"} & {*rules}
+
+
 def test_errors_come_before_warnings(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor", orders, *PLACES, "--set", "topology.nodes.once.options.tttl=1 day"])
     out = capsys.readouterr().out
@@ -135,7 +201,7 @@ def test_the_text_says_where_what_why_and_how(orders: str, capsys: pytest.Captur
     )
     assert "    remedy  --set spark.conf.spark.speculation=false\n" in out
     assert "rules could not look: no checkpoint was given (--checkpoint CHECKPOINT)\n" in out
-    assert re.search(r"^2 warnings, 1 piece of advice; \d+ rules looked$", out, re.M)
+    assert re.search(r"^2 warnings; \d+ rules looked$", out, re.M)
     assert max(map(len, (line for line in out.splitlines() if "remedy" not in line))) <= 110
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from taskplace.doctor.facts import Facts
+from taskplace.doctor.facts import Facts, StoreFacts
 from taskplace.doctor.findings import Found, Severity, remove, rule, set_key
 from taskplace.durations import milliseconds
 from taskplace.wording import lasting
@@ -13,6 +13,10 @@ _INTERVAL, _BYTES = "runtime.snapshot.interval", "runtime.snapshot.bytes"
 #: The fewest batches between two snapshots of a task, without a word.
 FEW_BATCHES = 3
 SMALL_BYTES = 1 << 20
+#: What a file needs first where no source has an event time.
+_SOURCE = (
+    "in topology.sources.NAME.options: {event_time: at, delay: 10 minutes}, with the rows' own column for at"
+)
 
 
 @rule(
@@ -23,27 +27,25 @@ SMALL_BYTES = 1 << 20
 )
 def state_without_end(facts: Facts) -> Iterator[Found]:
     """Find stores that keep each key. A table is as large as what it is made of, so it is not meant."""
-    for store in facts.stores or ():
-        if store.retention_ms is not None or store.processor == "table-join":
-            continue
-        ids, column = store.processor == "deduplicate", _event_time(facts) or "COLUMN"
+    for store in _endless(facts):
+        ids = store.processor == "deduplicate"
         kept = "the id of each row" if ids else "an entry for each key"
         yield Found(
             f"{store.path}.ttl" if store.path.endswith(".options") else store.path,
             f"store {store.name!r} has no ttl" + ("" if store.processor else ", and no retention"),
             f"It keeps {kept} for ever. So state, snapshots and restores grow with the age of the stream. A `ttl` "
-            "needs `time`, a column with the event time.",
-            f"{set_key(f'{store.path}.ttl', '7 days')} {set_key(f'{store.path}.time', column)}"
-            if store.path.endswith(".options")
-            else f'"retention_ms": 604_800_000, "time": "{column}"  # in the layout of the store',
+            "needs `time`, a column with the event time" + ("." if ids else " that the store keeps."),
+            _ending(facts, store),
             None if ids and facts.goes_on else Severity.ADVICE,
         )
 
 
 @rule("event-time-unused", Severity.ADVICE, "an `event_time` that nothing uses", needs=("topology", "stores"))
 def event_time_unused(facts: Facts) -> Iterator[Found]:
-    """Find sources with an event time in a topology in which nothing expires."""
+    """Find sources with an event time in a topology in which nothing expires, nor should: see state-without-end."""
     if facts.topology is None or any(store.retention_ms is not None for store in facts.stores or ()):
+        return
+    if any(_endless(facts)):
         return
     for node in facts.topology.nodes:
         if node.kind == "source" and not node.internal and node.options.get("event_time") is not None:
@@ -141,6 +143,56 @@ def snapshots_frequent(facts: Facts) -> Iterator[Found]:
         "has changed.",
         remedy,
     )
+
+
+def _endless(facts: Facts) -> Iterator[StoreFacts]:
+    """Yield the stores that keep each key for ever, and should not."""
+    for store in facts.stores or ():
+        if store.retention_ms is None and store.processor != "table-join":
+            yield store
+
+
+def _ending(facts: Facts, store: StoreFacts) -> str:
+    """Return the remedy for a store that keeps each key for ever.
+
+    Options of the command line can be pasted as they are. Where the store does not keep the event time yet, it takes
+    more than a `ttl`, which changes what the node sends. That is shown as lines for the file.
+    """
+    column = _event_time(facts)
+    at, first = column or "at", "" if column else f"{_SOURCE}; "
+    if not store.path.endswith(".options"):
+        return f'"retention_ms": 604_800_000, "time": "{column or "COLUMN"}"  # in the layout of the store'
+    if column and (time := _kept_time(facts, store, column)):
+        return f"{set_key(f'{store.path}.ttl', '7 days')} {set_key(f'{store.path}.time', time)}"
+    node = store.path.removesuffix(".options")
+    latest = f"last_at: {{max: {at}, type: timestamp}}"
+    match store.processor:
+        case "deduplicate":
+            return f"# {first}in {store.path}: {{ttl: 7 days, time: {at}}}"
+        case "aggregate":
+            return f"# {first}in {store.path}: {{aggregates: {{{latest}}}, ttl: 7 days, time: last_at}}"
+        case "count":
+            options = f"aggregates: {{count: count, {latest}}}, ttl: 7 days, time: last_at"
+            return f"# {first}in {node}: {{processor: aggregate, options: {{{options}}}}}"
+    return (
+        f"# {first}in {store.path}: {{state: {{last_at: timestamp}}, ttl: 7 days, time: last_at}}; the function keeps "
+        f"the newest {at} of a key in last_at"
+    )
+
+
+def _kept_time(facts: Facts, store: StoreFacts, column: str) -> str:
+    """Return the option `time` of a store that has the event time already; "" if it has not."""
+    if store.processor == "deduplicate":
+        return column
+    nodes = () if facts.topology is None else facts.topology.nodes
+    options = next(
+        (node.options for node in nodes if store.path == f"topology.nodes.{node.name}.options"), {}
+    )
+    given, aggregates = options.get("by"), options.get("aggregates")
+    if isinstance(given, Mapping) and column in given and store.processor in ("aggregate", "count"):
+        return column
+    latest = {"max": column, "type": "timestamp"}
+    return next((name for name, spec in aggregates.items() if spec == latest), "") if aggregates else ""
 
 
 def _event_time(facts: Facts) -> str:

@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from taskplace.doctor import Facts, Severity, StoreFacts
-from tests.support.doctor.sound_application import CHECKPOINT, facts
+from taskplace.yaml_io import override
+from tests.support.doctor.sound_application import CHECKPOINT, facts, overridden
 
 ADVICE, WARNING = Severity.ADVICE, Severity.WARNING
 LOCAL_CLUSTER = "spark.master=local-cluster[3,2,1024]"
@@ -34,7 +35,10 @@ class Case(NamedTuple):
 
     def facts(self, *overrides: str) -> Facts:
         """Return the facts, with the overrides of a remedy."""
-        return facts(*self.overrides, *overrides, **self.more)
+        made = facts(*self.overrides, *overrides, **self.more)
+        for path, value in map(override, overrides):
+            made = overridden(made, path, value) if path.startswith("topology.") else made
+        return made
 
 
 Cases: TypeAlias = Mapping[str, tuple[Case, ...]]

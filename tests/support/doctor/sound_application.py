@@ -11,6 +11,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from taskplace.doctor import CheckpointFacts, Facts, HostFacts, Package, SparkProperties, StoreFacts
+from taskplace.durations import milliseconds
 from taskplace.settings import SECTIONS, Settings
 from taskplace.yaml_io import override
 from topology import BuiltTopology, Topology
@@ -124,6 +125,28 @@ def facts(
         packages=PACKAGES,
     )
     return replace(sound, **changes)
+
+
+def overridden(made: Facts, path: str, value: Any) -> Facts:
+    """Return facts with one value of the topology set: of its source, or the `ttl` and `time` of a store."""
+    assert made.topology is not None and made.stores is not None
+    _, part, name, *rest = path.split(".")
+    if part == "sources":
+        source = made.topology.node(name)
+        given = {
+            "partitions": made.topology.partitions[source.topic or ""],
+            **source.options,
+            rest[-1]: value,
+        }
+        return replace(made, topology=topology(**given))
+    ends = {f"{store.path}.ttl": store for store in made.stores}
+    if path not in ends:
+        assert rest == ["options", "time"]
+        return made
+    after = [
+        s._replace(retention_ms=milliseconds(value, path)) if s == ends[path] else s for s in made.stores
+    ]
+    return replace(made, stores=tuple(after))
 
 
 def pasted(remedy: str) -> Sequence[str] | None:

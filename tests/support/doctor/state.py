@@ -16,15 +16,23 @@ CASES: Cases = {
             severity=ADVICE,
             stores=one_store(path="store 'seen'", processor=""),
         ),
+        fires("topology.nodes.once.options.ttl", severity=ADVICE, stores=one_store(processor="aggregate")),
+        fires("topology.nodes.once.options.ttl", severity=ADVICE, stores=one_store(processor="per-key")),
+        fires(
+            "topology.nodes.once.options.ttl",
+            stores=one_store(),
+            topology=topology(12, spare="no event time"),
+        ),
         quiet(stores=one_store(processor="table-join")),
     ),
     "event-time-unused": (
         fires(
             "topology.sources.orders.options.event_time",
             says="'at', and no window or ttl",
-            stores=one_store(),
+            stores=one_store(processor="table-join"),
         ),
-        quiet(stores=one_store(), topology=topology(12, spare="no event time")),
+        quiet(stores=one_store(processor="table-join"), topology=topology(12, spare="no event time")),
+        quiet(stores=one_store()),  # its remedy needs the event time
     ),
     "no-delay": (
         fires("topology.sources.orders.options.delay", topology=topology(12, event_time="at")),
