@@ -5,6 +5,9 @@ sink into `output`, `spark.executor.memory` in `spark.conf`. The list of the key
 not help then, and the most similar one misleads. So before a section is read, each key that is unknown where it stands
 is looked up in all other places. Keys that are known nowhere are left to the checks of their section.
 
+The options of a Spark source are Spark's own, and it ignores those that it does not know. There, the keys of taskplace
+are refused, unless the source's format is one that taskplace does not know: it may have options of these names.
+
 Errors: `ConfigError` with the path of the key, and the nested form of its right place.
 """
 
@@ -12,10 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 from taskplace.errors import ConfigError
 from taskplace.yaml_fields import (
+    FORMATS,
     INPUT,
     KAFKA_INPUT,
     KAFKA_OUTPUT,
@@ -29,6 +34,9 @@ from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
 from topology.entry_fields import SOURCE, STORE, VERBS
 
 _SPARK = "spark."
+#: By section, its keys; a section that is read elsewhere has none.
+Sections: TypeAlias = Mapping[str, Collection[str]]
+_NONE: Sections = MappingProxyType({})
 
 
 class _Place(NamedTuple):
@@ -38,18 +46,15 @@ class _Place(NamedTuple):
     keys: Collection[str]
 
 
-def check_sections(document: Mapping[str, Any], sections: Mapping[str, Collection[str]]) -> None:
+def check_sections(document: Mapping[str, Any], sections: Sections) -> None:
     """Refuse keys at the top, and in the sections, that belong in another section.
-
-    - `sections`: by section, its keys; a section that is read elsewhere has none
 
     >>> check_sections({"num.standby.replicas": 1}, {"placement": ["num.standby.replicas"]})
     Traceback (most recent call last):
     taskplace.errors.ConfigError: num.standby.replicas: found a misplaced key, expected it in `placement`: \
 `placement: {num.standby.replicas: ...}`
     """
-    homes = Counter(key for keys in sections.values() for key in keys)
-    places = [_Place(name, [key for key in keys if homes[key] == 1]) for name, keys in sections.items()]
+    places = _homes(sections)
     places.append(_Place("topology", [name for name in TOPOLOGY_SECTIONS if name not in sections]))
     for key in [key for key in document if isinstance(key, str) and key not in sections]:
         section, _, rest = key.partition(".")
@@ -66,31 +71,39 @@ def check_sections(document: Mapping[str, Any], sections: Mapping[str, Collectio
                 _look(name, key, [*_conf(key), *others])
 
 
-def check_topology(topology: Mapping[str, Any]) -> None:
+def check_topology(topology: Mapping[str, Any], sections: Sections = _NONE) -> None:
     """Refuse fields and options in the section `topology`, in its nested form, that belong elsewhere.
+
+    - `sections`: as of `check_sections`
 
     >>> check_topology({"sources": {"orders": {"event_time": "at"}}})
     Traceback (most recent call last):
     taskplace.errors.ConfigError: topology.sources.orders.event_time: found a misplaced key, expected it in \
 `topology.sources.orders.options`: `options: {event_time: ...}`
     """
+    homes = _homes(sections, entries=True)
     for name, entry in _entries(topology.get("sources")):
         path = f"topology.sources.{name}"
         options = _Place(f"{path}.options", SOURCE_OPTIONS)
         topic = entry.get("topic", name)
-        _check(path, entry, SOURCE, [options, _Place(f"input.{topic}", INPUT)])
+        given = _Place(f"input.{topic}", INPUT)
+        _check(path, entry, SOURCE, [options, given, *homes])
+        _check(f"{path}.options", entry.get("options"), SOURCE_OPTIONS, [_Place(path, SOURCE), given, *homes])
     for name, entry in _entries(topology.get("stores")):
         path = f"topology.stores.{name}"
-        _check(path, entry, STORE, [_Place(f"{path}.options", STORE_OPTIONS)])
-        _check(f"{path}.options", entry.get("options"), STORE_OPTIONS, [_Place(path, STORE)])
+        _check(path, entry, STORE, [_Place(f"{path}.options", STORE_OPTIONS), *homes])
+        _check(f"{path}.options", entry.get("options"), STORE_OPTIONS, [_Place(path, STORE), *homes])
     for name, entry in _entries(topology.get("nodes")):
-        _check_node(f"topology.nodes.{name}", name, entry)
+        _check_node(f"topology.nodes.{name}", name, entry, homes)
 
 
-def check_entries(section: str, entries: Mapping[str, Any], nodes: Mapping[str, str]) -> None:
+def check_entries(
+    section: str, entries: Mapping[str, Any], nodes: Mapping[str, str], sections: Sections = _NONE
+) -> None:
     """Refuse keys in entries of `input` or `output`, in their nested form, that belong elsewhere.
 
     - `nodes`: by entry, the path of the source or sink in the topology
+    - `sections`: as of `check_sections`
 
     >>> check_entries("output", {"totals": {"path": "/out", "topic": "t"}}, {})
     Traceback (most recent call last):
@@ -101,15 +114,34 @@ def check_entries(section: str, entries: Mapping[str, Any], nodes: Mapping[str, 
     own: tuple[tuple[str, Collection[str]], ...] = (("", ("schema",)),)
     if section == "input":
         own = (("", ("key", "partitions", "topic")), (".options", SOURCE_OPTIONS))
+    homes = _homes(sections, entries=True)
     for name, entry in _entries(entries):
         path = f"{section}.{name}"
         inner = _Place(f"{path}.kafka", kafka)
         of_node = [_Place(f"{nodes[name]}{below}", keys) for below, keys in own] if name in nodes else []
         places = [inner, *of_node] if "kafka" in entry or section == "output" else [*of_node, inner]
-        _check(path, entry, fields, places)
+        _check(path, entry, fields, [*places, *homes])
+        _check(f"{path}.kafka", entry.get("kafka"), kafka, [*of_node, *homes])
+        if section == "input" and str(entry.get("format")).lower() in FORMATS:
+            ours = [place._replace(keys=[key for key in place.keys if key != "topic"]) for place in of_node]
+            dotted = [place._replace(keys=[key for key in place.keys if "." in key]) for place in homes]
+            _check(f"{path}.options", entry.get("options"), (), [*ours, *dotted])
 
 
-def _check_node(path: str, name: str, entry: Mapping[str, Any]) -> None:
+def _homes(sections: Sections, *, entries: bool = False) -> list[_Place]:
+    """Return the sections as places of the keys that no other section has.
+
+    - `entries`: for keys of entries. The keys of `application`, such as `id`, are too common there to say anything
+    """
+    homes = Counter(key for keys in sections.values() for key in keys)
+    return [
+        _Place(name, [key for key in keys if homes[key] == 1])
+        for name, keys in sections.items()
+        if keys and not (entries and name == "application")
+    ]
+
+
+def _check_node(path: str, name: str, entry: Mapping[str, Any], homes: list[_Place]) -> None:
     verb = next((verb for verb in VERBS if verb in entry), None)
     if verb is None:
         return
@@ -123,7 +155,7 @@ def _check_node(path: str, name: str, entry: Mapping[str, Any]) -> None:
     for other, (_, _, fields) in VERBS.items():
         if other != verb:
             places.append(_Place(f"a node with `{other}`", fields))
-    _check(path, entry, ("name", verb, *VERBS[verb].fields), places)
+    _check(path, entry, ("name", verb, *VERBS[verb].fields), [*places, *homes])
     given = entry.get("options")
     if known is None or not isinstance(given, Mapping):
         return
@@ -133,9 +165,9 @@ def _check_node(path: str, name: str, entry: Mapping[str, Any]) -> None:
         f"{path}.options",
         given,
         (*known, "event_time", "delay"),
-        [_Place(path, VERBS[verb].fields), window, aggregates],
+        [_Place(path, VERBS[verb].fields), window, aggregates, *homes],
     )
-    _check(f"{path}.options.window", given.get("window"), WINDOW, [options])
+    _check(f"{path}.options.window", given.get("window"), WINDOW, [options, *homes])
 
 
 def _aggregates(options: Mapping[str, Any]) -> list[str]:
@@ -151,7 +183,7 @@ def _aggregates(options: Mapping[str, Any]) -> list[str]:
 def _check(path: str, entry: Any, known: Collection[str], places: list[_Place]) -> None:
     for key in entry if isinstance(entry, Mapping) else ():
         if isinstance(key, str) and key not in known:
-            _look(path, key, places)
+            _look(path, key, [*_conf(key), *places])
 
 
 def _look(path: str, key: str, places: list[_Place]) -> None:
@@ -166,7 +198,7 @@ def _look(path: str, key: str, places: list[_Place]) -> None:
 
 
 def _conf(key: str) -> list[_Place]:
-    """Return the place of Spark's own keys."""
+    """Return the place of the properties of Spark."""
     return [_Place("spark.conf", [key])] if key.startswith(_SPARK) else []
 
 

@@ -350,8 +350,7 @@ def overridden(document: Mapping[str, Any], path: str, value: Any) -> dict[str, 
 
 
 def _build(document: Mapping[str, Any]) -> Settings:
-    sections_keys = {name: part.known_keys() for name, part in SECTIONS.items()}
-    check_sections(document, {**dict.fromkeys(_KNOWN, ()), **sections_keys})
+    check_sections(document, section_keys())
     given = {name: value for name, value in _texts("", document) if _is_section(name)}
     given["runtime"] = _renamed(given.get("runtime"))
     topology = _free("topology", given)
@@ -379,6 +378,11 @@ def _build(document: Mapping[str, Any]) -> Settings:
         chaos=_chaos(given.get("chaos")),
         report=sections["report"],
     )
+
+
+def section_keys() -> dict[str, tuple[str, ...]]:
+    """Return the keys of each section; of one that is read elsewhere, such as `topology`, none."""
+    return {**dict.fromkeys(_KNOWN, ()), **{name: part.known_keys() for name, part in SECTIONS.items()}}
 
 
 def _has_class(document: Mapping[str, Any]) -> bool:

@@ -140,6 +140,9 @@ WINDOW: Fields = {
     ),
     "time": Field("new name", "one more output column: the event time of the window, for nodes behind it"),
 }
+#: The formats of Spark's sources of files, and of all its streaming sources that come with it or are well known.
+FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+FORMATS = (*FILES, "kafka", "rate", "rate-micro-batch", "socket", "delta", "iceberg")
 #: The fields of an entry of `input`.
 INPUT: Fields = {
     "format": Field("name", "format of a Spark source: parquet, json, csv, orc, text, kafka, rate, ..."),

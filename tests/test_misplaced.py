@@ -9,7 +9,7 @@ import yaml
 
 from taskplace.errors import ConfigError
 from taskplace.misplaced import check_entries, check_sections, check_topology
-from taskplace.settings import Settings
+from taskplace.settings import Settings, section_keys
 
 FILE = """
 application: {id: orders}
@@ -39,9 +39,10 @@ def judged(path: str, value: object = 1) -> None:
         at = at.setdefault(key, {})
     at[last] = value
     topology = document["topology"]
-    check_topology(topology)
-    check_entries("input", document["input"], {"orders": "topology.sources.orders"})
-    check_entries("output", document["output"], {"totals": "topology.nodes.totals"})
+    sections = section_keys()
+    check_topology(topology, sections)
+    check_entries("input", document["input"], {"orders": "topology.sources.orders"}, sections)
+    check_entries("output", document["output"], {"totals": "topology.nodes.totals"}, sections)
     Settings.from_mapping(document)
 
 
@@ -73,6 +74,45 @@ def judged(path: str, value: object = 1) -> None:
             "input/orders/event_time",
             "`topology.sources.orders.options`: `topology: {sources: {orders: {options: ",
         ),
+        ("input/orders/trigger.interval", "`spark`: `spark: {trigger.interval: ...}`"),
+        ("input/orders/trigger_interval", "`spark`: `spark: {trigger.interval: ...}`"),
+        (
+            "input/orders/spark.executor.memory",
+            "`spark.conf`: `spark: {conf: {spark.executor.memory: ...}}`",
+        ),
+        ("input/orders/options/trigger.interval", "`spark`: `spark: {trigger.interval: ...}`"),
+        (
+            "input/orders/options/event_time",
+            "`topology.sources.orders.options`: `topology: {sources: {orders: {options: {event_time: ...}}}}`",
+        ),
+        (
+            "input/orders/options/delay",
+            "`topology.sources.orders.options`: `topology: {sources: {orders: {options: {delay: ...}}}}`",
+        ),
+        (
+            "input/orders/options/key",
+            "`topology.sources.orders`: `topology: {sources: {orders: {key: ...}}}`",
+        ),
+        (
+            "input/orders/options/partitions",
+            "`topology.sources.orders`: `topology: {sources: {orders: {partitions: ...}}}`",
+        ),
+        (
+            "input/orders/kafka/event_time",
+            "`topology.sources.orders.options`: `topology: {sources: {orders: {options: {event_time: ...}}}}`",
+        ),
+        (f"{SOURCES}/num.standby.replicas", "`placement`: `placement: {num.standby.replicas: ...}`"),
+        (f"{SOURCES}/options/key", "one level higher, beside `options`"),
+        (f"{SOURCES}/options/path", "`input.orders`: `input: {orders: {path: ...}}`"),
+        (f"{NODES}/once/num.standby.replicas", "`placement`: `placement: {num.standby.replicas: ...}`"),
+        (f"{NODES}/once/options/snapshot.interval", "`runtime`: `runtime: {snapshot.interval: ...}`"),
+        (f"{SPENT}/window/trigger.interval", "`spark`: `spark: {trigger.interval: ...}`"),
+        ("topology/stores/seen/snapshot.interval", "`runtime`: `runtime: {snapshot.interval: ...}`"),
+        ("output/totals/trigger.interval", "`spark`: `spark: {trigger.interval: ...}`"),
+        (
+            "output/totals/kafka/schema",
+            "`topology.nodes.totals`: `topology: {nodes: {totals: {schema: ...}}}`",
+        ),
         ("output/totals/topic", "`output.totals.kafka`: `kafka: {topic: ...}`"),
         ("output/totals/schema", "`topology.nodes.totals`: `topology: {nodes: {totals: {schema: ...}}}`"),
     ],
@@ -83,6 +123,22 @@ def test_the_error_says_where_the_key_belongs(path, home):
         judged(path)
     in_place = home if home.startswith("one level") else f"in {home}"
     assert str(caught.value).startswith(f"{at}: found a misplaced key, expected it {in_place}")
+
+
+@pytest.mark.parametrize("option", ["maxFilesPerTrigger", "kafka.group.id", "path", "id", "topic"])
+def test_options_of_spark_are_left_to_spark(option):
+    judged(f"input/orders/options/{option}")
+
+
+def test_the_letters_of_a_format_may_be_large():
+    document = {"orders": {"format": "Parquet", "options": {"delay": "1 hour"}}}
+    with pytest.raises(ConfigError, match="found a misplaced key"):
+        check_entries("input", document, {"orders": "topology.sources.orders"})
+
+
+def test_a_source_that_is_not_known_may_have_options_of_any_name():
+    document = {"orders": {"format": "my.source", "options": {"key": 1, "delay": 2, "trigger.interval": 3}}}
+    check_entries("input", document, {"orders": "topology.sources.orders"}, section_keys())
 
 
 def test_an_aggregate_beside_the_others_belongs_among_them():

@@ -62,7 +62,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.misplaced import check_entries, check_topology
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
-from taskplace.settings import Settings, absolute
+from taskplace.settings import Settings, absolute, section_keys
 from taskplace.spark.targets import is_target
 from taskplace.spark.yaml_inputs import YamlInput, inputs_of, records_of, schemas_of, with_counts
 from taskplace.spark.yaml_paths import YamlPaths, node_path
@@ -178,9 +178,9 @@ def _check_places(settings: Settings, given: Mapping[str, Any], output: Mapping[
         for name, entry in (sources.items() if isinstance(sources, Mapping) else ())
         if isinstance(topic := entry.get("topic", name) if isinstance(entry, Mapping) else name, str)
     }
-    check_entries("input", given, topics)
+    check_entries("input", given, topics, section_keys())
     sinks = {name: f"topology.nodes.{name}" for name in nodes} if isinstance(nodes, Mapping) else {}
-    check_entries("output", output, sinks)
+    check_entries("output", output, sinks, section_keys())
 
 
 def _check_partitions(built: BuiltTopology) -> None:
@@ -251,12 +251,12 @@ def declared_topology(
         hint = "its name is the application's id"
         raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
     document = {**topology_section(settings.topology), "name": settings.application.id}
-    check_topology(document)
+    check_topology(document, section_keys())
     document["sources"] = _with_readers(document.get("sources"), readers)
     try:
         return Topology.from_dict(document, _registry(), targets)
     except TopologyError as error:
-        text = scrubbed(str(error))
+        text = scrubbed(str(error)).replace(": found None,", ": found nothing,", 1)
         if text.startswith("targets."):
             text = text.replace("targets.", "output.", 1)
         elif re.match(r"(sources|stores|nodes)\b", text):

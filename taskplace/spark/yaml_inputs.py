@@ -18,7 +18,7 @@ from taskplace.paths import local_path
 from taskplace.settings import Settings, absolute
 from taskplace.spark.selected_columns import FIXED, UNKNOWN_TYPE, selected
 from taskplace.spark.state.type_text import TypeTextError
-from taskplace.yaml_fields import INPUT
+from taskplace.yaml_fields import FILES, FORMATS, INPUT
 from topology import BuiltTopology, Node
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
-FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
-FORMATS = (*FILES, "kafka", "rate", "rate-micro-batch", "socket", "delta", "iceberg")
 _SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}, or {kafka: {topic: ...}}"
 
 

@@ -38,6 +38,7 @@ BAD = [
         "topology.nodes.totals.sink: found 'spend', expected the name",
     ),
     ({"topology__nodes__totals": {"sink": "spend"}}, "did you mean 'spent'?"),
+    ({"topology__nodes__totals": {"sink": None}}, "topology.nodes.totals.sink: found nothing, expected"),
     (
         {"topology__nodes__once__processor": "dedupliate"},
         "topology.nodes.once.processor: found 'dedupliate', expected a registered processor; did you mean 'dedup",
