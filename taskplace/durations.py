@@ -139,9 +139,13 @@ def _of_number(number: object, path: str) -> Fraction:
 def _deprecated(path: str, number: str) -> None:
     """Warn, once per parameter and number, that a bare number has no unit."""
     text = f"{path}: found {number}, read as '{number} ms'; a number without a unit is deprecated: write "
-    text += f"'{number} ms', or did you mean '{number} seconds'?"
+    text += f"'{number} ms', or did you mean '{_seconds(number)}'?"
     log.warning("%s", text)
     warnings.warn(text, DeprecationWarning, stacklevel=4)
+
+
+def _seconds(number: str) -> str:
+    return f"{number} {'second' if number == '1' else 'seconds'}"
 
 
 def _hint(text: str, name: str) -> str:
@@ -151,7 +155,7 @@ def _hint(text: str, name: str) -> str:
         return (
             f"did you mean '{bare} ms'?"
             if len(bare) > 3
-            else f"did you mean '{bare} seconds' or '{bare} ms'?"
+            else f"did you mean '{_seconds(bare)}' or '{bare} ms'?"
         )
     if name.lower() in _LOOSE or name == "M":
         what = "year" if name.lower().startswith("y") else "month"

@@ -26,6 +26,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from taskplace.redaction import redacted, scrubbed
+from taskplace.wording import count as counted
 
 
 class TaskplaceError(Exception):
@@ -77,20 +78,30 @@ class InputError(TaskplaceError, ValueError):
 
 
 class ConfigError(InputError):
-    """A configuration key that is unknown, or a value out of its range."""
+    """A configuration key that is unknown, or a value out of its range. None stands for a key without a value.
+
+    >>> raise ConfigError("input.orders.path", found=None, expected="a directory or a URI")
+    Traceback (most recent call last):
+    taskplace.errors.ConfigError: input.orders.path: found nothing, expected a directory or a URI
+    """
+
+    def __init__(self, path: str, *, found: object, expected: str, hint: str = "") -> None:
+        super().__init__(path, found=found, expected=expected, hint=hint)
+        if found is None:
+            self.args = (str(self).replace(": found None,", ": found nothing,", 1),)
 
     @classmethod
     def unknown_key(cls, path: str, key: object, known: Iterable[str]) -> ConfigError:
         """Return the error for an unknown key; it names the nearest known one.
 
         >>> print(ConfigError.unknown_key("c", "num.standby.replica", ["num.standby.replicas"]))
-        c.num.standby.replica: found an unknown key, expected one of 1 known keys; did you mean 'num.standby.replicas'?
+        c.num.standby.replica: found an unknown key, expected one of 1 known key; did you mean 'num.standby.replicas'?
         """
         known = sorted(known)
         near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
         where = f"{path}.{key}" if path else str(key)
-        error = cls(where, found=key, expected=f"one of {len(known)} known keys", hint=hint)
+        error = cls(where, found=key, expected=f"one of {counted(len(known), 'known key')}", hint=hint)
         error.args = (f"{error.path}: found an unknown key, expected {error.expected}; {hint}",)
         return error
 

@@ -60,5 +60,5 @@ def test_null_is_accepted_where_it_is_the_default(kind, key):
         made = part.from_properties({**required, key.name: None})
         assert made == part.from_properties(required)
     elif key.default not in ("", ()) and key.name != "compression":  # whose null means: no compression
-        with pytest.raises(ConfigError, match=f"{key.name}: found None"):
+        with pytest.raises(ConfigError, match=f"{key.name}: found nothing"):
             part.from_properties({**required, key.name: None})

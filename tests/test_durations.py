@@ -32,6 +32,7 @@ def test_a_text_with_units(text, ms):
     [
         ("3600000", r"^ttl: found '3600000', expected a duration with its unit.*did you mean '3600000 ms'\?"),
         ("10", r"did you mean '10 seconds' or '10 ms'\?"),
+        ("1", r"did you mean '1 second' or '1 ms'\?"),
         ("10 minuts", r"did you mean '10 minutes'\?"),
         ("1 month", "a month has no fixed length.*'30 days'"),
         ("2 years", "a year has no fixed length.*'365 days'"),

@@ -132,7 +132,7 @@ def _tasks(found: Inspection) -> Iterator[str]:
     for name, task in longest:
         yield _task(name, task)
     if len(found.tasks) > SHOWN:
-        yield f"and {len(found.tasks) - SHOWN} tasks with less to replay; --output json has all"
+        yield f"and {count(len(found.tasks) - SHOWN, 'task')} with less to replay; --output json has all"
 
 
 def _task(name: str, task: TaskState) -> str:

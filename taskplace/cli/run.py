@@ -34,6 +34,7 @@ from taskplace.report.checks import check_report
 from taskplace.report.fan_out import FanOut
 from taskplace.report.json_lines import JsonReporter
 from taskplace.settings import Settings
+from taskplace.wording import count
 from topology import BuiltTopology
 from topology.errors import TopologyError
 
@@ -100,7 +101,8 @@ def _check(args: argparse.Namespace) -> int:
         counts = {"topology": built.name, "subtopologies": subtopologies, "tasks": tasks}
         print(json.dumps({**checked, "valid": True, **counts}))
     else:
-        print(f"{args.file}: valid; {built.name}: {subtopologies} subtopologies, {tasks} tasks")
+        counted = f"{count(subtopologies, 'subtopology', 'subtopologies')}, {count(tasks, 'task')}"
+        print(f"{args.file}: valid; {built.name}: {counted}")
     return codes.DONE
 
 
@@ -221,7 +223,8 @@ def topology(args: argparse.Namespace) -> int:
         print(built.describe(), end="")
         for sub in built.subtopologies:
             stores = ", ".join(store.name for store in sub.stores) or "no stores"
-            print(f"subtopology {sub.id}: {sub.partitions} tasks, {stores}")
+            tasks = "an unknown number of tasks" if sub.partitions is None else count(sub.partitions, "task")
+            print(f"subtopology {sub.id}: {tasks}, {stores}")
         print(internal_plan(built), end="")
         if not (ready := built.readiness()):
             print(f"not ready: {ready.reason}")

@@ -39,6 +39,7 @@ from functools import partial, update_wrapper
 from typing import Any
 
 from taskplace import named_objects
+from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
 from taskplace.spark.processors import (
@@ -81,14 +82,17 @@ FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
 class Registry(Mapping[str, Callable[..., Any]]):
     """Factories of processors, by name. A "module:attribute" is imported when it is looked up."""
 
+    def __init__(self) -> None:
+        self._options = "options"  # the path of the options of the node that is made
+
     def __getitem__(self, name: str) -> Callable[..., Any]:
         if ":" in name:
             return _own(name)
-        return partial(_built_in, _BUILT_IN[name])
+        return partial(_built_in, _BUILT_IN[name], self._options)
 
-    @staticmethod
-    def defaults(processor: str, node: str) -> Mapping[str, Any]:
-        """Return the default options: `store` is the node's name."""
+    def defaults(self, processor: str, node: str) -> Mapping[str, Any]:
+        """Return the default options of a node, which is made next: `store` is its name."""
+        self._options = f"topology.nodes.{node}.options"
         return store_of(processor, node)
 
     def __iter__(self) -> Iterator[str]:
@@ -146,10 +150,30 @@ def _bound(function: Any, /, **options: Any) -> Any:
     return bound
 
 
-def _built_in(factory: Callable[..., Any], /, **options: Any) -> Any:
+def _built_in(factory: Callable[..., Any], path: str, /, **options: Any) -> Any:
     if "store" in options:
         check_legal_name(options["store"], "store")
-    return _checked(factory, frozenset(), None, **options)
+    return _checked(factory, frozenset(), None, **_with_units(path, options, ("ttl",)))
+
+
+def _with_units(path: str, options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return options whose durations have units. The path in the warning of a bare number is that in the file."""
+    made = {
+        name: _with_unit(f"{path}.{name}", value) if name in names else value
+        for name, value in options.items()
+    }
+    if isinstance(window := made.get("window"), Mapping):
+        made["window"] = _with_units(f"{path}.window", window, ("size", "grace"))
+    return made
+
+
+def _with_unit(path: str, given: Any) -> Any:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given:
+        return given
+    try:
+        return f"{milliseconds(given, path)} ms"
+    except InputError:  # the class refuses it
+        return given
 
 
 # Positional only, so that an option may have any name.
@@ -204,7 +228,7 @@ def _aggregate(
 ) -> Aggregate:
     if not isinstance(aggregates, Mapping) or not aggregates:
         raise TopologyError(
-            f"aggregates: found {aggregates!r}, expected a mapping of names to aggregates, {_FORM}"
+            f"aggregates: found {_shown(aggregates)}, expected a mapping of names to aggregates, {_FORM}"
         )
     for name in aggregates:
         if not isinstance(name, str):
@@ -329,7 +353,9 @@ def _per_key(
 def _columns(path: str, given: object) -> dict[str, str]:
     """Return columns with their types. Refuses unknown types."""
     if not isinstance(given, Mapping) or not given:
-        raise TopologyError(f"{path}: found {given!r}, expected columns with their types, like {{id: int64}}")
+        raise TopologyError(
+            f"{path}: found {_shown(given)}, expected columns with their types, like {{id: int64}}"
+        )
     for name, kind in given.items():
         if not isinstance(kind, str):
             raise TopologyError(
@@ -341,6 +367,11 @@ def _columns(path: str, given: object) -> dict[str, str]:
             hint = f"; {nearest(kind, USUAL)}" if error.found == kind and not error.hint else ""
             raise TopologyError(f"{error}{hint}") from None
     return dict(given)
+
+
+def _shown(given: object) -> str:
+    """Return a value as text for an error: a key without a value has nothing."""
+    return "nothing" if given is None else repr(given)
 
 
 _BUILT_IN: Mapping[str, Callable[..., Any]] = {

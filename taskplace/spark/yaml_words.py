@@ -79,12 +79,14 @@ def said(error: InputError) -> str:
 
     >>> said(InputError("Count('n').by", found={"by=1": 2}, expected="columns, such as {'id': 'int64'}"))
     "found {'by=1': 2}, expected columns, such as {id: int64}"
+    >>> said(InputError("Count('n').time", found=None, expected="a column"))
+    'found nothing, expected a column'
     """
     text = str(error).removeprefix(error.path).removeprefix(": ")
     for part in (error.expected, error.hint):
         if part and (before := text.rpartition(part))[1]:
             text = before[0] + in_yaml(part) + before[2]
-    return text
+    return text.replace("found None,", "found nothing,", 1) if error.found is None else text
 
 
 def refused(path: str, error: InputError) -> ConfigError:

@@ -12,7 +12,7 @@ from tests.support.command_line import one_line
 
 def test_checking_starts_nothing(shop, capsys):
     assert main(["run", shop(), "--check"]) == 0
-    assert capsys.readouterr().out == "shop.yaml: valid; shop: 1 subtopologies, 4 tasks\n"
+    assert capsys.readouterr().out == "shop.yaml: valid; shop: 1 subtopology, 4 tasks\n"
 
 
 @pytest.mark.parametrize("output", ["text", "json", "dot"])
@@ -92,7 +92,7 @@ def test_an_application_may_be_yaml_alone(shop, tmp_path, capsys):
     (tmp_path / "clicks.yaml").write_text(YAML_ALONE)
     (tmp_path / "in").mkdir()
     assert main(["run", "clicks.yaml", "--check"]) == 0
-    assert "clicks: 1 subtopologies, 3 tasks" in capsys.readouterr().out
+    assert "clicks: 1 subtopology, 3 tasks" in capsys.readouterr().out
     assert main(["topology", "clicks.yaml"]) == 0
     assert "Processor: visits (stores: [visits])" in capsys.readouterr().out
     for override, says in [

@@ -130,7 +130,7 @@ def message(document: dict[str, Any]) -> str:
         ("topology/sources/people/key", "customr", "input.customers.schema: found 'customer, city, changed"),
         ("topology/stores/own/logged", 5, "topology.stores.own.logged: found 5, expected true or false"),
         ("topology/stores/own/options/key/customer", "innt", "topology.stores.own.options.key.customer: found 'innt'"),
-        ("topology/stores/own/options/value", ..., "topology.stores.own.options.value: found None"),
+        ("topology/stores/own/options/value", ..., "topology.stores.own.options.value: found nothing"),
         ("topology/stores/unused", {}, "topology.stores.unused: no node uses it"),
         ("input/orders/path", " ", "input.orders.path: found ' '"),
         ("input/customers/schema/tags", "array<innt>", "input.customers.schema.tags.element: found 'innt'"),

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 
+from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, InputError
 from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication, declared_topology
@@ -80,11 +81,11 @@ BAD = [
     # event time
     (
         {"topology__nodes__once__options__ttl": "1 day"},
-        "topology.nodes.once.options.time: found None, expected the time column that the ttl counts from",
+        "topology.nodes.once.options.time: found nothing, expected the time column that the ttl counts from",
     ),
     (
         {"topology__nodes__once__options__time": "at"},
-        "topology.nodes.once.options.ttl: found None, expected how long after the time an entry expires",
+        "topology.nodes.once.options.ttl: found nothing, expected how long after the time an entry expires",
     ),
     (
         {
@@ -189,7 +190,7 @@ BAD = [
         "options.function: found 'x'",
     ),
     ({"topology__nodes__more": {"process": "once"}}, "topology.nodes.more.processor: found 'no processor'"),
-    ({"input": {}}, "input.orders: found None, expected a Spark source"),
+    ({"input": {}}, "input.orders: found nothing, expected a Spark source"),
     ({"input__order": {}}, "input.order: found an unknown key"),
     ({"input__orders": 3}, "input.orders: found 3"),
     ({"input__orders__formt": "csv"}, "did you mean 'format'?"),
@@ -197,9 +198,12 @@ BAD = [
         {"input__orders__format": "parqet"},
         "input.orders.format: found 'parqet', expected a format that Spark knows; did",
     ),
-    ({"input__orders__format": None}, "input.orders.format: found None"),
-    ({"input__orders__path": None}, "input.orders.path: found None, expected a directory or a URI"),
-    ({"input__orders__schema": None}, "input.orders.schema: found None, expected the columns of the files"),
+    ({"input__orders__format": None}, "input.orders.format: found nothing"),
+    ({"input__orders__path": None}, "input.orders.path: found nothing, expected a directory or a URI"),
+    (
+        {"input__orders__schema": None},
+        "input.orders.schema: found nothing, expected the columns of the files",
+    ),
     ({"input__orders__schema": 3}, "input.orders.schema: found 3"),
     (
         {"input__orders__schema": "customer strng"},
@@ -216,7 +220,7 @@ BAD = [
     ({"input__orders__select": "id"}, "input.orders.select: found 'id', expected a list of SQL expressions"),
     (
         {"output": {}},
-        "output.totals: found None, expected {path: a directory}, {foreach: 'module:function'} or {kafka",
+        "output.totals: found nothing, expected {path: a directory}, {foreach: 'module:function'} or {kafka",
     ),
     ({"output__total": {"path": "x"}}, "output.total: unknown sink; did you mean 'totals'?"),
     ({"output__totals": {"pth": "x"}}, "output.totals.pth: found an unknown key"),
@@ -276,7 +280,37 @@ def test_a_mistake_is_one_error_with_its_path(changes, says):
     assert not PYTHON.search(str(caught.value).partition(", expected ")[2])
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "meant"),
+    [("size", 1, "1 second"), ("size", 60, "60 seconds"), ("grace", 2.0, "2.0 seconds")],
+)
+def test_a_duration_without_a_unit_is_named_by_its_path_in_the_file(option, value, meant):
+    _deprecated.cache_clear()
+    window = {"column": "at", "size": "1 hour", option: value}
+    with pytest.warns(DeprecationWarning) as told:
+        YamlApplication(
+            settings(
+                input__orders__schema=TIMED,
+                topology__sources__orders__options={"event_time": "at"},
+                topology__nodes__spent__options__window=window,
+            )
+        )
+    (text,) = [str(each.message) for each in told]
+    assert text.startswith(f"{TYPES}.window.{option}: found {value}, read as '{value} ms'; ")
+    assert text.endswith(f"did you mean '{meant}'?")
+
+
+def test_a_ttl_without_a_unit_is_named_by_its_path_in_the_file():
+    _deprecated.cache_clear()
+    times = {"topology__nodes__once__options__ttl": 5, "topology__nodes__once__options__time": "at"}
+    timed = {"input__orders__schema": TIMED, "topology__sources__orders__options": {"event_time": "at"}}
+    with pytest.warns(
+        DeprecationWarning, match=r"^topology\.nodes\.once\.options\.ttl: found 5, read as '5 ms'"
+    ):
+        YamlApplication(settings(**times, **timed))
+
+
 def test_a_class_of_ones_own_needs_a_topology_to_read_one():
     bare = Settings.from_mapping({"application": {"id": "x", "class": "a:B"}})
-    with pytest.raises(ConfigError, match=r"^topology: found None, expected sources and nodes$"):
+    with pytest.raises(ConfigError, match=r"^topology: found nothing, expected sources and nodes$"):
         declared_topology(bare)

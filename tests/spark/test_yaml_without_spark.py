@@ -91,7 +91,7 @@ def test_processors_of_ones_own_need_the_extra_to_be_shown(tmp_path):
 
 def test_what_shows_without_arrow_is_what_there_is():
     assert set(STATEFUL) == set(Registry())
-    assert {name: Registry.defaults(name, "n") for name in [*STATEFUL, "m:f"]} == {
+    assert {name: Registry().defaults(name, "n") for name in [*STATEFUL, "m:f"]} == {
         name: StubRegistry.defaults(name, "n") for name in [*STATEFUL, "m:f"]
     }
     with pytest.raises(TopologyError, match="'cuont', expected a registered processor; did you mean 'count'"):
