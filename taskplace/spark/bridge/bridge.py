@@ -77,6 +77,8 @@ class Bridge:
             return True
 
     def _probe(self) -> None:
+        if hasattr(self._spark, "_jsparkSession"):
+            self.check_running()
         probe(self._spark)
 
     def _configure(self, locality_wait_ms: int) -> None:
