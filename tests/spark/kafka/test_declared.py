@@ -163,10 +163,10 @@ def test_dead_letters_are_separated_and_tombstones_delete(tmp_path):
 
 WRONG = [
     ("departures", r": found 'departures', expected \{topic"),
-    ({"topic": None}, r"\.topic: found None"),
+    ({"topic": None}, r"\.topic: found nothing"),
     ({"topic": 3}, r"\.topic: found 3"),
-    ({"servers": None}, r"\.servers: found None, .*`servers_env`"),
-    ({"value": None}, r"\.value: found None"),
+    ({"servers": None}, r"\.servers: found nothing, .*`servers_env`"),
+    ({"value": None}, r"\.value: found nothing"),
     ({"vale": {}}, r"\.vale: found an unknown key, .*'value'"),
     ({"value": "json"}, r"\.value: found 'json', expected \{format"),
     (
@@ -174,7 +174,7 @@ WRONG = [
         r"\.value\.format: found 'jsn', expected one of json, avro, raw",
     ),
     ({"value": {"format": "json", "column": "a"}}, r"\.value\.column: .*'columns'"),
-    ({"value": {"format": "json"}}, r"\.value\.columns: found None"),
+    ({"value": {"format": "json"}}, r"\.value\.columns: found nothing"),
     (
         {"value": {"format": "json", "columns": {"a": "strng"}}},
         r"\.value\.columns\.a: found 'strng', .*'string'",
