@@ -40,9 +40,9 @@ def explain(problem: Problem, plan: Plan, task: TaskId | str) -> str:
     >>> print(explain(problem, plan(problem), "0_1"))
     0_1 is active on a, and b begins a warm-up. It belongs on b, since both balances require 1 of 2 tasks there,
     and a has more than its share: 2 instead of 1 of 2 tasks. But b is not caught up and a is, so a keeps the
-    active while b warms up (it lacks 50,000 records). It moves to b once b lacks at most 10,000 records. When that is,
-    is not known: no restore rate of b has been measured. If a is lost, it moves to b at once, after 50,000
-    records were restored there. If num.standby.replicas is 1, b becomes its standby at once.
+    active while b warms up (it lacks 50,000 records). It moves to b once b lacks at most 10,000 records. When
+    that is, is not known: no restore rate of b has been measured. If a is lost, it moves to b at once, after
+    50,000 records were restored there. If num.standby.replicas is 1, b becomes its standby at once.
       task    stateful, changelog of 50,000 records
       now     active on a
       next    active on a, warm-up on b

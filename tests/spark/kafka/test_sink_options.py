@@ -206,7 +206,7 @@ def test_the_environment_may_have_the_brokers(monkeypatch):
     ("kafka", "says"),
     [
         ("totals", r"kafka: found 'totals', expected \{path"),
-        ({"topic": "totals"}, r"kafka\.servers: found None"),
+        ({"topic": "totals"}, r"kafka\.servers: found nothing"),
         ({"topic": "t", "servers": "s", "kee": "customer"}, r"kafka\.kee: .*did you mean 'key'"),
         ({"topic": "t", "servers": "s", "key": "custmer"}, r"kafka\.key: found 'custmer', .*'customer'"),
         ({"topic": "t", "servers": "s", "value_format": "xml"}, r"kafka\.value_format: found 'xml'"),
