@@ -73,8 +73,9 @@ def check_leader(protocol: str, user_data: object) -> None:
 @functools.cache
 def load(mode: str) -> None:
     """Assign once, so that solvers are loaded. A client may lose an assignment that takes longer than a poll."""
-    two = {name: Member(["t"]) for name in "ab"}
-    assign_partitions(Subscriptions({"t": 3}, two), mode)
+    # Equal members without racks need no solver, so these differ.
+    members = {"a": Member(["t"], rack="x"), "b": Member(["t", "u"], rack="y")}
+    assign_partitions(Subscriptions({"t": 2, "u": 2}, members, racks={"t": [["x"], ["y"]]}), mode)
 
 
 def by_topic(held: Iterable[TopicPartition]) -> dict[str, list[int]]:

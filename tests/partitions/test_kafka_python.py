@@ -193,14 +193,17 @@ def test_an_assignment_of_the_broker_is_refused_where_only_ours_may_lead() -> No
         assert assignor.metadata(["t"]).generation_id == 2 - refused
 
 
-@pytest.mark.parametrize("mode", ["sticky", "copartitioned"])
-def test_what_an_assignment_needs_is_loaded_before_the_first_one(mode: str) -> None:
-    """kafka-python may lose an assignment that takes longer than a poll."""
+@pytest.mark.parametrize("topics", [("tuv", "tuv", "tuv"), ("t", "tu", "v")], ids=["equal", "different"])
+@pytest.mark.parametrize(
+    "mode", ["sticky", "sticky_fair", "fair", "range", "round_robin", "cooperative", "copartitioned"]
+)
+def test_what_an_assignment_needs_is_loaded_before_the_first_one(mode: str, topics: tuple[str, ...]) -> None:
+    """A slow first assignment stops the leader's heartbeats, and kafka-python may lose it."""
     text = (
         "import sys; from taskplace.partitions.kafka_python import TaskplaceAssignor; "
         "from tests.support.kafka_python_group import cluster; known = cluster({'t': 7, 'u': 7, 'v': 3}); "
         f"made = TaskplaceAssignor({mode!r}); before = set(sys.modules); "
-        "told = [(name, made.metadata(['t', 'u', 'v'])) for name in 'ABC']; "
+        f"told = [(name, made.metadata(list(mine))) for name, mine in zip('ABC', {topics!r})]; "
         "made.assign(known, told); print(sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)

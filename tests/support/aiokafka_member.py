@@ -61,7 +61,7 @@ async def main(configuration: str) -> None:
         bootstrap_servers=given["bootstrap"],
         group_id=given["group"],
         partition_assignment_strategy=[told(assignor)],
-        session_timeout_ms=3000,
+        session_timeout_ms=6000,
         heartbeat_interval_ms=200,
         enable_auto_commit=False,
         metadata_max_age_ms=1000,

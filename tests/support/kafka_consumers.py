@@ -61,14 +61,19 @@ class ConsumerGroup:
         self.consumers: dict[str, Consumer] = {}
         self.history: list[tuple[float, str, str, Held]] = []
         self._changed = threading.Condition()
+        self._awaited: Callable[[], bool] | None = None
+        self._seen: dict[str, Held] | None = None  # what the consumers held when the awaited condition held
 
-    def join(self, name: str, *assignors: Assignor, topics: Sequence[str] | None = None) -> Consumer:
-        """Start a consumer of kafka-python with these assignors."""
+    def join(
+        self, name: str, *assignors: Assignor, topics: Sequence[str] | None = None, assign_seconds: float = 0
+    ) -> Consumer:
+        """Start a consumer of kafka-python with these assignors, which take so long where it leads."""
         given = {
             "bootstrap": self.bootstrap,
             "group": self.group,
             "topics": list(topics or self.topics),
             "assignors": assignors,
+            "assign_seconds": assign_seconds,
         }
         return self.start(name, [sys.executable, "-m", "tests.support.kafka_member", json.dumps(given)])
 
@@ -106,11 +111,18 @@ class ConsumerGroup:
             self.crash(name)
 
     def wait(self, what: str, holds: Callable[[], bool]) -> dict[str, Held]:
-        """Wait until a condition holds, and return what each consumer holds then."""
+        """Wait until a condition holds, and return what each consumer holds then.
+
+        It is asked after each event, so it may hold for a moment only.
+        """
         with self._changed:
-            if not self._changed.wait_for(lambda: holds() or self._ended(), SECONDS) or not holds():
+            self._awaited, self._seen = holds, None
+            self._look()
+            self._changed.wait_for(lambda: self._seen is not None or self._ended(), SECONDS)
+            self._awaited = None
+            if self._seen is None:
                 raise AssertionError(f"not within {SECONDS} s: {what}\n{self._report()}")
-            return {name: consumer.held for name, consumer in self.consumers.items()}
+            return self._seen
 
     def balanced(self, *sizes: int, protocol: str = "") -> dict[str, Held]:
         """Wait until all partitions are held, once each, by consumers of one generation with loads of these sizes."""
@@ -165,9 +177,15 @@ class ConsumerGroup:
                     for what in ("revoked", "assigned")
                     if what in event
                 ]
+                self._look()
                 self._changed.notify_all()
+        consumer.process.wait()
         with self._changed:
             self._changed.notify_all()
+
+    def _look(self) -> None:
+        if self._awaited and self._seen is None and self._awaited():
+            self._seen = {name: consumer.held for name, consumer in self.consumers.items()}
 
     def _ended(self) -> bool:
         return any(consumer.process.poll() is not None for consumer in self.consumers.values())

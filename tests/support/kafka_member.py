@@ -3,7 +3,8 @@
     python -m tests.support.kafka_member CONFIGURATION
 
 The configuration is JSON: `bootstrap`, `group`, `topics`, and `assignors`: names of kafka-python's own, or arguments of
-`TaskplaceAssignor`. It prints what happens as lines of JSON, and leaves the group when standard input ends.
+`TaskplaceAssignor`. As a leader it takes `assign_seconds` to assign. It prints what happens as lines of JSON, and
+leaves the group when standard input ends.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import KafkaError
 
 from taskplace.partitions.kafka_python import TaskplaceAssignor
+from taskplace.partitions.kafka_python_joins import finish_joins
 
 THEIRS = {
     "range": RangePartitionAssignor,
@@ -37,12 +39,13 @@ def say(**what: Any) -> None:
     print(json.dumps({"at": time.monotonic(), **what}), flush=True)
 
 
-def told(assignor: Any) -> Any:
-    """Have an assignor say when it leads, and what it is assigned."""
+def told(assignor: Any, seconds: float) -> Any:
+    """Have an assignor say when it leads, and what it is assigned, and take so long to assign."""
     assign, on_assignment = assignor.assign, assignor.on_assignment
 
     def leading(cluster: Any, members: Any) -> Any:
         say(leads=assignor.name)
+        time.sleep(seconds)
         return assign(cluster, members)
 
     def assigned(assignment: Any, generation: int) -> None:
@@ -65,24 +68,27 @@ def main(configuration: str) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s"
     )  # for a failure's report
+    logging.getLogger("kafka.cluster").setLevel(logging.WARNING)  # says every second that metadata came
     given = json.loads(configuration)
     assignors = [
         THEIRS[one]() if isinstance(one, str) else TaskplaceAssignor(one.pop("mode", "fair_sticky"), **one)
         for one in given["assignors"]
     ]
-    consumer = KafkaConsumer(
-        bootstrap_servers=given["bootstrap"],
-        group_id=given["group"],
-        partition_assignment_strategy=[told(one) for one in assignors],
-        session_timeout_ms=3000,
-        heartbeat_interval_ms=200,
-        enable_auto_commit=False,
-        metadata_max_age_ms=1000,
+    consumer = finish_joins(
+        KafkaConsumer(
+            bootstrap_servers=given["bootstrap"],
+            group_id=given["group"],
+            partition_assignment_strategy=[told(one, given.get("assign_seconds", 0)) for one in assignors],
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=200,
+            enable_auto_commit=False,
+            metadata_max_age_ms=1000,
+        )
     )
     consumer.subscribe(given["topics"], listener=Listener())
     while not select.select([sys.stdin], [], [], 0)[0]:
         try:
-            consumer.poll(timeout_ms=1000)  # not shorter: see "Limits" in docs/partitions.md
+            consumer.poll(timeout_ms=500)
         except KafkaError as error:  # a broker is down just now: `poll` raises what the next call may heal
             if not error.retriable:
                 raise
