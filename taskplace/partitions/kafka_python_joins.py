@@ -24,7 +24,7 @@ def finish_joins(consumer: Any) -> Any:
 
     Errors: `TypeError` for anything else than a `KafkaConsumer` of kafka-python 3.0.
     """
-    coordinator = getattr(consumer, "_coordinator", None)
+    coordinator: Any = getattr(consumer, "_coordinator", None)
     if any(not callable(getattr(coordinator, name, None)) for name in _NEEDED):
         raise TypeError(f"consumer: found {consumer!r}, expected a KafkaConsumer of kafka-python 3.0")
     prepare = coordinator._on_join_prepare_async
