@@ -11,6 +11,7 @@ gone further.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -123,7 +124,7 @@ class Manifests:
         named = [change.file for change in manifest.changes.values()]
         named += [snapshot.file for kept in manifest.snapshots.values() for snapshot in kept]
         named += [staged.file for files in manifest.sinks.values() for staged in files]
-        for folder in sorted({folder for file in named for folder in Path(file).parent.parents}):
+        for folder in _above(named):
             with suppress(FileNotFoundError):  # a missing directory is an error where its files are read
                 sync_directory(self._root / folder)
 
@@ -132,3 +133,16 @@ class Manifests:
         while True:
             with suppress(FileNotFoundError):
                 return self.read(self.numbers()[-1]).needs > batch
+
+
+def _above(files: Iterable[str]) -> list[str]:
+    """Return the directories above those of the files, by relative name, and "" for the root. O(files), as text.
+
+    >>> _above(["changelog/a.segment", "snapshots/0_1/b.arrow", "snapshots/0_2/c.arrow"])
+    ['', 'snapshots']
+    """
+    above: set[str] = set()
+    folders = {file.rpartition("/")[0] for file in files}
+    while folders := {folder.rpartition("/")[0] for folder in folders if folder}:
+        above |= folders
+    return sorted(above)

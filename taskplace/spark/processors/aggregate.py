@@ -242,9 +242,7 @@ class Aggregate:
         if batch.num_rows:
             old, present = store.get_many(batch)
             if present.any():
-                keys = {key: batch[key] for key in self._by}
-                stored = pa.table({**keys, **{name: old[name] for name in self._parts}})
-                batch = self._stored.merged(stored.filter(pa.array(present)), batch)
+                batch = self._stored.merged(old, present, batch)
             batch = self._put(store, batch)
         if self._window is not None and self._window.emit == "final":
             store.expire()

@@ -5,8 +5,11 @@ A value is cast to the type of its column before it is aggregated, and the resul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,9 +33,9 @@ class Parts:
 
     >>> from taskplace.spark.processors.aggregations import sum_
     >>> parts = Parts("Aggregate('s')", {"k": "string"}, {"total": sum_("n", "int64")})
-    >>> stored, rows = pa.table({"k": ["a"], "total": [5]}), pa.table({"k": ["a", "a"], "n": [1, 2]})
-    >>> parts.merged(stored, parts.of_rows(rows, rows)).to_pylist()
-    [{'k': 'a', 'total': 8}]
+    >>> rows, stored = pa.table({"k": ["a", "b", "a"], "n": [1, 1, 2]}), pa.table({"total": [5, None]})
+    >>> parts.merged(stored, np.array([True, False]), parts.of_rows(rows, rows)).to_pylist()
+    [{'k': 'a', 'total': 8}, {'k': 'b', 'total': 1}]
     """
 
     def __init__(self, path: str, by: Mapping[str, object], parts: Mapping[str, Aggregation]) -> None:
@@ -46,12 +49,35 @@ class Parts:
         wanted = {name: (part.function, part.column) for name, part in self._parts.items()}
         return self._grouped(keyed, rows, wanted)
 
-    def merged(self, stored: pa.Table, batch: pa.Table) -> pa.Table:
-        """Return the parts of `batch`, with those of the same keys in `stored` merged into them."""
-        # Stored parts come first: `first` and `last` depend on the order.
-        both = pa.concat_tables([stored, batch])
+    def merged(self, stored: pa.Table, present: npt.NDArray[np.bool_], batch: pa.Table) -> pa.Table:
+        """Return `batch`, a row for each key, with the stored parts of the same keys merged into it.
+
+        `stored` has the stored parts of each row of `batch`, and nulls where `present` says that there are none.
+        O(keys). Parts are merged row by row where that gives what grouping gives, and grouped otherwise.
+        """
+        merged = {name: _merged(part.merge, stored[name], batch[name]) for name, part in self._parts.items()}
+        if all(column is not None for column in merged.values()):
+            return pa.table({**{key: batch[key] for key in self._by}, **merged})
+        return self._merged_by_key(stored, present, batch)
+
+    def _merged_by_key(self, stored: pa.Table, present: npt.NDArray[np.bool_], batch: pa.Table) -> pa.Table:
+        """Return what `merged` returns, by grouping the stored and the new rows."""
+        there = pa.table(
+            {**{key: batch[key] for key in self._by}, **{name: stored[name] for name in self._parts}}
+        )
+        # Stored parts come first: `first` and `last` depend on the order. So the groups of stored keys come first.
+        both = pa.concat_tables([there.filter(pa.array(present)), batch])
         merges = {name: (part.merge, name) for name, part in self._parts.items()}
-        return self._grouped(both, both, merges)
+        rows = np.argsort(np.concatenate([np.flatnonzero(present), np.flatnonzero(~present)]))
+        return self._grouped(both, both, merges).take(pa.array(rows))
+
+    @cached_property
+    def _key(self) -> pa.Schema:
+        return arrow_schema(self._by)
+
+    @cached_property
+    def _types(self) -> pa.Schema:
+        return arrow_schema({name: part.type for name, part in self._parts.items()})
 
     def _grouped(
         self, keyed: pa.Table, rows: pa.Table, wanted: Mapping[str, tuple[str, str | None]]
@@ -60,8 +86,7 @@ class Parts:
 
         `keyed` has the key columns and `rows` the aggregated columns, of the same rows in the same order.
         """
-        keys = arrow_schema(self._by)
-        types = arrow_schema({name: self._parts[name].type for name in wanted})
+        keys, types = self._key, self._types
         groups = Groups(codec_of(keys, f"{self._path}.by").canonical(keyed).columns)
         numbers: dict[str, int] = {}
         rough: dict[str, int] = {}  # the float versions of sums that may overflow
@@ -141,6 +166,44 @@ class Parts:
             found=f"a sum of about {pc.max(about).as_py():.4g}",
             expected=f"{room_of(kind)}; use the type 'float64' or a larger unit{error}",
         )
+
+
+def _adds(stored: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return the sums; None if one does not fit, for which `Parts` has the error."""
+    try:
+        sums = pc.add_checked(stored, new)
+    except pa.ArrowInvalid:
+        return None
+    if pa.types.is_floating(sums.type):
+        sums = pc.add(sums, 0.0)  # -0.0 becomes 0.0
+    return pc.coalesce(sums, stored, new)
+
+
+def _has_order(kind: pa.DataType) -> bool:
+    """Return whether the order of a type's values is Arrow's own, unlike that of floats, which may be NaN."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
+
+
+def _either(first: pa.ChunkedArray, new: pa.ChunkedArray, stored: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the new values where `first` is true, else the stored ones; where one is missing, the other."""
+    return pc.coalesce(pc.if_else(first, new, stored), stored, new)
+
+
+_Merge = Callable[[pa.ChunkedArray, pa.ChunkedArray], "pa.ChunkedArray | None"]
+#: By the function that merges two parts: the types whose rows it merges one by one, and how; null is no value.
+_BY_ROW: Mapping[str, tuple[Callable[[pa.DataType], bool], _Merge]] = {
+    "sum": (lambda kind: pa.types.is_integer(kind) or pa.types.is_float64(kind), _adds),
+    "min": (_has_order, lambda stored, new: _either(pc.less(new, stored), new, stored)),
+    "max": (_has_order, lambda stored, new: _either(pc.greater(new, stored), new, stored)),
+    "first": (lambda kind: True, pc.coalesce),
+    "last": (lambda kind: True, lambda stored, new: pc.coalesce(new, stored)),
+}
+
+
+def _merged(function: str, stored: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return two columns of parts merged row by row; None if that is not what grouping would give."""
+    suits, merge = _BY_ROW[function]
+    return merge(stored, new) if stored.type == new.type and suits(new.type) else None
 
 
 def _remedy(given: pa.DataType, kind: pa.DataType) -> str:

@@ -51,6 +51,7 @@ class Store:
         self._name, self._index_name = schema.database, expiry.index_of(schema.database)
         self._keys = codec_of(schema.key, f"stores.{schema.name}.key")
         self._values = codec_of(schema.value, f"stores.{schema.name}.value")
+        self._last: tuple[pa.Table, list[bytes]] | None = None
         self._absent: bytes | None = None
         #: This batch's writes: encoded key -> encoded value, None for a deletion.
         self.writes: dict[bytes, bytes | None] = {}
@@ -246,10 +247,19 @@ class Store:
             yield table.filter(pa.array(~stale)) if stale.any() else table
 
     def _encoded(self, keys: pa.Table) -> list[bytes]:
-        """Return the encoded keys of an access, and check the keys."""
+        """Return the encoded keys of an access, and check the keys.
+
+        A processor often writes the keys that it has just read, so the last keys and their encodings are kept.
+        """
+        names = self.schema.key.names
+        given = [name for name in keys.column_names if name in names]
+        key = keys.select(names) if len(given) == len(set(given)) == len(names) else None
+        if key is not None and self._last is not None and key.equals(self._last[0]):
+            return self._last[1]
         encoded = self._keys.encode(keys)
         if self.check_keys is not None:
             self.check_keys(keys)
+        self._last = None if key is None else (key, encoded)
         return encoded
 
     def _get(self, keys: Sequence[bytes]) -> list[bytes | None]:

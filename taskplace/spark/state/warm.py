@@ -22,7 +22,8 @@ from pathlib import Path
 from taskplace.spark.state.environment import Environment, FileId, file_ids
 
 #: The most environments that a process keeps open. Each takes a part of the address space and three file descriptors.
-ENVIRONMENTS_LIMIT = 256
+#: An executor's bins take turns on its workers, so a worker sees all its copies; with fewer, it would open most anew.
+ENVIRONMENTS_LIMIT = 1024
 #: At most this part of the file descriptors that a process may have.
 DESCRIPTORS_SHARE = 1 / 8
 

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -64,7 +65,7 @@ class _Attempt:
         self._input = context.input(descriptor.task)
         self._clock.lap("read")
 
-    @property
+    @cached_property
     def _copy(self) -> Path:
         home = identity.home(self._context.state_root, self._context.setting.spark_app)
         return home / str(self._descriptor.task)

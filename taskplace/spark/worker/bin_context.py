@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -76,24 +78,24 @@ class BinContext:
     internal: InternalRows | None = None
     patience: Patience = field(default_factory=Patience)
 
-    @property
+    @cached_property
     def checkpoint(self) -> Path:
         """The directory of the checkpoint."""
         return Path(self.setting.checkpoint)
 
-    @property
+    @cached_property
     def state_root(self) -> Path:
         """The directory of the copies of all executors of this host."""
         return Path(self.setting.state_root)
 
-    @property
+    @cached_property
     def cancellation(self) -> Path:
         """The file that exists once the driver has cancelled the round."""
         return cancellation_of(self.setting, self.program)
 
     def cancelled(self) -> bool:
         """Return whether the driver has cancelled the round."""
-        return self.cancellation.exists()
+        return os.path.exists(self.cancellation)  # noqa: PTH110 - asked before each task; `Path.exists` takes longer
 
     def check_cancelled(self, task: TaskId) -> None:
         """Raise `Superseded` if the driver has cancelled the round."""

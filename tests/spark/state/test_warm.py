@@ -74,7 +74,7 @@ def test_a_process_that_is_not_started_keeps_nothing(tmp_path, history, monkeypa
 
 @pytest.mark.parametrize(
     ("descriptors", "most"),
-    [(7, 0), (8, 1), (1024, 128), (2048, 256), (2056, 256), (resource.RLIM_INFINITY, 256)],
+    [(7, 0), (8, 1), (1024, 128), (8192, 1024), (8200, 1024), (resource.RLIM_INFINITY, 1024)],
 )
 def test_copies_take_an_eighth_of_the_file_descriptors_at_most(monkeypatch, descriptors, most):
     monkeypatch.setattr(warm, "WARM", warm.Warm())
