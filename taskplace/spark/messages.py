@@ -1,7 +1,7 @@
 """All that crosses between the driver and executors, or lies in a file: typed, and checked when it is read.
 
 "What crosses" in docs/architecture.md has the table: each message, who writes it, who reads it, where it lies, and its
-version. The version of a checkpoint is `SCHEMA`, and `driver/versions.py` upgrades older ones.
+version. The version of a checkpoint is `SCHEMA`, and `state/versions.py` upgrades older ones.
 
 Properties: executors import this, so it imports neither Spark nor Arrow. Task ids are `TaskId`, and text only in JSON
 and in names. What names a file names it relative to the checkpoint.
@@ -103,7 +103,7 @@ class History(Message, frozen=True):
 # -- sealed files of the checkpoint, read by later drivers
 
 
-#: A new version needs a step in `driver/versions.py`, and golden checkpoints of the one before.
+#: A new version needs a step in `state/versions.py`, and golden checkpoints of the one before.
 SCHEMA = "taskplace.manifest/7"
 
 
@@ -292,6 +292,8 @@ class Setting(Message, frozen=True):
 class AttemptDescriptor(Message, frozen=True):
     """The starting point of one attempt: the task, the instance it was planned for, and its committed history.
 
+    `tail`: whether `history` has only its last changes, which are enough for a copy that is at the end, or one or two
+    batches off. The manifests have the whole one (`taskplace.spark.state.committed`).
     `held`: the watermarks of this task's stores in the previous batch, where they differ from `Setting.late` because
     some due windows were not yet emitted.
     """
@@ -300,6 +302,7 @@ class AttemptDescriptor(Message, frozen=True):
     instance: str
     history: History
     held: Mapping[str, Watermark] = {}
+    tail: bool = False
 
 
 class BinDescriptor(Message, frozen=True):

@@ -13,10 +13,10 @@ import pytest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import sealed, unsealed
-from taskplace.spark.driver import versions
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.versions import read_manifest, readable
 from taskplace.spark.messages import SCHEMA
+from taskplace.spark.state import versions
+from taskplace.spark.state.versions import read_manifest, readable
 from tests.golden.formats import HERE, Golden, from_json, unpack
 from tests.golden.going_on import go_on
 from tests.golden.streams import STREAMS

@@ -19,7 +19,6 @@ from msgspec.structs import fields, replace
 from taskplace.errors import CheckpointError
 from taskplace.spark import operator_messages  # noqa: F401 - its messages are tested as well
 from taskplace.spark.codec import Coded, TaskKey, sealed, unsealed
-from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.messages import (
     AttemptDescriptor,
     Change,
@@ -37,6 +36,7 @@ from taskplace.spark.messages import (
     StagedFile,
     StoreLayout,
 )
+from taskplace.spark.state.versions import read_manifest
 from topology import TaskId
 
 ROOT = Path(__file__).parents[2]

@@ -17,6 +17,7 @@ from taskplace.spark.driver import compaction
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import History, StagedFile
+from taskplace.spark.state.committed import history_before
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import read_sealed
 from taskplace.spark.worker import segments
@@ -182,6 +183,7 @@ class World:
         journal = self.check()
         for task in TASKS:
             history = journal.history.get(task, History())
+            assert history_before(self.root, journal.last_batch + 1, task) == history
             for executor in EXECUTORS:
                 self._check_copy(self.copy(executor, task), history)
             ways = [history]

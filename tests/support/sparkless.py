@@ -78,6 +78,7 @@ class Sparkless:
         assignment = stages.AssignmentInForce(
             owners=lambda: {task: Executor(self.owners.get(task, "1"), "host", 1) for task in self._tasks},
             generation=lambda: self.rounds + 1,
+            behind=lambda: self._tasks,
             on_lost=lambda lost: None,
         )
         return stages.run(self, stage, assignment)  # type: ignore[arg-type]

@@ -1,34 +1,12 @@
-"""The histories of tasks: read from manifests, continued by a batch, and trimmed by snapshots."""
+"""The histories of tasks: continued by a batch, and trimmed by snapshots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from taskplace.spark.messages import Change, History, Manifest, Snapshot
+from taskplace.spark.state.committed import SNAPSHOTS_KEPT, trimmed
 from topology import TaskId
-
-SNAPSHOTS_KEPT = 2
-
-
-def read_histories(manifests: Sequence[Manifest]) -> tuple[dict[TaskId, History], list[int]]:
-    """Return the histories that manifests have together, and the batches of the manifests that have whole histories.
-
-    `manifests`: those that are needed, in order. O(changes).
-    """
-    changes: dict[TaskId, list[Change]] = {}
-    full = []
-    for manifest in manifests:
-        if manifest.histories is not None:
-            full.append(manifest.batch)
-            changes = {task: list(history.changes) for task, history in manifest.histories.items()}
-        else:
-            for task, change in manifest.changes.items():
-                changes.setdefault(task, []).append(change)
-    snapshots = manifests[-1].snapshots if manifests else {}
-    return {
-        task: _trimmed(tuple(changes.get(task, ())), snapshots.get(task, ()))
-        for task in {*changes, *snapshots}
-    }, full
 
 
 def continued(
@@ -40,7 +18,7 @@ def continued(
     after = dict(histories)
     for task in {*changes, *snapshots}:
         added = (changes[task],) if task in changes else ()
-        after[task] = _trimmed(after.get(task, History()).changes + added, snapshots.get(task, ()))
+        after[task] = trimmed(after.get(task, History()).changes + added, snapshots.get(task, ()))
     return after
 
 
@@ -98,10 +76,3 @@ def files_of(history: History) -> Iterator[str]:
     """Yield the names of a history's changelogs and snapshots, as its manifest has them."""
     yield from (change.file for change in history.changes)
     yield from (snapshot.file for snapshot in history.snapshots)
-
-
-def _trimmed(changes: tuple[Change, ...], snapshots: tuple[Snapshot, ...]) -> History:
-    """Return a history without the changes that the oldest of a full set of snapshots covers."""
-    if len(snapshots) >= SNAPSHOTS_KEPT:
-        changes = tuple(change for change in changes if change.version > snapshots[0].version)
-    return History(changes, snapshots)

@@ -36,7 +36,7 @@ from taskplace.spark.driver import histories
 from taskplace.spark.driver.checkpoint_identity import check_bound, check_identity, with_keys, with_splits
 from taskplace.spark.driver.compaction import compacted, wasteful
 from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.driver.histories import continued, first_needed, kept_snapshots, read_histories
+from taskplace.spark.driver.histories import continued, first_needed, kept_snapshots
 from taskplace.spark.driver.listings import Listings
 from taskplace.spark.driver.manifests import Manifests
 from taskplace.spark.driver.pruning import (
@@ -56,6 +56,7 @@ from taskplace.spark.messages import (
     Snapshot,
     StagedFile,
 )
+from taskplace.spark.state.committed import read_histories
 from taskplace.spark.state.files import sync_directory
 from topology import TaskId
 

@@ -18,16 +18,12 @@ from pathlib import Path
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.codec import damaged, seal, sealed
 from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.messages import Manifest
+from taskplace.spark.state.committed import numbers, path_of
 from taskplace.spark.state.files import create_exclusively, sync_directory
+from taskplace.spark.state.versions import read_manifest
 
 OPENINGS = 20
-
-
-def path_of(root: Path, batch: int) -> Path:
-    """Return the file of a batch's manifest in the checkpoint `root`."""
-    return root / "manifests" / f"{batch:010d}.json"
 
 
 def checksum(root: Path, batch: int) -> str:
@@ -52,7 +48,7 @@ class Manifests:
 
     def numbers(self) -> list[int]:
         """Return the batches that have a manifest, in order, including manifests that are no longer needed."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit())
+        return numbers(self._root)
 
     def path(self, batch: int) -> Path:
         """Return the file of a batch's manifest."""

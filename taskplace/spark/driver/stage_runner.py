@@ -49,6 +49,7 @@ class StageRunner:
         assignment = stages.AssignmentInForce(
             owners=self.rebalancer.owners,
             generation=lambda: self.rebalancer.loop.generation,
+            behind=self.rebalancer.behind,
             on_lost=on_lost,
         )
         self.listeners.stage_starts(batch.id, subtopology)

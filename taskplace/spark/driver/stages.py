@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,8 @@ from topology import TaskId
 log = logging.getLogger(__name__)
 
 MAX_LOSSES = 10
+#: How many changes of its history a task gets if its copy is at the end. A copy one batch off needs more than the last.
+TAIL = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,16 +111,20 @@ class Stage:
         groups = finished(Path(self.setting.checkpoint), self.setting, self.program.subtopology, tasks)
         return {report.task: report for group in groups for report in group.reports}
 
-    def descriptor(self, bin_: Bin) -> BinDescriptor:
-        """Return what is sent to a bin's Spark task."""
+    def descriptor(self, bin_: Bin, behind: Collection[TaskId] = ()) -> BinDescriptor:
+        """Return what is sent to a bin's Spark task.
+
+        `behind`: the tasks whose owner's copy may not be at the end. They get their whole histories, the others the
+        last changes, which a copy at the end needs.
+        """
         instance = bin_.owner.instance if bin_.owner else ""
-        tasks = (self.tasks[partition] for partition in bin_.partitions)
-        return BinDescriptor(
-            tuple(
-                AttemptDescriptor(task, instance, self.histories.get(task, History()), self.held(task))
-                for task in tasks
-            )
-        )
+        descriptors = []
+        for task in (self.tasks[partition] for partition in bin_.partitions):
+            history, tail = self.histories.get(task, History()), False
+            if task not in behind and len(history.changes) > TAIL:
+                history, tail = History(history.changes[-TAIL:]), True
+            descriptors.append(AttemptDescriptor(task, instance, history, self.held(task), tail))
+        return BinDescriptor(tuple(descriptors))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +133,13 @@ class AssignmentInForce:
 
     - `owners`: returns the executor that each task belongs to now; None leaves the choice to Spark
     - `generation`: returns the assignment's generation; copies refuse attempts of older generations
+    - `behind`: returns the tasks whose owner's copy is not known to be at the end of its history
     - `on_lost`: gets the ids of lost executors, and plans again before it returns
     """
 
     owners: Callable[[], Mapping[TaskId, Executor | None]]
     generation: Callable[[], int]
+    behind: Callable[[], Collection[TaskId]]
     on_lost: Callable[[frozenset[str]], None]
 
 
@@ -149,7 +157,7 @@ def run(cluster: Cluster, stage: Stage, assignment: AssignmentInForce) -> dict[T
         cut = stage.cut(missing, assignment.owners())
         stage = stage.with_setting(round=round_, generation=assignment.generation())
         try:
-            reports |= _run_bins(cluster, stage, cut)
+            reports |= _run_bins(cluster, stage, cut, assignment.behind())
             return stage.complete(reports)
         except JobLostError as loss:
             reports |= stage.finished(missing)
@@ -165,7 +173,9 @@ def run(cluster: Cluster, stage: Stage, assignment: AssignmentInForce) -> dict[T
     )
 
 
-def _run_bins(cluster: Cluster, stage: Stage, cut: Sequence[Bin]) -> dict[TaskId, Report]:
+def _run_bins(
+    cluster: Cluster, stage: Stage, cut: Sequence[Bin], behind: Collection[TaskId]
+) -> dict[TaskId, Report]:
     """Run one round: a job with a Spark task per bin, pinned to the bin's owner. Return the reports of its tasks.
 
     Errors: `JobLostError` if an owner is lost, and the errors of attempts.
@@ -173,7 +183,7 @@ def _run_bins(cluster: Cluster, stage: Stage, cut: Sequence[Bin]) -> dict[TaskId
     setting, subtopology = stage.setting, stage.program.subtopology
     attempts = cluster.keep(f"program {subtopology}", stage.program).to(run_stage)
     job = cluster.pinned(
-        [stage.descriptor(bin_).encode() for bin_ in cut],
+        [stage.descriptor(bin_, behind).encode() for bin_ in cut],
         [bin_.owner.location if bin_.owner and not cluster.local else None for bin_ in cut],
         partial(attempts, setting.encode()),
         stage.arrow,

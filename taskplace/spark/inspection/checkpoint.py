@@ -22,13 +22,13 @@ from typing import Any
 from taskplace.errors import CheckpointError
 from taskplace.model.work import Show, Work
 from taskplace.spark.codec import unsealed
-from taskplace.spark.driver.histories import read_histories
 from taskplace.spark.driver.totals import Totals
-from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.last_status import LastStatus, last_status
 from taskplace.spark.inspection.opening import numbered
 from taskplace.spark.messages import Declaration, History, Manifest, batch_dir
+from taskplace.spark.state.committed import read_histories
+from taskplace.spark.state.versions import read_manifest
 from topology import TaskId
 
 SCHEMA = "taskplace.inspection/1"

@@ -18,8 +18,8 @@ from taskplace.spark.driver.checkpoint_identity import check_identity, with_keys
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.sources import key_types
 from taskplace.spark.driver.staging import SinkSchemas
-from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.inspection.opening import numbered
+from taskplace.spark.state.versions import read_manifest
 from taskplace.spark.worker.hashing import HASH_VERSION
 
 if TYPE_CHECKING:

@@ -47,6 +47,8 @@ class CatchingUp:
     """Brings one copy to the end of `history`, and counts the work in `done`.
 
     - `copy`: its directory, for errors
+    - `history`: the whole one, or its last changes, if `whole` returns the whole one; it is called when they do not
+      lead to the end
     - `files`: reads the files of the history
     - `fence`: of the attempt that needs the copy; None for a follower
     """
@@ -59,9 +61,10 @@ class CatchingUp:
         *,
         done: Recovery,
         fence: Fence | None = None,
+        whole: Callable[[], History] | None = None,
     ) -> None:
         self._copy, self._files = copy, files
-        self._ways = _Ways(history, done)
+        self._ways = _Ways(history, done, whole)
         self._done, self._fence = done, fence
 
     def step(self, begin: Callable[[], Transaction], *, back: bool = True) -> Progress:
@@ -211,9 +214,9 @@ class _DamagedFile(Exception):
 class _Ways:
     """The files that lead to the end of a history, without those that were found damaged."""
 
-    def __init__(self, history: History, done: Recovery) -> None:
+    def __init__(self, history: History, done: Recovery, whole: Callable[[], History] | None = None) -> None:
         self.history = history
-        self._done = done
+        self._done, self._whole = done, whole
         self._damaged: _DamagedFile | None = None
 
     @contextmanager
@@ -226,14 +229,31 @@ class _Ways:
             yield
         except _DamagedFile as damaged:
             around = without(self.history, damaged.part)
+            if around is None and self._widened():
+                around = without(self.history, damaged.part)
             if around is None:
                 raise damaged.error from None
             self._done.damaged.append(str(damaged))
             self.history, self._damaged = around, damaged
         except NoWay as error:
+            if self._widened():
+                return
             if self._damaged is None:
                 raise
             raise CheckpointError(f"{self._damaged}; without this file, {error}") from None
+
+    def _widened(self) -> bool:
+        """Go on with the whole history, once; return whether it was not known yet.
+
+        Errors: `CheckpointError` if its end is another one: the checkpoint is not the one of the descriptor.
+        """
+        if self._whole is None:
+            return False
+        end, history, self._whole = self.history.end, self._whole(), None
+        if history.end != end:
+            raise CheckpointError(f"the manifests end at {history.end}, the driver has sent {end}")
+        self.history = history
+        return True
 
 
 def _continues(meta: Meta, step: Step) -> bool:

@@ -121,15 +121,21 @@ class Copy:
 
     # -- getting there
 
-    def bring_to(self, history: History, root: Path, done: Recovery | None = None) -> Recovery:
+    def bring_to(
+        self,
+        history: History,
+        root: Path,
+        done: Recovery | None = None,
+        whole: Callable[[], History] | None = None,
+    ) -> Recovery:
         """Bring the copy to `history.end` and hold its write transaction.
 
         Every step is a transaction of its own, so a kill in between loses no work. The work is counted in `done`, if
-        given.
+        given. `whole`: returns the whole history, if `history` may be only the end of it.
         Errors: as for `CatchingUp.step`.
         """
         done = Recovery() if done is None else done
-        catching_up = self._catching_up(history, root, done)
+        catching_up = self._catching_up(history, root, done, whole)
         while catching_up.step(self._begin) is not Progress.READY:
             pass
         return done
@@ -159,11 +165,17 @@ class Copy:
                 done.restoring, done.loaded = self._being_restored()
                 return done
 
-    def _catching_up(self, history: History, root: Path, done: Recovery) -> CatchingUp:
+    def _catching_up(
+        self,
+        history: History,
+        root: Path,
+        done: Recovery,
+        whole: Callable[[], History] | None = None,
+    ) -> CatchingUp:
         if self._files is None or self._files.root != root:
             self._end()
             self._files = CheckpointFiles(root)
-        return CatchingUp(self.path, history, self._files, done=done, fence=self._fence)
+        return CatchingUp(self.path, history, self._files, done=done, fence=self._fence, whole=whole)
 
     def _being_restored(self) -> tuple[str, float]:
         """Return the attempt of the snapshot that is partly restored ("" for none), and the part of it."""

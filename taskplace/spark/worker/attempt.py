@@ -13,13 +13,14 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from taskplace.spark import faults
 from taskplace.spark.messages import EMPTY, AttemptDescriptor, Change, Fence, Recovery, Report
+from taskplace.spark.state.committed import history_before
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes
 from taskplace.spark.state.store import Store
@@ -96,7 +97,11 @@ class _Attempt:
             guarded(self._copy, self._executor, context.cancellation),
             Copy(self._copy, context.program.databases, fence=fence) as copy,
         ):
-            return copy.growing(lambda: self.run(copy, copy.bring_to(history, context.checkpoint, recovery)))
+            whole = partial(history_before, context.checkpoint, context.setting.batch, self._descriptor.task)
+            more = whole if self._descriptor.tail else None
+            return copy.growing(
+                lambda: self.run(copy, copy.bring_to(history, context.checkpoint, recovery, more))
+            )
 
     def run(self, copy: Copy | None, recovery: Recovery) -> Attempted:
         """Run the operators from the base, seal their output, and commit the copy; None for a stateless task."""

@@ -253,7 +253,10 @@ def test_a_local_session_is_one_owner_and_costly_tasks_use_all_its_slots(
     )
     driver = Executor("driver", "localhost", 16)
     assignment = stages.AssignmentInForce(
-        owners=lambda: dict.fromkeys(tasks, driver), generation=lambda: 1, on_lost=lambda lost: None
+        owners=lambda: dict.fromkeys(tasks, driver),
+        generation=lambda: 1,
+        behind=lambda: (),
+        on_lost=lambda lost: None,
     )
     with pytest.raises(TaskplaceError, match=f"without a report of {number}"):
         stages.run(cluster, stage, assignment)

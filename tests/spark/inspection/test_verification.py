@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.spark.codec import sealed
-from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.inspection.verification import CHECKED, verify_checkpoint
+from taskplace.spark.state.versions import read_manifest
 from tests.support.operators import run, stream
 
 ROLES = {"active": [], "standby": [], "warmup": []}

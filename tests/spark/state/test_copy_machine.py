@@ -131,12 +131,20 @@ class Lives(RuleBasedStateMachine):
 
     # -- what the driver and the executors do
 
-    @rule(copy=some_copy, writes=some_writes)
-    def run_attempt(self, copy: int, writes: Writes) -> None:
-        """Also on a copy that was a standby until now, and beside other attempts of the same batch."""
+    @rule(copy=some_copy, writes=some_writes, tail=st.integers(0, 3))
+    def run_attempt(self, copy: int, writes: Writes, tail: int = 0) -> None:
+        """Also on a copy that was a standby until now, and beside other attempts of the same batch.
+
+        `tail`: how many changes the driver sends; 0 for the whole history.
+        """
         fence = Fence(self.epoch, self.batch)
+        sent, asked = self.history, []
+        if 0 < tail < len(sent.changes):
+            sent = History(sent.changes[-tail:])
         with Copy(self.path(copy), STORES, fence=fence) as open_copy:
-            open_copy.bring_to(self.history, self.root)
+            at_the_end = open_copy.position() == self.history.end
+            open_copy.bring_to(sent, self.root, None, lambda: asked.append(tail) or self.history)
+            assert not (asked and at_the_end)
             assert self.contents(open_copy) == self.state
             if any(writes.values()):
                 change = self.attempt(open_copy, writes, self.history, self.batch)
