@@ -8,7 +8,8 @@ so a bin can have any tasks of one executor (`owner_order`).
 
 Properties:
 - A bin has tasks of one owner only. Each task that runs is in exactly one bin.
-- A bin has at most `MAX_BYTES` of input, unless a single task has more. A worker holds one bin's input at a time.
+- A bin has at most `MAX_BYTES` of input by the given sizes, which are estimates, unless a single task has more. A
+  worker holds one bin's input at a time, and checks the limit of a task (`runtime.bytes.per.task`) while it reads.
 - An owner gets as many bins as its work is worth, but at most `BINS_PER_SLOT` per slot if they fit into `MAX_BYTES`.
   So costly tasks use all slots, and many cheap tasks share a bin.
 - Work is balanced: a task is in the bin in which the middle of its work lies. Larger bins come first, so that they do

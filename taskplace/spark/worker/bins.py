@@ -57,7 +57,11 @@ def run_bin(
             pass
         return
     tasks = frozenset(descriptor.task for descriptor in bin_.descriptors)
-    external = ExternalRows(setting, {t.partition for t in tasks}, batches) if program.external else None
+    external = (
+        ExternalRows(setting, program.subtopology, {task.partition for task in tasks}, batches)
+        if program.external
+        else None
+    )
     del batches
     taken_over = finished(Path(setting.checkpoint), setting, program.subtopology, tasks)
     yield from taken_over
