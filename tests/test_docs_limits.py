@@ -10,7 +10,7 @@ from taskplace import validation
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.partitioner.arguments import MOST_BYTES
 from taskplace.partitions.subscriptions import MOST_PARTITIONS
-from taskplace.spark.driver import bins
+from taskplace.spark.driver import bins, task_costs
 from taskplace.spark.state import expiry, files, store, type_text, warm
 from topology import names
 
@@ -29,6 +29,7 @@ def mib(size: int) -> str:
         ("runtime", "expired entries", f"{expiry.REMOVED_PER_BATCH:,}"),
         ("runtime", "expired entries", mib(expiry.REMOVED_BYTES_PER_BATCH)),
         ("runtime", "the input of one bin", mib(bins.MAX_BYTES)),
+        ("runtime", "this subtopology count", f"the last {task_costs.EXPANSION_BATCHES} batches"),
         ("runtime", "`snapshot_bytes` |", f"| {OPTIONS.snapshot_interval}, {mib(OPTIONS.snapshot_bytes)} |"),
         ("runtime", "`bytes_per_task` |", f"| {mib(OPTIONS.bytes_per_task)} |"),
         ("runtime", "`locality_wait_ms` |", f"| {OPTIONS.locality_wait_ms:,} |"),
