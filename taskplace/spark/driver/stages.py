@@ -117,7 +117,8 @@ class Stage:
             tuple(
                 AttemptDescriptor(task, instance, self.histories.get(task, History()), self.held(task))
                 for task in tasks
-            )
+            ),
+            bin_.skipped,
         )
 
 

@@ -33,16 +33,24 @@ class ExternalRows:
 
     - `partitions`: of the tasks of `subtopology` that are in the bin
     - `batches`: what Spark brings; read once
+    - `skipped`: partitions of other tasks, whose rows are dropped
     """
 
     def __init__(
-        self, setting: Setting, subtopology: int, partitions: Collection[int], batches: Iterable[bytes]
+        self,
+        setting: Setting,
+        subtopology: int,
+        partitions: Collection[int],
+        batches: Iterable[bytes],
+        *,
+        skipped: Collection[int] = (),
     ) -> None:
         if setting.schema is None:
             raise CheckpointError("the schema of the external input is missing")
         self._schema = pa.ipc.read_schema(pa.py_buffer(setting.schema))
         self._at = self._schema.get_field_index(PARTITION)
         self._setting, self._subtopology, self.partitions = setting, subtopology, frozenset(partitions)
+        self._skipped = np.array(sorted(skipped), np.int32)
         self._batches: Iterable[bytes] | None = batches
         self._rows: pa.Table
         self._order: npt.NDArray[np.int64]
@@ -92,7 +100,12 @@ class ExternalRows:
         return parts
 
     def _decoded(self, batch: bytes) -> pa.RecordBatch:
-        return pa.ipc.read_record_batch(pa.py_buffer(batch), self._schema)
+        """Decode a batch, without the rows that are dropped."""
+        rows = pa.ipc.read_record_batch(pa.py_buffer(batch), self._schema)
+        if not len(self._skipped):
+            return rows
+        dropped = np.isin(rows.column(self._at).to_numpy(), self._skipped)
+        return rows.filter(pa.array(~dropped)) if dropped.any() else rows
 
     def _sizes_in(self, batch: pa.RecordBatch) -> dict[int, int]:
         """Return the bytes of each partition's rows in a batch."""
