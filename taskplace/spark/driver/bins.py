@@ -3,8 +3,10 @@
 **Idea.** A Spark task with Python costs tens of milliseconds, however little it does. So a stage runs a few bins per
 executor, not one Spark task per placed task. Rows are still shuffled by task. `shuffle_order` makes the tasks of one
 executor neighbours in the shuffle, so a bin reads one range of it. After a loss the remaining tasks are cut again, over
-the same shuffle; then a range may be shorter, but it is always right. A stage without external input has no shuffle,
-so a bin can have any tasks of one executor (`owner_order`).
+the same shuffle. Then tasks that have finished, or that another executor has, may lie between those of an executor and
+cut its range into pieces. An executor with many pieces gets larger ones: where little lies in between, a bin names the
+tasks whose rows it drops (`Bin.skipped`). A stage without external input has no shuffle, so a bin can have any tasks of
+one executor (`owner_order`).
 
 Properties:
 - A bin has tasks of one owner only. Each task that runs is in exactly one bin.
