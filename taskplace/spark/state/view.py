@@ -7,7 +7,7 @@ that batch in memory, with the copy's undo record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +128,10 @@ def _opened(
 
     It is the one that this process keeps open, because LMDB must not open a file twice in a process.
     """
-    kept = opened.enter_context(warm.WARM.borrow(path))
-    if kept is not None and store.encode() in kept.databases:
-        return kept.lmdb, kept.begin, kept.databases
+    with suppress(lmdb.Error):  # its file is damaged: it is closed, and the copy is opened as any other one
+        kept = opened.enter_context(warm.WARM.borrow(path))
+        if kept is not None and store.encode() in kept.databases:
+            return kept.lmdb, kept.begin, kept.databases
     opened.close()
     warm.WARM.drop(path)  # it lacks the store, which the copy may have
     env = opened.enter_context(lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1))
