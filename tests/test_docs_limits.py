@@ -10,7 +10,8 @@ from taskplace import validation
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.partitioner.arguments import MOST_BYTES
 from taskplace.partitions.subscriptions import MOST_PARTITIONS
-from taskplace.spark.driver import bins
+from taskplace.spark.bridge import jobs
+from taskplace.spark.driver import bins, task_costs
 from taskplace.spark.state import expiry, files, store, type_text, warm
 from topology import names
 
@@ -29,12 +30,17 @@ def mib(size: int) -> str:
         ("runtime", "expired entries", f"{expiry.REMOVED_PER_BATCH:,}"),
         ("runtime", "expired entries", mib(expiry.REMOVED_BYTES_PER_BATCH)),
         ("runtime", "the input of one bin", mib(bins.MAX_BYTES)),
+        ("runtime", "this subtopology count", f"the last {task_costs.EXPANSION_BATCHES} batches"),
         ("runtime", "`snapshot_bytes` |", f"| {OPTIONS.snapshot_interval}, {mib(OPTIONS.snapshot_bytes)} |"),
         ("runtime", "`bytes_per_task` |", f"| {mib(OPTIONS.bytes_per_task)} |"),
         ("runtime", "`locality_wait_ms` |", f"| {OPTIONS.locality_wait_ms:,} |"),
         ("runtime", "decimals of more than", f"{type_text.DIGITS} digits"),
         ("guarantees", "in steps of", f"{files.ROWS_PER_BATCH:,} records"),
         ("guarantees", "read a store", f"pieces of {files.SNAPSHOT_BYTES >> 20} or {mib(store.SCAN_BYTES)}"),
+        ("architecture", "cancels the job", f"the driver waits up to {jobs.END_OF_TASKS_SECONDS:g} s"),
+        ("architecture", "cancels the job", f"not ended after {jobs.END_BY_THEMSELVES_SECONDS:g} s"),
+        ("architecture", "cancels the job", f"had run for {jobs.YOUNG_SECONDS:g} s before"),
+        ("architecture", "lies in between", f"at most {mib(bins.WORTH_A_BIN)}"),
         ("architecture", "copies open", f"{warm.ENVIRONMENTS_LIMIT} copies"),
         ("placement", "weights between", f"{validation.MOST_CAPACITY:,} slots"),
         ("partitions", "partitions in all", f"{MOST_PARTITIONS:,}"),

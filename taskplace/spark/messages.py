@@ -306,9 +306,13 @@ class AttemptDescriptor(Message, frozen=True):
 
 
 class BinDescriptor(Message, frozen=True):
-    """The input of one Spark task: the attempts that it runs, one after the other, all planned for one instance."""
+    """The input of one Spark task: the attempts that it runs, one after the other, all planned for one instance.
+
+    `skipped`: partitions of other tasks whose rows Spark brings as well, and which are dropped
+    """
 
     descriptors: tuple[AttemptDescriptor, ...]
+    skipped: tuple[int, ...] = ()
 
 
 class Recovery(Tally):

@@ -89,6 +89,15 @@ def test_each_bin_gets_the_rows_of_its_range_where_it_is_pinned(shuffled, monkey
     assert [answer[2] for answer in some] == [expected(5, 6), {}]
 
 
+def test_ranges_may_overlap(shuffled):
+    """Tasks of one bin may lie between those of another one, which drops their rows."""
+    bridge, arrow = shuffled
+    ranges, location = [(3, 7), (0, 5), (1, 6)], bridge.executors()[0].location
+    job = bridge.pinned([b"0", b"1", b"2"], [location] * 3, what_came, arrow, ranges)
+    answers = bridge.run(job, range(3), tag="overlapping")
+    assert [answer[2] for answer in answers] == [expected(*range_) for range_ in ranges]
+
+
 def test_a_worker_that_leaves_rows_unread_goes_on(shuffled):
     bridge, arrow = shuffled
     executor = bridge.executors()[0]

@@ -215,6 +215,68 @@ def test_tasks_that_end_soon_after_the_cancellation_are_not_interrupted(context,
     assert killed == []
 
 
+@pytest.mark.parametrize("fails", ["getJobIdsForTag", "getJobInfo", "getStageInfo"])
+def test_a_loss_goes_on_if_spark_does_not_tell_what_the_tasks_do(context, monkeypatch, caplog, fails):
+    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.3)
+    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.3)
+    monkeypatch.setattr(jobs, "HANGING_SECONDS", 0.1)
+    running(context, [1])
+    looks = failing(context._jsc.sc().statusTracker(), fails)
+    lose(context)
+    assert len(context.cancelled) == 1
+    assert len(looks) > 2
+    (logged,) = caplog.records
+    assert (
+        "does not tell what its tasks do" in logged.getMessage() and f"{fails} failed" in logged.getMessage()
+    )
+
+
+@pytest.mark.parametrize("fails", ["lastStageAttempt", "taskList"])
+def test_a_loss_goes_on_if_its_tasks_cannot_be_interrupted(context, monkeypatch, caplog, fails):
+    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.5)
+    monkeypatch.setattr(jobs, "HANGING_SECONDS", 0.1)
+    killed = running(context, [1], status=["RUNNING"])
+    tried = failing(context._jsc.sc().statusStore(), fails)
+    lose(context)
+    assert killed == []
+    assert len(tried) == 1
+    assert len(caplog.records) == 1
+
+
+def test_a_stage_that_spark_has_forgotten_does_not_keep_the_tasks_of_another_one(context, monkeypatch):
+    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.5)
+    monkeypatch.setattr(jobs, "HANGING_SECONDS", 0.1)
+    killed = running(context, [1], status=["RUNNING"])
+    jvm = context._jsc.sc()
+    of_job = jvm.statusTracker().getJobInfo(1).get()
+    of_job.stageIds = lambda: [0, 1]
+    jvm.statusTracker().getJobInfo = lambda id_: SimpleNamespace(isDefined=lambda: True, get=lambda: of_job)
+    found = jvm.statusStore().lastStageAttempt
+
+    def last_attempt(stage_id: int) -> Any:
+        if stage_id == 0:
+            raise RuntimeError("java.util.NoSuchElementException")
+        return found(stage_id)
+
+    jvm.statusStore().lastStageAttempt = last_attempt
+    lose(context)
+    assert killed == [0]
+
+
+def failing(of: Any, name: str) -> list[str]:
+    """Have one call of a JVM object fail each time. Return the list to which each of them is added."""
+    calls: list[str] = []
+
+    def fail(*_: Any) -> None:
+        calls.append(name)
+        raise RuntimeError(f"{name} failed")
+
+    setattr(of, name, fail)
+    return calls
+
+
 def test_a_job_that_has_run_for_long_is_cancelled_at_once(context, monkeypatch):
     """Its tasks may wait for blocks of the lost executor, and would not end by themselves."""
     monkeypatch.setattr(jobs, "YOUNG_SECONDS", 0.0)

@@ -185,7 +185,7 @@ def test_rows_without_a_schema_are_refused() -> None:
         batch, schema = 7, None
 
     with pytest.raises(CheckpointError, match="the schema of the external input is missing"):
-        ExternalRows(Setting, {0}, [])  # type: ignore[arg-type]
+        ExternalRows(Setting, 0, {0}, [])  # type: ignore[arg-type]
 
 
 def test_a_task_takes_as_many_bytes_as_its_limit() -> None:

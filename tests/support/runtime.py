@@ -207,7 +207,7 @@ class Runtime:
         of_stage = self.setting(program, reports, **setting)
         rows = None
         if program.external:
-            rows = ExternalRows(of_stage, {partition}, self.input(partition, flights, planes))
+            rows = ExternalRows(of_stage, subtopology, {partition}, self.input(partition, flights, planes))
         internal = InternalRows(of_stage, program.internal, {partition}) if program.internal else None
         with AttemptReports(of_stage) as reporting:
             context = BinContext(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,8 @@ from pyspark import RDD, InheritableThread, SparkContext
 
 from taskplace.spark.sending import Sending
 from taskplace.spark.worker_errors import own_error
+
+log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
 #: How long the tasks of a lost job may take to end by themselves. If it is cancelled, Spark ends its Python workers
@@ -68,7 +72,7 @@ class Job:
         self.done = threading.Event()
         self.error: BaseException | None = None
         self._found: list[Any] = []
-        self._cancelled = False
+        self._cancelled = self._status_failed = False
         self._began = time.monotonic()
         self._sc, self._sending = sc, sending
         self._pinned, self._partitions = pinned, list(partitions)
@@ -95,7 +99,8 @@ class Job:
     def end_lost(self, on_lost: Callable[[], None] | None) -> None:
         """End a job that has lost an executor, unless it has failed already, and wait for its tasks.
 
-        `on_lost` asks the tasks to end. The job is cancelled if they do not, or if it is not young any more.
+        `on_lost` asks the tasks to end. The job is cancelled if they do not, or if it is not young any more. Whether
+        its tasks run, and what hangs, is Spark's status of them. An error of that is logged, and the time limits hold.
         """
         try:
             if on_lost is not None:
@@ -112,36 +117,55 @@ class Job:
     def _let_tasks_end(self, deadline: float) -> None:
         """Wait until the job has ended or none of its tasks runs. Lost tasks do not: Spark looks for their executor."""
         self.done.wait(STATUS_SECONDS)
-        while not self.done.is_set() and time.monotonic() < deadline and self._active_tasks():
+        while not self.done.is_set() and time.monotonic() < deadline and self._tasks_run():
             self.done.wait(POLL_SECONDS)
 
     def _wait_for_tasks(self) -> None:
         """Wait until no task of the job runs, at most `END_OF_TASKS_SECONDS`. Those that hang are interrupted."""
         now = time.monotonic()
         deadline, hanging = now + END_OF_TASKS_SECONDS, now + HANGING_SECONDS
-        while self._active_tasks() and time.monotonic() < deadline:
+        while self._tasks_run() and time.monotonic() < deadline:
             if time.monotonic() >= hanging:
                 self._interrupt()
                 hanging = deadline
             time.sleep(POLL_SECONDS)
 
-    def _active_tasks(self) -> int:
-        """Return how many tasks of the job ran a moment ago (`STATUS_SECONDS`)."""
-        tracker, active = self._sc._jsc.sc().statusTracker(), 0
-        for stage_id in self._stages(tracker):
-            stage = tracker.getStageInfo(stage_id)
-            active += stage.get().numActiveTasks() if stage.isDefined() else 0
-        return active
+    def _tasks_run(self) -> bool:
+        """Return whether tasks of the job ran a moment ago (`STATUS_SECONDS`); True if Spark does not say."""
+        with self._logging_errors():
+            tracker = self._sc._jsc.sc().statusTracker()
+            stages = [tracker.getStageInfo(stage_id) for stage_id in self._stages(tracker)]
+            return any(stage.get().numActiveTasks() for stage in stages if stage.isDefined())
+        return True
 
     def _interrupt(self) -> None:
-        """Interrupt the tasks of the job that still run."""
-        context = self._sc._jsc.sc()
+        """Interrupt the tasks of the job that still run, as far as Spark knows them."""
+        with self._logging_errors():
+            context = self._sc._jsc.sc()
+            for stage_id in self._stages(context.statusTracker()):
+                with self._logging_errors():  # Spark may have forgotten one stage, and still have another
+                    self._interrupt_stage(context, stage_id)
+
+    def _interrupt_stage(self, context: Any, stage_id: int) -> None:
         store = context.statusStore()
-        for stage_id in self._stages(context.statusTracker()):
-            tasks = store.taskList(stage_id, store.lastStageAttempt(stage_id).attemptId(), MOST_TASKS)
-            for task in (tasks.apply(i) for i in range(tasks.size())):
-                if task.status() == "RUNNING":
-                    context.killTaskAttempt(task.taskId(), True, f"{self.tag} was cancelled")
+        tasks = store.taskList(stage_id, store.lastStageAttempt(stage_id).attemptId(), MOST_TASKS)
+        for task in (tasks.apply(i) for i in range(tasks.size())):
+            if task.status() == "RUNNING":
+                context.killTaskAttempt(task.taskId(), True, f"{self.tag} was cancelled")
+
+    @contextmanager
+    def _logging_errors(self) -> Iterator[None]:
+        """Go on after an error of a call to Spark. The first one of the job is logged."""
+        try:
+            yield
+        except Exception as error:
+            if not self._status_failed:
+                self._status_failed = True
+                log.warning(
+                    "%s: Spark does not tell what its tasks do, the loss is handled without: %s",
+                    self.tag,
+                    error,
+                )
 
     def _stages(self, tracker: Any) -> list[int]:
         """Return the stages of the job."""

@@ -13,7 +13,7 @@ Properties:
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -44,7 +44,7 @@ from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.totals import TOTALS, Totals
 from taskplace.spark.driver.visits import Visits
 from taskplace.spark.driver.watermarks import Watermarks
-from taskplace.spark.messages import Manifest
+from taskplace.spark.messages import Manifest, Report
 from taskplace.spark.worker.guard import raising_disk_full
 
 
@@ -172,8 +172,7 @@ class BatchRunner:
             with batch.clock.phase(f"subtopology {subtopology}"):
                 on_lost = partial(self._rebalance_after_loss, batch.id)
                 reports = self.stages.run(batch, subtopology, on_lost)
-                for report in reports.values():
-                    keys = {topic: b.key for topic, b in report.boundaries.items() if b.key}
+                for keys in _key_types(reports.values()):
                     self.journal.bind_keys(keys)  # a key of another type would reach another task
                 batch.reports |= reports
         batch.read = read_topics.advanced(
@@ -236,3 +235,12 @@ class BatchRunner:
         self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
         self.rebalancer.recent.batch_done(batch.id, batch.rows, batch.clock.total())
         self.listeners.batch_done(batch, self.rebalancer)
+
+
+def _key_types(reports: Iterable[Report]) -> list[dict[str, tuple[str, ...]]]:
+    """Return the key types that the attempts of a stage have reported by internal topic, each combination once."""
+    said = (
+        tuple((topic, boundary.key) for topic, boundary in report.boundaries.items() if boundary.key)
+        for report in reports
+    )
+    return [dict(types) for types in dict.fromkeys(said) if types]

@@ -3,14 +3,19 @@
 **Idea.** A Spark task with Python costs tens of milliseconds, however little it does. So a stage runs a few bins per
 executor, not one Spark task per placed task. Rows are still shuffled by task. `shuffle_order` makes the tasks of one
 executor neighbours in the shuffle, so a bin reads one range of it. After a loss the remaining tasks are cut again, over
-the same shuffle; then a range may be shorter, but it is always right. A stage without external input has no shuffle,
-so a bin can have any tasks of one executor (`owner_order`).
+the same shuffle. Then tasks that have finished, or that another executor has, may lie between those of an executor and
+cut its range into pieces. An executor with many pieces gets larger ones: where little lies in between, a bin names the
+tasks whose rows it drops (`Bin.skipped`). A stage without external input has no shuffle, so a bin can have any tasks of
+one executor (`owner_order`).
 
 Properties:
 - A bin has tasks of one owner only. Each task that runs is in exactly one bin.
-- A bin has at most `MAX_BYTES` of input, unless a single task has more. A worker holds one bin's input at a time.
+- A bin has at most `MAX_BYTES` of input by the given sizes, which are estimates, unless a single task has more. A
+  worker holds one bin's input at a time, and checks the limit of a task (`runtime.bytes.per.task`) while it reads.
 - An owner gets as many bins as its work is worth, but at most `BINS_PER_SLOT` per slot if they fit into `MAX_BYTES`.
   So costly tasks use all slots, and many cheap tasks share a bin.
+- However the tasks lie, an owner gets at most `BINS_PER_SLOT` more per slot, and one for each `WORTH_A_BIN` of rows
+  between its tasks. A bin drops no more rows than what the bins that it replaces would cost.
 - Work is balanced: a task is in the bin in which the middle of its work lies. Larger bins come first, so that they do
   not end last.
 
@@ -21,8 +26,9 @@ of the last attempts as well. Sizes are in bytes of decoded input.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
 
 from taskplace.spark.cluster import Executor
@@ -48,6 +54,7 @@ class Bin:
     - `partitions`: of the tasks, in the order of the shuffle
     - `start`, `end`: the range of the shuffle that has their rows, as positions in the order
     - `work`: in bytes of input that take as long
+    - `skipped`: other partitions with rows in the range
     """
 
     owner: Executor | None
@@ -55,6 +62,7 @@ class Bin:
     start: int
     end: int
     work: int
+    skipped: tuple[int, ...] = ()
 
 
 def shuffle_order(hosts: Sequence[Sequence[str]]) -> tuple[int, ...]:
@@ -93,7 +101,7 @@ def cut(
 
     - `order`: all partitions, by position in the shuffle; without a shuffle, the running ones in any order
     - `owners`: by running partition
-    - `sizes`: by partition, the bytes of input; a bin's range has no rows of partitions that are not in the bin
+    - `sizes`: by partition, the bytes of input
     - `work`: by partition, what its task has to do, in bytes of input; None: as its size says
     """
     running = frozenset(running)
@@ -108,8 +116,8 @@ def cut(
     target = {owner: sum(w.work for w in part) / _number(owner, part) for owner, part in of_owners.items()}
     bins = [
         bin_
-        for owner, positions in _neighbours(order, owners, sizes, running)
-        for bin_ in _cut_range(order, owner, positions, weights, target[owner])
+        for owner, positions in _joined(_neighbours(order, owners, sizes, running), order, sizes)
+        for bin_ in _cut_range(order, owner, positions, weights, sizes, target[owner])
     ]
     return sorted(bins, key=lambda bin_: -bin_.work)
 
@@ -124,12 +132,16 @@ class _Weight:
 
 def _number(owner: Executor | None, weights: Sequence[_Weight]) -> int:
     """Return how many bins an owner gets."""
-    slots = owner.cores if owner is not None else SLOTS_ANYWHERE
     worth = ceil(sum(weight.work for weight in weights) / WORTH_A_BIN)
     # A cut may make a bin larger than the average, by up to one task. So the average stays below the limit by one task.
     room = MAX_BYTES - min(max(weight.space for weight in weights), MAX_BYTES // 2)
     needed = ceil(sum(weight.space for weight in weights) / room)
-    return min(len(weights), max(min(BINS_PER_SLOT * max(slots, 1), worth), needed))
+    return min(len(weights), max(min(_most_bins(owner), worth), needed))
+
+
+def _most_bins(owner: Executor | None) -> int:
+    """Return how many bins an owner gets at most, unless memory asks for more."""
+    return BINS_PER_SLOT * (max(owner.cores, 1) if owner is not None else SLOTS_ANYWHERE)
 
 
 def _neighbours(
@@ -153,11 +165,31 @@ def _neighbours(
     return ranges
 
 
+def _joined(
+    ranges: Iterable[tuple[Executor | None, list[int]]], order: Sequence[int], sizes: Sequence[int]
+) -> Iterator[tuple[Executor | None, list[int]]]:
+    """Yield the ranges; of an owner that has more than it should have bins, those with few rows in between as one."""
+    of_owners: dict[Executor | None, list[list[int]]] = {}
+    for owner, positions in ranges:
+        of_owners.setdefault(owner, []).append(positions)
+    before = [0, *accumulate(sizes[partition] for partition in order)]
+    for owner, parts in of_owners.items():
+        joined = parts[:1]
+        for part in parts[1:]:
+            between = before[part[0]] - before[joined[-1][-1] + 1]
+            if len(parts) > _most_bins(owner) and between <= WORTH_A_BIN:
+                joined[-1] += part
+            else:
+                joined.append(part)
+        yield from ((owner, positions) for positions in joined)
+
+
 def _cut_range(
     order: Sequence[int],
     owner: Executor | None,
     positions: Sequence[int],
     weights: Mapping[int, _Weight],
+    sizes: Sequence[int],
     target: float,
 ) -> list[Bin]:
     """Cut neighbours into bins of about `target` work; none with several partitions takes more than `MAX_BYTES`."""
@@ -172,13 +204,18 @@ def _cut_range(
             last, space = number, 0
         groups[-1].append(position)
         before, space = before + weight.work, space + weight.space
-    return [
-        Bin(
-            owner,
-            tuple(order[position] for position in group),
-            group[0],
-            group[-1] + 1,
-            sum(weights[order[position]].work for position in group),
-        )
-        for group in groups
-    ]
+    return [_bin(order, owner, group, weights, sizes) for group in groups]
+
+
+def _bin(
+    order: Sequence[int],
+    owner: Executor | None,
+    positions: Sequence[int],
+    weights: Mapping[int, _Weight],
+    sizes: Sequence[int],
+) -> Bin:
+    partitions = tuple(order[position] for position in positions)
+    start, end = positions[0], positions[-1] + 1
+    others = {partition for partition in order[start:end] if sizes[partition]} - {*partitions}
+    work = sum(weights[partition].work for partition in partitions)
+    return Bin(owner, partitions, start, end, work, tuple(sorted(others)))

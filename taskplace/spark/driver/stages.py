@@ -124,7 +124,7 @@ class Stage:
             if task not in behind and len(history.changes) > TAIL:
                 history, tail = History(history.changes[-TAIL:]), True
             descriptors.append(AttemptDescriptor(task, instance, history, self.held(task), tail))
-        return BinDescriptor(tuple(descriptors))
+        return BinDescriptor(tuple(descriptors), bin_.skipped)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,8 @@ Properties:
 - A task without input counts apart from the same task with input: batches with and without rows often take turns.
 - A faster attempt with as much input counts at once. The first ones are slow, because workers start.
 - Bringing a copy to its base position is not counted, because a copy is seldom behind.
+- How much larger than estimated a task's rows were counts until the task brings enough again, at most for
+  `EXPANSION_BATCHES`. A single odd batch of a task that is small otherwise does not make bins small for ever.
 - The tasks of a driver never change. So it keeps three entries for each at most, and they go with the driver.
 
 All sizes are in bytes.
@@ -18,6 +20,7 @@ All sizes are in bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -35,6 +38,8 @@ BYTES_PER_RECORD = 200.0
 SHARE_OF_THE_LAST = 0.5
 #: Less input says nothing about how large rows are in memory.
 ENOUGH_BYTES = 256 << 10
+#: In so many batches of its subtopology an expansion counts, unless its task shows another one.
+EXPANSION_BATCHES = 50
 #: The step of an attempt that brings its copy to the base position.
 _POSITION = "position"
 
@@ -79,7 +84,9 @@ class TaskCosts:
 
     def __init__(self) -> None:
         self._costs: dict[tuple[TaskId, bool], _Cost] = {}  # by task, and whether it had input
-        self._expansion: dict[TaskId, float] = {}  # how many times as large as estimated the last input was
+        # How many times as large as estimated the last input was, and the number of the stage that showed it.
+        self._expansion: dict[TaskId, tuple[float, int]] = {}
+        self._stages: Counter[int] = Counter()  # that were counted, by subtopology
         self._bytes_per_record: dict[int, float] = {}  # by subtopology
 
     def estimates(
@@ -103,6 +110,8 @@ class TaskCosts:
 
     def count(self, reports: Iterable[Report], expected: Estimates) -> None:
         """Count the attempts that won a stage, for which this had been expected."""
+        reports = list(reports)
+        self._stages.update({report.task.subtopology for report in reports})
         for report in reports:
             task, partition = report.task, report.task.partition
             seconds = sum(took for step, took in report.seconds.items() if step != _POSITION)
@@ -112,7 +121,8 @@ class TaskCosts:
             if records := sum(read.rows for read in report.read.values()):
                 self._bytes_per_record[task.subtopology] = report.fetched / records
             if expected.sizes[partition] and report.brought >= ENOUGH_BYTES:
-                self._expansion[task] = report.brought / expected.sizes[partition]
+                factor = report.brought / expected.sizes[partition]
+                self._expansion[task] = factor, self._stages[task.subtopology]
 
     def _by_time(self, task: TaskId, load: float) -> int:
         """Return the work of a task by the seconds of its last attempts; 0 before the first one."""
@@ -125,4 +135,6 @@ class TaskCosts:
         Spark knows the compressed size of each partition, and of all together how large their rows are. A partition
         that compresses better than others is larger than that says.
         """
-        return max((self._expansion.get(task, 1.0) for task in tasks), default=1.0)
+        now = self._stages[tasks[0].subtopology] if tasks else 0
+        known = (self._expansion[task] for task in tasks if task in self._expansion)
+        return max([1.0, *(factor for factor, stage in known if now - stage < EXPANSION_BATCHES)])

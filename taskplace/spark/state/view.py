@@ -6,7 +6,8 @@ that batch in memory, with the copy's undo record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import lmdb
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import History, Position
 from taskplace.spark.state import warm
-from taskplace.spark.state.environment import DATA, check_length
+from taskplace.spark.state.environment import DATA, Txn, check_length
 from taskplace.spark.state.files import decode_records
 from taskplace.spark.state.keys import physical, restore_all, restore_entry, verified
 from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, decode_meta
@@ -24,41 +25,48 @@ from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, decode_
 class View:
     """One store of a copy, read-only, at `position`: the newest point of `history` that the copy has.
 
-    Use as a context manager. Errors: `CheckpointError` if the copy is missing, unusable or not in the history.
+    A copy that this process keeps open is read as it is, and stays open. Use as a context manager.
+    Errors: `CheckpointError` if the copy is missing, unusable or not in the history.
     """
 
     def __init__(self, path: Path, store: str, history: History) -> None:
         if not (path / DATA).exists():
             raise CheckpointError(f"{path.name}: no copy on this executor")
-        warm.WARM.drop(path)
-        try:
-            self._env = lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1)
-        except lmdb.Error as error:
-            raise CheckpointError(f"{path.name}: the copy cannot be read ({error})") from None
-        try:
-            check_length(self._env, path / DATA)
-            self._env.reader_check()  # clears the slots of readers that were killed
-            self._txn = self._env.begin()
-            meta_db = self._env.open_db(META, txn=self._txn, create=False)
-            self.position, undone = self._committed(meta_db, history, path.name, store)
-            self._overlay = self._undo(meta_db, store) if undone else {}
+        with ExitStack() as opened:
             try:
-                self._db = self._env.open_db(store.encode(), txn=self._txn, create=False)
-            except lmdb.NotFoundError:
-                raise CheckpointError(f"{path.name}: the copy has no store {store!r}") from None
-        except lmdb.Error as error:
-            self._env.close()
-            raise CheckpointError(f"{path.name}: the copy is damaged ({error})") from None
-        except BaseException:
-            self._env.close()
-            raise
+                self._env, begin, databases = _opened(opened, path, store)
+            except lmdb.Error as error:
+                raise CheckpointError(f"{path.name}: the copy cannot be read ({error})") from None
+            try:
+                check_length(self._env, path / DATA)
+                self._env.reader_check()  # clears the slots of readers that were killed
+                self._txn = opened.enter_context(begin())
+                self._read(path, store, history, databases)
+            except lmdb.Error as error:
+                raise CheckpointError(f"{path.name}: the copy is damaged ({error})") from None
+            self._close = opened.pop_all()
 
     def __enter__(self) -> View:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._txn.abort()
-        self._env.close()
+    def __exit__(self, *error: Any) -> None:
+        self._close.__exit__(*error)
+
+    def _read(
+        self, path: Path, store: str, history: History, databases: Mapping[bytes, lmdb._Database]
+    ) -> None:
+        """Find the position of the view, what it undoes, and the database of its store."""
+
+        def database(name: bytes) -> lmdb._Database:
+            return databases.get(name) or self._env.open_db(name, txn=self._txn, create=False)
+
+        meta_db = database(META)
+        self.position, undone = self._committed(meta_db, history, path.name, store)
+        self._overlay = self._undo(meta_db, store) if undone else {}
+        try:
+            self._db = database(store.encode())
+        except lmdb.NotFoundError:
+            raise CheckpointError(f"{path.name}: the copy has no store {store!r}") from None
 
     def _committed(self, meta_db: Any, history: History, copy: str, store: str) -> tuple[Position, bool]:
         raw = self._txn.get(POSITION, db=meta_db)
@@ -111,3 +119,20 @@ class View:
             for key, value in restore_all(cursor.iternext(), self._txn.stat(db=self._db)["entries"]):
                 if key not in self._overlay:
                     yield key, value
+
+
+def _opened(
+    opened: ExitStack, path: Path, store: str
+) -> tuple[lmdb.Environment, Callable[[], Txn], Mapping[bytes, lmdb._Database]]:
+    """Return the environment of a copy, how to begin a transaction, and those of its databases that are open.
+
+    It is the one that this process keeps open, because LMDB must not open a file twice in a process.
+    """
+    with suppress(lmdb.Error):  # its file is damaged: it is closed, and the copy is opened as any other one
+        kept = opened.enter_context(warm.WARM.borrow(path))
+        if kept is not None and store.encode() in kept.databases:
+            return kept.lmdb, kept.begin, kept.databases
+    opened.close()
+    warm.WARM.drop(path)  # it lacks the store, which the copy may have
+    env = opened.enter_context(lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1))
+    return env, env.begin, {}

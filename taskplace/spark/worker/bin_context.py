@@ -107,8 +107,8 @@ class BinContext:
         """Return a task's rows. Reads the records of the topics that tasks read themselves.
 
         Of what it reads, all topics together, at most `bytes_per_task` bytes are in memory; the rest is in a file.
-        Errors: `InputError` for more bytes from Spark and from boundary files together; `DiskFull`; as for the reader
-        of a topic, `Program.check_keys` and `Program.check_samples`.
+        Errors: `InputError` for more bytes from Spark and from boundary files together, also for another task of the
+        bin; `DiskFull`; as for the reader of a topic, `Program.check_keys` and `Program.check_samples`.
         """
         inputs: dict[str, pa.Table] = {}
         read: dict[str, TopicRead] = {}
@@ -118,7 +118,7 @@ class BinContext:
             inputs = self.internal.of(task.partition)
             brought = sum(rows.nbytes for rows in inputs.values())
         if self.external is not None:
-            rows = self.external.of(task.partition)
+            rows = self.external.of(task.partition, beside=brought)
             brought += rows.nbytes
             check_size(brought, str(task), most)
             inputs |= by_topic(rows, self.program.external)

@@ -57,14 +57,17 @@ def run_bin(
             pass
         return
     tasks = frozenset(descriptor.task for descriptor in bin_.descriptors)
-    external = ExternalRows(setting, {t.partition for t in tasks}, batches) if program.external else None
+    external = None
+    if program.external:
+        partitions = {task.partition for task in tasks}
+        external = ExternalRows(setting, program.subtopology, partitions, batches, skipped=bin_.skipped)
     del batches
     taken_over = finished(Path(setting.checkpoint), setting, program.subtopology, tasks)
     yield from taken_over
     done = {task for group in taken_over for task in group.tasks}
     left = [descriptor for descriptor in bin_.descriptors if descriptor.task not in done]
-    partitions = {descriptor.task.partition for descriptor in left}
-    internal = InternalRows(setting, program.internal, partitions) if program.internal else None
+    unfinished = {descriptor.task.partition for descriptor in left}
+    internal = InternalRows(setting, program.internal, unfinished) if program.internal else None
     with AttemptReports(setting) as reporting:
         context = BinContext(
             program=program, setting=setting, files=reporting.files, external=external, internal=internal

@@ -3,13 +3,15 @@
 **Idea.** Spark brings the rows of a bin's tasks together, those of all topics united: the column `PARTITION` has the
 partition of a row, and `TAG` its topic. Each task gets its own rows, in the order in which Spark brought them.
 
-Memory: the rows of the bin, and those of one task; twice the rows of the bin while they are decoded. Splitting is
-O(n log n) for n rows.
+Memory: the rows of the bin, and those of one task; twice the rows of the bin while they are decoded. Once a task of the
+bin has more than `runtime.bytes.per.task`, no rows are kept any more. The other batches are only counted, so that the
+error says how large the limit would have to be. Splitting is O(n log n) for n rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
 from taskplace.spark.messages import Setting
+from topology import TaskId
 
 #: The column of the united input that names the source of a row.
 TAG = "__topic"
@@ -28,27 +31,44 @@ PARTITION = "__partition"
 class ExternalRows:
     """The rows of a bin. They are read and decoded when the first task asks for its own.
 
-    Errors: `TaskplaceError` for rows of partitions that are not in the bin.
+    - `partitions`: of the tasks of `subtopology` that are in the bin
+    - `batches`: what Spark brings; read once
+    - `skipped`: partitions of other tasks, whose rows are dropped
     """
 
-    def __init__(self, setting: Setting, partitions: set[int], batches: Iterable[bytes]) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        subtopology: int,
+        partitions: Collection[int],
+        batches: Iterable[bytes],
+        *,
+        skipped: Collection[int] = (),
+    ) -> None:
         if setting.schema is None:
             raise CheckpointError("the schema of the external input is missing")
         self._schema = pa.ipc.read_schema(pa.py_buffer(setting.schema))
-        self._setting, self.partitions = setting, partitions
+        self._at = self._schema.get_field_index(PARTITION)
+        self._setting, self._subtopology, self.partitions = setting, subtopology, frozenset(partitions)
+        self._skipped = np.array(sorted(skipped), np.int32)
         self._batches: Iterable[bytes] | None = batches
         self._rows: pa.Table
         self._order: npt.NDArray[np.int64]
-        self._numbers: npt.NDArray[np.int32]
+        self._ranges: dict[int, tuple[int, int]] = {}  # by partition, its part of `_order`
 
-    def of(self, partition: int) -> pa.Table:
-        """Return the rows of one partition, in the order in which Spark brought them."""
+    def of(self, partition: int, beside: int = 0) -> pa.Table:
+        """Return the rows of one partition, in the order in which Spark brought them.
+
+        `beside`: the bytes of other input that this partition has.
+        Errors, when the first task asks: `TaskplaceError` for rows of partitions that are not in the bin; `InputError`
+        for a task with more than `runtime.bytes.per.task`.
+        """
         if self._batches is not None:
-            self._read(self._batches)
-            self._batches = None
+            batches, self._batches = self._batches, None
+            self._read(self._gathered(batches, Counter({partition: beside})))
         if len(self.partitions) == 1:
             return self._rows
-        start, end = np.searchsorted(self._numbers, [partition, partition + 1])
+        start, end = self._ranges[partition]
         return self._rows.take(pa.array(self._order[start:end]))
 
     @property
@@ -56,21 +76,62 @@ class ExternalRows:
         """The bytes of the decoded rows; 0 before they are decoded."""
         return self._rows.nbytes if self._batches is None else 0
 
-    def _read(self, batches: Iterable[bytes]) -> None:
-        parts = [pa.ipc.read_record_batch(pa.py_buffer(batch), self._schema) for batch in batches]
+    def _gathered(self, batches: Iterable[bytes], sizes: Counter[int]) -> list[pa.RecordBatch]:
+        """Return the decoded batches. `sizes`: the bytes that tasks have already.
+
+        Errors: `InputError` for a task that has too much then; by that time it has all its bytes counted.
+        """
+        most = self._setting.bytes_per_task
+        left, parts, measured = iter(batches), list[pa.RecordBatch](), 0
+        together = sizes.total()
+        for batch in left:
+            parts.append(self._decoded(batch))
+            together += parts[-1].nbytes
+            if together <= most:
+                continue
+            while measured < len(parts):
+                sizes.update(self._sizes_in(parts[measured]))
+                measured += 1
+            if large := sorted(one for one in self.partitions if sizes[one] > most):
+                parts.clear()
+                for rest in left:
+                    sizes.update(self._sizes_in(self._decoded(rest)))
+                check_size(sizes[large[0]], str(TaskId(self._subtopology, large[0])), most)
+        return parts
+
+    def _decoded(self, batch: bytes) -> pa.RecordBatch:
+        """Decode a batch, without the rows that are dropped."""
+        rows = pa.ipc.read_record_batch(pa.py_buffer(batch), self._schema)
+        if not len(self._skipped):
+            return rows
+        dropped = np.isin(rows.column(self._at).to_numpy(), self._skipped)
+        return rows.filter(pa.array(~dropped)) if dropped.any() else rows
+
+    def _sizes_in(self, batch: pa.RecordBatch) -> dict[int, int]:
+        """Return the bytes of each partition's rows in a batch."""
+        numbers, rows = batch.column(self._at).to_numpy(), batch.remove_column(self._at)
+        found = np.unique(numbers).tolist()
+        if len(found) == 1:
+            return {found[0]: rows.nbytes}
+        return {one: rows.take(pa.array(np.flatnonzero(numbers == one))).nbytes for one in found}
+
+    def _read(self, parts: list[pa.RecordBatch]) -> None:
         united = pa.Table.from_batches(parts, self._schema)
-        at = self._schema.get_field_index(PARTITION)
-        numbers = united.column(at).to_numpy()
+        numbers = united.column(self._at).to_numpy()
         if others := set(np.unique(numbers).tolist()) - self.partitions:
             raise TaskplaceError(
                 f"batch {self._setting.batch}: a bin of partitions {sorted(self.partitions)} got rows of "
                 f"{sorted(others)}"
             )
-        self._rows = united.remove_column(at)
+        self._rows = united.remove_column(self._at)
         if len(self.partitions) > 1:
             self._rows = self._rows.combine_chunks()
             self._order = np.argsort(numbers, kind="stable")  # stable: a task's rows keep their order
-            self._numbers = numbers[self._order]
+            mine = np.array(sorted(self.partitions), numbers.dtype)
+            sides = (np.searchsorted(numbers, mine, side, sorter=self._order) for side in ("left", "right"))
+            self._ranges = dict(
+                zip(mine.tolist(), zip(*(side.tolist() for side in sides), strict=True), strict=True)
+            )
 
 
 def by_topic(rows: pa.Table, topics: Mapping[str, int]) -> dict[str, pa.Table]:

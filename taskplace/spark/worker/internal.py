@@ -11,7 +11,6 @@ they are read (`size_of`). Beside them, the listing of the stage.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -43,13 +42,7 @@ class InternalRows:
 
     def size_of(self, partition: int) -> int:
         """Return the bytes of a partition's rows, as they were written, before they are read."""
-        return int(self._sizes[partition]) if partition < len(self._sizes) else 0
-
-    @cached_property
-    def _sizes(self) -> npt.NDArray[np.int64]:
-        """By partition, the bytes of its rows."""
-        slices = np.concatenate([self._listed(topic).slices for topic in self._topics])
-        return np.bincount(slices["partition"], slices["length"]).astype(np.int64)
+        return sum(int(self._listed(topic).of((partition,))["length"].sum()) for topic in self._topics)
 
     def of(self, partition: int) -> dict[str, pa.Table]:
         """Return the rows of one partition by topic, in the order of their writers."""
@@ -92,7 +85,7 @@ class _TopicRows:
         names = [f"task {task}" for task in first]
         self._schema = united(list(zip(names, schemas, strict=True)), self._where)
         self._streams: dict[int, list[pa.Buffer]] = {}
-        mine = listed.slices[np.isin(listed.slices["partition"], list(partitions))]
+        mine = listed.of(partitions)
         if len(mine):
             self._read(root, head, mine)
 

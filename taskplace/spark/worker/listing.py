@@ -10,9 +10,9 @@ arrays of the topics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ SLICE = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopicListing:
     """The slices of one internal topic: the driver lists them, and the bins of a stage choose theirs.
 
@@ -45,6 +45,23 @@ class TopicListing:
 
     head: ListingHead
     slices: npt.NDArray[Any]
+
+    def of(self, partitions: Iterable[int]) -> npt.NDArray[Any]:
+        """Return the slices of some partitions, in their order. O(partitions + their slices)."""
+        known = range(len(self._starts) - 1)
+        parts = [
+            self.slices[self._starts[one] : self._starts[one + 1]]
+            for one in sorted(partitions)
+            if one in known
+        ]
+        return np.concatenate(parts) if parts else self.slices[:0]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """By partition, where its slices begin; at the end, where those of the last one end."""
+        partitions = np.ascontiguousarray(self.slices["partition"])
+        edges = np.arange(partitions[-1] + 2 if len(partitions) else 1, dtype=partitions.dtype)
+        return np.searchsorted(partitions, edges).tolist()
 
 
 def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]]) -> ListingFile:

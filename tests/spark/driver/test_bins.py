@@ -41,13 +41,14 @@ def stages(draw):
 
 
 @given(stages())
-def test_each_task_is_in_one_bin_that_has_its_rows_and_no_others(stage):
+def test_each_task_is_in_one_bin_that_has_its_rows_and_names_all_others(stage):
     owners, sizes, work, running, order = stage
     bins = cut(order, owners, sizes, running=running, work=work)
     assert sorted(p for bin_ in bins for p in bin_.partitions) == sorted(running)
     for bin_ in bins:
         assert {owners[p] for p in bin_.partitions} == {bin_.owner}
-        assert {p for p in order[bin_.start : bin_.end] if sizes[p]} <= set(bin_.partitions)
+        others = {p for p in order[bin_.start : bin_.end] if sizes[p]} - set(bin_.partitions)
+        assert bin_.skipped == tuple(sorted(others))
         assert set(bin_.partitions) <= set(order[bin_.start : bin_.end])
         assert bin_.work == sum(work[p] + PRICE_OF_A_TASK for p in bin_.partitions)
         space = sum(sizes[p] + PRICE_OF_A_TASK for p in bin_.partitions)
@@ -147,6 +148,47 @@ def test_after_a_loss_the_tasks_of_each_standby_are_neighbours():
     small = [WORTH_A_BIN // 8 if p in lost else WORTH_A_BIN for p in range(6)]
     again = cut(order, {p: Executor(hosts[p][1], "h", 1) for p in lost}, small, running=lost)
     assert sorted((bin_.owner.id, bin_.partitions) for bin_ in again) == [("b", (0, 3)), ("c", (1, 4))]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, WORTH_A_BIN // 4), st.sampled_from([EXECUTORS[0], EXECUTORS[2], None])),
+        min_size=1,
+        max_size=500,
+    ),
+    st.data(),
+)
+def test_however_the_tasks_lie_an_owner_has_few_bins_and_they_drop_few_rows(tasks, data):
+    """Some have finished, and an executor that takes over has its tasks among those of others."""
+    number, every = len(tasks), data.draw(st.integers(1, 4))
+    sizes, owners = [size for size, _ in tasks], {p: owner for p, (_, owner) in enumerate(tasks)}
+    if data.draw(st.booleans()):
+        sizes[data.draw(st.integers(0, number - 1))] = MAX_BYTES  # costs more to drop than a bin
+    running = range(0, number, every)
+    bins = cut(range(number), owners, sizes, running=running)
+    for owner in set(owners.values()):
+        mine = [bin_ for bin_ in bins if bin_.owner == owner]
+        space = sum(sizes[p] + PRICE_OF_A_TASK for bin_ in mine for p in bin_.partitions)
+        most = BINS_PER_SLOT * (owner.cores if owner else SLOTS_ANYWHERE)
+        dear = sum(sizes) // WORTH_A_BIN
+        assert len(mine) <= 2 * most + dear + 3 * space // MAX_BYTES
+    for bin_ in bins:
+        dropped, gaps = sum(sizes[p] for p in bin_.skipped), len(bin_.partitions) - 1
+        assert dropped <= gaps * WORTH_A_BIN
+
+
+def test_a_thousand_tasks_of_which_every_other_one_has_finished_share_few_bins():
+    owner, sizes = Executor("a", "host", 4), [1000] * 1000
+    bins = cut(range(1000), dict.fromkeys(range(1000), owner), sizes, running=range(0, 1000, 2))
+    assert len(bins) == 8
+    assert sorted(p for bin_ in bins for p in bin_.partitions) == list(range(0, 1000, 2))
+    for bin_ in bins:
+        assert set(bin_.skipped) == set(range(bin_.start, bin_.end)) - set(bin_.partitions)
+
+
+def test_bins_of_an_owner_with_few_ranges_drop_nothing():
+    bins = cut(range(9), dict.fromkeys(range(9), EXECUTORS[2]), [9] * 9, running=range(0, 9, 2))
+    assert [(bin_.partitions, bin_.skipped) for bin_ in bins] == [((p,), ()) for p in range(0, 9, 2)]
 
 
 @pytest.mark.parametrize(("sizes", "ranges"), [([9, 0, 9], [(0, 3)]), ([9, 9, 9], [(0, 1), (2, 3)])])

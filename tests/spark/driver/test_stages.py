@@ -217,13 +217,16 @@ class Local:
     def __init__(self) -> None:
         self.locations: list[str | None] = []
         self.tasks: list[list[TaskId]] = []
+        self.skipped: list[tuple[int, ...]] = []
 
     def keep(self, name, value):
         return SimpleNamespace(to=lambda function: partial(function, value))
 
     def pinned(self, elements, locations, function, arrow, ranges):
         self.locations = list(locations)
-        self.tasks = [[d.task for d in BinDescriptor.decode(element).descriptors] for element in elements]
+        descriptors = [BinDescriptor.decode(element) for element in elements]
+        self.tasks = [[d.task for d in bin_.descriptors] for bin_ in descriptors]
+        self.skipped = [bin_.skipped for bin_ in descriptors]
 
     def run(self, job, partitions, **_):
         return []
@@ -263,3 +266,28 @@ def test_a_local_session_is_one_owner_and_costly_tasks_use_all_its_slots(
     assert least <= len(cluster.tasks) <= most
     assert sorted(task for bin_ in cluster.tasks for task in bin_) == tasks
     assert set(cluster.locations) == {None}
+
+
+def test_tasks_of_one_executor_among_those_of_another_share_bins_that_name_the_others(runtime):
+    tasks, cluster = [TaskId(0, p) for p in range(60)], Local()
+    sizes, setting = (1000,) * len(tasks), runtime.setting(runtime.first)
+    stage = stages.Stage(
+        program=runtime.first,
+        setting=setting,
+        boundaries={},
+        arrow=ArrowInput([], setting.schema, tuple(range(len(tasks))), sizes),
+        tasks=tasks,
+        idle=frozenset(),
+        expected=TaskCosts().estimates(tasks, sizes),
+        histories={},
+    )
+    owners = {task: Executor(str(task.partition % 2), "host", 2) for task in tasks}
+    assignment = stages.AssignmentInForce(
+        owners=lambda: owners, generation=lambda: 1, behind=lambda: (), on_lost=lambda lost: None
+    )
+    with pytest.raises(TaskplaceError, match="without a report of 60"):
+        stages.run(cluster, stage, assignment)
+    assert len(cluster.tasks) <= 8
+    for of, skipped in zip(cluster.tasks, cluster.skipped, strict=True):
+        mine = {task.partition for task in of}
+        assert set(skipped) == set(range(min(mine), max(mine))) - mine

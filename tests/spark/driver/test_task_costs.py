@@ -12,6 +12,7 @@ from taskplace.spark.driver.bins import WORTH_A_BIN
 from taskplace.spark.driver.task_costs import (
     BYTES_PER_RECORD,
     ENOUGH_BYTES,
+    EXPANSION_BATCHES,
     SECONDS_WORTH_A_BIN,
     TaskCosts,
 )
@@ -129,6 +130,31 @@ def test_the_worst_known_expansion_counts_for_all_tasks_of_a_subtopology():
     )
     assert costs.estimates([TASK, OTHER], sizes).space == sizes, "never less than what Spark says"
     assert costs.estimates([TaskId(1, 0)], [10]).space == [10]
+
+
+def test_an_expansion_that_is_not_seen_again_is_forgotten():
+    """The task may never bring as much again, and the bins of all tasks would stay small."""
+    costs, sizes = TaskCosts(), [ENOUGH_BYTES, ENOUGH_BYTES]
+
+    def run(task: TaskId, brought: int) -> float:
+        costs.count([report(task, {}, brought=brought)], costs.estimates([TASK, OTHER], sizes))
+        return costs.estimates([TASK, OTHER], sizes).space[0] / ENOUGH_BYTES
+
+    assert run(TASK, 9 * ENOUGH_BYTES) == 9
+    for _ in range(1000):
+        costs.count([report(TaskId(1, 0), {}, brought=10)], costs.estimates([TaskId(1, 0)], [10]))
+    for number in range(1, EXPANSION_BATCHES):
+        assert run(TASK if number % 2 else OTHER, 10) == 9
+    assert run(TASK, 10) == 1
+    assert run(TASK, 4 * ENOUGH_BYTES) == 4
+    for _ in range(2 * EXPANSION_BATCHES):
+        assert run(TASK, 3 * ENOUGH_BYTES) == 3, "a task that shows it again keeps it"
+
+
+def test_rows_that_are_smaller_than_estimated_do_not_make_a_stage_smaller():
+    costs = TaskCosts()
+    costs.count([report(TASK, {}, brought=ENOUGH_BYTES)], costs.estimates([TASK], [2 * ENOUGH_BYTES]))
+    assert costs.estimates([TASK], [ENOUGH_BYTES]).space == [ENOUGH_BYTES]
 
 
 def test_estimates_are_by_partition_and_a_stage_may_have_no_tasks():

@@ -15,7 +15,7 @@ import pytest
 
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
-from taskplace.spark.state import environment
+from taskplace.spark.state import environment, warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA
 from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file
@@ -352,7 +352,8 @@ def test_pages_that_a_killed_reader_was_reading_are_used_again(tmp_path, other, 
         assert pages_after(40) < 2 * few, "with each batch, the file grows"
 
 
-def test_a_view_cannot_write_the_copy(tmp_path, committed):
+def test_a_view_that_opens_a_copy_cannot_write_it(tmp_path, committed, monkeypatch):
+    monkeypatch.setattr(warm, "WARM", warm.Warm())  # a test before may have let this process keep copies open
     history, data = committed(History(), tmp_path, bulk(5), 0), tmp_path / "c" / DATA
     with Copy(data.parent, STORES) as copy:
         copy.bring_to(history, tmp_path)

@@ -13,7 +13,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from taskplace.spark.messages import History
+from taskplace.errors import CheckpointError
+from taskplace.spark.messages import History, Position
 from taskplace.spark.state import warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA, LOCK
@@ -130,9 +131,15 @@ from taskplace.spark.messages import History
 from taskplace.spark.state.copy import Copy
 path, history = Path(sys.argv[1]), History.decode(sys.argv[2].encode())
 with Copy(path, ["s"]) as copy:
-    copy.bring_to(history, path.parent)
+    copy.growing(lambda: copy.bring_to(history, path.parent))
     copy.commit_unchanged()
 """
+
+
+def apply(path: Path, history: History) -> None:
+    """Bring a copy to the end of a history, in another process."""
+    other = [sys.executable, "-c", APPLY, str(path), history.encode().decode()]
+    subprocess.run(other, check=True, timeout=60)
 
 
 def test_behind_a_lock_file_that_was_replaced_a_copy_is_opened_anew(tmp_path, pool, history, committed):
@@ -140,8 +147,7 @@ def test_behind_a_lock_file_that_was_replaced_a_copy_is_opened_anew(tmp_path, po
     bring(tmp_path / "0_0", history)
     (tmp_path / "0_0" / LOCK).unlink()
     later = committed(history, tmp_path, {"s": {b"k": b"2"}}, 1)
-    other = [sys.executable, "-c", APPLY, str(tmp_path / "0_0"), later.encode().decode()]
-    subprocess.run(other, check=True, timeout=60)
+    apply(tmp_path / "0_0", later)
     assert peek(tmp_path / "0_0") == later.end
     assert bring(tmp_path / "0_0", later) == {"s": {b"k": b"2"}}
     lock = (tmp_path / "0_0" / LOCK).stat().st_ino
@@ -209,11 +215,113 @@ def test_a_further_store_is_there(tmp_path, pool, history):
     assert bring(tmp_path / "0_0", history, ("s", "t")) == {"s": {b"k": b"1"}, "t": {}}
 
 
-def test_a_view_reads_a_copy_that_is_kept_open(tmp_path, pool, history):
+def test_a_view_reads_a_copy_that_is_kept_open(tmp_path, pool, history, monkeypatch):
     bring(tmp_path / "0_0", history)
+    paths = opened(monkeypatch)
+    for _ in range(3):
+        with View(tmp_path / "0_0", "s", history) as view:
+            assert view.position == history.end
+            assert view.get_many([b"k"]) == [b"1"]
+    bring(tmp_path / "0_0", history)
+    assert paths == []
+    assert len(pool) == 1
+
+
+def test_a_view_of_a_copy_that_is_kept_open_takes_back_what_is_not_committed(
+    tmp_path, pool, history, monkeypatch
+):
+    with Copy(tmp_path / "0_0", ["s"]) as copy:
+        copy.bring_to(history, tmp_path)
+        copy.commit({"s": {b"k": b"2", b"l": b"2"}}, Position(1, "lost", 2))
+    paths = opened(monkeypatch)
     with View(tmp_path / "0_0", "s", history) as view:
         assert view.position == history.end
+        assert dict(view.scan()) == {b"k": b"1"}
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+    assert paths == []
+
+
+def test_a_view_sees_nothing_of_an_open_transaction_of_this_process(tmp_path, pool, history):
     bring(tmp_path / "0_0", history)
+    kept = pool.take(tmp_path / "0_0", [b"s"])
+    pool.give_back(kept)
+    with kept.begin(write=True) as txn:
+        txn.put(b"k", b"half", db=kept.databases[b"s"])
+        with View(tmp_path / "0_0", "s", history) as view:
+            assert len(list(view.scan())) == 1
+            assert view.get_many([b"k"]) == [b"1"]
+        txn.abort()
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+    assert len(pool) == 1
+
+
+def test_a_view_leaves_an_attempt_of_this_process_alone_that_has_the_copy_open(tmp_path, pool, history):
+    """LMDB must not open a file twice in a process."""
+    with Copy(tmp_path / "0_0", ["s"]) as copy:
+        copy.bring_to(history, tmp_path)
+        with pytest.raises(CheckpointError, match=r"^0_0: the copy cannot be read"):
+            View(tmp_path / "0_0", "s", history)
+        copy.commit({"s": {b"k": b"2"}}, Position(1, "mine", 1))
+        assert copy.position().attempt == "mine"
+
+
+def test_a_view_is_of_the_moment_at_which_it_was_opened(tmp_path, pool, history, committed):
+    bring(tmp_path / "0_0", history)
+    later = committed(history, tmp_path, {"s": {b"k": b"2"}}, 1)
+    with View(tmp_path / "0_0", "s", history) as view:
+        apply(tmp_path / "0_0", later)
+        assert view.get_many([b"k"]) == [b"1"]
+    with View(tmp_path / "0_0", "s", later) as view:
+        assert view.position == later.end
+        assert view.get_many([b"k"]) == [b"2"]
+    assert len(pool) == 1
+
+
+def test_a_view_of_an_open_copy_cannot_write_it(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history)
+    with View(tmp_path / "0_0", "s", history) as view, pytest.raises(lmdb.ReadonlyError):
+        view._txn.put(b"k", b"2", db=view._db)
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+
+
+def test_a_view_of_an_open_copy_sees_what_another_process_has_written_to_a_larger_map(
+    tmp_path, pool, history, committed
+):
+    bring(tmp_path / "0_0", history)
+    large = {key.to_bytes(4, "big"): bytes(1000) for key in range(80_000)}  # more than the first map
+    later = committed(history, tmp_path, {"s": large}, 1)
+    apply(tmp_path / "0_0", later)
+    with View(tmp_path / "0_0", "s", later) as view:
+        assert sum(1 for _ in view.scan()) == 80_001
+    assert len(pool) == 1
+
+
+def test_a_view_of_a_store_that_the_open_copy_lacks_opens_it_anew(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history, ("s", "t"))
+    pool.clear()
+    bring(tmp_path / "0_0", history, ("s",))
+    with View(tmp_path / "0_0", "t", history) as view:
+        assert dict(view.scan()) == {}
+    with pytest.raises(CheckpointError, match=r"^0_0: the copy has no store 'u'$"):
+        View(tmp_path / "0_0", "u", history)
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+
+
+def test_a_view_of_an_open_copy_that_was_cut_is_an_error(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history)
+    os.truncate(tmp_path / "0_0" / DATA, 2 * 4096)
+    with pytest.raises(CheckpointError, match=r"^0_0: the copy is damaged \(.*the file is shorter"):
+        View(tmp_path / "0_0", "s", history)
+    assert len(pool) == 0
+
+
+def test_a_view_of_an_open_copy_that_was_overwritten_is_an_error(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history)
+    with (tmp_path / "0_0" / DATA).open("r+b") as file:
+        file.write(b"garbage " * 4096)
+    with pytest.raises(CheckpointError, match=r"^0_0: the copy cannot be read \("):
+        View(tmp_path / "0_0", "s", history)
+    assert len(pool) == 0
 
 
 def in_another_process(work) -> None:

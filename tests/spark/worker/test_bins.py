@@ -28,6 +28,19 @@ def test_a_bin_of_all_tasks_gives_the_results_of_each_alone(runtime, truth):
         assert runtime.contents(task) == truth.contents(task)
 
 
+def test_a_bin_drops_the_rows_of_tasks_between_its_own(runtime):
+    """The task between them has finished before a loss, or another executor has it."""
+    task = TaskId(0, 1)
+    bin_ = BinDescriptor((AttemptDescriptor(task, "executor-1", History()),), skipped=(0,))
+    read = [b for p in (1, 0) for b in runtime.input(p, BATCHES[0], PLANES)]
+    runtime.be("1")
+    (report,) = decoded(
+        run_stage(runtime.first, runtime.setting(runtime.first).encode(), [(bin_.encode(), read)])
+    )
+    alone = runtime.attempt(task, BATCHES[0], PLANES)
+    assert (report.task, report.rows, report.brought) == (task, alone.rows, alone.brought)
+
+
 @pytest.mark.parametrize(("tasks", "limit", "told"), [(2, 0, 1), (2, 1 << 20, 0), (1, 0, 0)])
 def test_a_bin_of_several_tasks_that_is_larger_than_expected_is_told(
     runtime, monkeypatch, caplog, tasks, limit, told

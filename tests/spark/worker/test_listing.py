@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import Boundary, Slice
@@ -57,3 +62,26 @@ def test_a_missing_listing_is_refused(tmp_path):
     (tmp_path / listing.file).unlink()
     with pytest.raises(CheckpointError, match=f"{tmp_path / listing.file}: the file is missing"):
         read_listing(tmp_path, listing)
+
+
+def test_slices_are_chosen_by_partition(tmp_path):
+    found = read_listing(tmp_path, write_listing(tmp_path, "inputs/1", TOPICS))
+    one = found["one/topic"]
+    assert one.of({3, 0}).tolist() == one.slices.tolist()
+    assert one.of([3]).tolist() == one.slices.tolist()[2:]
+    assert one.of([1, 2, 4, 100]).tolist() == []
+    assert one.of([]).tolist() == []
+    assert found["without rows"].of([0, 1]).tolist() == []
+    assert found["another"].of([1]).tolist() == found["another"].slices.tolist()
+
+
+@given(st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=5), st.sets(st.integers(0, 10)))
+def test_those_of_some_partitions_are_the_listed_ones_in_their_order(writers, partitions):
+    boundaries = [
+        Boundary(f"f{number}", b"s", {partition: Slice(partition, 8, 1, 1) for partition in written})
+        for number, written in enumerate(writers)
+    ]
+    with TemporaryDirectory() as name:
+        listing = read_listing(Path(name), write_listing(Path(name), "inputs/1", {"t": boundaries}))["t"]
+    expected = [one for one in listing.slices.tolist() if one[0] in partitions]
+    assert listing.of(partitions).tolist() == expected
