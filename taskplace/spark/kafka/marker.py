@@ -81,10 +81,13 @@ class MarkerTopic:
 
     # -- the topic
 
-    def exists(self) -> bool:
-        """Return whether the topic is there. Errors: if the brokers cannot be asked, or it is not as it must be."""
+    def exists(self, *, new: bool = False) -> bool:
+        """Return whether the topic is there. Errors: if the brokers cannot be asked, or it is not as it must be.
+
+        `new`: it was just made, so brokers that do not know it are asked again.
+        """
         admin = self._clients.admin()
-        found = described(self._clients, admin, self.name, "Read", "Write")
+        found = described(self._clients, admin, self.name, "Read", "Write", new=new)
         if found is None:
             return False
         self._check(admin, found)
@@ -117,7 +120,7 @@ class MarkerTopic:
                         "written twice", self.name, replicas,
                     )  # fmt: skip
             break
-        if not self.exists():
+        if not self.exists(new=True):
             raise SinkError(f"topic {self.name!r}: not there after it was created; start again")
 
     def _cannot_create(self, error: Exception, replicas: int) -> SinkError:
@@ -209,15 +212,22 @@ class MarkerTopic:
         return _answer(self._clients, admin, f"topic {self.name!r}: its end is not known", question)
 
 
-def described(clients: Clients, admin: AdminClient, topic: str, *rights: str) -> TopicDescription | None:
-    """Return the description of a topic; None if it does not exist. Errors: `SinkError`, also if a right is missing."""
+def described(
+    clients: Clients, admin: AdminClient, topic: str, *rights: str, new: bool = False
+) -> TopicDescription | None:
+    """Return the description of a topic; None if it does not exist. Errors: `SinkError`, also if a right is missing.
+
+    `new`: it was just made, so brokers that do not know it are asked again.
+    """
     doing = f"topic {topic!r} cannot be checked"
 
     def question(look: Callable[[], None]) -> TopicDescription | None:
         import confluent_kafka as ck
 
         try:
-            return asking.describe(admin, topic, ADMIN_SECONDS, look=look)
+            return asking.describe(
+                admin, topic, ADMIN_SECONDS, look=look, new=asking.NEW_SECONDS if new else 0
+            )
         except ck.KafkaException as error:
             if error.args[0].name() in asking.NEW:
                 return None
