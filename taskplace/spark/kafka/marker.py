@@ -11,6 +11,8 @@ Properties:
 - A read begins after `init_transactions`, which has ended the predecessor's transaction. It goes to the high watermark
   of that moment, so it sees every marker that is committed. While another sink's transaction is open, a reader of
   committed records does not get that far; the read waits for it.
+- The last record with a sink's key counts. If it is no marker, the read ends with an error: nobody knows what the topic
+  of the sink has.
 - An end of the partition, not a record, says that the read is complete: compaction and the marks of transactions leave
   gaps.
 - An existing topic must have one partition and be compacted, and never be cut off. It must have as many replicas, and
@@ -179,7 +181,7 @@ class MarkerTopic:
                 "allow.auto.create.topics": False,
             }
         )
-        found, reached, wanted = None, 0, key.encode()
+        last, reached, wanted = None, 0, key.encode()
         try:
             consumer.assign([ck.TopicPartition(self.name, 0, ck.OFFSET_BEGINNING)])
             while reached < end:
@@ -188,7 +190,7 @@ class MarkerTopic:
                 if message is not None and (error := message.error()) is None:
                     reached = message.offset() + 1
                     if message.key() == wanted:
-                        found = msgspec.json.decode(message.value(), type=Marker)
+                        last = message.offset(), message.value()
                 elif message is not None and error.code() == ck.KafkaError._PARTITION_EOF:
                     reached = message.offset()
                 elif message is not None and error.name() in PERMANENT:
@@ -200,7 +202,22 @@ class MarkerTopic:
                     )
         finally:
             consumer.close()
-        return found
+        return None if last is None else self._marker(key, *last)
+
+    def _marker(self, key: MarkerKey, offset: int, value: bytes | None) -> Marker:
+        """Return the marker in a record. Errors: `SinkError` for something else, which another program has written."""
+        found = "a tombstone" if value is None else f"{len(value)} bytes that are no marker"
+        if value is not None:
+            try:
+                return msgspec.json.decode(value, type=Marker)
+            except (msgspec.DecodeError, ValueError) as error:
+                found = f"{found} ({error})"
+        raise SinkError(
+            f"topic {self.name!r}, partition 0, offset {offset}: found {found}, expected the marker of sink "
+            f'{key.sink!r} of checkpoint {key.checkpoint}, like {{"batch":12,"manifest":"..."}}; another program has '
+            "written it. Write the last marker again, with the same key, or set another `marker_topic`; if the last "
+            "batch is published again, that needs `changed_topics: go-on`, and its rows may be in the topic twice then"
+        )
 
     def _end(self, seconds: float) -> int:
         """Return the high watermark: also behind transactions that are open."""
