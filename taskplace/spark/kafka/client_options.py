@@ -9,8 +9,8 @@ Properties:
   says that it is secret.
 - `resolved` is the only method that returns secrets. Clients get its result, and nothing keeps it.
 
-Errors: `InputError` for a property that taskplace sets itself, one with a suffix that it also reads, a missing variable or file, and a value that is no text,
-number or boolean.
+Errors: `InputError` for a property that taskplace sets itself, one with a suffix that it also reads, a missing variable
+or file, and a value that is no text, number or boolean.
 """
 
 from __future__ import annotations
