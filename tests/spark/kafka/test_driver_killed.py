@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from tests.spark.kafka.test_sink_kills import check
 from tests.spark.test_driver_killed import end
+from tests.support.kafka_sink_lives import committed
 from tests.support.killed_kafka_driver import KEYS
 from tests.support.placed_harness import FaultOrders, wait_until
 
@@ -60,21 +61,18 @@ def test_a_driver_is_killed_inside_and_around_publishing(kafka, tmp_path):
     }
     (tmp_path / "settings.json").write_text(json.dumps(settings))
     (tmp_path / "orders").mkdir()
-    orders, manifests = FaultOrders(tmp_path / "orders"), tmp_path / "checkpoint" / "manifests"
+    orders = FaultOrders(tmp_path / "orders")
     expected = send(kafka, settings["in"])
 
     def said() -> str:
         return (tmp_path / "driver.log").read_text()[-3000:]
 
-    def committed() -> int:
-        return len(list(manifests.glob("*.json")))
-
     points = ["sink.sent", "sink.committed", "batch.committed", "sink.sending"]
     for point in draw.sample(points, 3):
         driver = drive(tmp_path)
         try:
-            before = committed()
-            wait_until(lambda before=before: committed() > before, "a batch is committed", seconds=SECONDS)
+            before = committed(tmp_path)
+            wait_until(lambda before=before: committed(tmp_path) > before, "a batch is committed", SECONDS)
             orders.write(point)
             assert driver.wait(timeout=SECONDS) == -signal.SIGKILL, said()
         finally:
@@ -84,5 +82,5 @@ def test_a_driver_is_killed_inside_and_around_publishing(kafka, tmp_path):
         assert driver.wait(timeout=SECONDS) == 0, said()
     finally:
         end(driver)
-    assert committed() > 4
+    assert committed(tmp_path) > 4
     check(kafka, settings["out"], expected)
