@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,14 +30,34 @@ SECONDS = 300
 ROOT = Path(__file__).parents[3]
 
 
-def send(kafka, topic: str) -> dict[str, list[int]]:
+def send(kafka, topic: str, times: int = TIMES) -> dict[str, list[int]]:
     """Append numbered rows of each key to a topic, and return the numbers by key."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "partitioner": "murmur2_random"})
-    for number in range(1, TIMES + 1):
+    for number in range(1, times + 1):
         for key in KEYS:
             producer.produce(topic, key=key, value=json.dumps({"i": number}))
     assert producer.flush(60) == 0
-    return {key: list(range(1, TIMES + 1)) for key in KEYS}
+    return {key: list(range(1, times + 1)) for key in KEYS}
+
+
+def prepare(kafka, folder: Path) -> dict[str, Any]:
+    """Make the topics of a driver, and return its settings."""
+    settings = {
+        "servers": kafka.bootstrap,
+        "in": kafka.topic("in", PARTITIONS),
+        "out": kafka.topic("out", 3),
+        "markers": kafka.unique("markers"),
+        "partitions": PARTITIONS,
+        "most": MOST,
+    }
+    (folder / "settings.json").write_text(json.dumps(settings))
+    (folder / "orders").mkdir()
+    return settings
+
+
+def said(folder: Path) -> str:
+    """Return the end of what the drivers have logged."""
+    return (folder / "driver.log").read_text()[-3000:]
 
 
 def drive(folder: Path) -> subprocess.Popen:
@@ -51,22 +72,9 @@ def test_a_driver_is_killed_inside_and_around_publishing(kafka, tmp_path):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    settings = {
-        "servers": kafka.bootstrap,
-        "in": kafka.topic("in", PARTITIONS),
-        "out": kafka.topic("out", 3),
-        "markers": kafka.unique("markers"),
-        "partitions": PARTITIONS,
-        "most": MOST,
-    }
-    (tmp_path / "settings.json").write_text(json.dumps(settings))
-    (tmp_path / "orders").mkdir()
+    settings = prepare(kafka, tmp_path)
     orders = FaultOrders(tmp_path / "orders")
     expected = send(kafka, settings["in"])
-
-    def said() -> str:
-        return (tmp_path / "driver.log").read_text()[-3000:]
-
     points = ["sink.sent", "sink.committed", "batch.committed", "sink.sending"]
     for point in draw.sample(points, 3):
         driver = drive(tmp_path)
@@ -74,12 +82,12 @@ def test_a_driver_is_killed_inside_and_around_publishing(kafka, tmp_path):
             before = committed(tmp_path)
             wait_until(lambda before=before: committed(tmp_path) > before, "a batch is committed", SECONDS)
             orders.write(point)
-            assert driver.wait(timeout=SECONDS) == -signal.SIGKILL, said()
+            assert driver.wait(timeout=SECONDS) == -signal.SIGKILL, said(tmp_path)
         finally:
             end(driver)
     driver = drive(tmp_path)
     try:
-        assert driver.wait(timeout=SECONDS) == 0, said()
+        assert driver.wait(timeout=SECONDS) == 0, said(tmp_path)
     finally:
         end(driver)
     assert committed(tmp_path) > 4
