@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import signal
 import subprocess
 import time
@@ -79,8 +80,11 @@ class Run:
         self.executors.append(executor.pid)
 
 
-def kill(kafka, folder: Path, *, lives: int, executors: int, times: int) -> None:
-    """Kill so many executors in each life of a driver; all but the last one end with a kill as well."""
+def kill(kafka, folder: Path, *, lives: int, executors: int, times: int) -> int:
+    """Kill so many executors in each life of a driver; all but the last one end with a kill as well.
+
+    Returns how many of the executors had tasks of a batch when they were killed.
+    """
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     settings = prepare(kafka, folder)
@@ -88,12 +92,14 @@ def kill(kafka, folder: Path, *, lives: int, executors: int, times: int) -> None
     run = Run(folder, random.Random(seed))
     for life in range(lives):
         run.live(executors, to_the_end=life == lives - 1)
+    under_tasks = len(re.findall(r"^batch \d+, .*: lost executor", (folder / "driver.log").read_text(), re.M))
     print(
-        f"killed: {len(run.executors)} executors, drivers at {run.drivers}; {committed(folder) + 1} batches, "
-        f"{sum(map(len, expected.values()))} rows"
+        f"killed: {len(run.executors)} executors, {under_tasks} of them under tasks; drivers at {run.drivers}; "
+        f"{committed(folder) + 1} batches, {sum(map(len, expected.values()))} rows"
     )
     assert len(set(run.executors)) == lives * executors
     check(kafka, settings["out"], expected)
+    return under_tasks
 
 
 @pytest.mark.timeout(900)
@@ -104,4 +110,4 @@ def test_executors_are_killed(kafka, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_executors_are_killed(kafka, tmp_path):
-    kill(kafka, tmp_path, lives=4, executors=6, times=1600)
+    assert kill(kafka, tmp_path, lives=4, executors=6, times=1600) > 4
