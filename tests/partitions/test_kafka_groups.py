@@ -133,6 +133,25 @@ def test_copartitioned_topics_go_together(group: Groups) -> None:
     assert all(numbers(h, together) == numbers(h, also) for h in left.values())
     assert all(numbers(left[n], together) >= numbers(held[n], together) for n in "AB")
     assert sum(len(numbers(h, alone)) for h in left.values()) == 4
+    g.leave("A")
+    (all_of_them,) = g.balanced(16).values()
+    assert all_of_them > left["B"]
+
+
+def test_an_eager_group_becomes_a_cooperative_one_when_all_its_consumers_have_stopped(group: Groups) -> None:
+    g = group(6)
+    for name in "AB":
+        g.join(name, STICKY)
+    g.balanced(3, 3, protocol="sticky")
+    refused = g.join("C", COOPERATIVE)
+    assert refused.process.wait(SECONDS) != 0
+    assert "InconsistentGroupProtocol" in refused.errors.read_text()
+    g.consumers.pop("C")
+    for name in "AB":
+        g.leave(name)
+    for name in "AB":
+        g.join(name, COOPERATIVE)
+    g.balanced(3, 3, protocol="cooperative-sticky")
 
 
 def test_members_with_different_topics_are_as_balanced_as_they_can_be(group: Groups) -> None:

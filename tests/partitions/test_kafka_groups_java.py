@@ -15,7 +15,7 @@ pytest.importorskip("kafka")
 
 from examples.kafka.broker import jars
 from tests.support.kafka_broker import SharedBroker
-from tests.support.kafka_consumers import ConsumerGroup, consumer_group
+from tests.support.kafka_consumers import Assignor, ConsumerGroup, consumer_group
 
 pytestmark = [
     pytest.mark.kafka,
@@ -53,6 +53,12 @@ def group(kafka: SharedBroker, tmp_path: Path) -> Iterator[ConsumerGroup]:
         yield made
 
 
+def java_joins(group: ConsumerGroup, java: list[str], name: str, *assignors: str) -> None:
+    """Start a Java consumer with these assignors."""
+    topics = ",".join(group.topics)
+    group.start(name, [*java, group.bootstrap, group.group, topics, ",".join(assignors)])
+
+
 @pytest.mark.parametrize(
     ("protocol", "ours"),
     [("sticky", {}), ("cooperative-sticky", {"cooperative": True})],
@@ -61,10 +67,7 @@ def group(kafka: SharedBroker, tmp_path: Path) -> Iterator[ConsumerGroup]:
 def test_either_leads_and_nobody_loses_what_it_may_keep(
     group: ConsumerGroup, java: list[str], protocol: str, ours: Any
 ) -> None:
-    def join_java(name: str) -> None:
-        group.start(name, [*java, group.bootstrap, group.group, ",".join(group.topics), protocol])
-
-    join_java("J")
+    java_joins(group, java, "J", protocol)
     group.balanced(12)
     group.join("A", ours)
     two = group.balanced(6, 6, protocol=protocol)
@@ -78,11 +81,41 @@ def test_either_leads_and_nobody_loses_what_it_may_keep(
     assert all(left[name] > three[name] for name in "AB")
     group.crash("B" if group.consumers["A"].led() else "A")
     (mine,) = group.balanced(12).values()
-    join_java("J")
+    java_joins(group, java, "J", protocol)
     again = group.balanced(6, 6, protocol=protocol)
     assert not group.consumers["J"].led()
     (name,) = set(again) - {"J"}
     assert again[name] < mine
     group.leave(name)
     assert group.balanced(12)["J"] > again["J"]
+    assert group.overlaps() == []
+
+
+def test_a_group_of_range_changes_over_and_back(group: ConsumerGroup, java: list[str]) -> None:
+    """In two rounds each way, with a Java consumer: first all consumers have both assignors, then only the new one."""
+    of_range, of_sticky = (5, 7), (6, 6)
+    java_joins(group, java, "J", "range")
+    group.join("A", "range")
+    group.balanced(*of_range, protocol="range")
+    ours: Assignor = {}
+    led = set()
+    for before, after, rounds in (
+        (of_range, of_sticky, (("sticky", "range"), ("sticky",))),
+        (of_sticky, of_range, (("range", "sticky"), ("range",))),
+    ):
+        for number, names in enumerate(rounds):
+            group.leave("J")
+            java_joins(group, java, "J", *names)
+            old = before if number == 0 else after
+            group.balanced(*old, protocol="range" if old == of_range else "sticky")
+            if names == ("sticky",):
+                led.add(group.leader())
+            group.leave("A")
+            group.join("A", *(ours if name == "sticky" else name for name in names))
+            group.balanced(*after, protocol=names[0])
+            if names == ("sticky",):
+                led.add(group.leader())
+    assert led == {"A", "J"}, (
+        "under the new protocol, each has led: ours for the Java consumer, and the other way round"
+    )
     assert group.overlaps() == []

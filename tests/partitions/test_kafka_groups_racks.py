@@ -18,7 +18,8 @@ from tests.support.kafka_consumers import consumer_group
 @pytest.mark.kafka
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
+def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path: Path, cooperative: bool) -> None:
     with Brokers(3, racks="abc") as brokers:
         replicas = [[1], [2], [3], [3], [2], [1]]
         make_topics(
@@ -27,7 +28,7 @@ def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path: Path)
         )
         with consumer_group(brokers.bootstrap, "racks", ["t"], tmp_path) as group:
             for name, rack in (("A", "c"), ("B", "a"), ("C", "b")):
-                group.join(name, {"rack": rack})
+                group.join(name, {"rack": rack, "cooperative": cooperative})
             near = {
                 "A": {("t", 2), ("t", 3)},
                 "B": {("t", 0), ("t", 5)},
@@ -40,5 +41,6 @@ def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path: Path)
             group.crash("C")
             left = group.balanced(3, 3)
             assert left["A"] > near["A"] and left["B"] > near["B"]
-            group.join("C", {"rack": "b"})
+            group.join("C", {"rack": "b", "cooperative": cooperative})
             assert group.balanced(2, 2, 2) == near
+            assert group.overlaps() == []

@@ -7,10 +7,10 @@ import contextlib
 import psutil
 
 
-def executor_processes() -> dict[str, psutil.Process]:
-    """Return the JVMs of all executors of this driver, by instance."""
+def executor_processes(driver: int | None = None) -> dict[str, psutil.Process]:
+    """Return the JVMs of all executors of a driver, by instance. `driver`: its process id; None: this process."""
     found = {}
-    for process in psutil.Process().children(recursive=True):
+    for process in psutil.Process(driver).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
             line = process.cmdline()
             if "--executor-id" in line and "java" in process.name():

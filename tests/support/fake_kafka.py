@@ -7,6 +7,7 @@ effect all the same. `calls` has the calls of all producers.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,10 @@ class FakeBrokers:
     calls: list[str] = field(default_factory=list)
     producers: list[FakeProducer] = field(default_factory=list)
     undelivered: ck.KafkaError | None = None  # what producers say of a record when they are polled
+    acknowledge: bool = (
+        True  # whether records of an open transaction are acknowledged as soon as they are sent
+    )
+    polled: Callable[[], None] = lambda: None  # called when a producer is polled
 
     def fail(self, call: str, failure: Exception, *, done: bool = False, times: int = 1) -> None:
         self.errors[call] += [(failure, done)] * times
@@ -94,7 +99,11 @@ class FakeProducer:
         self._call("abort")
         self.open, self.begun = [], False
 
+    def __len__(self) -> int:
+        return 0 if self.brokers.acknowledge else len(self.open)
+
     def poll(self, timeout: float) -> int:
+        self.brokers.polled()
         if self.brokers.undelivered is not None:
             self.properties["on_delivery"](self.brokers.undelivered, None)
         return 0

@@ -66,6 +66,7 @@ def settle(servers: str, topic: str) -> None:
     while (stable := offsets(servers, topic, committed=True)) != (ends := offsets(servers, topic)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"topic {topic}: the last stable offsets are {stable}, the ends {ends}")
+        time.sleep(0.05)
 
 
 def offsets(servers: str, topic: str, *, committed: bool = False) -> dict[int, int]:

@@ -45,3 +45,4 @@ def allow(brokers: Brokers, user: str, kind: str, name: str, *operations: str, p
     while not set(wanted) <= set(admin.describe_acls(known).result(SECONDS)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"the broker does not know what {user} may do after {SECONDS} s")
+        time.sleep(0.05)

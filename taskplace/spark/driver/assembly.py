@@ -21,6 +21,7 @@ from taskplace.spark.driver.key_types import KeyTypes
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations
+from taskplace.spark.driver.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
 from taskplace.spark.driver.replication import Replicator
@@ -45,9 +46,10 @@ def assemble(
     """Open the checkpoint of a stream, and return the runner of its batches. Its `definition` has the checkpoint's id.
 
     Errors: `InputError` for options that do not fit the topology; `CheckpointError` if the checkpoint does not belong
-    to this stream; the error of a sink that cannot write.
+    to this stream; the error of a sink that cannot write. A warning for keys that no task checks.
     """
     check_weights(definition.options.weights or {}, definition.built)
+    warn_of_unchecked_keys(definition.built)
     publisher, schemas = _publisher(definition), SinkSchemas(definition.built)
     journal = _journal(definition, publisher, schemas)
     definition = definition.opened(journal.declaration)

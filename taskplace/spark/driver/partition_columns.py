@@ -28,6 +28,7 @@ Errors: `InputError` before anything starts; in a batch, for a partition that is
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,6 +56,8 @@ from taskplace.spark.worker.partitioners import known_partitioner
 from taskplace.spark.worker.topic_reader import RANGES, TopicReader
 from taskplace.validation import named, nearest
 from topology import BuiltTopology
+
+log = logging.getLogger(__name__)
 
 #: The options of a source, see above.
 PARTITION_OPTIONS = ("partition_column", "key_partitioner", "key_bytes", "check_keys", "reads")
@@ -112,6 +115,25 @@ def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
         )
     _check_alike(built, made)
     return made
+
+
+def warn_of_unchecked_keys(built: BuiltTopology) -> None:
+    """Log one warning if keys decide partitions and no task can check them: sources without `key_bytes`."""
+    options = _options(built)
+    keyed = {node.topic for node in built.nodes if node.kind == "source" and node.key}
+    unchecked = [
+        topic
+        for topic in sorted(partition_columns(built))
+        if topic in keyed
+        and (built.partitions[topic] or 0) > 1
+        and all(options[topic].get(name) is None for name in ("key_bytes", "check_keys", "reads"))
+    ]
+    if unchecked:
+        log.warning(
+            "the keys of %s are not checked: if a producer uses another partitioner, or a topic got more partitions, "
+            "the rows of one key reach several tasks without an error; include Kafka's column `key` in the rows and "
+            "name it as key_bytes, or set check_keys to false", ", ".join(map(repr, unchecked)),
+        )  # fmt: skip
 
 
 def _checks_keys(path: str, options: Mapping[str, Any]) -> bool:

@@ -10,7 +10,8 @@ Properties:
   metadata before it asks again.
 - An offset that no broker has told is no answer. librdkafka returns a negative one, without an error, for a partition
   whose leader died.
-- A topic that was just made may be unknown to some brokers. Who knows that it is there says so (`NEW`).
+- A topic that was just made may be unknown to some brokers. Who knows that it is there says so (`NEW`), or for how
+  long such an answer is not believed (`new`).
 
 Errors: `KafkaException` of the last answer; what `look` raises.
 """
@@ -40,6 +41,8 @@ NEW = frozenset(("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITIO
 #: The seconds of a first question, and the most that a later one gets.
 FIRST_SECONDS, MOST_SECONDS = 1.0, 30.0
 PAUSE_SECONDS = 0.1
+#: How long brokers may lag behind those that know a topic, in seconds: before it counts as gone.
+NEW_SECONDS = 10.0
 #: A client ends its questions itself; this is how much later it may be.
 _LATE_SECONDS = 5.0
 
@@ -51,6 +54,7 @@ def ask(
     admin: AdminClient | None = None,
     look: Callable[[], object] = lambda: None,
     also: Collection[str] = (),
+    new: float = 0.0,
 ) -> T:
     """Return the answer to a question, which is asked at least once, and again for `seconds`.
 
@@ -58,12 +62,14 @@ def ask(
     - `admin`: the client that asks for metadata before the question is asked again; None if this is the question
     - `look`: called after each error; raises if asking again has no use, as when a broker refuses the client
     - `also`: further names of errors that pass by themselves
+    - `new`: for how long the errors of `NEW` pass as well: a broker may lag behind
 
     Errors: those of the module.
     """
     import confluent_kafka as ck
 
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     patience, first = FIRST_SECONDS, True
     while True:
         at_most = max(min(patience, deadline - time.monotonic()), PAUSE_SECONDS)
@@ -76,7 +82,9 @@ def ask(
         except ck.KafkaException as raised:
             error = raised.args[0]
         look()
-        if not (error.name() in PASSING or error.name() in also) or time.monotonic() >= deadline:
+        now = time.monotonic()
+        lags = error.name() in NEW and now < began + new
+        if not (lags or error.name() in PASSING or error.name() in also) or now >= deadline:
             raise ck.KafkaException(error)
         patience, first = min(2 * patience, MOST_SECONDS), False
         time.sleep(PAUSE_SECONDS)
@@ -89,6 +97,7 @@ def describe(
     *,
     look: Callable[[], object] = lambda: None,
     also: Collection[str] = (),
+    new: float = 0.0,
 ) -> TopicDescription:
     """Return the description of a topic, with what this client may do with it. It makes no topic."""
     from confluent_kafka import TopicCollection
@@ -99,7 +108,7 @@ def describe(
         )
         return asked[topic].result(at_most + _LATE_SECONDS)
 
-    return ask(question, seconds, admin=admin, look=look, also=also)
+    return ask(question, seconds, admin=admin, look=look, also=also, new=new)
 
 
 def partitions(admin: AdminClient, topic: str, seconds: float) -> list[int]:

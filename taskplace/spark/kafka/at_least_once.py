@@ -4,7 +4,8 @@ Properties: the records of a batch are in the topic, and acknowledged by all rep
 begins. Within one try, the client writes each record once and in order, also when it has to send it again. Readers see
 the records at once.
 
-Errors: `SinkError` for what does not pass by waiting, and after `patience` seconds.
+Errors: `SinkError` for what does not pass by waiting, and after `patience` seconds in which no further record was
+acknowledged. A try that fails has to get further than all before it for that time to begin anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from taskplace.errors import SinkError
 from taskplace.spark import faults
 from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
+from taskplace.spark.kafka.progress import Progress
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.kafka.sink_topics import SinkTopics
 from taskplace.spark.targets import Commit, Output
@@ -31,6 +33,30 @@ log = logging.getLogger(__name__)
 LOOK_EVERY = 1000
 #: How long the question for the topics may take; the pause after one without an answer.
 LOOK_SECONDS, PAUSE_SECONDS = 5.0, 0.5
+
+
+@dataclass
+class _Batch:
+    """One batch, while it is published.
+
+    - `until`: when it is given up
+    - `furthest`: the most records that a try has got acknowledged
+    """
+
+    what: str
+    patience: float
+    until: float = 0.0
+    furthest: int = 0
+
+    def __post_init__(self) -> None:
+        self.until = time.monotonic() + self.patience
+
+    def went_on(self, acknowledged: int) -> float:
+        """Take the number of records that a try has got acknowledged, and return when this try is given up."""
+        until = time.monotonic() + self.patience
+        if acknowledged > self.furthest:
+            self.furthest, self.until = acknowledged, until
+        return until
 
 
 @dataclass(kw_only=True)
@@ -47,12 +73,14 @@ class AtLeastOnce:
     def publish(self, commit: Commit, records: Callable[[], Iterable[Record]]) -> None:
         """Publish a batch. `records` may be called several times."""
         what = f"batch {commit.batch_id} of sink {commit.sink!r}"
-        until = time.monotonic() + self.patience
-        while (said := self._tried(what, records, until)) is not None:
+        batch = _Batch(what, self.patience)
+        while (said := self._tried(batch, records)) is not None:
             commit.check_epoch()
             self.close()
-            if time.monotonic() >= until:
-                raise SinkError(f"{what}: not published within {self.patience:.0f} s; the last error: {said}")
+            if time.monotonic() >= batch.until:
+                raise SinkError(
+                    f"{what}: no further record was acknowledged within {self.patience:.0f} s; the last error: {said}"
+                )
             log.warning("%s is sent again: %s", what, said)
 
     def probe(self) -> None:
@@ -68,7 +96,7 @@ class AtLeastOnce:
         if producer is not None:
             producer.purge()
 
-    def _tried(self, what: str, records: Callable[[], Iterable[Record]], until: float) -> str | None:
+    def _tried(self, batch: _Batch, records: Callable[[], Iterable[Record]]) -> str | None:
         """Return why a try has failed; None: all records were acknowledged."""
         try:
             if self.topics is not None:
@@ -76,7 +104,7 @@ class AtLeastOnce:
         except TimeoutError as error:
             time.sleep(PAUSE_SECONDS)
             return str(error)
-        if self._sent(what, records(), until):
+        if self._sent(batch, records()):
             return None
         return self.clients.says(self._failed) if self._failed is not None else "no answer of the brokers"
 
@@ -88,26 +116,39 @@ class AtLeastOnce:
         }
         return self.clients.producer(own)
 
-    def _sent(self, what: str, records: Iterable[Record], until: float) -> bool:
+    def _sent(self, batch: _Batch, records: Iterable[Record]) -> bool:
         """Return whether all records were acknowledged."""
         import confluent_kafka as ck
 
         if self._producer is None:
             self._producer = self._made()
         self._failed = None
-        producer = self._producer
+        producer, progress, until, what = self._producer, Progress(), batch.until, batch.what
+
+        def over() -> bool:
+            """Return whether a record has failed, or the brokers have acknowledged none for too long."""
+            nonlocal until
+            if self._failed is not None:
+                return True  # a record that has failed is no longer part of the producer's length either
+            if progress.seen(producer):
+                until = batch.went_on(progress.acknowledged)
+            return time.monotonic() >= until
+
         try:
             for number, record in enumerate(records):
                 while not self._produced(producer, record):
                     producer.poll(0.01)
                     self._look(what)
-                    if time.monotonic() >= until:
+                    if over():
                         return False
+                progress.sent += 1
                 if number % LOOK_EVERY == 0:
                     faults.point("sink.sending")
                     producer.poll(0)
                     self._look(what)
-            while producer.flush(1.0) and time.monotonic() < until and self._failed is None:
+                    if over() and self._failed is not None:
+                        return False
+            while producer.flush(1.0) and not over():
                 self._look(what)
             self._look(what)
         except ck.KafkaException as error:  # a fatal one; the next try needs another producer

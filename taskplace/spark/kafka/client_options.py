@@ -9,8 +9,8 @@ Properties:
   says that it is secret.
 - `resolved` is the only method that returns secrets. Clients get its result, and nothing keeps it.
 
-Errors: `InputError` for a property that taskplace sets itself, a missing variable or file, and a value that is no text,
-number or boolean.
+Errors: `InputError` for a property that taskplace sets itself, one with a suffix that it also reads, a missing variable
+or file, and a value that is no text, number or boolean.
 """
 
 from __future__ import annotations
@@ -94,7 +94,14 @@ class ClientOptions:
         return repr([(n, HIDDEN if is_secret(n) and n == _meant(n) else value) for n, value in given])
 
     def get(self, name: str, default: Any) -> Any:
-        """Return a property that is no secret."""
+        """Return a property that taskplace itself reads, and that is no secret.
+
+        Errors: `InputError` for one with a suffix: what a client finds there later could be another value.
+        """
+        for suffixed in (name + suffix for suffix in _SUFFIXES):
+            if suffixed in self._given:
+                expected = f"`{name}` with the value itself, which taskplace has to know as well"
+                raise InputError(f"{self._path}.{suffixed}", found=suffixed, expected=expected)
         return self._given.get(name, default)
 
     def resolved(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,8 @@ class Clients:
     def __init__(self, options: ClientOptions, name: str) -> None:
         self._options, self._name = options, name
         self._refused: ck.KafkaError | None = None
-        #: Whether a broker could not be reached since this was last set to False.
+        #: Whether a producer has lost a connection, or found none, since this was last set to False. Other clients do
+        #: not count: their connections say nothing of the records.
         self.disturbed = False
 
     def producer(self, own: Mapping[str, Any]) -> ck.Producer:
@@ -93,7 +95,7 @@ class Clients:
         self._refused = None
         common = {
             "client.id": f"taskplace-{self._name}",
-            "error_cb": self._on_error,
+            "error_cb": partial(self._on_error, of_producer=kind is ck.Producer),
             "logger": _Scrubbed(self),
         }
         given = self._options.resolved()
@@ -110,10 +112,10 @@ class Clients:
                 expected="properties that librdkafka knows, with values that it takes",
             ) from None
 
-    def _on_error(self, error: ck.KafkaError) -> None:
+    def _on_error(self, error: ck.KafkaError, *, of_producer: bool = False) -> None:
         if refuses(error):
             self._refused = error
-        elif error.name() in ("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE"):
+        elif of_producer and error.name() in ("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE"):
             self.disturbed = True
 
     def raise_refusal(self, doing: str) -> None:

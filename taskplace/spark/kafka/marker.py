@@ -11,6 +11,8 @@ Properties:
 - A read begins after `init_transactions`, which has ended the predecessor's transaction. It goes to the high watermark
   of that moment, so it sees every marker that is committed. While another sink's transaction is open, a reader of
   committed records does not get that far; the read waits for it.
+- The last record with a sink's key counts. If it is no marker, the read ends with an error: nobody knows what the topic
+  of the sink has.
 - An end of the partition, not a record, says that the read is complete: compaction and the marks of transactions leave
   gaps.
 - An existing topic must have one partition and be compacted, and never be cut off. It must have as many replicas, and
@@ -81,10 +83,13 @@ class MarkerTopic:
 
     # -- the topic
 
-    def exists(self) -> bool:
-        """Return whether the topic is there. Errors: if the brokers cannot be asked, or it is not as it must be."""
+    def exists(self, *, new: bool = False) -> bool:
+        """Return whether the topic is there. Errors: if the brokers cannot be asked, or it is not as it must be.
+
+        `new`: it was just made, so brokers that do not know it are asked again.
+        """
         admin = self._clients.admin()
-        found = described(self._clients, admin, self.name, "Read", "Write")
+        found = described(self._clients, admin, self.name, "Read", "Write", new=new)
         if found is None:
             return False
         self._check(admin, found)
@@ -117,7 +122,7 @@ class MarkerTopic:
                         "written twice", self.name, replicas,
                     )  # fmt: skip
             break
-        if not self.exists():
+        if not self.exists(new=True):
             raise SinkError(f"topic {self.name!r}: not there after it was created; start again")
 
     def _cannot_create(self, error: Exception, replicas: int) -> SinkError:
@@ -176,7 +181,7 @@ class MarkerTopic:
                 "allow.auto.create.topics": False,
             }
         )
-        found, reached, wanted = None, 0, key.encode()
+        last, reached, wanted = None, 0, key.encode()
         try:
             consumer.assign([ck.TopicPartition(self.name, 0, ck.OFFSET_BEGINNING)])
             while reached < end:
@@ -185,7 +190,7 @@ class MarkerTopic:
                 if message is not None and (error := message.error()) is None:
                     reached = message.offset() + 1
                     if message.key() == wanted:
-                        found = msgspec.json.decode(message.value(), type=Marker)
+                        last = message.offset(), message.value()
                 elif message is not None and error.code() == ck.KafkaError._PARTITION_EOF:
                     reached = message.offset()
                 elif message is not None and error.name() in PERMANENT:
@@ -197,7 +202,22 @@ class MarkerTopic:
                     )
         finally:
             consumer.close()
-        return found
+        return None if last is None else self._marker(key, *last)
+
+    def _marker(self, key: MarkerKey, offset: int, value: bytes | None) -> Marker:
+        """Return the marker in a record. Errors: `SinkError` for something else, which another program has written."""
+        found = "a tombstone" if value is None else f"{len(value)} bytes that are no marker"
+        if value is not None:
+            try:
+                return msgspec.json.decode(value, type=Marker)
+            except (msgspec.DecodeError, ValueError) as error:
+                found = f"{found} ({error})"
+        raise SinkError(
+            f"topic {self.name!r}, partition 0, offset {offset}: found {found}, expected the marker of sink "
+            f'{key.sink!r} of checkpoint {key.checkpoint}, like {{"batch":12,"manifest":"..."}}; another program has '
+            "written it. Write the last marker again, with the same key, or set another `marker_topic`; if the last "
+            "batch is published again, that needs `changed_topics: go-on`, and its rows may be in the topic twice then"
+        )
 
     def _end(self, seconds: float) -> int:
         """Return the high watermark: also behind transactions that are open."""
@@ -209,15 +229,22 @@ class MarkerTopic:
         return _answer(self._clients, admin, f"topic {self.name!r}: its end is not known", question)
 
 
-def described(clients: Clients, admin: AdminClient, topic: str, *rights: str) -> TopicDescription | None:
-    """Return the description of a topic; None if it does not exist. Errors: `SinkError`, also if a right is missing."""
+def described(
+    clients: Clients, admin: AdminClient, topic: str, *rights: str, new: bool = False
+) -> TopicDescription | None:
+    """Return the description of a topic; None if it does not exist. Errors: `SinkError`, also if a right is missing.
+
+    `new`: it was just made, so brokers that do not know it are asked again.
+    """
     doing = f"topic {topic!r} cannot be checked"
 
     def question(look: Callable[[], None]) -> TopicDescription | None:
         import confluent_kafka as ck
 
         try:
-            return asking.describe(admin, topic, ADMIN_SECONDS, look=look)
+            return asking.describe(
+                admin, topic, ADMIN_SECONDS, look=look, new=asking.NEW_SECONDS if new else 0
+            )
         except ck.KafkaException as error:
             if error.args[0].name() in asking.NEW:
                 return None

@@ -217,6 +217,12 @@ def earlier(one: Offset, other: Offset) -> Offset:
     return _offset(one["topic_id"], {p: min(end, others.get(p, end)) for p, end in ends.items()})
 
 
+def later(one: Offset, other: Offset) -> Offset:
+    """Return, for each partition, the later of two offsets of one topic."""
+    ends, others = _by_partition(one), _by_partition(other)
+    return _offset(one["topic_id"], {p: max(end, others.get(p, end)) for p, end in ends.items()})
+
+
 def _offset(topic_id: str, by_partition: Mapping[int, int]) -> Offset:
     """Return an offset whose JSON text is always the same: Spark compares texts."""
     return {"topic_id": topic_id, "offsets": {str(p): by_partition[p] for p in sorted(by_partition)}}

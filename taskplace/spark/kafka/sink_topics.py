@@ -5,7 +5,9 @@ the ids of the sink's topics. A driver compares them before it takes the checkpo
 before it publishes a batch: one request.
 
 Properties:
-- A topic that is missing, was made again, or has other partitions ends the query at once; it is not waited for.
+- A topic that is missing, was made again, or has other partitions ends the query; it is not waited for. But a topic
+  that was there a moment ago counts as missing only if brokers go on saying so: one of them may lag behind, above all
+  for a marker topic that was just made.
 - Another marker topic is harmless, unless a committed batch has to be published again: nobody knows then whether the
   sink's topic has the batch. The same holds for another `delivery`.
 - With `go_on`, what has changed is a warning, and counts from then on.
@@ -37,6 +39,8 @@ GO_ON = "set `changed_topics: go-on` to take it as it is"
 #: What brokers without ids of topics say.
 _NO_ID = ("", "None", "AAAAAAAAAAAAAAAAAAAAAA")
 _LATE_SECONDS = 5.0
+#: How long brokers that know nothing of a topic are asked again while the stream runs, in seconds.
+GONE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class SinkTopics:
 
     def bind(self, kept: Mapping[str, Any], seconds: float) -> None:
         """Take the topics as they are now, after `check`. Errors: for one that is missing."""
-        found = self._seen(seconds)
+        found = self._seen(seconds, asking.NEW_SECONDS)
         for name, topic in found.items():
             if topic is None:
                 raise self._missing(name)
@@ -134,7 +138,7 @@ class SinkTopics:
         if not self._bound:
             return
         with self._lock:
-            found = self._asked(seconds)
+            found = self._asked(seconds, GONE_SECONDS)
             for name, topic in found.items():
                 if topic is None:
                     raise self._missing(name)
@@ -185,20 +189,24 @@ class SinkTopics:
 
     # -- the questions
 
-    def _seen(self, seconds: float) -> dict[str, SeenTopic | None]:
+    def _seen(self, seconds: float, gone: float = 0.0) -> dict[str, SeenTopic | None]:
         try:
-            return self._asked(seconds)
+            return self._asked(seconds, gone)
         except TimeoutError as error:
             raise SinkError(f"{error}; check `servers`, and that the brokers run") from None
 
-    def _asked(self, seconds: float) -> dict[str, SeenTopic | None]:
-        """Return the topics by name; None for a missing one. Errors: `TimeoutError`; `SinkError` for a refusal."""
+    def _asked(self, seconds: float, gone: float) -> dict[str, SeenTopic | None]:
+        """Return the topics by name; None for a missing one. Errors: `TimeoutError`; `SinkError` for a refusal.
+
+        `gone`: for how long brokers have to say that a topic is missing, in seconds.
+        """
         import confluent_kafka as ck
 
         if self._admin is None:
             self._admin = self._clients.admin()
         admin, names = self._admin, [name for name in (self._topic, self._markers) if name]
         doing = f"topic {self._topic!r} cannot be checked"
+        found: dict[str, SeenTopic | None] = {}
 
         def look() -> None:
             admin.poll(0)  # a refusal is said here, and not by the call
@@ -206,12 +214,18 @@ class SinkTopics:
 
         def question(at_most: float) -> dict[str, SeenTopic | None]:
             asked = admin.describe_topics(ck.TopicCollection(names), request_timeout=at_most)
-            return {name: _topic(name, asked[name], at_most) for name in names}
+            found.update({name: _topic(name, asked[name], at_most) for name in names})
+            if None in found.values():
+                raise ck.KafkaException(ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART))
+            return found
 
         try:
-            return asking.ask(question, seconds, admin=admin, look=look)
+            return asking.ask(question, seconds, admin=admin, look=look, new=gone)
         except ck.KafkaException as raised:
-            self._admin, error = None, raised.args[0]
+            error = raised.args[0]
+            if found and error.name() in asking.NEW:
+                return found
+            self._admin = None
             if error.name() in PERMANENT:
                 raise self._clients.permanent(error, doing, "Describe") from None
             raise TimeoutError(f"{doing}: {self._clients.says(error)}") from None

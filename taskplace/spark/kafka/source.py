@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from taskplace.spark.kafka.decoding import RECORD, Decoder
-from taskplace.spark.kafka.records import KafkaRecords, earlier
+from taskplace.spark.kafka.records import KafkaRecords, earlier, later
 from taskplace.spark.worker.topic_reader import RANGES
 
 
@@ -105,7 +105,8 @@ def _source(name: str, records: KafkaRecords) -> type[DataSource]:
         def read(self, start: Any) -> Any:
             end = records.newest(start)
             if self._last is not None:
-                end = earlier(end, self._last)
+                # With `starting="latest"`, the stream may begin behind the ends that were taken before.
+                end = later(earlier(end, self._last), start)
             return iter(list(records.ranges(start, end))), end
 
         def readBetweenOffsets(self, start: Any, end: Any) -> Any:  # noqa: N802

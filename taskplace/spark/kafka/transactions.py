@@ -17,7 +17,7 @@ Properties:
 - A producer that is fenced asks whether its driver is still in charge (`Commit.check_epoch`). If not, it stops, with
   `Fenced`. If it is, the other producer was a predecessor that came late, and is fenced in its turn.
 - While the brokers cannot be reached, or take no records because too few replicas are in sync, it tries again for
-  `patience` seconds.
+  `patience` seconds. They begin anew when a try gets further than all before it.
 
 Errors: `Fenced`; `CheckpointError` if the marker is that of a batch which the checkpoint does not have; `SinkError` for
 a transaction that is longer than `transaction.timeout.ms`, for what does not pass by waiting, and after `patience`.
@@ -39,6 +39,7 @@ from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark import faults
 from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
 from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic
+from taskplace.spark.kafka.progress import Progress
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.kafka.sink_topics import SinkTopics
 from taskplace.spark.targets import Commit, Output
@@ -77,7 +78,8 @@ class _Try:
     until: float
     commit: Commit | None = None
     records: Records = tuple
-    begun: float = 0.0
+    sent: Progress | None = None
+    furthest: int = 0
     fenced: int = 0
     too_long: int = 0
     last: str = ""
@@ -216,7 +218,7 @@ class Transactions:
     def _send(self, this: _Try, commit: Commit) -> None:
         producer = self._running()
         self._failed, self.clients.disturbed = None, False
-        this.begun = time.monotonic()
+        this.sent = sent = Progress()
         try:
             producer.begin_transaction()
             for number, record in enumerate(this.records()):
@@ -236,7 +238,7 @@ class Transactions:
             raise
         # A commit that is not known to have failed counts until the marker says something else.
         self._repeatedly(
-            this, producer.commit_transaction, "commit_transaction", until=this.begun + 2 * self.timeout
+            this, producer.commit_transaction, "commit_transaction", until=sent.begun + 2 * self.timeout
         )
         faults.point("sink.committed")
         self._marker = marker
@@ -252,6 +254,8 @@ class Transactions:
                     headers=record.headers,
                     timestamp=record.timestamp,
                 )
+                if this.sent is not None:
+                    this.sent.sent += 1
                 return
             except BufferError:  # the client's queue is full
                 producer.poll(0.01)
@@ -263,8 +267,21 @@ class Transactions:
         self.clients.raise_refusal(this.what)
         if self._failed is not None and self._failed.name() in PERMANENT:
             raise self.clients.permanent(self._failed, this.what)
-        if time.monotonic() - this.begun > self.timeout:
+        self._look_at_progress(this)
+        if self._is_over(this):
             self._over_time(this)
+
+    def _look_at_progress(self, this: _Try, *, waiting: bool = False) -> None:
+        """Note whether the brokers take records. One that has failed is no longer part of the producer's length."""
+        if this.sent is None or self._producer is None or self._failed is not None:
+            return
+        went_on = this.sent.seen(self._producer, disturbed=self.clients.disturbed, waiting=waiting)
+        self.clients.disturbed = False
+        if went_on and this.sent.acknowledged > this.furthest:
+            this.furthest, this.until = this.sent.acknowledged, time.monotonic() + self.patience
+
+    def _is_over(self, this: _Try) -> bool:
+        return this.sent is not None and time.monotonic() - this.sent.begun > self.timeout
 
     # -- what goes wrong
 
@@ -279,6 +296,7 @@ class Transactions:
                 with suppress(*_client_errors()):  # after a fatal error, it raises that again
                     self._running().poll(0)
                 self.clients.raise_refusal(f"{this.what}: {what} failed")
+                self._look_at_progress(this, waiting=True)
                 if found is None or not found.retriable() or found.txn_requires_abort():
                     self._abort(this, error)
                 self._look_for_topics(this)
@@ -307,7 +325,7 @@ class Transactions:
             raise self.clients.permanent(failed, this.what)
         if found is not None and (found.name() in _FENCED or found.fatal()):
             self._discard()
-            if this.begun and time.monotonic() - this.begun > self.timeout:
+            if self._is_over(this):
                 self._over_time(this)
             this.output.check_epoch()
             this.fenced += 1
@@ -316,7 +334,7 @@ class Transactions:
                     f"{this.what}: fenced {this.fenced} times by a producer with the same transactional id, "
                     f"{transactional_id(self._key(this.output))!r}; is a copy of the checkpoint in use?"
                 )
-        elif this.begun and time.monotonic() - this.begun > self.timeout:
+        elif self._is_over(this):
             self._over_time(this)
         raise _TryAgain(said)
 
@@ -325,9 +343,13 @@ class Transactions:
         if self._producer is not None:
             with suppress(*_client_errors()):
                 self._producer.poll(LATE)
-        if self.clients.disturbed:
+        self._look_at_progress(this, waiting=True)
+        lost = this.sent.lost() if this.sent is not None else 0.0
+        if lost >= self.timeout / 2:
             self._discard()
-            raise _TryAgain(f"the brokers could not be reached for {self.timeout:.0f} s")
+            raise _TryAgain(
+                f"the brokers could not be reached for {lost:.0f} s of a transaction that may take {self.timeout:.0f} s"
+            )
         if self._failed is not None and self._failed.name() == "_MSG_TIMED_OUT":
             self._discard()
             raise _TryAgain(
@@ -337,11 +359,12 @@ class Transactions:
         raise _TooLong
 
     def _too_long(self, this: _Try) -> SinkError:
-        number = sum(1 for _ in this.records())
+        number, lost = sum(1 for _ in this.records()), this.sent.lost() if this.sent is not None else 0.0
+        without = f" (for {lost:.0f} s of it, the brokers could not be reached)" if lost >= 1 else ""
         return SinkError(
-            f"{this.what}: its {number} records took longer than transaction.timeout.ms = {self.timeout * 1000:.0f}; "
-            "raise `transaction.timeout.ms` in the sink's options (the brokers' `transaction.max.timeout.ms` limits "
-            "it), or make batches smaller"
+            f"{this.what}: its {number} records took longer than transaction.timeout.ms = {self.timeout * 1000:.0f}"
+            f"{without}; raise `transaction.timeout.ms` in the sink's options (the brokers' "
+            "`transaction.max.timeout.ms` limits it), or make batches smaller"
         )
 
     def _on_delivery(self, error: ck.KafkaError, message: object) -> None:

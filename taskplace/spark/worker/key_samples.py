@@ -10,11 +10,13 @@ read themselves is checked before its records are decoded (`PartitionedTopic.of_
 Properties: at most `SAMPLED` keys for each task, topic and batch, spread over its rows. Keys that decide no partition,
 such as null, are not compared. Nothing is written before the check.
 
-Errors: `InputError` with the topic, the offset and both partitions. It shows no key.
+Errors: `InputError` with the topic, the offset and both partitions. It shows no key: the offset leads to it. Rows
+without offsets have the number of the key's bytes and the first digits of its SHA-256 in the error instead.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,6 +29,8 @@ from taskplace.spark.worker.partitioners import ANY, partitions_of
 SAMPLED = 64
 #: Kafka's column with the number of a record in its partition. Errors name it if the rows have it.
 OFFSET = "offset"
+#: The digits of a key's hash in an error: enough to find the key among those of a partition.
+DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +77,19 @@ class PartitionedTopic:
         return check
 
     def _compare(self, keys: pa.ChunkedArray, sampled: pa.Table, partition: int) -> None:
-        found = partitions_of(keys.cast(pa.binary()), self.partitioner, self.partitions)
+        keys = keys.cast(pa.binary())
+        found = partitions_of(keys, self.partitioner, self.partitions)
         wrong = np.flatnonzero((found != partition) & (found != ANY))
         if not len(wrong):
             return
-        at, place = int(wrong[0]), ""
+        at = int(wrong[0])
         if OFFSET in sampled.column_names:
-            place = f", offset {sampled[OFFSET][at].as_py()}"
+            place, which = f", offset {sampled[OFFSET][at].as_py()}", ""
+        else:
+            place, which = "", f" {_described(keys[at].as_py())}"
         raise InputError(
             f"topic {self.topic!r}, partition {partition}{place}",
-            found=f"a key that belongs to partition {found[at]} of {self.partitions} by {self.partitioner} "
+            found=f"a key{which} that belongs to partition {found[at]} of {self.partitions} by {self.partitioner} "
             f"({len(wrong)} of {len(found)} sampled keys belong elsewhere)",
             expected=f"keys that their producers put into the partition of the key by {self.partitioner}; otherwise "
             "the rows of one key reach several tasks",
@@ -90,3 +97,12 @@ class PartitionedTopic:
             "more partitions, repartition the rows by the key instead of using partition_column; if the producers "
             "choose partitions in another way, and equal keys meet all the same, set check_keys to false",
         )
+
+
+def _described(key: bytes) -> str:
+    """Return what tells a key from others without showing it.
+
+    >>> _described(b"N14228")
+    'of 6 bytes, whose SHA-256 begins with b54635a3,'
+    """
+    return f"of {len(key)} bytes, whose SHA-256 begins with {hashlib.sha256(key).hexdigest()[:DIGITS]},"

@@ -85,6 +85,29 @@ def test_a_key_in_the_partition_of_another_key_stops_the_batch(world):
     assert placed.journal.last is None
 
 
+def test_keys_that_no_task_checks_are_one_warning_at_the_start(world, caplog):
+    topo = Topology("t")
+    for name in ("a", "b"):
+        topo.source(name, key="k", partitions=4, **COUNT).process(
+            Count(f"n-{name}", by=BY), name=f"count-{name}"
+        )
+    placed = world.open(topo)
+    world.batch(placed, 0, a=rows_of(KEYS), b=rows_of(KEYS))
+    (warning,) = [each.getMessage() for each in caplog.records if each.name == partition_columns.__name__]
+    assert warning.startswith("the keys of 'a', 'b' are not checked: if a producer uses another partitioner")
+    assert warning.endswith("name it as key_bytes, or set check_keys to false")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"key_bytes": "key"}, {"check_keys": False}, {"partitions": 1}],
+    ids=lambda given: next(iter(given)),
+)
+def test_keys_that_are_checked_or_need_no_check_are_no_warning(world, caplog, options):
+    world.open(counted(**options))
+    assert not [each for each in caplog.records if each.name == partition_columns.__name__]
+
+
 def test_the_key_of_a_table_and_of_a_stream_meet(world):
     topo = Topology("t")
     stream, table = (topo.source(name, key="k", partitions=4, **COUNT) for name in ("stream", "table"))

@@ -146,6 +146,17 @@ def test_a_marker_topic_is_made_although_a_broker_does_not_know_it_yet():
     assert admin.asked[:7] == ["describe", "create", "describe", *["list", "describe"] * 2]
 
 
+def test_another_client_may_ask_a_broker_that_does_not_know_the_marker_topic_yet():
+    unknown = "UNKNOWN_TOPIC_OR_PART"
+    lagging = FakeAdmin(unknown, None, None, unknown, None, unknown)
+    marker(lagging).create()
+    assert lagging.asked[:8] == ["describe", "create", "describe", "describe", *["list", "describe"] * 2]
+    gone = FakeAdmin(unknown, None, None, *[unknown, None] * 1000)
+    with pytest.raises(SinkError, match=r"^topic 't': not there after it was created; start again$"):
+        marker(gone).create()
+    assert len(gone.asked) < 30, "it is not asked for until the end of all patience"
+
+
 def test_the_right_that_is_missing_is_named(monkeypatch):
     may_read = FakeAdmin(rights=("DESCRIBE", "READ"))
     assert source(may_read, 60, monkeypatch, "Read").described() == ("id", 2)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import SinkError
-from taskplace.spark.kafka.marker import MarkerKey, MarkerTopic
+from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic
 from tests.support.kafka_admin import AdminClients, FakeAdmin
 
 MISSING, TOO_FEW = "UNKNOWN_TOPIC_OR_PART", "INVALID_REPLICATION_FACTOR"
@@ -71,6 +72,57 @@ def test_a_broker_that_is_down_counts_if_a_topic_has_a_replica_there():
     with pytest.raises(SinkError, match=r"found replicas = 2, expected at least 3; add replicas"):
         markers(admin).exists()  # replicas of other topics are on brokers 1, 2 and 3
     assert markers(admin, 2).exists()
+
+
+class Reading(AdminClients):
+    """Clients whose consumer gets these values, all with the key of one sink."""
+
+    KEY = MarkerKey("cp", "s")
+
+    def __init__(self, *values: bytes | None) -> None:
+        super().__init__(FakeAdmin(partitions=1))
+        self.values = [b"other"] * (7 - len(values)) + list(values)  # the end of the topic is 7
+        self.closed = False
+
+    def consumer(self, own):
+        messages = [
+            SimpleNamespace(
+                error=lambda: None,
+                offset=lambda at=at: at,
+                key=lambda value=value: b"other" if value == b"other" else self.KEY.encode(),
+                value=lambda value=value: value,
+            )
+            for at, value in enumerate(self.values)
+        ]
+        return SimpleNamespace(
+            assign=lambda _: None,
+            poll=lambda _: messages.pop(0),
+            close=lambda: setattr(self, "closed", True),
+        )
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (None, "a tombstone"),
+        (b"hello", r"5 bytes that are no marker \(.*\)"),
+        (b"\xff\xfe", r"2 bytes that are no marker \(.*\)"),
+        (b'{"batch": 1, "manifest": "\xff"}', r"29 bytes that are no marker \(.*\)"),
+        (b'{"batch": "12", "manifest": "m"}', r"32 bytes that are no marker \(Expected `int`.*\)"),
+    ],
+)
+def test_a_record_that_is_no_marker_is_an_error_that_says_where_it_is(value, found):
+    clients = Reading(b'{"batch":1,"manifest":"m"}', value)
+    says = rf"^topic 't', partition 0, offset 6: found {found}, expected the marker of sink 's' of checkpoint cp, "
+    with pytest.raises(SinkError, match=says):
+        MarkerTopic(clients, "t", None).read(Reading.KEY, 10)
+    assert clients.closed
+
+
+def test_the_last_marker_counts():
+    clients = Reading(None, b"garbage", b'{"batch":1,"manifest":"m"}', b'{"batch":2,"manifest":"n"}')
+    assert MarkerTopic(clients, "t", None).read(Reading.KEY, 10) == Marker(2, "n")
+    assert MarkerTopic(Reading(), "t", None).read(Reading.KEY, 10) is None
 
 
 def test_the_keys_of_markers_stay_as_they_are():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -22,6 +21,7 @@ from taskplace.spark.worker.topic_reader import RANGES
 from tests.support.kafka_broker import make_topics
 from tests.support.kafka_topics import settle
 from tests.support.own_reads import ROOM
+from tests.support.placed_harness import wait_until
 
 SECONDS = 60
 DECODER = Decoder(value=Raw("line", "string"), include=["partition", "offset"])
@@ -47,13 +47,6 @@ def send(kafka, topic: str, *lines: str, partition: int = 0, key: bytes | None =
 def lines(reads: KafkaRecords, start, end) -> list[str]:
     ranges = [dict(zip(RANGES.names, each, strict=True)) for each in reads.ranges(start, end)]
     return reads.read(pa.Table.from_pylist(ranges, RANGES), ROOM)["line"].to_pylist()
-
-
-def wait_until(reached) -> None:
-    """Wait for what a broker learns from the controller, a little after the answer to a request."""
-    deadline = time.monotonic() + SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
 
 
 def test_a_stream_reads_what_comes(kafka):
@@ -105,6 +98,39 @@ def test_only_committed_records_are_read_and_a_batch_ends_before_an_open_transac
     assert lines(reads, tail, end) == []  # a range without any record
 
 
+def test_ranges_that_begin_or_end_inside_an_aborted_transaction(kafka):
+    """A reader that begins behind the first record of an aborted transaction leaves out the rest of it all the same."""
+    topic = kafka.topic("inside")
+    reads = records(kafka, topic)
+    first = reads.first()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(SECONDS)
+    for sent, end in (
+        ("ab", "commit"),
+        ("cdefgh", "abort"),
+        ("ij", "commit"),
+        ("klmn", "abort"),
+        ("o", "commit"),
+    ):
+        producer.begin_transaction()
+        for line in sent:
+            producer.produce(topic, value=line.encode())
+        producer.flush(SECONDS)
+        (producer.commit_transaction if end == "commit" else producer.abort_transaction)(SECONDS)
+    settle(kafka.bootstrap, topic)
+    whole = reads.newest(first)
+    # Offsets: a b - c d e f g h - i j - k l m n - o -, where - is the end of a transaction.
+    assert whole["offsets"] == {"0": 20}
+    at = {number: {**whole, "offsets": {"0": number}} for number in range(21)}
+    expected = {0: "a", 1: "b", 10: "i", 11: "j", 18: "o"}
+    for start in range(20):
+        found = "".join(line for offset, line in expected.items() if offset >= start)
+        assert "".join(lines(reads, at[start], whole)) == found, f"from {start}"
+    for start, end in [(3, 9), (4, 7), (5, 11), (2, 15), (14, 16), (8, 19), (0, 6), (15, 20)]:
+        found = "".join(line for offset, line in expected.items() if start <= offset < end)
+        assert "".join(lines(reads, at[start], at[end])) == found, f"from {start} to {end}"
+
+
 def test_a_compacted_topic_full_of_gaps(kafka):
     """Ranges of any cut have the records that are left, also those whose ends were removed."""
     gaps = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
@@ -115,10 +141,15 @@ def test_a_compacted_topic_full_of_gaps(kafka):
     assert producer.flush(SECONDS) == 0
     reads = records(kafka, topic)
     whole = (reads.first(), reads.newest(reads.first()))
-    deadline = time.monotonic() + SECONDS
-    while len(left := lines(reads, *whole)) > 10:  # until the broker has compacted the topic
-        assert time.monotonic() < deadline
-        send(kafka, topic, "more", key=b"more")  # a segment is closed when a record comes
+    left: list[str] = []
+
+    def is_compacted() -> bool:
+        left[:] = lines(reads, *whole)
+        if len(left) > 10:
+            send(kafka, topic, "more", key=b"more")  # a segment is closed when a record comes
+        return len(left) <= 10
+
+    wait_until(is_compacted, "the broker has compacted the topic", SECONDS)
     assert left == ["0", "50", "100", "150", "200", "250", "299"]
     cuts = [{**whole[1], "offsets": {"0": at}} for at in (0, 1, 60, 120, 130, 240, 300)]
     assert [lines(reads, *pair) for pair in itertools.pairwise(cuts)] == [
@@ -138,7 +169,8 @@ def test_a_topic_that_was_made_again(kafka):
     start = reads.newest(reads.first())
     kafka.admin.delete_topics([topic], operation_timeout=SECONDS)[topic].result(SECONDS)
     make_topics(kafka.admin, NewTopic(topic, 1))
-    wait_until(lambda: reads.first()["topic_id"] != start["topic_id"])
+    # A broker learns of it from the controller, a little after the answer to the request.
+    wait_until(lambda: reads.first()["topic_id"] != start["topic_id"], "the topic has another id", SECONDS)
     send(kafka, topic, "b", "c")
     message = "expected the id .*: the topic was deleted and made again; .*start a new checkpoint"
     with pytest.raises(InputError, match=message):
@@ -152,7 +184,7 @@ def test_a_topic_that_got_more_partitions(kafka):
     reads = records(kafka, topic)
     start = reads.first()
     kafka.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(SECONDS)
-    wait_until(lambda: reads.partitions() == 3)
+    wait_until(lambda: reads.partitions() == 3, "the topic has its new partitions", SECONDS)
     with pytest.raises(
         InputError, match=r"found '3 partitions', expected 1, as at the start .*start a new checkpoint"
     ):

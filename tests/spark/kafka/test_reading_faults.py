@@ -24,6 +24,7 @@ from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.worker.topic_reader import RANGES, ReadSetting
 from tests.support.kafka_broker import make_topics
 from tests.support.own_reads import ROOM
+from tests.support.placed_harness import wait_until
 
 pytestmark = pytest.mark.kafka
 SECONDS = 120
@@ -155,9 +156,9 @@ def test_records_that_retention_has_removed(kafka):
         producer.produce(topic, line)
     assert producer.flush(SECONDS) == 0
     behind = {**first, "offsets": {"0": 3}}
-    deadline = time.monotonic() + SECONDS
-    while reads.first() != behind:  # the broker looks every second
-        assert time.monotonic() < deadline
+    wait_until(
+        lambda: reads.first() == behind, "the broker has removed the records", SECONDS
+    )  # it looks every second
     says = "offset 0: found 'records that the broker no longer has"
     with pytest.raises(InputError, match=f"{says}; its first offset is 3'.*they are lost"):
         reads.newest(first)

@@ -55,6 +55,14 @@ SECRET = "hunter2"
         ({"options": {"transactional.id": "x"}}, r"options\.transactional\.id: .*does not set itself"),
         ({"options": {"bootstrap.servers": "x"}}, r"options\.bootstrap\.servers: .*set `servers`"),
         ({"options": {"transaction.timeout.ms": "soon"}}, r"options\.transaction\.timeout\.ms: found 'soon'"),
+        (
+            {"options": {"transaction.timeout.ms_env": "TIMEOUT"}},
+            r"options\.transaction\.timeout\.ms_env: .*expected `transaction\.timeout\.ms` with the value itself",
+        ),
+        (
+            {"options": {"message.max.bytes_file": "bytes"}, "delivery": "at-least-once"},
+            r"options\.message\.max\.bytes_file: .*expected `message\.max\.bytes` with the value itself",
+        ),
         ({"options": {"linger.ms": None}}, r"options\.linger\.ms: found 'NoneType'"),
         (
             {"options": {"sasl.password_env": "X", "sasl.password_file": "x"}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,20 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import CheckpointError, SinkError
+from taskplace.spark.kafka import asking
 from taskplace.spark.kafka.sink_topics import SinkTopics
 from tests.support.fake_kafka import error
 from tests.support.kafka_admin import AdminClients, FakeAdmin
+
+UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Time passes with each look at the clock: a quarter of a second."""
+    ticks = itertools.count()
+    monkeypatch.setattr(asking.time, "monotonic", lambda: next(ticks) / 4)
+    monkeypatch.setattr(asking.time, "sleep", lambda seconds: None)
 
 
 class Topics(FakeAdmin):
@@ -148,6 +160,38 @@ def test_a_topic_that_is_deleted_while_the_stream_runs(gone):
     del admin.topics[gone]
     with pytest.raises(SinkError, match=rf"^topic '{gone}' does not exist any more; what was in it is lost"):
         topics.check_now(1)
+
+
+@pytest.mark.parametrize(
+    "lagging",
+    [[UNKNOWN], [None, UNKNOWN], [UNKNOWN, None, None, None, UNKNOWN]],
+    ids=["topic", "markers", "both"],
+)
+def test_a_broker_that_lags_behind_is_asked_again(lagging):
+    admin = Topics(out=("a", 2), m=("b", 1))
+    topics = topics_of(admin)
+    admin.failures = list(lagging)
+    topics.bind({}, 30)
+    assert topics.kept()["markers"]["id"] == "b"
+    admin.failures = list(lagging)
+    topics.check_now(5)
+    assert not admin.failures
+
+
+@pytest.mark.parametrize("gone", ["out", "m"])
+def test_a_topic_that_no_broker_knows_is_missing_at_the_start(gone):
+    admin = Topics(out=("a", 2), m=("b", 1))
+    del admin.topics[gone]
+    with pytest.raises(SinkError, match=rf"^topic '{gone}' does not exist any more"):
+        topics_of(admin).bind({}, 30)
+    assert 5 < len(admin.asked) < 60, "asked again for some seconds, and not until patience is over"
+
+
+def test_a_missing_topic_of_the_last_manifest_is_an_error_at_once():
+    admin = Topics(m=("b", 1))
+    with pytest.raises(SinkError, match=r"^topic 'out' does not exist any more"):
+        topics_of(admin).check(kept(), None, 30)
+    assert len(admin.asked) == 2
 
 
 def test_markers_that_are_made_again_while_the_stream_runs():

@@ -11,6 +11,8 @@ pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import CheckpointError, Fenced, SinkError
 from taskplace.spark.kafka import transactions
+from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import Clients
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.kafka.transactions import FENCED_AT_MOST, Transactions
 from taskplace.spark.targets import Commit, Output
@@ -174,6 +176,43 @@ def test_a_transaction_that_is_too_long_is_an_error_that_says_so(brokers):
     assert brokers.calls.count("abort") == 2
 
 
+def test_a_lost_connection_does_not_hide_a_batch_that_is_too_long(brokers):
+    """One broker of three is down: the client says so again and again, and the others take the records."""
+    one = writer(brokers, timeout=20)
+    brokers.polled = lambda: setattr(one.clients, "disturbed", True)
+    with pytest.raises(
+        SinkError, match=r"its 30000 records took longer than transaction\.timeout\.ms = 20000.*; raise"
+    ):
+        one.publish(commit(0), records(*[b"x"] * 30_000))
+    assert out(brokers) == []
+
+
+def test_brokers_that_cannot_be_reached_are_not_the_batchs_fault(brokers):
+    one = writer(brokers, timeout=20, patience=300)
+    brokers.polled = lambda: setattr(one.clients, "disturbed", True)
+    brokers.acknowledge = False
+    says = r"within 300 s; .* the brokers could not be reached for \d+ s of a transaction that may take 20 s"
+    with pytest.raises(SinkError, match=says):
+        one.publish(commit(0), records(*[b"x"] * 30_000))
+    assert brokers.calls.count("init") > 3
+    brokers.polled, brokers.acknowledge = (lambda: None), True
+    one.publish(commit(0), records())
+    assert out(brokers) == ROWS
+
+
+def test_only_lost_connections_of_producers_count(monkeypatch):
+    made = []
+    for kind in ("confluent_kafka.Producer", "confluent_kafka.Consumer", "confluent_kafka.admin.AdminClient"):
+        monkeypatch.setattr(
+            kind, type(kind.rpartition(".")[2], (), {"__init__": lambda self, given: made.append(given)})
+        )
+    clients = Clients(ClientOptions("KafkaSink", "nowhere:9092", {}), "sink")
+    for make in (clients.admin, lambda: clients.consumer({}), lambda: clients.producer({})):
+        make()
+        made[-1]["error_cb"](error("_ALL_BROKERS_DOWN").args[0])
+        assert clients.disturbed is (len(made) == 3)
+
+
 def test_brokers_that_end_a_transaction_in_time_are_told_from_a_fence(brokers):
     brokers.fail("commit", error("INVALID_PRODUCER_EPOCH", fatal=True), times=2)
     with pytest.raises(SinkError, match=r"transaction\.timeout\.ms = 1\b"):
@@ -271,6 +310,18 @@ def test_rows_that_cannot_be_read_leave_no_open_transaction(brokers):
     assert brokers.calls[-2:] == ["abort", "purge"]
     one.publish(commit(0), records())
     assert out(brokers) == ROWS
+
+
+def test_patience_begins_when_the_brokers_take_no_more_records(brokers):
+    brokers.fail("commit", error("_TIMED_OUT"))
+    writer(brokers, patience=20).publish(commit(0), records(*[b"x"] * 30_000))
+    assert len(out(brokers)) == 30_000
+    brokers.fail("commit", error("_TIMED_OUT"), times=1000)
+    with pytest.raises(SinkError, match=r"not published within 20 s"):
+        writer(brokers, patience=20).publish(commit(1), records(*[b"x"] * 30_000))
+    assert brokers.calls.count("commit") <= 2 + 2, (
+        "a try that gets no further than the one before is no progress"
+    )
 
 
 def test_brokers_that_do_not_come_back_are_an_error_without_secrets(brokers):

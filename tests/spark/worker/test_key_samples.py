@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from itertools import pairwise
 
 import pyarrow as pa
@@ -61,9 +62,21 @@ def test_without_a_column_of_keys_nothing_is_compared():
     PartitionedTopic(topic="t", partitions=4, partitioner="murmur2").check(rows_of(0), 1)
 
 
-def test_without_offsets_the_error_names_the_partition():
-    with pytest.raises(InputError, match="topic 'flights', partition 1: found"):
-        FLIGHTS.check(rows_of(0).select(["key"]), 1)
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
+def test_without_offsets_the_error_leads_to_the_key_without_showing_it(kind):
+    rows = rows_of(0)
+    key = rows["key"][0].as_py()
+    with pytest.raises(InputError) as raised:
+        FLIGHTS.check(pa.table({"key": rows["key"].cast(kind)}), 1)
+    digits = hashlib.sha256(key).hexdigest()[:8]
+    assert str(raised.value).startswith(
+        f"topic 'flights', partition 1: found 'a key of {len(key)} bytes, whose SHA-256 begins with {digits}, that "
+        "belongs to partition 0 of 4 by murmur2"
+    )
+    assert "secret" not in str(raised.value)
+    with pytest.raises(InputError) as raised:
+        FLIGHTS.check(rows, 1)
+    assert "SHA-256" not in str(raised.value), "the offset is enough"
 
 
 def test_text_keys_are_hashed_as_their_bytes():
