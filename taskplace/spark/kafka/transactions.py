@@ -193,7 +193,7 @@ class Transactions:
 
     def _start(self, this: _Try) -> None:
         """Make a producer, end its predecessor's transaction, and read the marker."""
-        key = self._key(this.output)
+        key, this.sent = self._key(this.output), None
         faults.point("sink.starting")
         self._producer = self._made(key)
         self._repeatedly(this, self._producer.init_transactions, "init_transactions", until=this.until)

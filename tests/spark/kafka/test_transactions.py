@@ -324,6 +324,26 @@ def test_patience_begins_when_the_brokers_take_no_more_records(brokers):
     )
 
 
+def test_a_start_after_a_failed_try_is_not_part_of_its_transaction(brokers):
+    """The next producer has nothing to send yet: it has got nothing acknowledged, and its start may take its time."""
+    one = writer(brokers, timeout=20, patience=100)
+    one.open(OUTPUT)
+    brokers.acknowledge = False
+    brokers.fail("commit", error("_TIMED_OUT"))
+    brokers.fail("init", error("_TIMED_OUT"), times=1000)
+    with pytest.raises(SinkError, match=r"not published within 100 s; the last error: _timed_out"):
+        one.publish(commit(0), records())
+    assert brokers.calls.count("init") > 5
+    brokers.errors["init"] = [(error("_TIMED_OUT", **RETRIABLE), False)] * 1000
+    brokers.fail("commit", error("_TIMED_OUT"))
+    tries = transactions._Try(output=OUTPUT, what="batch 0", until=0.0, furthest=0)
+    tries.sent = transactions.Progress()
+    tries.sent.sent = 3
+    with pytest.raises(transactions._TryAgain):
+        one._start(tries)
+    assert tries.until == 0.0, "patience does not begin anew"
+
+
 def test_brokers_that_do_not_come_back_are_an_error_without_secrets(brokers):
     brokers.fail("init", error("_TIMED_OUT", **RETRIABLE), times=1000)
     with pytest.raises(
