@@ -61,7 +61,8 @@ def _print_error(what: object, code: int) -> int:
 def parser() -> MainParser:
     """Return the parser of the whole command line. Each command says in its help what it does."""
     made = MainParser(
-        prog="taskplace", description="Kafka-Streams-grade task placement for stateful PySpark."
+        prog="taskplace",
+        description="Keeps the state of PySpark streams on the right executors, with hot standbys.",
     )
     made.add_argument("--version", action="version", version=f"taskplace {version('taskplace')}")
     application_parsers.add_to(made.commands)

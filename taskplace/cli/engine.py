@@ -174,17 +174,7 @@ def _print_plan(made: Plan) -> None:
         print(f"  {name}: can be cleaned up: {', '.join(map(str, tasks))}")
     for warning in made.warnings:
         print(f"warning: {warning}")
-    print(_state(made))
-
-
-def _state(made: Plan) -> str:
-    best = made.optimality
-    if made.stable:
-        return "stable: nothing has to move"
-    now = f"{count(len(made.moves), 'change')} now, {'more to follow' if made.followup else 'the last ones'}"
-    forced = f", {count(best.forced_promotions, 'forced promotion')}" if best.forced_promotions else ""
-    least = "minimum possible" if best.moves >= best.lower_bound else "both balances would need"
-    return f"{now}; {count(best.moves, 'move')} to the target, {least} {best.lower_bound:,}{forced}"
+    print(made.summary)
 
 
 def _print_json(value: dict[str, Any]) -> None:

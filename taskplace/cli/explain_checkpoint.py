@@ -126,7 +126,7 @@ def _as_of(seen: DriverSeen) -> str:
     if seen.runs or status is None:
         return headline(seen)
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(status.written))
-    return f"{headline(seen)}\nThis is how its last status, of {at}, had the stream."
+    return f"{headline(seen)}\nWhat follows is its last status, of {at}."
 
 
 def _driver(seen: DriverSeen) -> dict[str, Any]:

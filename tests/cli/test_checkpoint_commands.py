@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.cli import main
+from taskplace.cli.drain import emptiness
 from taskplace.cli.drain import json_schema as answer_schema
 from taskplace.cli.inspect import lag_lines
 from taskplace.cli.status import json_schema
@@ -21,7 +22,15 @@ from taskplace.model.schema import schema
 from taskplace.report.json_lines import schema as line_schema
 from taskplace.spark.inspection.checkpoint import Inspection
 from taskplace.spark.inspection.last_status import LastStatus
-from taskplace.spark.operator_messages import DriverIdentity, RebalanceStatus, Status, TotalsStatus
+from taskplace.spark.operator_messages import (
+    DriverIdentity,
+    RebalanceStatus,
+    RemovalAnswer,
+    RunningBatch,
+    Status,
+    TotalsStatus,
+    WaitingCopy,
+)
 from tests.support.command_line import one_line
 from tests.support.operators import attended, run, stream, turn
 from tests.support.placed_without_spark import World
@@ -121,7 +130,7 @@ def test_verify(placed, capsys):
     assert "manifests   batches 0 to 2 are needed, and were read" in out
     assert re.search(r"^files       [\d,]+ bytes that manifests name were read", out, re.M)
     assert (
-        "placement   2 tasks on 2 executors, checked for the invariants known, once, disjoint and stateful"
+        "placement   2 tasks on 2 executors: each task is active exactly once, and no executor has two copies of it\n"
         in out
     )
     assert out.endswith("result      valid\n")
@@ -188,6 +197,8 @@ def test_status_shows_the_late_rows_over_restarts():
     late = "late rows: 12 since batch 7, 3 of them since this driver started; 5,000 rows in all"
     assert list(headings(now))[1] == late
     assert len(list(headings(replace(now, totals=None)))) == 1, "an older version wrote it"
+    none = replace(now, totals=TotalsStatus(0, 32, 0, 0))
+    assert list(headings(none))[1] == "late rows: 0 of 32"
 
 
 def test_the_schema_of_the_status_is_that_of_its_message():
@@ -266,13 +277,16 @@ def test_drain_and_can_remove(world, placed, capsys):
     with attended(placed):
         assert main(["drain", path, "executor-2"]) == 3
         out = capsys.readouterr().out
-        assert "active executor-2 -> executor-1" in out
+        assert re.search(r"^0_\d: moves from executor-2 to executor-1$", out, re.M)
+        assert "\n1 change in all\n" in out
         assert out.endswith(f"nothing was changed; to do it: taskplace drain {path} executor-2 --yes\n")
         assert not placed.state.draining
         assert main(["can-remove", path, "2", "--output", "json"]) == 3
         assert json.loads(capsys.readouterr().out)["removals"][0]["can_remove"] is False
         assert main(["drain", path, "executor-2", "--yes"]) == 0
-        assert "draining: executor-2; it takes effect within a second, or" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "draining: executor-2; it takes effect within a second, or" in out
+        assert "executor-2 is not empty yet: it has 1 active task, which move with the next plans\n" in out
     for batch in (3, 4):
         world.follow(placed)
         run(world, placed, batch)
@@ -282,7 +296,7 @@ def test_drain_and_can_remove(world, placed, capsys):
         assert main(["drain", path, "2"]) == 0  # nothing would move
         capsys.readouterr()
         assert main(["drain", path, "2", "--undo", "--yes"]) == 0
-        assert "draining: no executor" in capsys.readouterr().out
+        assert capsys.readouterr().out == "executor-2 no longer drains, from the next rebalance on\n"
 
 
 def test_the_end_of_a_drain_is_shown_first(placed, capsys):
@@ -304,12 +318,15 @@ def test_the_end_of_a_drain_is_shown_first(placed, capsys):
 def test_unknown_executors_and_refused_drains_are_bad_input(placed, capsys):
     path = str(placed.checkpoint)
     assert main(["drain", path, "executor-22"]) == 2
-    assert "expected one of executor-1, executor-2; did you mean 'executor-2'?" in one_line(capsys)
+    wanted = "taskplace: EXECUTOR: found 'executor-22', expected one of executor-1, executor-2\n"
+    assert one_line(capsys) == wanted
     with attended(placed):
         assert main(["drain", path, "1", "2", "--yes"]) == 2
         assert "at least one stays" in one_line(capsys)
         assert main(["can-remove", path, "7"]) == 2
-        assert "expected one of ['executor-1', 'executor-2']" in one_line(capsys)
+        line = one_line(capsys)
+        assert line.count("found") == 1 and "did you mean" not in line
+        assert line == "taskplace: EXECUTOR: found '7', expected one of executor-1, executor-2\n"
     assert not placed.state.draining
 
 
@@ -324,3 +341,35 @@ def test_no_answer_and_no_driver_are_answers(placed, command, capsys):
     assert capsys.readouterr().out.startswith("no driver runs: ")
     assert main([*arguments, "--output", "json"]) == 4
     assert json.loads(capsys.readouterr().out)["outcome"] == "no driver runs"
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"can_remove": True, "text": "yes: it has no task"}, "can be removed now (it has no task)"),
+        (
+            {"active": 2, "waits": (WaitingCopy("0_0", "active", "b", 7),), "seconds": 30.0},
+            "is not empty yet: 1 task must catch up elsewhere first, which takes about 30 seconds "
+            "(0_0: b is 7 records behind)",
+        ),
+        (
+            {"waits": (WaitingCopy("0_0", "none", None, None),)},
+            "cannot be removed yet: 1 task must catch up elsewhere first (0_0: no other copy)",
+        ),
+        ({"standby": 2}, "is not empty yet: it has 2 standby tasks, which move with the next plans"),
+    ],
+)
+def test_how_far_a_drain_is_has_no_answer_to_a_question(answer, says):
+    assert emptiness(RemovalAnswer("a", **{"can_remove": False, "text": "no: ", **answer})) == says
+
+
+def test_times_of_a_status_are_said_as_they_are_meant():
+    driver = DriverIdentity("h", 7, "app", 0.0)
+    now = Status(
+        "id", "t", 1, driver, 9.0, 1, 2.0, followup=True, next_probing=0.3, running=RunningBatch(18, 6.0)
+    )
+    head, move = headings(now)
+    assert head == "t: batch 18 has been running for 3 s, generation 0"
+    assert move == "the assignment is not yet the target; the next check for moves is due now"
+    later = list(headings(replace(now, next_probing=75.0)))[1]
+    assert later.endswith("; the next check for moves is due in 1 min 15 s")

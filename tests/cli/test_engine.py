@@ -188,3 +188,19 @@ def test_planning_does_not_load_spark(write):
         cwd=Path(__file__).parent,
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_what_is_left_after_a_plan_is_said_in_its_last_line(write, capsys):
+    """One change, two changes, and changes that need further plans."""
+    for tasks, line in (
+        (1, "1 change now; then nothing is left to move"),
+        (2, "2 changes now; then nothing is left to move"),
+    ):
+        new = {"tasks": [{"id": f"0_{p}", "end_offset": 9} for p in range(tasks)], "instances": [{"id": "a"}]}
+        assert main(["plan", write(new)]) == 3
+        assert capsys.readouterr().out.splitlines()[-2:] == [f"  0_{tasks - 1}: starts on a", line]
+    assert main(["plan", write(UNBALANCED)]) == 3
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == "1 change now, more to follow; in all 1 move, the fewest possible"
+    )

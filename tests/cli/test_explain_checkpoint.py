@@ -66,7 +66,7 @@ def test_without_a_task_it_says_what_is_on_its_way(world, placed, capsys):
     path, task = str(placed.checkpoint), moving(placed)
     assert main(["explain", path]) == 3
     out = capsys.readouterr().out
-    assert "\n2 tasks on 2 instances: 1 move to go, 1 is the fewest possible" in out
+    assert "\n2 tasks on 2 instances: 1 move, the fewest possible" in out
     assert f"\n\n{task} is active on executor-1, with a warm-up on executor-2." in out
     assert out.endswith("1 other task is where it belongs; --task explains any task in full\n")
     world.follow(placed)
@@ -126,7 +126,7 @@ def test_without_a_driver_the_last_status_is_explained_with_its_time(placed, cap
     assert main(["explain", path, "--task", task]) == 4
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("no driver runs: driver 1 (app-1, process ")
-    assert "This is how its last status, of 2" in text
+    assert "What follows is its last status, of 2" in text
     assert (
         "but no driver runs, so nothing catches up. It moves once executor-2 lacks no record. Start the"
         in text

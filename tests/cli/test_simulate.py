@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 
 import pytest
@@ -132,3 +133,13 @@ main(["simulate", {str(problem)!r}, "--events", {str(events)!r}, "--output", "js
     assert seen
     assert terminal.screen == ()
     assert json.loads((tmp_path / "out").read_text())["schema"] == "taskplace.transcript/1"
+
+
+def test_first_placements_are_counted_under_a_head(tmp_path, capsys):
+    problem = tmp_path / "problem.json"
+    problem.write_text('{"tasks": [{"id": "0_0"}, {"id": "0_1"}], "instances": [{"id": "a"}]}')
+    assert main(["simulate", str(problem)]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    names = ["time", "placed", "moved", "promoted", "to go", "warm-ups", "state", "events"]
+    assert re.split(r" {2,}", head.strip()) == names
+    assert re.split(r" {2,}", line.strip()) == ["0 s", "2", "0", "0", "0", "0", "stable"]
