@@ -70,11 +70,9 @@ def _overview(explainer: Explainer) -> Iterator[str]:
         explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
         yield textwrap.fill(explained.text, WIDTH, break_on_hyphens=False)
     rest = len(problem.tasks) - len(moving)
-    others = "other task" if moving else "task"
-    yield (
-        f"{count(rest, others)} {noun(rest, 'is where it belongs', 'are where they belong')}; "
-        "--task explains any task in full"
-    )
+    others = count(rest, "other task" if moving else "task")
+    settled = f"{others} {noun(rest, 'is where it belongs', 'are where they belong')}; " if rest else ""
+    yield f"{settled}--task explains any task in full"
 
 
 def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:

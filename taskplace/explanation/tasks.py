@@ -101,7 +101,10 @@ class Explainer:
         return self._explained(t, full=True)
 
     def on_their_way(self) -> set[TaskId]:
-        """Return the tasks whose roles are not those of the target, or change, or have a copy that is stuck."""
+        """Return the tasks whose roles are not those of the target, or change, or have a copy that is stuck.
+
+        That no driver runs is the same for all, so a copy that waits for a driver is not stuck.
+        """
         now, goal = (
             {
                 (task, name, role)
@@ -111,7 +114,7 @@ class Explainer:
             }
             for each in (self.plan.assignment, self.plan.target)
         )
-        stuck = {task for (_, task), seen in self.seen.items() if seen.stalled}
+        stuck = {task for (_, task), seen in self.seen.items() if seen.stalled and not seen.no_driver}
         return {task for task, _, _ in now ^ goal} | {move.task for move in self.plan.moves} | stuck
 
     def _explained(self, t: int, *, full: bool = False) -> TaskExplanation:

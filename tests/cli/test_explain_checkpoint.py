@@ -78,6 +78,20 @@ def test_without_a_task_it_says_what_is_on_its_way(world, placed, capsys):
     )
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_task_at_rest_is_not_stuck_because_no_driver_runs(world, capsys, runs):
+    """A standby that lacks records is where it belongs."""
+    world.come()
+    placed = stream(world, config={"num.standby.replicas": 1})
+    run(world, placed, 1)
+    write_status(placed)
+    if not runs:
+        placed.close()
+    assert main(["explain", str(placed.checkpoint)]) == (0 if runs else 4)
+    *_, last = capsys.readouterr().out.split("\n\n")
+    assert last == "2 tasks are where they belong; --task explains any task in full\n"
+
+
 def test_a_warm_up_that_is_caught_up_moves_with_the_next_rebalance(world, placed, capsys):
     task = moving(placed)
     world.follow(placed)
