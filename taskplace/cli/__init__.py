@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     2
     """
     whole = parser()
-    args = whole.parse_args(argv)
+    args = whole.parse_args(_as_option(list(sys.argv[1:] if argv is None else argv)))
     if "command" not in args:
         print(whole.format_help(), end="", file=sys.stderr)
         return codes.BAD_INPUT
@@ -50,6 +50,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has gone (`| head`); what is still buffered must not be reported at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return codes.FAILED
+
+
+def _as_option(words: list[str]) -> list[str]:
+    """Return `help`, `help COMMAND` and `version` as the options that people mean.
+
+    >>> _as_option(["help"]), _as_option(["help", "plan"]), _as_option(["version"]), _as_option(["plan", "help"])
+    (['--help'], ['plan', '--help'], ['--version'], ['plan', 'help'])
+    """
+    if words[:1] == ["help"]:
+        return [*words[1:], "--help"]
+    return ["--version"] if words == ["version"] else words
 
 
 def _print_error(what: object, code: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import jsonschema
@@ -21,6 +22,7 @@ from taskplace.model import schema as schemas
 from taskplace.model.schema import schema
 from taskplace.report.json_lines import schema as line_schema
 from taskplace.spark.inspection.checkpoint import Inspection
+from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.inspection.last_status import LastStatus
 from taskplace.spark.operator_messages import (
     DriverIdentity,
@@ -83,7 +85,7 @@ def test_inspect_shows_the_tasks_of_executors_the_generations_and_the_last_lags(
     out = capsys.readouterr().out
     assert "totals      24 rows and 0 late rows since the checkpoint was created" in out
     assert "generations 1 in batch 0, 2 in batch 1, 3 in batch 2" in out
-    held, lags = out.partition("at the last commit")[2].partition("lag in records")[::2]
+    held, lags = out.partition("at the last commit")[2].partition("\nlags        in records")[::2]
     assert re.findall(r"^(executor-\d|  active) .* (0_\d|\d)$", held, re.M) == [
         ("executor-1", "0"),
         ("  active", "0_0"),
@@ -91,6 +93,7 @@ def test_inspect_shows_the_tasks_of_executors_the_generations_and_the_last_lags(
         ("  active", "0_1"),
     ]
     assert re.match(r" at batch 2, generation 3: status of driver 1, (just now|\d+ s ago)\n", lags)
+    assert re.search(r"^executor +active lag +standby lag +warm-up lag$", lags, re.M)
     assert re.findall(r"^(executor-\d) +0 +0 +0$", lags, re.M) == ["executor-1", "executor-2"]
     assert main(["inspect", path, "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -117,10 +120,10 @@ def test_inspect_names_the_copies_that_lag_most_first_and_counts_the_others():
     status = LastStatus(2, True, 75.0, 4, 2, {"executor-1": lags})
     lines = list(lag_lines(Inspection("c", status=status)))
     assert lines[1].endswith("at batch 4, generation 2: status of driver 2, which has ended, 1 min 15 s ago")
-    assert lines[2].split() == ["executor-1", "0", "300", "591"]
-    assert lines[3].startswith("  standby  0_24: 24, 0_23: 23, ")
-    assert lines[3].endswith("0_5: 5 and 4 more")
-    assert lines[4:] == ["  warm-up  1_0: 591"]
+    assert lines[3].split() == ["executor-1", "0", "300", "591"]
+    assert lines[4].startswith("  standby  0_24: 24, 0_23: 23, ")
+    assert lines[4].endswith("0_5: 5 and 4 more")
+    assert lines[5:] == ["  warm-up  1_0: 591"]
 
 
 def test_verify(placed, capsys):
@@ -243,6 +246,44 @@ def test_status_watched(placed, capsys):
     assert main(["status", path, "--watch", "--count", "1"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert "generation 3; 2 executors; 2 active, 0 standby, lag 0" in line
+
+
+def test_a_line_is_printed_again_only_if_it_differs(world, placed, capsys, monkeypatch):
+    """The driver writes its status again and again; then it commits a batch."""
+    looks = []
+
+    def pause(_: float) -> None:
+        looks.append(0)
+        if len(looks) == 3:
+            run(world, placed, 3)
+        placed._runner.operations._last = 0.0
+        placed.rebalancer.recent.changes += 1
+        turn(placed)
+
+    monkeypatch.setattr("taskplace.cli.status.time.sleep", pause)
+    assert main(["status", str(placed.checkpoint), "--watch", "--count", "2"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("batch 2 took") and second.startswith("batch 3 took")
+    assert len(looks) == 3
+
+
+def test_an_end_is_told_once(placed, capsys, monkeypatch):
+    looks = []
+
+    def pause(_: float) -> None:
+        looks.append(0)
+        if len(looks) > 4:
+            raise KeyboardInterrupt
+        if len(looks) == 1:
+            placed.close()
+
+    monkeypatch.setattr("taskplace.cli.status.time.sleep", pause)
+    clock = iter(range(1_000))
+    seen = "taskplace.cli.status.look"
+    monkeypatch.setattr(seen, lambda root: look(root, clock=lambda: time.time() + next(clock)))
+    assert main(["status", str(placed.checkpoint), "--watch"]) == 130
+    _, ended = capsys.readouterr().out.splitlines()
+    assert ended.startswith("no driver runs: ")
 
 
 def test_status_on_a_terminal(placed, capsys, monkeypatch):
