@@ -10,7 +10,8 @@ Use `JsonFormatter` in a configuration of your own ({"()": "taskplace.logs.JsonF
 `taskplace run`.
 
 Properties: secrets are hidden as in errors (`taskplace.redaction`), also in tracebacks. Lines name executors, tasks,
-files and counts, never rows or their keys. A warning may quote the error of a source, a sink or a processor.
+files and counts, never rows or their keys. Of the error of a source, a sink or a processor, a warning has the type and
+the place. Its text, which may have keys, is logged at DEBUG only.
 """
 
 from __future__ import annotations

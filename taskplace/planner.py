@@ -44,7 +44,7 @@ def plan(problem: Problem | Mapping[str, Any]) -> Plan:
     >>> ran = Instance("a", active=[a, b], lags={a: 0, b: 0})
     >>> now = plan(Problem([Task(a, end_offset=50_000), Task(b, end_offset=50_000)], [ran, Instance("b")]))
     >>> [str(m) for m in now.moves], now.followup
-    (['0_1: warmup a -> b (balance)'], True)
+    (['0_1: warms up on b, to replace a (balance)'], True)
     """
     typed = problem if isinstance(problem, Problem) else Problem.from_dict(problem)
     c, config = typed.columns, typed.config

@@ -29,7 +29,7 @@ TELLING = ("lost", "catching up standbys", "catching up warm-ups")
 #: The last line of a run's screen: how many batches there were, and the time.
 BATCHES = re.compile(r" \d+/\d+ \d+:\d\d:\d\d$")
 #: What is said of a task that is not yet where it belongs.
-ON_ITS_WAY = "It belongs on"
+ON_ITS_WAY = "It is to move to"
 #: The longest time until something has happened, in seconds.
 PATIENCE = 900
 
@@ -154,7 +154,7 @@ class Job:
     def on_their_way(self) -> list[str]:
         """Return the tasks that are not yet where they belong."""
         with urlopen(f"{self.url}reasons.json", timeout=60) as answer:
-            return [one["task"] for one in json.load(answer) if ON_ITS_WAY in one["text"]]
+            return [one["task"] for one in json.load(answer) if ON_ITS_WAY in " ".join(one["text"].split())]
 
     def command(self, *arguments: str, rows: int = ROWS) -> list[Text]:
         """Run another command of taskplace in the folder, and return its screen."""

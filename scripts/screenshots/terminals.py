@@ -59,7 +59,7 @@ def of_checkpoint(seen: Browser, job: Job) -> None:
     def explain() -> list[Text]:
         task = job.wait(job.on_their_way)[-1]  # the last one is on its way for the longest
         lines = job.command("explain", CHECKPOINT, "--task", task)
-        return lines if ON_ITS_WAY in plain(lines) else []
+        return lines if ON_ITS_WAY in " ".join(plain(lines).split()) else []
 
     shown = (
         job.wait(explain),

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     2
     """
     whole = parser()
-    args = whole.parse_args(argv)
+    args = whole.parse_args(_as_option(list(sys.argv[1:] if argv is None else argv)))
     if "command" not in args:
         print(whole.format_help(), end="", file=sys.stderr)
         return codes.BAD_INPUT
@@ -52,6 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return codes.FAILED
 
 
+def _as_option(words: list[str]) -> list[str]:
+    """Return `help`, `help COMMAND` and `version` as the options that people mean.
+
+    >>> _as_option(["help"]), _as_option(["help", "plan"]), _as_option(["version"]), _as_option(["plan", "help"])
+    (['--help'], ['plan', '--help'], ['--version'], ['plan', 'help'])
+    """
+    if words[:1] == ["help"]:
+        return [*words[1:], "--help"]
+    return ["--version"] if words == ["version"] else words
+
+
 def _print_error(what: object, code: int) -> int:
     line = " ".join(str(what).split()).encode("utf-8", "backslashreplace").decode("utf-8")
     print("taskplace:", line, file=sys.stderr)
@@ -61,7 +72,8 @@ def _print_error(what: object, code: int) -> int:
 def parser() -> MainParser:
     """Return the parser of the whole command line. Each command says in its help what it does."""
     made = MainParser(
-        prog="taskplace", description="Kafka-Streams-grade task placement for stateful PySpark."
+        prog="taskplace",
+        description="Keeps the state of PySpark streams on the right executors, with hot standbys.",
     )
     made.add_argument("--version", action="version", version=f"taskplace {version('taskplace')}")
     application_parsers.add_to(made.commands)

@@ -89,7 +89,7 @@ def add_to(commands: Any) -> None:
         "--ui",
         metavar="[HOST:]PORT",
         help="serve a live page while it runs; 0: a free port. Without HOST only this host can see it; "
-        "there is no authentication",
+        "there is no authentication. With --check: only whether the address is free",
     )
     run.add_argument("--check", action="store_true", help="check file, class and topology, then stop")
     run.add_argument(

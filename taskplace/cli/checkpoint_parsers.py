@@ -99,9 +99,13 @@ def _options_of(name: str, command: argparse.ArgumentParser) -> None:
             "--verify", action="store_true", help="read all files and compare their checksums"
         )
     elif name == "status":
-        command.add_argument("--watch", action="store_true", help="show each change until interrupted")
         command.add_argument(
-            "--interval", metavar="SECONDS", type=float, default=1.0, help="with --watch; default 1"
+            "--watch",
+            action="store_true",
+            help="show each change until interrupted; with --output json, each status that the driver writes",
+        )
+        command.add_argument(
+            "--interval", metavar="SECONDS", type=float, help="with --watch: between two looks; default 1"
         )
         command.add_argument(
             "--count", metavar="N", type=int, help="with --watch: end after N updates; default: never"

@@ -18,7 +18,7 @@ from taskplace.redaction import redacted
 from taskplace.wording import count
 
 SCHEMA = "taskplace.config/1"
-#: The most letters of a value that the text shows; wider columns than these are not aligned.
+#: The most letters of a value that the text shows; and of a column: what is longer ends its line.
 SHOWN, WIDEST = 60, 44
 _SECTION = re.compile(r"[.\[]")
 #: The place in a list.
@@ -69,14 +69,31 @@ def _lines(file: str, found: Effective, values: list[Entry]) -> Iterator[str]:
 
 def _table(rows: list[tuple[str, Entry]]) -> Iterator[str]:
     """Yield the entries, in columns; what they replace, and remarks, below them."""
-    width = min(WIDEST, max(len(key) for key, _ in rows))
-    wide = min(WIDEST, max(len(_shown(one.path, one.value)) for _, one in rows))
-    for key, one in rows:
-        yield f"  {key:<{width}}  {_shown(one.path, one.value):<{wide}}  {one.origin.text}"
+    cells = [(key, _shown(one.path, one.value), one) for key, one in rows]
+    width = max((len(key) for key, _, _ in cells if len(key) <= WIDEST), default=0)
+    wide = max((len(value) for _, value, _ in cells if len(value) <= WIDEST), default=0)
+    for key, value, one in cells:
+        yield from _aligned((key, width), (value, wide), (one.origin.text, 0))
         below = [f"instead of {_shown(one.path, before)} ({origin.text})" for before, origin in one.replaces]
         below += [one.note] if one.note else []
         below += [f"IGNORED: {one.ignored}"] if one.ignored else []
         yield from (f"  {'':<{width}}    {line}" for line in below)
+
+
+def _aligned(*cells: tuple[str, int]) -> Iterator[str]:
+    """Yield a row of cells with their widths. The cell behind one that is too wide goes on under it, in its column.
+
+    >>> list(_aligned(("a", 3), ("b", 3), ("c", 0))), list(_aligned(("a", 3), ("long", 3), ("c", 0)))
+    (['  a    b    c'], ['  a    long', '            c'])
+    """
+    line, column = "", 2
+    for text, width in cells:
+        if len(line) + 2 > column and line:
+            yield line
+            line = ""
+        line = f"{line:<{column}}{text}"
+        column += width + 2
+    yield line
 
 
 def _shown(path: str, value: Any) -> str:

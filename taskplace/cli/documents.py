@@ -126,10 +126,31 @@ def one_stdin(file: str, option: str, second: str | None) -> None:
         raise InputError(option, found=STDIN, expected="a path: standard input is FILE already")
 
 
-def page_option(option: str, path: str | None, output: str) -> None:
-    """Refuse a page on standard output beside a JSON document. Errors: `InputError` that names the option."""
+def needs(option: str, given: object, other: str, present: object) -> None:
+    """Refuse an option that does nothing without another one. Errors: `InputError` that names both.
+
+    >>> needs("--count", None, "--watch", False)
+    >>> needs("--count", 2, "--watch", False)
+    Traceback (most recent call last):
+    taskplace.errors.InputError: --count: found 2, expected it only with --watch
+    """
+    if given is not None and not present:
+        raise InputError(option, found=given, expected=f"it only with {other}")
+
+
+def page_option(option: str, path: str | None, output: str = "text") -> None:
+    """Refuse, before the work, a file on standard output beside a JSON document, or in a missing directory.
+
+    Errors: `InputError` that names the option.
+    """
     if path == STDOUT and output == "json":
         raise InputError(option, found=STDOUT, expected="a path, with --output json")
+    if path is None or path == STDOUT:
+        return
+    folder = Path(path).absolute().parent
+    if not folder.exists():
+        hint = f"{folder} does not exist: mkdir -p {shlex.quote(str(folder))}"
+        raise InputError(option, found=path, expected="a path in a directory that is there", hint=hint)
 
 
 def json_document(path: str, *wanted: str) -> Any:

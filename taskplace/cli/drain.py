@@ -13,14 +13,25 @@ import msgspec
 from taskplace import validation
 from taskplace.cli import codes, documents
 from taskplace.errors import InputError, TaskplaceError
+from taskplace.explanation import Held, Wait
 from taskplace.spark.inspection.asking import ask
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.instances import instance_name
-from taskplace.spark.operator_messages import ANSWER_SCHEMA, Kind, OperatorAnswer, Status
-from taskplace.wording import count
+from taskplace.spark.operator_messages import (
+    ANSWER_SCHEMA,
+    Kind,
+    OperatorAnswer,
+    PlannedMove,
+    RemovalAnswer,
+    Status,
+)
+from taskplace.wording import about, count, listed
+from topology.ids import TaskId
 
 #: How many moves, and tasks that must catch up, are shown.
 SHOWN = 20
+#: How many of the tasks that must catch up are named in a line.
+FEW = 5
 
 
 def json_schema() -> dict[str, Any]:
@@ -74,7 +85,7 @@ def _undo(args: argparse.Namespace) -> int:
     answer = _answer(args, "undrain")
     if isinstance(answer, int):
         return answer
-    _print(args, answer, iter([_draining(answer)]))
+    _print(args, answer, _undone_lines(args, answer))
     return codes.DONE
 
 
@@ -106,20 +117,22 @@ def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
         )
         return codes.NO_ANSWER
     if answer.error:
-        raise InputError(
-            "EXECUTOR",
-            found=" ".join(args.executors),
-            expected="what the driver can follow",
-            hint=answer.error,
-        )
+        raise _refusal(args.executors, answer.error)
     return answer
 
 
+def _refusal(executors: list[str], error: str) -> InputError:
+    """Return the driver's error as one of the command line: it names the argument once."""
+    refusal = InputError("EXECUTOR", found=" ".join(executors), expected="what the driver can do")
+    refusal.args = (f"EXECUTOR{error.removeprefix('executor')}" if error.startswith("executor: ") else error,)
+    return refusal
+
+
 def _known(executor: str, status: Status) -> str:
+    """Return the instance of an executor. The error names all and suggests none: the nearest number is a guess."""
     name, known = instance_name(executor), list(status.executors)
     if name not in known:
-        hint = validation.nearest(name, known)
-        raise InputError("EXECUTOR", found=executor, expected=f"one of {', '.join(known)}", hint=hint)
+        raise InputError("EXECUTOR", found=executor, expected=f"one of {', '.join(known)}")
     return name
 
 
@@ -151,26 +164,56 @@ def _print(args: argparse.Namespace, answer: OperatorAnswer, lines: Iterator[str
 
 def _drain_lines(args: argparse.Namespace, answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
     if kind == "preview":
-        yield from (
-            f"{move.task}: {move.role} {move.from_ or '-'} -> {move.to or '-'}"
-            + (f", reads {count(move.records, 'record')} first" if move.records else "")
-            for move in answer.moves[:SHOWN]
-        )
+        yield from (f"{move.task}: {_moved(move)}" for move in answer.moves[:SHOWN])
         if len(answer.moves) > SHOWN:
             yield f"and {len(answer.moves) - SHOWN} more"
         yield from (f"warning: {warning}" for warning in answer.warnings)
-        yield f"{count(len(answer.moves), 'move')} in all"
+        yield f"{count(len(answer.moves), 'change')} in all"
         yield _really(args)
         return
-    yield _draining(answer)
-    yield from _removal_lines(answer)
+    yield f"draining: {', '.join(answer.draining)}; it takes effect within a second, or after the batch that runs"
+    yield from (f"{one.executor} {emptiness(one)}" for one in answer.removals)
 
 
-def _draining(answer: OperatorAnswer) -> str:
-    names = ", ".join(answer.draining)
-    return (
-        f"draining: {names or 'no executor'}; it takes effect within a second, or after the batch that runs"
+def _undone_lines(args: argparse.Namespace, answer: OperatorAnswer) -> Iterator[str]:
+    yield from (
+        f"{instance_name(name)} no longer drains, from the next rebalance on" for name in args.executors
     )
+    if answer.draining:
+        yield f"still draining: {', '.join(answer.draining)}"
+
+
+def _moved(move: PlannedMove) -> str:
+    """Return what becomes of a role, as a clause.
+
+    >>> _moved(PlannedMove("0_0", "standby", "executor-2", None, 0))
+    'its standby on executor-2 ends'
+    >>> _moved(PlannedMove("0_0", "active", "executor-2", "executor-1", 6))
+    'moves from executor-2 to executor-1, which reads 6 records first'
+    """
+    first = f", which reads {count(move.records, 'record')} first" if move.records else ""
+    if move.role == "active":
+        if move.to is None:
+            return f"ends on {move.from_}"
+        return f"moves from {move.from_} to {move.to}{first}" if move.from_ else f"starts on {move.to}{first}"
+    if move.to is None:
+        return f"its standby on {move.from_} ends"
+    if move.from_ is None:
+        return f"new standby on {move.to}{first}"
+    return f"its standby moves from {move.from_} to {move.to}{first}"
+
+
+def emptiness(one: RemovalAnswer) -> str:
+    """Return how far a drain of an executor is, as a predicate."""
+    if one.can_remove:
+        return f"can be removed now ({one.text.partition(': ')[2]})"
+    held = Held(one.active, one.standby, one.warmup)
+    state = "is not empty yet" if any(held) else "cannot be removed yet"
+    if not one.waits:
+        return f"{state}: it has {held}, which move with the next plans"
+    takes = "" if one.seconds is None else f", which takes {about(one.seconds)}"
+    best = [f"{w.task}: {Wait(TaskId.parse(w.task), w.role, w.at, w.behind).best}" for w in one.waits]
+    return f"{state}: {count(len(one.waits), 'task')} must catch up elsewhere first{takes} ({listed(best, most=FEW)})"
 
 
 def _removal_lines(answer: OperatorAnswer) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import taskplace
 from taskplace import simulation, validation
 from taskplace.cli import codes
-from taskplace.cli.documents import STDOUT, json_document, one_stdin, page_option
+from taskplace.cli.documents import STDOUT, json_document, needs, one_stdin, page_option
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.model.plan import Plan
@@ -28,6 +28,9 @@ from taskplace.simulation.run import MOST_ROUNDS
 from taskplace.verify import changes, stable
 from taskplace.verify import verify as verify_plan
 from taskplace.wording import count, noun
+
+#: The largest number of rounds per event without `--limit`.
+ROUNDS = 1000
 
 
 def plan(args: argparse.Namespace) -> int:
@@ -117,10 +120,14 @@ def simulate(args: argparse.Namespace) -> int:
     """Print how a cluster develops from a problem through events, or replay a transcript."""
     one_stdin(args.file, "--events", args.events)
     page_option("--html", args.html, args.output)
+    needs("--seed", args.seed, "--random-events", args.random_events is not None)
     rate = validation.positive(args.restore_rate, "--restore-rate", optional=True)
-    limit = validation.integer(args.limit, "--limit", 1, MOST_ROUNDS) or 1
+    limit = ROUNDS if args.limit is None else validation.integer(args.limit, "--limit", 1, MOST_ROUNDS) or 1
     document = json_document(args.file, "problem", "transcript")
     if isinstance(document, dict) and document.get("schema") == "taskplace.transcript/1":
+        for option in ("events", "random_events", "restore_rate", "limit"):
+            given = getattr(args, option)
+            needs(f"--{option.replace('_', '-')}", given, "a problem: a transcript has its own", False)
         with long_work() as show:
             trajectory = simulation.replay(document, progress=show)
     else:
@@ -131,7 +138,9 @@ def simulate(args: argparse.Namespace) -> int:
         problem = Problem.from_dict(document)
         if args.random_events is not None:
             count = validation.integer(args.random_events, "--random-events", 0, MOST_EVENTS) or 0
-            groups += [[e.to_dict() for e in group] for group in random_events(problem, count, args.seed)]
+            groups += [
+                [e.to_dict() for e in group] for group in random_events(problem, count, args.seed or 0)
+            ]
         with long_work() as show:
             trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit, progress=show)
 
@@ -174,17 +183,7 @@ def _print_plan(made: Plan) -> None:
         print(f"  {name}: can be cleaned up: {', '.join(map(str, tasks))}")
     for warning in made.warnings:
         print(f"warning: {warning}")
-    print(_state(made))
-
-
-def _state(made: Plan) -> str:
-    best = made.optimality
-    if made.stable:
-        return "stable: nothing has to move"
-    now = f"{count(len(made.moves), 'change')} now, {'more to follow' if made.followup else 'the last ones'}"
-    forced = f", {count(best.forced_promotions, 'forced promotion')}" if best.forced_promotions else ""
-    least = "minimum possible" if best.moves >= best.lower_bound else "both balances would need"
-    return f"{now}; {count(best.moves, 'move')} to the target, {least} {best.lower_bound:,}{forced}"
+    print(made.summary)
 
 
 def _print_json(value: dict[str, Any]) -> None:

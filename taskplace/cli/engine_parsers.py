@@ -134,7 +134,7 @@ def add_to(commands: Any) -> None:
         "--random-events", metavar="N", type=int, help="add N random failures and joins after EVENTS"
     )
     simulate.add_argument(
-        "--seed", metavar="SEED", type=int, default=0, help="seed of the random events; default 0"
+        "--seed", metavar="SEED", type=int, help="with --random-events: their seed; default 0"
     )
     simulate.add_argument(
         "--restore-rate",
@@ -146,7 +146,6 @@ def add_to(commands: Any) -> None:
         "--limit",
         metavar="N",
         type=int,
-        default=1000,
         help="largest number of rounds per event; default 1000",
     )
 

@@ -70,11 +70,9 @@ def _overview(explainer: Explainer) -> Iterator[str]:
         explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
         yield textwrap.fill(explained.text, WIDTH, break_on_hyphens=False)
     rest = len(problem.tasks) - len(moving)
-    others = "other task" if moving else "task"
-    yield (
-        f"{count(rest, others)} {noun(rest, 'is where it belongs', 'are where they belong')}; "
-        "--task explains any task in full"
-    )
+    others = count(rest, "other task" if moving else "task")
+    settled = f"{others} {noun(rest, 'is where it belongs', 'are where they belong')}; " if rest else ""
+    yield f"{settled}--task explains any task in full"
 
 
 def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:
@@ -126,7 +124,7 @@ def _as_of(seen: DriverSeen) -> str:
     if seen.runs or status is None:
         return headline(seen)
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(status.written))
-    return f"{headline(seen)}\nThis is how its last status, of {at}, had the stream."
+    return f"{headline(seen)}\nWhat follows is its last status, of {at}."
 
 
 def _driver(seen: DriverSeen) -> dict[str, Any]:

@@ -108,13 +108,11 @@ def lag_lines(found: Inspection) -> Iterator[str]:
     yield ""
     ended = ", which has ended" if status.ended else ""
     said = f"status of driver {status.epoch}{ended}, {ago(status.age_seconds)}"
-    head = (
-        f"{'executor':<16}{'active':>8}{'standby':>9}{'warm-up':>9}   lag in records at batch {status.batch}"
-    )
-    yield f"{head}, generation {status.generation}: {said}"
+    yield f"lags        in records at batch {status.batch}, generation {status.generation}: {said}"
+    yield f"{'executor':<16}{'active lag':>12}{'standby lag':>13}{'warm-up lag':>13}"
     for name, roles in status.lags.items():
         active, standby, warmup = (sum(roles[role].values()) for role in ROLES)
-        yield f"{name:<16}{active:>8,}{standby:>9,}{warmup:>9,}"
+        yield f"{name:<16}{active:>12,}{standby:>13,}{warmup:>13,}"
         for role, lags in roles.items():
             behind = sorted((-lag, TaskId.parse(task)) for task, lag in lags.items() if lag)
             if behind:

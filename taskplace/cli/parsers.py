@@ -49,8 +49,6 @@ WANTED: Mapping[str, str] = {
     "decommission": "drain CHECKPOINT EXECUTOR",
     "draw": "topology FILE --svg OUT",
     "settings": "config FILE",
-    "help": "--help",
-    "version": "--version",
 }
 WIDTH = 100
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
@@ -98,7 +96,10 @@ class CommandParser(argparse.ArgumentParser):
             if _OPTION.fullmatch(name) and name not in known:
                 listed = ", ".join(option for option in known if option.startswith("--"))
                 self.refuse(_found(f"option {name!r}", listed, nearest(name, known)))
-        return super().parse_known_args(args, namespace)
+        parsed, more = super().parse_known_args(args, namespace)
+        if more and hasattr(self, "help_"):  # named with the command, and not by the parser of all commands
+            self.error(f"unrecognized arguments: {' '.join(more)}")
+        return parsed, more
 
     def before_commands(self, args: list[str]) -> Sequence[str]:
         """Return the arguments that are this parser's own."""

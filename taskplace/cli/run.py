@@ -22,7 +22,7 @@ from taskplace.cli.application import (
     shown_topology,
 )
 from taskplace.cli.doctor_application import missing_inputs
-from taskplace.cli.documents import placed_application
+from taskplace.cli.documents import page_option, placed_application
 from taskplace.doctor import Facts, SparkProperties, refusals
 from taskplace.errors import ConfigError, InputError, UnsupportedSpark
 from taskplace.logs import logging_to
@@ -209,6 +209,7 @@ def _spark_run() -> Callable[[Settings, Application, Reporter], int]:
 
 def topology(args: argparse.Namespace) -> int:
     """Print the topology of a file: its subtopologies, stores and tasks; or draw it."""
+    page_option("--svg", args.svg)
     built = shown_topology(args.file, args.set).build()
     if args.svg is not None:
         from taskplace.cli.drawing import write_svg

@@ -21,10 +21,15 @@ from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.operator_messages import Status
 
 SCHEMA = "taskplace.status-seen/1"
+#: The seconds between two looks without `--interval`.
+INTERVAL = 1.0
+Key = Callable[[DriverSeen], object]
 
 
 def status(args: argparse.Namespace) -> int:
     """Print the status, with `--watch` for each change. Return 0 if a driver runs, 4 if none does."""
+    for option, given in (("--interval", args.interval), ("--count", args.count)):
+        documents.needs(option, given, "--watch", args.watch)
     root = documents.checkpoint(args.checkpoint)
     if not args.watch:
         seen = look(root)
@@ -34,20 +39,24 @@ def status(args: argparse.Namespace) -> int:
             width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
             print("\n".join(folded(each, width) for each in lines(seen)))
         return codes.DONE if seen.runs else codes.NO_DRIVER
-    interval = validation.positive(args.interval, "--interval") or 1.0
+    interval = INTERVAL
+    if args.interval is not None:
+        interval = validation.positive(args.interval, "--interval") or INTERVAL
     limit = None if args.count is None else validation.integer(args.count, "--count", 1)
-    with _shown(args.output) as show:
-        return _watch(root, show, interval=interval, limit=limit)
+    with _shown(args.output) as (show, key):
+        return _watch(root, show, key, interval=interval, limit=limit)
 
 
-def _watch(root: Path, show: Callable[[DriverSeen], None], *, interval: float, limit: int | None) -> int:
-    """Show each change, at most `limit` of them."""
+def _watch(
+    root: Path, show: Callable[[DriverSeen], None], key: Key, *, interval: float, limit: int | None
+) -> int:
+    """Show each change, at most `limit` of them. `key`: what is shown again only if it differs."""
     shown, before = 0, None
     while True:
         seen = look(root)
-        key = (seen.runs, seen.why if not seen.runs else None, seen.status and seen.status.written)
-        if key != before:
-            before = key
+        now = key(seen) if seen.runs else (seen.epoch, seen.status and seen.status.written)
+        if now != before:
+            before = now
             show(seen)
             shown += 1
         if limit is not None and shown >= limit:
@@ -56,19 +65,27 @@ def _watch(root: Path, show: Callable[[DriverSeen], None], *, interval: float, l
 
 
 @contextmanager
-def _shown(output: str) -> Iterator[Callable[[DriverSeen], None]]:
-    """Yield what shows an update: JSON in a line, a table that is redrawn in place, or a line for a log."""
+def _shown(output: str) -> Iterator[tuple[Callable[[DriverSeen], None], Key]]:
+    """Yield what shows an update, and what tells whether there is one.
+
+    JSON in a line and a table that is redrawn in place: for each status that the driver writes. A line for a log: if it
+    is another one.
+    """
+
+    def written(seen: DriverSeen) -> object:
+        return seen.status and seen.status.written
+
     if output == "json":
-        yield lambda seen: print(json.dumps(to_dict(seen)), flush=True)
+        yield (lambda seen: print(json.dumps(to_dict(seen)), flush=True)), written
     elif sys.stdout.isatty():
         from rich.live import Live
 
         from taskplace.cli.status_table import view
 
         with Live(auto_refresh=False) as live:
-            yield lambda seen: live.update(view(seen), refresh=True)
+            yield (lambda seen: live.update(view(seen), refresh=True)), written
     else:
-        yield lambda seen: print(line(seen), flush=True)
+        yield (lambda seen: print(line(seen), flush=True)), line
 
 
 def json_schema() -> dict[str, Any]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from taskplace.model.events import LateRows
 from taskplace.spark.inspection.driver_seen import DriverSeen
-from taskplace.spark.inspection.now import batch_text, warmup_text
+from taskplace.spark.inspection.now import batch_text, followup_text, warmup_text
 from taskplace.spark.inspection.stuck import UNKNOWN, stuck
 from taskplace.spark.operator_messages import ExecutorStatus, Status
-from taskplace.wording import ago, count, duration, lasting
+from taskplace.wording import ago, count, duration
 
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5
@@ -75,12 +75,11 @@ def headings(now: Status) -> Iterator[str]:
     yield f"{now.topology}: {batch_text(now)}, generation {now.generation}"
     if (seen := now.totals) is not None:
         late = LateRows(seen.late, seen.late_here, seen.since)
-        yield f"late rows: {late.text}; {count(seen.rows, 'row')} in all"
+        yield f"late rows: {late.text_of(seen.rows)}"
     if now.failed is not None:
         yield f"batch {now.failed.batch} failed: {now.failed.error}"
     if now.followup:
-        probing = f"; the next probing rebalance is due in {lasting(now.next_probing or 0)}"
-        yield f"the assignment is not yet the target{probing if now.next_probing is not None else ''}"
+        yield followup_text(now)
     if now.homeless:
         yield f"{count(len(now.homeless), 'task')} without an executor until the next rebalance"
 

@@ -10,8 +10,11 @@ from taskplace.cli import codes, documents
 from taskplace.cli.inspect import damage_lines
 from taskplace.errors import InputError
 from taskplace.report import long_work
-from taskplace.spark.inspection.verification import CHECKED, CheckpointVerification, verify_checkpoint
-from taskplace.wording import count, listed
+from taskplace.spark.inspection.verification import CheckpointVerification, verify_checkpoint
+from taskplace.wording import count
+
+#: What holds for a placement that keeps the invariants.
+RULES = "each task is active exactly once, and no executor has two copies of it"
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -42,8 +45,8 @@ def lines(found: CheckpointVerification) -> Iterator[str]:
         yield "placement   not checked: no manifest with an assignment, or no topology, can be read"
     else:
         executors = count(len(seen.assignment), "executor")
-        rules = listed(CHECKED)
-        yield f"placement   {count(found.tasks, 'task')} on {executors}, checked for the invariants {rules}"
+        checked = RULES if not found.violations else count(len(found.violations), "violation")
+        yield f"placement   {count(found.tasks, 'task')} on {executors}: {checked}"
     yield from (f"unfinished  {line}" for line in seen.unfinished)
     yield from damage_lines(seen)
     yield from (f"violation   {violation}" for violation in found.violations)

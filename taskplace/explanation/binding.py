@@ -28,7 +28,7 @@ class Binding:
     >>> from taskplace.planner import plan
     >>> problem = Problem([Task(TaskId(0, 0)), Task(TaskId(0, 1))], [Instance("a"), Instance("b")])
     >>> Binding(problem, plan(problem)).wanted(0, 1)
-    'both balances require 1 of 2 tasks there'
+    'so that each instance has 1 of the 2 tasks'
     """
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
@@ -37,27 +37,67 @@ class Binding:
         self._each = self.config.rack_aware_assignment_strategy != "min_traffic"
 
     def wanted(self, t: int, i: int) -> str:
-        """Return the reason for task t to be at instance i: its shares of both balances, or the assignor."""
+        """Return the reason for task t to be at instance i, as a subordinate clause: its shares, or the assignor."""
         if not self.config.promises.balanced:
-            return f"the assignor {self.config.task_assignor_class!r} places it there"
-        text = f"{'both balances require' if self._each else 'the balance requires'} {self._span(t, i, None)} there"
-        if self._each and len(self.c.subtopologies) > 1:
-            text += f", and {self._span(t, i, 'sub')}"
-        return text + self._traffic(t, i)
+            return self._placed_by_assignor()
+        if np.count_nonzero(self.c.open_slots) == 1:
+            return f"since no other instance can take it{self._traffic(t, i)}"
+        both = (None, "sub") if self._each and len(self.c.subtopologies) > 1 else (None,)
+        return self._so_that(t, i, *both) + self._traffic(t, i)
 
-    def may_stay(self, t: int, i: int) -> str:
-        """Return why task t may stay at its owner i."""
-        if not self.config.promises.balanced:
-            return self.wanted(t, i)
-        return (
-            f"{'both balances allow' if self._each else 'the balance allows'} it to stay{self._traffic(t, i)}"
-        )
+    def as_good(self, t: int) -> list[str]:
+        """Return the instances that would be as good for task t, of which no instance has a copy; sorted.
+
+        Two such tasks of a subtopology may exchange their places: no count, cost or number of copies changes.
+        """
+        if not self.config.promises.balanced or self._reads is not None or t not in self._new:
+            return []
+        return sorted(self._new_places[self._likeness(t)] - {self._new[t]})
+
+    @cached_property
+    def _new(self) -> dict[int, str]:
+        """The stateful tasks of which no instance has a copy, with their instances in the target."""
+        c = self.c
+        places = self._plan.target or self._plan.assignment
+        at = {task: name for name, roles in places.items() for task in roles.active}
+        parked = {p // c.m for p in c.parked.tolist()}
+        new = np.flatnonzero(c.stateful & (c.owner < 0) & (c.start[:-1] == c.start[1:])).tolist()
+        return {t: at[c.ids[t]] for t in new if t not in parked and c.ids[t] in at}
+
+    @cached_property
+    def _new_places(self) -> dict[tuple[object, ...], set[str]]:
+        """The instances of the new tasks that are alike."""
+        places: dict[tuple[object, ...], set[str]] = {}
+        for t, name in self._new.items():
+            places.setdefault(self._likeness(t), set()).add(name)
+        return places
+
+    def _likeness(self, t: int) -> tuple[object, ...]:
+        return int(self.c.sub[t]), float(self.c.weight[t]), self.c.changelog_racks[t]
+
+    def _placed_by_assignor(self) -> str:
+        return f"where the assignor {self.config.task_assignor_class!r} places it"
+
+    def _so_that(self, t: int, i: int, *of: str | None, now: int | None = None) -> str:
+        """Return the purpose of a placement: the shares of all instances if they are equal, else that of i.
+
+        `now`: how many tasks i has; None: this is not said.
+        """
+        open_ = self.c.open_slots > 0
+        spans = [self._shares(t, each) for each in of]
+        even = bool(open_.all()) and all(len({*zip(low, high, strict=True)}) == 1 for low, high, _ in spans)
+        who = "each instance" if even else self.c.names[i]
+        texts = [_of_tasks(int(low[i]), int(high[i]), total) for low, high, total in spans]
+        if "sub" in of:
+            texts[-1] += f" of subtopology {int(self.c.subtopologies[int(self.c.sub[t])])}"
+        has = "" if now is None else f" ({self.c.names[i] if even else 'it'} has {now:,} now)"
+        return f"so that {who} has {' and '.join(texts)}{has}"
 
     def stateless(self, t: int, i: int, wanted: int) -> str:
         """Return why stateless task t is at instance i. `wanted`: its instance in the target, which may differ."""
         if self._reads is None or not self.c.racks[t]:
             return (
-                "it has no state, so it goes to the least loaded instance, and stays while its share allows"
+                "it has no state, so it goes to the least loaded instance, and stays while loads are level"
                 f"{self._for_now(i, wanted)}"
             )
         reads = f"it reads {self._partitions(t, i)} across racks from there"
@@ -80,24 +120,24 @@ class Binding:
         )
 
     def leaves(self, t: int, i: int) -> str:
-        """Return why task t moves to instance i, although its owner has a good copy."""
+        """Return why task t moves to instance i, although its owner has a good copy, as a subordinate clause."""
         c, owner = self.c, int(self.c.owner[t])
-        name, to = c.names[owner], c.names[i]
+        name = c.names[owner]
         if c.open_slots[owner] == 0:
-            return self.closed(owner)
+            return f"since {self.closed(owner)}"
         s = int(c.sub[t])
         total, grid = self._now.sum(axis=0), self._now
         if total[owner] > self._total[1][owner]:
-            return f"{name} has more than its share: {total[owner]} instead of {self._span(t, owner, None)}"
+            return self._so_that(t, owner, None, now=int(total[owner]))
         if self._each and grid[s, owner] > self._subs[1][s, owner]:
-            return (
-                f"{name} has more than its share: {grid[s, owner]} instead of {self._span(t, owner, 'sub')}"
-            )
+            return self._so_that(t, owner, "sub", now=int(grid[s, owner]))
         if total[i] < self._total[0][i]:
-            return f"{to} has less than its share: {total[i]} instead of {self._span(t, i, None)}"
+            return self._so_that(t, i, None, now=int(total[i]))
         if self._each and grid[s, i] < self._subs[0][s, i]:
-            return f"{to} has less than its share: {grid[s, i]} instead of {self._span(t, i, 'sub')}"
-        return self._cost(t, owner, i) or f"{name} takes another task in its place, as the balances require"
+            return self._so_that(t, i, "sub", now=int(grid[s, i]))
+        return (
+            f"since {self._cost(t, owner, i) or f'{name} takes another task in its place, for equal shares'}"
+        )
 
     def closed(self, i: int) -> str:
         """Return why an instance without open slots takes no task."""
@@ -149,25 +189,22 @@ class Binding:
 
         `leaves`: the instances whose standby of the task ends. `others`: those of its other copies in the target.
         """
-        c, name = self.c, self.c.names[i]
+        c = self.c
         if not self.config.promises.balanced:
-            return f"the assignor {self.config.task_assignor_class!r} places it there"
+            return self._placed_by_assignor()
         for k in leaves:
             if c.open_slots[k] == 0:
-                return self.closed(k)
+                return f"since {self.closed(k)}"
         fewest = len(self.apart(i, others)[0])
         for k in leaves:
             shared, _ = self.apart(k, others)
             if len(shared) > fewest:
-                return f"{c.names[k]} shares {', '.join(shared)} with another copy"
+                return f"since {c.names[k]} shares {', '.join(shared)} with another copy"
         now, then = self._copies
         total = count(int(then.sum()), "copy", "copies")
-        if now[i] < then[i]:
-            return f"{name} has less than its share: {now[i]:,} instead of {then[i]:,} of {total}"
-        for k in leaves:
-            if now[k] > then[k]:
-                return f"{c.names[k]} has more than its share: {now[k]:,} instead of {then[k]:,} of {total}"
-        return f"copies are level this way{self.follows(t, i)}"
+        for k in [i] if now[i] < then[i] else [k for k in leaves if now[k] > then[k]]:
+            return f"so that {c.names[k]} has {then[k]:,} of the {total} (it has {now[k]:,} now)"
+        return f"since each instance has about as many copies this way{self.follows(t, i)}"
 
     def follows(self, t: int, i: int) -> str:
         """Return the reads across racks of a standby of task t at instance i, as the end of a sentence."""
@@ -209,14 +246,18 @@ class Binding:
         return f", and it reads {self._partitions(t, i)} across racks from there"
 
     def _span(self, t: int, i: int, of: str | None) -> str:
+        low, high, total = self._shares(t, of)
+        where = "" if of is None else f" of subtopology {int(self.c.subtopologies[int(self.c.sub[t])])}"
+        return f"{low[i]:,}{'' if low[i] == high[i] else f' to {high[i]:,}'} of {count(total, 'task')}{where}"
+
+    def _shares(self, t: int, of: str | None) -> tuple[list[int], list[int], int]:
+        """Return the least and the most tasks of each instance, and all: of the problem, or of the subtopology of t."""
         s = int(self.c.sub[t])
         if of is None:
-            low, high, total = self._total[0][i], self._total[1][i], int(self.c.stateful.sum())
-            where = ""
+            low, high, total = *self._total, self.c.stateful.sum()
         else:
-            low, high, total = self._subs[0][s, i], self._subs[1][s, i], int(self._then[s].sum())
-            where = f" of subtopology {int(self.c.subtopologies[s])}"
-        return f"{low:,}{'' if low == high else f' to {high:,}'} of {count(total, 'task')}{where}"
+            low, high, total = self._subs[0][s], self._subs[1][s], self._then[s].sum()
+        return low.tolist(), high.tolist(), int(total)
 
     @cached_property
     def _reads(self) -> tuple[Ints, Ints] | None:
@@ -276,3 +317,15 @@ class Binding:
         grid = np.zeros((len(self.c.subtopologies), self.c.m), np.int64)
         np.add.at(grid, (self.c.sub[task], where), 1)
         return grid
+
+
+def _of_tasks(low: int, high: int, total: int) -> str:
+    """Return a share in words.
+
+    >>> _of_tasks(2, 2, 4), _of_tasks(2, 3, 5), _of_tasks(0, 1, 3), _of_tasks(0, 1, 1)
+    ('2 of the 4 tasks', '2 or 3 of the 5 tasks', 'at most 1 of the 3 tasks', 'at most 1 task')
+    """
+    number = f"{high:,}"
+    if low < high:
+        number = f"{low:,} {'or' if high == low + 1 else 'to'} {high:,}" if low else f"at most {high:,}"
+    return f"{number} task" if total == 1 else f"{number} of the {total:,} tasks"

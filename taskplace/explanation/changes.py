@@ -26,7 +26,7 @@ from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, UNKNOWN
 from taskplace.model.seen import Seen
 from taskplace.planner import plan as plan_once
-from taskplace.wording import count, noun
+from taskplace.wording import count
 from topology.ids import TaskId
 
 #: The most plans for one task; half as many for a problem of more than `MANY_TASKS`, whose plans take a second.
@@ -76,7 +76,7 @@ class Changes:
             return None
         if plan is not None and found.kind == "runs":
             seen = self.timetable.seen.get((found.instance, task), Seen())
-            found = found._replace(text=found.text + _restored(plan, task, found.instance, seen))
+            found = found._replace(text=_with_restore(found.text, plan, task, found.instance, seen))
         if edit.kind == "join":
             found = found._replace(text=found.text.replace(edit.instance, "the new instance"))
         return Change(edit, found)
@@ -149,18 +149,18 @@ class Changes:
             yield [Edit("config", key="num.standby.replicas", value=config.num_standby_replicas + 1)]
 
 
-def _restored(plan: Plan, task: TaskId, name: str, seen: Seen) -> str:
-    """Return what has to be restored before a task runs on an instance, as the end of a sentence; "" for nothing."""
+def _with_restore(text: str, plan: Plan, task: TaskId, name: str, seen: Seen) -> str:
+    """Return the text of an effect, with what has to be read before the task runs on an instance."""
     if plan.problem is None:
-        return ""
+        return text
     c = plan.problem.columns
     t, i = c.ids.index(task), c.names.index(name)
     rows = range(int(c.start[t]), int(c.start[t + 1]))
     row = next((k for k in rows if c.inst[k] == i), None)
     if not c.stateful[t] or c.at_once[t] or (row is not None and c.caught[row]):
-        return ""
+        return text
     records = int(lacking(NO_COPY if row is None else int(c.lag[row]), int(c.end[t])))
     what = "all its state" if records == UNKNOWN else count(records, "record")
-    were = noun(records, "was", "were") if records != UNKNOWN else "was"
     follows = f", if {name} can follow by then" if seen.stalled else ""
-    return f", after {what} {were} restored there{follows}"
+    after = f" after it has read {what}{follows}"
+    return text.replace(f"it moves to {name}", f"{name} takes it over").replace(" at once", after)

@@ -86,16 +86,15 @@ class Edit:
             case "lags":
                 return f"{self.value[-1][0]} and the copies before it have caught up"
             case "config":
-                value = f"{self.value:,}" if isinstance(self.value, int) else self.value
-                return f"{self.key} is {value if self.value != () else 'empty'}"
+                return f"{self.key} is empty" if self.value == () else f"{self.key}={self.value}"
             case "drain" | "undrain":
                 return f"{name} drains" if self.kind == "drain" else f"{name} no longer drains"
             case "lose":
                 return f"{name} is lost"
             case "join":
-                return f"an instance with {count(self.value, 'slot')} joins"
+                return "another instance joins"
             case "capacity":
-                return f"{name} has {count(self.value, 'slot')}"
+                return f"{name} has a capacity of {self.value:,}"
         return f"its copy on {name} is released"
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 from taskplace.explanation.edits import Edit
 from taskplace.explanation.fates import Effect
 from taskplace.model import html_tables
+from taskplace.wording import listed
 from topology.ids import TaskId
 
 WIDTH = 110
+#: Kinds of changes that the outlook says in its own words: a copy catches up.
+CATCH_UP = ("lag", "lags")
 ROLE_WORDS = {"active": "active", "standby": "standby", "warmup": "warm-up"}
 
 
@@ -57,19 +60,24 @@ class Outlook(NamedTuple):
     - `state`: "settled" (nothing is planned), "now" (this plan moves it), "catching up" (a copy is on its way), or
       "waiting" (a copy waits for its turn to warm up, or the plan that moves it waits for a batch or a driver)
     - `seconds`: until it is there; None if nothing is planned, or if that is not known
-    - `text`: the same in a sentence or two, with what stops it and what to do
+    - `text`: the same in a sentence
+    - `stopped`: why it waits, as a clause, if that is more than records to read; else ""
+    - `remedy`: what to do about it, as a clause; "" if nothing is known
     """
 
     state: str
     seconds: float | None
     text: str
+    stopped: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
 class TaskExplanation:
     """The explanation of one task.
 
-    - `text`: one paragraph: where the task is, why, and if it was asked for, what would have to change and when
+    - `text`: one paragraph: where the task is, why it is there or waits, and if it was asked for, when it moves and
+      what to do
     - `nature`: stateless, or stateful with the length of its changelog
     - `roles`: its roles in this step, the active first
     - `target`: its (role, instance) pairs in the target
@@ -78,6 +86,7 @@ class TaskExplanation:
     - `changes`, `outlook`: None if they were not asked for (`Explainer.in_full`)
     - `held`: the (role, instance) pairs in force, before this step
     - `waits_for`: what this step waits for, as a clause; "" if for nothing that is known
+    - `also`: reasons that the paragraph leaves out, as clauses
 
     `str()` is the paragraph with the facts below it, and `to_dict` the same for programs.
     """
@@ -93,6 +102,7 @@ class TaskExplanation:
     outlook: Outlook | None = None
     held: tuple[tuple[str, str], ...] = ()
     waits_for: str = ""
+    also: tuple[str, ...] = ()
 
     @property
     def role(self) -> str:
@@ -117,6 +127,10 @@ class TaskExplanation:
             lines.extend(_wrapped("  next    ", f"{step}{f', {self.waits_for}' * bool(self.waits_for)}"))
         if self.target:
             lines.append(f"  target  {_listed(self.target)}")
+        for clause in self.also:
+            lines.extend(_wrapped("  why     ", clause))
+        for condition, effect in conditions(self.changes or ()):
+            lines.extend(_wrapped("  if      ", f"{condition}: {effect}"))
         lines.extend(f"  copy    {name}: {text}" for name, text in self.copies)
         for refusal in self.refused:
             lines.extend(_wrapped("  refused ", f"{refusal.instance}: {refusal.why}"))
@@ -125,6 +139,8 @@ class TaskExplanation:
     def _repr_html_(self) -> str:
         """Return the paragraph and the facts as tables, for notebooks."""
         shown = f"<p>{escape(self.text)}</p>"
+        if ifs := conditions(self.changes or ()):
+            shown += html_tables.table(("if", "then"), ifs)
         if self.copies:
             shown += html_tables.table(("instance", "copy"), self.copies)
         if self.refused:
@@ -148,7 +164,28 @@ class TaskExplanation:
             "refused": [r._asdict() for r in self.refused],
             "changes": None if self.changes is None else [change.to_dict() for change in self.changes],
             "outlook": None if self.outlook is None else self.outlook._asdict(),
+            "also": list(self.also),
         }
+
+
+def conditions(changes: Iterable[Change]) -> list[tuple[str, str]]:
+    """Return what would have to change, and what follows: changes with the same effect are one condition.
+
+    That a copy catches up is left out: the outlook says it.
+    """
+    by_effect: dict[str, list[str]] = {}
+    for change in changes:
+        if change.edit.kind not in CATCH_UP:
+            by_effect.setdefault(change.effect.text, []).append(str(change.edit))
+    return [(_either(edits), effect) for effect, edits in by_effect.items()]
+
+
+def _either(edits: Sequence[str]) -> str:
+    """Return conditions as one, without repeating the subject of all: "a drains or is lost"."""
+    first, _, _ = edits[0].partition(" ")
+    if len(edits) == 1 or first == "another" or any(edit.partition(" ")[0] != first for edit in edits):
+        return listed(edits, last="or")
+    return f"{first} {listed((edit.partition(' ')[2] for edit in edits), last='or')}"
 
 
 def _listed(roles: Iterable[tuple[str, str]]) -> str:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from taskplace.assign.target import find_target
-from taskplace.explanation.explained import Change, Outlook
+from taskplace.explanation.explained import CATCH_UP, Change, Outlook
 from taskplace.explanation.fates import Fate
-from taskplace.explanation.present import CATCH_UP, sentences
+from taskplace.explanation.present import advice, sentences
 from taskplace.lag.catching_up import seconds_left, to_go
 from taskplace.lag.ranking import lacking, whole
 from taskplace.model.placement import Step
@@ -195,66 +195,67 @@ def outlook(
     moved_by: str,
     waits_for: str = "",
 ) -> Outlook:
-    """Return when a task is where it belongs. `moved_by`: the name of the plan if it moves the task, else "".
+    """Return when a task is where it belongs.
 
-    `waits_for`: what this plan waits for before it is in force, as a clause; "" if for nothing that is known.
-
-    `changes`: what was confirmed by plans. "It moves when that copy has caught up" is said only if it is among them;
-    otherwise only that the copy catches up.
+    - `changes`: what was confirmed by plans. "It moves once that copy has caught up" is said only if it is among them;
+      otherwise only that the copy catches up
+    - `moved_by`: what this plan does with the task, as a clause; "" if it does not move it
+    - `waits_for`: what this plan waits for before it is in force, as a clause; "" if for nothing that is known
     """
     names = timetable.names
     waits = [fate.goal] if fate.goal != fate.active else sorted(set(fate.goal_standbys) - set(fate.standbys))
     if not waits:
         return _at_rest(task, fate, timetable, moved_by, waits_for)
     name = waits[0]
-    kind, move = ("runs", "it moves") if name == fate.goal else ("standby", "its standby moves")
+    kind, moves = ("runs", "it moves") if name == fate.goal else ("standby", "its standby moves")
     confirmed = [c.edit for c in changes if c.edit.kind in CATCH_UP and c.effect[:2] == (kind, name)]
-    goes = f"{move} to {name}" if confirmed else f"{name} has caught up"
+    goes = moves if confirmed else f"{name} has caught up"
     once = f" once {confirmed[0]}" if confirmed else ""
     due, seen = timetable.due(name, task), timetable.seen.get((name, task), Seen())
     if due is None:
-        moves = f"{goes}{once}" if confirmed else f"{move} to {name} as other tasks move"
-        return Outlook("waiting", None, sentences([moves], names))
+        text = f"{goes}{once}" if confirmed else f"{moves} to {name} as other tasks move"
+        return Outlook("waiting", None, sentences([text], names))
+    stopped, remedy = "", advice(changes, name)
+    unknown = f"the time is not known: {due.unknown}"
     if due.before is not None:
-        clauses = _in_the_queue(due, goes, name, timetable.problem.config.max_warmup_replicas)
+        stopped = _turn(name, due.before, timetable.problem.config.max_warmup_replicas)
+        text = f"{moves} after that; {unknown}" if confirmed else unknown
+        if not math.isinf(due.seconds):
+            text = f"its turn comes in {about(due.turn)}, and {goes} in {about(due.seconds)}"
     elif seen.stalled:
-        clauses = [f"{goes}{once}" if confirmed else "", f"but {seen.stalled}", seen.remedy]
+        stopped, remedy = seen.stalled, seen.remedy
+        text = f"{goes}{once}" if confirmed else ""
     elif math.isinf(due.seconds):
-        when = "that is, is" if confirmed else f"{goes} is"
-        clauses = [f"{goes}{once}" if confirmed else "", f"when {when} not known: {due.unknown}"]
+        text = f"{goes}{once}; {unknown}" if confirmed else unknown
     else:
-        clauses = [f"{goes} in {about(due.seconds)}{',' * bool(once)}{once}"]
+        text = f"{goes} in {about(due.seconds)}{',' * bool(once)}{once}"
     state = "catching up" if due.before is None else "waiting"
-    return Outlook(
-        state, None if math.isinf(due.seconds) else round(due.seconds, 3), sentences(clauses, names)
-    )
+    seconds = None if math.isinf(due.seconds) else round(due.seconds, 3)
+    return Outlook(state, seconds, sentences([text], names), stopped, remedy)
 
 
 def _at_rest(task: TaskId, fate: Fate, timetable: Timetable, moved_by: str, waits_for: str) -> Outlook:
     """Return the outlook of a task that is where it belongs after the step. A standby may still catch up."""
+    stopped = remedy = ""
     clauses: list[str] = []
     for name in fate.standbys:
         due, seen = timetable.due(name, task), timetable.seen.get((name, task), Seen())
-        if seen.stalled:
-            clauses += [f"but {seen.stalled}", seen.remedy]
+        if seen.stalled and not stopped:
+            stopped, remedy = f"its standby on {name} is stuck: {seen.stalled}", seen.remedy
         elif due is not None and 0 < due.seconds < math.inf:
             clauses.append(f"its standby on {name} has caught up in {about(due.seconds)}")
-    if moved_by and waits_for:
-        first = f"{moved_by} moves it {waits_for}, and nothing is left to do then"
-        return Outlook("waiting", None, sentences([first, *clauses], timetable.names))
     if moved_by:
-        first = f"{moved_by} moves it, and nothing is left to do then"
-        return Outlook("now", 0.0, sentences([first, *clauses], timetable.names))
-    first = f"nothing {'else ' * bool(clauses)}is planned for it"
-    return Outlook("settled", None, sentences([first, *clauses], timetable.names))
+        state, seconds = ("waiting", None) if waits_for else ("now", 0.0)
+        first = f"{moved_by} {waits_for}".rstrip()
+    else:
+        state, seconds = "settled", None
+        first = f"nothing {'else ' * bool(clauses or stopped)}is planned for it"
+    return Outlook(state, seconds, sentences([first, *clauses], timetable.names), stopped, remedy)
 
 
-def _in_the_queue(due: Due, goes: str, name: str, most: int) -> list[str]:
-    before = due.before or 0
-    clauses = [
+def _turn(name: str, before: int, most: int) -> str:
+    """Return that a copy waits for its turn to warm up, as a clause."""
+    return (
         f"{name} waits for its turn to warm up: {count(before, 'copy', 'copies')} {noun(before, 'is', 'are')} "
-        f"before it, and {count(most, 'copy', 'copies')} may warm up at a time (max.warmup.replicas)"
-    ]
-    if math.isinf(due.seconds):
-        return [*clauses, f"when {goes} is not known: {due.unknown}"]
-    return [*clauses, f"its turn comes in {about(due.turn)}, and {goes} in {about(due.seconds)}"]
+        f"before it, and {most:,} may warm up at a time"
+    )

@@ -8,7 +8,7 @@ from typing import Any
 from taskplace.explanation.tasks import Explainer
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
-from taskplace.wording import count, noun
+from taskplace.wording import count
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.explanation/1"
@@ -21,8 +21,8 @@ def explain_plan(problem: Problem, plan: Plan) -> str:
     >>> from taskplace.planner import plan
     >>> problem = Problem([Task(TaskId(0, 0))], [Instance("a")])
     >>> print(explain_plan(problem, plan(problem)))
-    1 task on 1 instance: 0 moves to go, 0 are the fewest possible; 0 forced promotions; stable after this step
-      0_0: active - -> a (start)
+    1 task on 1 instance: 0 moves, the fewest possible; then nothing is left to move
+      0_0: starts on a
     """
     lines = [_summary(problem, plan)]
     lines.extend(f"  {move}" for move in plan.moves)
@@ -60,13 +60,7 @@ def plan_explanation(
 
 
 def _summary(problem: Problem, plan: Plan) -> str:
-    o = plan.optimality
     c = problem.columns
     counts = f"{count(c.n, 'task')} on {count(c.m, 'instance')}"
-    least = f"{o.lower_bound:,} {noun(o.lower_bound, 'is', 'are')}"
-    best = f"{least} {'the fewest possible' if o.moves == o.lower_bound else 'needed at least'}"
-    if o.moves < o.lower_bound:
-        best = f"both balances would need {o.lower_bound:,}"
-    state = "plan again once copies have caught up" if plan.followup else "stable after this step"
-    forced = count(o.forced_promotions, "forced promotion")
-    return f"{counts}: {count(o.moves, 'move')} to go, {best}; {forced}; {state}"
+    state = "plan again once copies have caught up" if plan.followup else "then nothing is left to move"
+    return f"{counts}: {plan.optimality}; {state}"

@@ -1,6 +1,7 @@
-"""Writes the one paragraph about a task that a tired person understands: where it is, why, what would change it, when.
+"""Writes the paragraph about a task: where it is, why it waits, when it moves, and what to do.
 
-All surfaces show this paragraph: the command line, `placed.explain`, JSON (`text`), and pages.
+A tired person has to understand it, so it has about four sentences. Everything else is in lines below it. All surfaces
+show both: the command line, `placed.explain`, JSON, and pages.
 """
 
 from __future__ import annotations
@@ -8,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from taskplace.explanation.explained import Change, Outlook, Role
+from taskplace.explanation.reasons import Why
 from taskplace.wording import listed, noun
 from topology.ids import TaskId
 
-#: The most changes that the paragraph says. The others are in the explanation's `changes`.
-MOST_CHANGES = 3
-#: Kinds of changes that the outlook says in its own words: a copy catches up.
-CATCH_UP = ("lag", "lags")
+#: The keys that a reader may raise for a task that waits.
+KEYS = ("max.warmup.replicas", "acceptable.recovery.lag")
+#: What such a change does at once, by the kind of its effect.
+NOW = {
+    "runs": "it would run there now",
+    "warm-up": "{} would warm up now",
+    "standby": "its standby would move now",
+}
 
 
 def sentences(clauses: Iterable[str], names: Collection[str] = ()) -> str:
@@ -66,31 +72,41 @@ def place(task: TaskId, roles: Sequence[Role], owner: str, held: Mapping[str, st
     return f"{', '.join(others)}, and {last}." if others else f"{last}."
 
 
-def ifs(changes: Iterable[Change], most: int | None = MOST_CHANGES) -> list[str]:
-    """Return what would have to change, as clauses. Changes with the same effect are one clause."""
-    by_effect: dict[str, list[str]] = {}
-    for change in changes:
-        if change.edit.kind not in CATCH_UP:
-            by_effect.setdefault(change.effect.text, []).append(str(change.edit))
-    clauses = [f"if {_either(edits)}, {effect}" for effect, edits in by_effect.items()]
-    return clauses[:most]
+def advice(changes: Iterable[Change], name: str) -> str:
+    """Return a setting with which a task that waits for its copy on `name` would go on now, as a clause; "" if none.
 
-
-def _either(edits: Sequence[str]) -> str:
-    """Return conditions as one, without repeating the subject of all: "a drains or is lost"."""
-    first, _, _ = edits[0].partition(" ")
-    same = all(edit.partition(" ")[0] == first for edit in edits)
-    rest = [edit.partition(" ")[2] for edit in edits]
-    return f"{first} {listed(rest, last='or')}" if same and first != "an" else listed(edits, last="or")
+    >>> from taskplace.explanation.edits import Edit
+    >>> from taskplace.explanation.fates import Effect
+    >>> change = Change(Edit("config", key="max.warmup.replicas", value=4), Effect("warm-up", "b", ""))
+    >>> advice([change], "b")
+    'with max.warmup.replicas=4 b would warm up now'
+    """
+    for edit, effect in changes:
+        at_once = effect.kind in NOW and effect.instance == name and "after" not in effect.text
+        if at_once and edit.key in KEYS:
+            return f"with {edit} {NOW[effect.kind].format(name)}"
+    return ""
 
 
 def paragraph(
     where: str,
-    why: Iterable[str],
+    place: Why,
+    followers: Sequence[Why],
+    parked: Iterable[str],
     outlook: Outlook | None,
-    changes: Iterable[Change],
     names: Collection[str] = (),
-) -> str:
-    """Return the paragraph of its parts, in the order in which a reader asks."""
-    parts = [where, sentences(why, names), outlook.text if outlook else "", sentences(ifs(changes), names)]
-    return " ".join(part for part in parts if part)
+) -> tuple[str, list[str]]:
+    """Return the paragraph of its parts, in the order in which a reader asks, and the clauses that it leaves out.
+
+    - `place`: why the task is active where it is; left out if only a standby is to move
+    - `followers`: why standbys are to move; the first one is said unless the task itself waits
+    - `parked`: what is known of parked copies, as clauses
+    """
+    waiting, *rest = [place, *followers] if place.but or not followers else [*followers, place]
+    stopped = outlook.stopped if outlook else ""
+    said = [str(waiting._replace(but=stopped) if stopped else waiting)]
+    if rest and waiting is not place and not place.why.startswith("it stays"):
+        said.insert(0, str(rest.pop()))
+    when = [outlook.text, sentences([outlook.remedy], names)] if outlook else []
+    parts = [where, sentences([*said, *parked], names), *when]
+    return " ".join(part for part in parts if part), [str(each) for each in rest]

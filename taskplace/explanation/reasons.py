@@ -17,9 +17,7 @@ from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
 from taskplace.model.seen import Copy, Seen
-from taskplace.wording import count
-
-DOING = {"warmup": "warms up", "standby": "catches up as a standby"}
+from taskplace.wording import count, listed
 
 
 class OneTask(NamedTuple):
@@ -39,6 +37,20 @@ class OneTask(NamedTuple):
     def wanted(self) -> str:
         """The instance where it belongs."""
         return next((name for name, role in self.goal.items() if role == "active"), self.active)
+
+
+class Why(NamedTuple):
+    """Why a task or a standby is where it is, or is to move. `but`: why it waits, as a clause; "" if it does not.
+
+    >>> str(Why("it is to move to b since a is draining", "b still lacks 7 records"))
+    'it is to move to b since a is draining, but b still lacks 7 records'
+    """
+
+    why: str
+    but: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why}, but {self.but}" if self.but else self.why
 
 
 class Reasons:
@@ -65,7 +77,7 @@ class Reasons:
         """Return why an instance has a role of the task."""
         t, now, goal, rows = one
         if role == "active":
-            return "; ".join(self.place(one))
+            return str(self.place(one))
         row = rows.get(self._at.get(name, -1))
         before = ROLE_NAMES[int(self._c.role[row])] if row is not None else "none"
         if role == "warmup":
@@ -91,63 +103,58 @@ class Reasons:
             return f"its copy is caught up{tags}"
         return f"a standby was missing, so it is created at once{tags}"
 
-    def place(self, one: OneTask) -> tuple[str, ...]:
-        """Return why the task is active where it is: one or two clauses."""
+    def place(self, one: OneTask) -> Why:
+        """Return why the task is active where it is, or why it is to move."""
         c = self._c
-        t, now, _, rows = one
-        active, wanted = one.active, one.wanted
+        t, active, wanted = one.t, one.active, one.wanted
         if not c.stateful[t]:
-            return (self._binding.stateless(t, self._at[active], self._at[wanted]),)
+            return Why(self._binding.stateless(t, self._at[active], self._at[wanted]))
         base = self._base[t]
         owner = c.names[int(c.owner[t])] if c.owner[t] >= 0 else ""
         at = self._at[wanted]
         if active != wanted:
-            row = rows.get(self._at[active])
-            ready = row is not None and bool(c.caught[row])
-            rest = f"but {wanted} is not caught up and {active} is, so {active} "
-            if not ready:
-                rest = f"but no copy is caught up or far ahead of {active}, so {active} "
-            rest += "keeps the active" if active == owner else "is promoted"
-            state = DOING.get(now.get(wanted, ""), "waits for a warm-up")
-            lacks = self.behind(t, rows.get(at))
-            return self._moves(t, at), f"{rest} while {wanted} {state} (it lacks {lacks})"
+            goes = "it is to move to" if active == owner else "it belongs on"
+            until = "" if active == owner else f", so {active} runs it until then"
+            return Why(f"{goes} {wanted} {self._moves(t, at)}", f"{self._lacks(one, wanted)}{until}")
         if base == FORCED:
             reason = f"{owner} lags" if owner else "its owner is gone"
-            return (
-                f"{reason}, and the copy on {active} is caught up: a forced promotion, nothing is restored",
-            )
+            return Why(f"{reason}, and the copy on {active} is caught up, so {active} takes it over")
         if base == RESUME:
             far = f"{owner} lacks far more" if owner else "its owner is gone"
-            return (f"no copy is caught up, {far}, and the copy on {active} lacks least",)
+            return Why(f"no copy is caught up, {far}, and the copy on {active} lacks least")
         if base == FIXED and owner == active:
             return self._stays(one, at)
         if base == FIXED:
-            leaves = self._binding.leaves(t, at)
-            return f"{leaves}, and {active} can take over now", self._share(t, at)
-        return "it was not running", self._share(t, at)
+            return Why(f"it moves {self._binding.leaves(t, at)}, and {active} can take over now")
+        good = self._binding.as_good(t)
+        tie = f"; {listed(good, most=3)} would be as good" if good else ""
+        return Why(f"it starts there {self._binding.wanted(t, at)}{tie}")
 
-    def followers(self, one: OneTask, held: Mapping[str, str]) -> tuple[str, ...]:
-        """Return why standbys belong where none is in the step: a clause each. `held`: the task's roles in force."""
+    def followers(self, one: OneTask, held: Mapping[str, str]) -> list[Why]:
+        """Return why standbys are to move where none is in the step. `held`: the task's roles in force."""
         t, now, goal, _ = one
         leaves = [self._at[n] for n, role in held.items() if role == "standby" and goal.get(n) != "standby"]
-        clauses = []
+        found = []
         for name, role in goal.items():
             if role == "standby" and now.get(name, "warmup") == "warmup":
                 others = [self._at[n] for n in goal if n != name]
                 why = self._binding.standby(t, self._at[name], leaves, others)
-                clauses.append(f"its standby belongs on {name}, since {why}")
-        return tuple(clauses)
+                found.append(Why(f"its standby is to move to {name} {why}", self._lacks(one, name)))
+        return found
 
-    def _stays(self, one: OneTask, at: int) -> tuple[str, ...]:
+    def _lacks(self, one: OneTask, name: str) -> str:
+        return f"{name} still lacks {self.behind(one.t, one.rows.get(self._at[name]))}"
+
+    def _stays(self, one: OneTask, at: int) -> Why:
         """Return why the task stays at its owner `at`."""
         c, t, owner = self._c, one.t, one.active
         if not c.open_slots[at]:
-            return (f"{self._binding.closed(at)}, but no other instance can take it",)
-        stays = f"{self._binding.may_stay(t, at)}, and any other place would be a move"
+            return Why(f"{self._binding.closed(at)}", "no other instance can take it")
+        stays = f"it stays there {self._binding.wanted(t, at)}"
         row = one.rows.get(at)
         if c.at_once[t] or (row is not None and c.caught[row]):
-            return (stays,)
-        return stays, f"{owner} lacks {self.behind(t, row)} itself, but no other copy is far ahead"
+            return Why(stays)
+        return Why(stays, f"{owner} itself lacks {self.behind(t, row)}, and no other copy is far ahead")
 
     def parked(self, one: OneTask, seen: Mapping[Copy, Seen]) -> tuple[str, ...]:
         """Return the copies of the task that are parked, as clauses, with what the driver knows of them."""
@@ -156,8 +163,7 @@ class Reasons:
         for name in (c.names[p % c.m] for p in sorted(self._parked) if p // c.m == one.t):
             known = seen.get((name, c.ids[one.t]), Seen())
             cause = f": {known.stalled}" if known.stalled else ""
-            clauses.append(f"its copy on {name} made no progress and is parked{cause}")
-            clauses.append(known.remedy or "it does not count until it is released")
+            clauses += [f"its copy on {name} made no progress and is parked{cause}", known.remedy]
         return tuple(clauses)
 
     def refusals(self, one: OneTask, seen: list[int]) -> Iterator[Refusal]:
@@ -196,15 +202,11 @@ class Reasons:
             return ""
         return f"; as a standby it would share {', '.join(shared)} with another copy"
 
-    def _share(self, t: int, at: int) -> str:
-        return f"it belongs on {self._c.names[at]}, since {self._binding.wanted(t, at)}"
-
     def _moves(self, t: int, at: int) -> str:
-        """Return why the task belongs at instance `at`, and the reason for the move if it is one."""
+        """Return why the task belongs at instance `at`, or the reason for the move if it is one."""
         owner = int(self._c.owner[t])
-        if self._base[t] != FIXED or owner in (-1, at):
-            return self._share(t, at)
-        return f"{self._share(t, at)}, and {self._binding.leaves(t, at)}"
+        moves = self._base[t] == FIXED and owner not in (-1, at)
+        return self._binding.leaves(t, at) if moves else self._binding.wanted(t, at)
 
     def behind(self, t: int, row: int | None) -> str:
         """Return how many records a copy lacks; without a row, there is no copy."""

@@ -88,14 +88,17 @@ class Wait(NamedTuple):
     behind: int | None
     seconds: float | None = None
 
+    @property
+    def best(self) -> str:
+        """The other instance with the best copy, and what it lacks."""
+        if self.at is None:
+            return "no other copy"
+        behind = self.behind
+        lacks = "has read nothing yet" if behind is None else f"is {count(behind, 'record')} behind"
+        return f"{self.at} {lacks}"
+
     def __str__(self) -> str:
-        where = "no other copy"
-        if self.at is not None:
-            lacks = "has read nothing yet"
-            if self.behind is not None:
-                lacks = f"is {count(self.behind, 'record')} behind"
-            where = f"{self.at} {lacks}"
-        return f"{self.task} ({where})"
+        return f"{self.task} ({self.best})"
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 def explain(problem: Problem, plan: Plan, task: TaskId | str) -> str:
     """Return why a task is where it is, why it does not move, what would have to change, and when it will.
 
-    The first lines are one paragraph; below it are the facts: the task's copies, its target, and the refused instances.
-    What would have to change is confirmed by plans: up to `taskplace.explanation.changes.MOST_PLANS` of them. For many
-    tasks of one plan, one `Explainer` is faster. Errors: `InputError` for a task that is not in the problem.
+    The first lines are one paragraph. Below it are the facts: the task's copies, its target, what would have to change,
+    and the refused instances. What would have to change is confirmed by plans: up to
+    `taskplace.explanation.changes.MOST_PLANS` of them. For many tasks of one plan, one `Explainer` is faster. Errors:
+    `InputError` for a task that is not in the problem.
 
     >>> from taskplace.model.problem import Instance, Task
     >>> a, b = TaskId(0, 0), TaskId(0, 1)
@@ -38,15 +39,15 @@ def explain(problem: Problem, plan: Plan, task: TaskId | str) -> str:
     >>> problem = Problem([Task(a, end_offset=50_000), Task(b, end_offset=50_000)], [ran, Instance("b")])
     >>> from taskplace.planner import plan
     >>> print(explain(problem, plan(problem), "0_1"))
-    0_1 is active on a, and b begins a warm-up. It belongs on b, since both balances require 1 of 2 tasks there,
-    and a has more than its share: 2 instead of 1 of 2 tasks. But b is not caught up and a is, so a keeps the
-    active while b warms up (it lacks 50,000 records). It moves to b once b lacks at most 10,000 records. When
-    that is, is not known: no restore rate of b has been measured. If a is lost, it moves to b at once, after
-    50,000 records were restored there. If num.standby.replicas is 1, b becomes its standby at once.
+    0_1 is active on a, and b begins a warm-up. It is to move to b so that each instance has 1 of the 2 tasks (a
+    has 2 now), but b still lacks 50,000 records. It moves once b lacks at most 10,000 records; the time is not
+    known: no restore rate of b has been measured.
       task    stateful, changelog of 50,000 records
       now     active on a
       next    active on a, warm-up on b
       target  active on b
+      if      a is lost: b takes it over after it has read 50,000 records
+      if      num.standby.replicas=1: b becomes its standby at once
       copy    a: caught up, active
       copy    b: none
       refused b: it lacks 50,000 records, and a is caught up
@@ -100,7 +101,10 @@ class Explainer:
         return self._explained(t, full=True)
 
     def on_their_way(self) -> set[TaskId]:
-        """Return the tasks whose roles are not those of the target, or change, or have a copy that is stuck."""
+        """Return the tasks whose roles are not those of the target, or change, or have a copy that is stuck.
+
+        That no driver runs is the same for all, so a copy that waits for a driver is not stuck.
+        """
         now, goal = (
             {
                 (task, name, role)
@@ -110,7 +114,7 @@ class Explainer:
             }
             for each in (self.plan.assignment, self.plan.target)
         )
-        stuck = {task for (_, task), seen in self.seen.items() if seen.stalled}
+        stuck = {task for (_, task), seen in self.seen.items() if seen.stalled and not seen.no_driver}
         return {task for task, _, _ in now ^ goal} | {move.task for move in self.plan.moves} | stuck
 
     def _explained(self, t: int, *, full: bool = False) -> TaskExplanation:
@@ -132,10 +136,13 @@ class Explainer:
         where = place(id_, roles, owner, held)
         reasons = self._reasons
         followers, parked = reasons.followers(one, held), reasons.parked(one, self.seen)
-        why = (*reasons.place(one), *followers, *parked) if one.active else ()
+        if one.active:
+            text, also = paragraph(where, reasons.place(one), followers, parked, outlook, self._at.keys())
+        else:
+            text, also = where, []
         return TaskExplanation(
             task=id_,
-            text=paragraph(where, why, outlook, changes or (), self._at.keys()),
+            text=text,
             nature=_nature(c, t),
             roles=roles,
             target=tuple(_ordered(one.goal)),
@@ -145,6 +152,7 @@ class Explainer:
             outlook=outlook,
             held=tuple(_ordered(held)),
             waits_for=self.waits_for,
+            also=tuple(also),
         )
 
     # -- values that the tasks share
@@ -188,7 +196,10 @@ class Explainer:
     def _outlook_of(self, task: TaskId, changes: tuple[Change, ...], owner: str) -> Outlook:
         from taskplace.explanation.outlook import outlook  # loads the solver
 
-        moved_by = self.plan_name if fate(self.plan, task).active != owner else ""
+        moved_by = ""
+        if fate(self.plan, task).active != owner:
+            verb = "moves" if owner or task in self._held else "starts"
+            moved_by = f"{self.plan_name} {verb} it"
         return outlook(
             task,
             fate(self.plan, task),
@@ -240,7 +251,7 @@ def _nature(c: Columns, t: int) -> str:
 def _copy_text(c: Columns, row: int | None) -> str:
     if row is None:
         return "none"
-    role = ROLE_NAMES[int(c.role[row])] if c.role[row] else "left over"
+    role = ROLE_NAMES[int(c.role[row])] if c.role[row] else "without a role"
     role = "warm-up" if role == "warmup" else role
     if c.lag[row] == NO_COPY:
         return f"none yet, {role}"

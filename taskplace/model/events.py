@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from taskplace.wording import counted_since
+from taskplace.wording import count, counted_since
 
 WHOLE = "whole batch"
 OF_TASKS = "tasks: "
@@ -82,6 +82,14 @@ class LateRows:
     def text(self) -> str:
         """Both numbers, and which is which."""
         return f"{self.total:,} {counted_since(self.since)}, {self.here:,} of them since this driver started"
+
+    def text_of(self, rows: int) -> str:
+        """Return the same beside the number of rows; short if no row was late.
+
+        >>> LateRows(0, 0).text_of(32), LateRows(1, 1).text_of(32)
+        ('0 of 32', '1 since the checkpoint was created, 1 of them since this driver started; 32 rows in all')
+        """
+        return f"{self.text}; {count(rows, 'row')} in all" if self.total else f"0 of {rows:,}"
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,9 @@ class Move(NamedTuple):
     - `why`: the reason, for people
 
     >>> str(Move(TaskId(0, 3), "warmup", "a", "b", "balance"))
-    '0_3: warmup a -> b (balance)'
+    '0_3: warms up on b, to replace a (balance)'
+    >>> str(Move(TaskId(0, 3), "active", None, "b", "start"))
+    '0_3: starts on b'
     """
 
     task: TaskId
@@ -75,7 +77,18 @@ class Move(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.task}: {self.role} {self.from_ or '-'} -> {self.to} ({self.why})"
+        match self.role, self.from_:
+            case "active", None:
+                what, why = f"starts on {self.to}", self.why.removeprefix("start").removeprefix(", ")
+            case "active", origin:
+                what, why = f"moves from {origin} to {self.to}", self.why
+            case "promotion", origin:
+                what, why = f"{self.to} takes over{f' from {origin}' if origin else ''}", self.why
+            case "standby", _:
+                what, why = f"new standby on {self.to}", self.why.removeprefix("standby")
+            case _, origin:
+                what, why = f"warms up on {self.to}{f', to replace {origin}' if origin else ''}", self.why
+        return f"{self.task}: {what}{f' ({why})' if why else ''}"
 
     @property
     def forced(self) -> bool:
@@ -95,6 +108,25 @@ class Optimality:
     moves: int = 0
     lower_bound: int = 0
     forced_promotions: int = 0
+
+    def __str__(self) -> str:
+        """Return the moves beside the fewest possible.
+
+        >>> str(Optimality(2, 2)), str(Optimality(3, 2))
+        ('2 moves, the fewest possible', '3 moves, at least 2 needed')
+        >>> str(Optimality(1, 2, 1))
+        '1 move, equal shares would need 2, 1 forced promotion'
+        """
+        least = "the fewest possible"
+        if self.moves != self.lower_bound:
+            more = self.moves > self.lower_bound
+            least = (
+                f"at least {self.lower_bound:,} needed"
+                if more
+                else f"equal shares would need {self.lower_bound:,}"
+            )
+        forced = f", {count(self.forced_promotions, 'forced promotion')}" if self.forced_promotions else ""
+        return f"{count(self.moves, 'move')}, {least}{forced}"
 
 
 @dataclass(frozen=True)
@@ -134,6 +166,16 @@ class Plan:
         """Whether the plan changes nothing and needs no follow-up."""
         return not self.followup and not self.moves
 
+    @property
+    def summary(self) -> str:
+        """What the plan does in one line: its changes, what is left after them, and its moves."""
+        if self.stable:
+            return "stable: nothing has to move"
+        best = self.optimality
+        after = "more to follow" if self.followup else "then nothing is left to move"
+        now = f"{count(len(self.moves), 'change')} now{', ' if self.followup else '; '}{after}"
+        return f"{now}; in all {best}" if best.moves or best.lower_bound or best.forced_promotions else now
+
     def _repr_html_(self) -> str:
         """Return the plan as tables, for notebooks: the roles of each instance, and the moves with their reasons.
 
@@ -141,17 +183,12 @@ class Plan:
         >>> "<td>a</td><td>0_0</td>" in Plan({"a": Roles((task,))}, {"a": Roles((task,))})._repr_html_()
         True
         """
-        o, moves = self.optimality, [(m.task, m.role, m.from_ or "", m.to, m.why) for m in self.moves]
-        to_go = "more to follow" if self.followup else "stable after it"
-        caption = (
-            f"{count(len(moves), 'change')} now, {to_go}; {count(o.moves, 'move')} to the target, "
-            f"minimum possible {o.lower_bound:,}"
-        )
+        moves = [(m.task, m.role, m.from_ or "", m.to, m.why) for m in self.moves]
         roles = [
             (name, *(" ".join(map(str, tasks)) for tasks in roles))
             for name, roles in sorted(self.assignment.items())
         ]
-        shown = html_tables.table(("instance", *Roles._fields), roles, caption)
+        shown = html_tables.table(("instance", *Roles._fields), roles, self.summary)
         if moves:
             shown += html_tables.table(("task", "role", "from", "to", "why"), moves)
         return shown + "".join(f"<p>{escape(text)}</p>" for text in self.warnings)

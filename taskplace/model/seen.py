@@ -17,9 +17,11 @@ class Seen(NamedTuple):
     - `stalled`: why it makes no progress, as a clause; "" if it does
     - `remedy`: what to do about it, as a clause
     - `unknown`: why `remaining` is not known although it makes progress, as a clause
+    - `no_driver`: whether it stalls only because no driver runs
     """
 
     remaining: float | None = None
     stalled: str = ""
     remedy: str = ""
     unknown: str = ""
+    no_driver: bool = False

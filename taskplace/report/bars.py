@@ -79,7 +79,7 @@ class _Row(NamedTuple):
         if event.eta is not None:
             left = f"{clock(max(0.0, event.eta - waited))} left"
         else:
-            left = clock(event.seconds + waited)
+            left = f"for {clock(event.seconds + waited)}"
         return cls(
             event=event,
             name=event.name,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
+from dataclasses import replace
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -15,9 +17,17 @@ from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebala
 from taskplace.report import words
 from taskplace.report.bars import WorkBars
 from taskplace.report.seldom import LONG_SECONDS
-from taskplace.wording import count, duration
+from taskplace.wording import clock, count, duration
 
 WIDTH = 44  # the least width of a table, so that titles stay on one line
+
+
+class Elapsed(ProgressColumn):
+    """How long a bar has been there, in the words of the other bars."""
+
+    def render(self, task: Task) -> Text:
+        """Return the text."""
+        return Text(f"for {clock(task.elapsed or 0.0)}", style="progress.elapsed")
 
 
 class TerminalReporter:
@@ -32,12 +42,14 @@ class TerminalReporter:
 
     def __init__(self, stream: TextIO | None = None, console: Console | None = None) -> None:
         self.console = console or Console(file=stream)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Elapsed())
         self._progress = Progress(*columns, console=self.console)
         # The bar's clock starts here, so that it includes the time before the first batch.
         self._bar = self._progress.add_task("batches", total=None)
         self._work = WorkBars()
-        self._last: BatchDone | None = None
+        self._placement: tuple[InstanceView, ...] = ()
+        self._generation: int | None = None  # None: there was no batch
+        self._new: frozenset[str] = frozenset()  # instances with copies that no batch has seen
         self._lock = threading.Lock()
         self._live: Live | None = None
         self._ended = False
@@ -46,7 +58,7 @@ class TerminalReporter:
         """Move the bar and redraw the placement."""
         speed = f"{count(event.rows, 'row')} in {duration(event.seconds)}"
         self._progress.update(self._bar, completed=event.batch_id + 1, total=event.total, description=speed)
-        self._last = event
+        self._placement, self._generation, self._new = event.placement, event.generation, frozenset()
         self._redraw()
 
     def rebalance(self, event: Rebalanced) -> None:
@@ -54,10 +66,17 @@ class TerminalReporter:
         text = Text(words.rebalance_line(event), style="yellow" if event.followup else "green")
         for line in words.move_lines(event):
             text.append(f"\n  {line}", style="dim")
+        if self._generation is not None and event.assignment:
+            self._generation, self._placement = event.generation, words.views_of(event, self._placement)
+            self._new = frozenset(c.to for c in event.changes if c.role in ("standby", "warmup"))
+            self._redraw()
         self._print(text)
 
     def failure(self, event: ExecutorLost) -> None:
-        """Print the loss of an instance."""
+        """Print the loss of an instance, and mark it in the placement."""
+        if not event.leaving:
+            gone = {view.id: replace(view, alive=view.id != event.instance) for view in self._placement}
+            self._placement = tuple(gone.values())
         self._print(Text(words.loss_line(event), style="bold red"))
 
     def note(self, text: str) -> None:
@@ -101,9 +120,9 @@ class TerminalReporter:
                 self._live.update(self._view())
 
     def _view(self) -> RenderableType:
-        if self._last is None:  # nobody waits for batches while the input is prepared, or Spark starts
+        if self._generation is None:  # nobody waits for batches while the input is prepared, or Spark starts
             return self._work if len(self._work) else self._progress
-        table = placement_table(self._last.placement, self._last.generation)
+        table = placement_table(self._placement, self._generation, self._new)
         return Group(table, self._work, self._progress)
 
     def _print(self, text: Text) -> None:
@@ -111,15 +130,19 @@ class TerminalReporter:
         self.console.print(text)
 
 
-def placement_table(placement: tuple[InstanceView, ...], generation: int) -> Table:
-    """Return the placement: one row for each executor, and the totals."""
+def placement_table(placement: tuple[InstanceView, ...], generation: int, new: Collection[str] = ()) -> Table:
+    """Return the placement: one row for each executor, and the totals.
+
+    `new`: the executors with copies whose lags are not known yet.
+    """
     table = Table(title=f"placement, generation {generation}", title_justify="left", min_width=WIDTH)
     table.add_column("executor")
     for name in ("active", "standby", "warm-up", "lag"):
         table.add_column(name, justify="right")
     for view in placement:
         if view.alive:
-            lag = Text(f"{view.lag:,}", style="yellow" if view.lag else "")
+            unknown = view.id in new
+            lag = Text("?" if unknown else f"{view.lag:,}", style="yellow" if view.lag or unknown else "")
             table.add_row(view.id, f"{view.active}", f"{view.standby}", f"{view.warmup}", lag)
         else:
             table.add_row(Text(view.id, style="red"), Text("lost", style="red"), "", "", "")
@@ -129,7 +152,8 @@ def placement_table(placement: tuple[InstanceView, ...], generation: int) -> Tab
             for role in ("active", "standby", "warmup", "lag")
         ]
         table.add_section()
-        table.add_row("all", *(f"{value:,}" for value in sums))
+        *counts, lag_of_all = (f"{value:,}" for value in sums)
+        table.add_row("all", *counts, "?" if new else lag_of_all)
     return table
 
 

@@ -112,6 +112,21 @@ def rebalance_line(event: Rebalanced) -> str:
     return f"{head}; {move_text(event)}"
 
 
+def views_of(event: Rebalanced, before: tuple[InstanceView, ...]) -> tuple[InstanceView, ...]:
+    """Return the placement under a new assignment. Lags are those of before; lost instances stay as they were.
+
+    >>> event = Rebalanced(3, 9, "", assignment={"a": {"active": ("0_0",), "warmup": ("0_1",)}})
+    >>> views_of(event, (InstanceView("a", 2, 0, 0, 7), InstanceView("b", 1, 0, 0, 0, alive=False)))[0]
+    InstanceView(id='a', active=1, standby=0, warmup=1, lag=7, alive=True)
+    """
+    known = {view.id: view for view in before}
+    views = {name: view for name, view in known.items() if not view.alive}
+    for name, roles in event.assignment.items():
+        active, standby, warmup = (len(roles.get(role, ())) for role in ("active", "standby", "warmup"))
+        views[name] = InstanceView(name, active, standby, warmup, known[name].lag if name in known else 0)
+    return tuple(view for _, view in sorted(views.items()))
+
+
 def move_text(event: Rebalanced) -> str:
     """Return what a rebalance moves, in counts, and whether more will follow.
 
@@ -134,11 +149,11 @@ def loss_line(event: ExecutorLost) -> str:
     """Return one line for a lost instance.
 
     >>> loss_line(ExecutorLost("executor-1", 10, 8, cancelled=True))
-    'lost executor-1 in batch 10 with 8 active tasks; the running stage was cancelled'
+    'lost executor-1 in batch 10 with 8 active tasks; the running stage was stopped, and what had finished counts'
     >>> loss_line(ExecutorLost("executor-1", 10, 8, leaving=True))
     'leaving: executor-1 in batch 10 with 8 active tasks'
     """
-    cancelled = "; the running stage was cancelled" if event.cancelled else ""
+    cancelled = "; the running stage was stopped, and what had finished counts" if event.cancelled else ""
     tasks = count(event.tasks, "active task")
     word = "leaving:" if event.leaving else "lost"
     return f"{word} {event.instance} in batch {event.batch_id} with {tasks}{cancelled}"

@@ -39,6 +39,7 @@ class Round:
     - `lags`: by instance, the records that its standbys and warm-ups lack when the plan is put in force; none of those
       that lack nothing
     - `imbalance`: of the active tasks under the plan (`taskplace.model.imbalance`)
+    - `placed`: tasks that were not running and start in this round
     """
 
     time_ms: int
@@ -48,14 +49,34 @@ class Round:
     promoted: int
     lags: Mapping[str, Mapping[TaskId, int]] = field(default_factory=dict)
     imbalance: float | None = None
+    placed: int = 0
+
+    @property
+    def cells(self) -> tuple[str, int, int, int, int, int, str, str]:
+        """The values under `HEAD`."""
+        return (
+            f"{self.time_ms / 1000:,.0f} s",
+            self.placed,
+            self.moved,
+            self.promoted,
+            self.plan.optimality.moves - self.moved,
+            sum(len(roles.warmup) for roles in self.plan.assignment.values()),
+            "follow-up" if self.plan.followup else "stable",
+            "; ".join(map(str, self.events)),
+        )
 
     def __str__(self) -> str:
-        what = "; ".join(str(e) for e in self.events)
-        o = self.plan.optimality
-        figures = f"moved {self.moved} promoted {self.promoted} to go {o.moves - self.moved}"
-        state = "follow-up" if self.plan.followup else "stable"
-        warm = sum(len(r.warmup) for r in self.plan.assignment.values())
-        return f"{self.time_ms / 1000:>8.0f} s  {figures:<34} warm-ups {warm:<3} {state:<9} {what}".rstrip()
+        return _line(self.cells)
+
+
+#: The columns of a trajectory.
+HEAD = ("time", "placed", "moved", "promoted", "to go", "warm-ups", "state", "events")
+
+
+def _line(cells: Sequence[object]) -> str:
+    time, *counts, state, events = cells
+    numbers = "".join(f"{number:>{width}}" for number, width in zip(counts, (8, 8, 10, 8, 10), strict=True))
+    return f"{time:>10}{numbers}  {state:<10}{events}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -81,7 +102,7 @@ class Trajectory:
         return sum(r.promoted for r in self.rounds)
 
     def __str__(self) -> str:
-        return "\n".join(str(r) for r in self.rounds)
+        return "\n".join([_line(HEAD), *map(str, self.rounds)])
 
     def _repr_html_(self) -> str:
         """Return the rounds as a table, for notebooks.
@@ -90,24 +111,12 @@ class Trajectory:
         >>> "<td>stable</td>" in taskplace.simulate({"tasks": [], "instances": [{"id": "a"}]})._repr_html_()
         True
         """
-        head = ("seconds", "events", "moved", "promoted", "to go", "warm-ups", "state")
-        rows = [
-            (
-                f"{r.time_ms / 1000:g}",
-                "; ".join(map(str, r.events)),
-                r.moved,
-                r.promoted,
-                r.plan.optimality.moves - r.moved,
-                sum(len(roles.warmup) for roles in r.plan.assignment.values()),
-                "follow-up" if r.plan.followup else "stable",
-            )
-            for r in self.rounds
-        ]
+        rows = [r.cells for r in self.rounds]
         caption = ", ".join(
             count(number, what)
             for number, what in ((len(rows), "round"), (self.moved, "move"), (self.promoted, "promotion"))
         )
-        return html_tables.table(head, rows, caption)
+        return html_tables.table(HEAD, rows, caption)
 
     def to_json(self) -> str:
         """Return the transcript as JSON text, for `replay`."""
@@ -145,6 +154,7 @@ def settle(
         stateful = {t.id for t in problem.tasks if t.stateful}
         moved = sum(m.role == "active" and m.from_ is not None and m.task in stateful for m in plan.moves)
         forced = sum(m.role == "promotion" for m in plan.moves)
+        placed = sum(m.role == "active" and m.from_ is None for m in plan.moves)
         kept = replace(plan, problem=None)  # all the problems of a long history would take much memory
         cluster.apply(plan)
         rounds.append(
@@ -154,6 +164,7 @@ def settle(
                 plan=kept,
                 moved=moved,
                 promoted=forced,
+                placed=placed,
                 lags=cluster.following_lags(),
                 imbalance=imbalance_of(problem.tasks, problem.instances, plan.assignment),
             )
@@ -184,9 +195,10 @@ def simulate(
     >>> problem = {"tasks": [{"id": "0_0", "end_offset": 50_000}, {"id": "0_1", "end_offset": 50_000}],
     ...            "instances": [{"id": "a"}]}
     >>> print(simulate(problem, [[{"kind": "add", "name": "b"}]]))
-           0 s  moved 0 promoted 0 to go 0         warm-ups 0   stable
-         600 s  moved 0 promoted 0 to go 1         warm-ups 1   follow-up add b
-        1200 s  moved 1 promoted 0 to go 0         warm-ups 0   stable
+          time  placed   moved  promoted   to go  warm-ups  state     events
+           0 s       2       0         0       0         0  stable
+         600 s       0       0         0       1         1  follow-up add b
+       1,200 s       0       1         0       0         0  stable
     """
     validation.positive(restore_rate, "restore_rate", optional=True)
     validation.integer(limit, "limit", 1, MOST_ROUNDS)

@@ -60,7 +60,7 @@ class JobLostError(Exception):
     """A job was cancelled because executors that its partitions were pinned to are lost; `lost` has their ids."""
 
     def __init__(self, lost: frozenset[str]) -> None:
-        super().__init__(", ".join(sorted(lost)))
+        super().__init__(f"executors were lost: {', '.join(sorted(lost))}")
         self.lost = lost
 
 

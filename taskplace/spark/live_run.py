@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
+from taskplace.errors import InputError
 from taskplace.explanation import Explainer
 from taskplace.report.fan_out import FanOut
 from taskplace.report.html.live import LivePage
-from taskplace.report.html.of_plan import reasons_of
+from taskplace.report.html.of_plan import reason_of, reasons_of
 from taskplace.report.html.of_run import RunRecorder
 from taskplace.report.html.values import Now, Reason, Report
 from taskplace.report.run_lines import Ended
@@ -19,7 +21,7 @@ from taskplace.spark.inspection.situation import situation
 
 #: Reasons are made again after so many seconds, because lags change.
 REASONS_SECONDS = 60
-#: The tasks on their way that a live page explains in full; the page of a run that has ended explains more.
+#: The tasks on their way that a live page explains in full at once; the others when the reader opens them.
 IN_FULL = 3
 
 
@@ -37,6 +39,7 @@ class LiveRun:
         self._runner, self._clock, self._began = runner, clock, clock()
         self._lock = threading.Lock()
         self._reasons: tuple[str, tuple[Reason, ...]] = ("", ())
+        self._explainer: Explainer | None = None  # of these reasons
         if (event := runner.rebalancer.in_force()) is not None and not recorder.version:
             recorder.begin_with(event)
 
@@ -47,7 +50,8 @@ class LiveRun:
     def whole_report(self) -> Report:
         """Return the report so far, with the reasons of the assignment in force."""
         explainer = explainer_of(self._runner)
-        return self.recorder.report(reasons_of(explainer)[0] if explainer is not None else ())
+        of = str(self._runner.definition.checkpoint)
+        return self.recorder.report(reasons_of(explainer, of=of)[0] if explainer is not None else ())
 
     def now(self) -> Now:
         """Return what is going on: the driver's state, or how the run has ended."""
@@ -66,10 +70,21 @@ class LiveRun:
         with self._lock:
             wanted = self._explained()
             if self._reasons[0] != wanted:
-                explainer = explainer_of(self._runner)
-                found = () if explainer is None else reasons_of(explainer, in_full=IN_FULL)[0]
+                self._explainer = explainer = explainer_of(self._runner)
+                of = str(self._runner.definition.checkpoint)
+                found = () if explainer is None else reasons_of(explainer, in_full=IN_FULL, of=of)[0]
                 self._reasons = (wanted, found)
             return self._reasons[1]
+
+    def reason(self, task: str) -> Reason | None:
+        """Return why a task is where it is, in full: for the reader who opens it. None for no such task."""
+        self.reasons()
+        with self._lock:
+            if self._explainer is None:
+                return None
+            with suppress(InputError):
+                return reason_of(self._explainer, task)
+        return None
 
     def _explained(self) -> str:
         """Return a name for the reasons: another assignment, or another minute, gives others."""

@@ -291,3 +291,21 @@ def test_it_needs_no_spark(file: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "spark.scheduler.mode" in done.stdout
+
+
+def test_long_keys_and_values_do_not_break_the_columns(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "x" * 50
+    assert (
+        main(["config", "shop.yaml", "--set", f"spark.conf.fs.{long}=1", "--set", f"report.html={long}"]) == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    spark = lines[lines.index(next(line for line in lines if line.startswith("Spark properties"))) + 1 :]
+    short = next(line for line in spark if line.startswith("  spark.executor.memory "))
+    value, origin = short.index("900m"), short.index("shop.yaml:")
+    at = spark.index(f"  fs.{long}")
+    assert spark[at + 1].index("1") == value
+    assert spark[at + 1].index("--set") == origin
+    at = lines.index(next(line for line in lines if line.startswith("  html") and line.endswith(long)))
+    assert lines[at + 1].strip() == "--set"

@@ -72,10 +72,12 @@ def test_explain_has_a_reason_for_each_task_or_for_one(write, capsys):
     ]
     assert main(["explain", problem, "--task", "0_1"]) == 3
     one = capsys.readouterr().out
-    assert one.startswith("0_1 is active on a, and b begins a warm-up. It belongs on b, since ")
-    assert "It moves to b once b lacks at most 10,000 records." in " ".join(one.split())
-    for line in one.splitlines():
-        assert line in whole or not line.startswith("  ")  # the facts are the same
+    assert one.startswith("0_1 is active on a, and b begins a warm-up. It is to move to b so that ")
+    assert "It moves once b lacks at most 10,000 records;" in " ".join(one.split())
+    facts = [line for line in one.splitlines() if line.startswith("  ")]
+    conditions = [line for line in facts if line.startswith("  if ")]
+    assert len(conditions) == 2  # only a task in full has them
+    assert all(line in whole for line in facts if line not in conditions)
     assert main(["explain", problem, "--output", "json"]) == 3
     found = json.loads(capsys.readouterr().out)
     assert [(t["task"], t["role"], t["instance"]) for t in found["tasks"]] == [
@@ -186,3 +188,19 @@ def test_planning_does_not_load_spark(write):
         cwd=Path(__file__).parent,
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_what_is_left_after_a_plan_is_said_in_its_last_line(write, capsys):
+    """One change, two changes, and changes that need further plans."""
+    for tasks, line in (
+        (1, "1 change now; then nothing is left to move"),
+        (2, "2 changes now; then nothing is left to move"),
+    ):
+        new = {"tasks": [{"id": f"0_{p}", "end_offset": 9} for p in range(tasks)], "instances": [{"id": "a"}]}
+        assert main(["plan", write(new)]) == 3
+        assert capsys.readouterr().out.splitlines()[-2:] == [f"  0_{tasks - 1}: starts on a", line]
+    assert main(["plan", write(UNBALANCED)]) == 3
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == "1 change now, more to follow; in all 1 move, the fewest possible"
+    )

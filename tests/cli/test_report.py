@@ -39,6 +39,7 @@ def test_a_problem_is_planned_and_the_path_is_printed(problem, capsys):
 def test_a_plan_with_and_without_its_problem(problem, capsys):
     main(["plan", str(problem), "--output", "json"])
     Path("plan.json").write_text(capsys.readouterr().out)
+    Path("pages").mkdir()
     assert main(["report", "plan.json", "--out", "pages/plan.html"]) == 0
     assert capsys.readouterr().out == "pages/plan.html\n"
     assert document("pages/plan.html")["reasons"] == []

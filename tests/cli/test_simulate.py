@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 
 import pytest
@@ -132,3 +133,22 @@ main(["simulate", {str(problem)!r}, "--events", {str(events)!r}, "--output", "js
     assert seen
     assert terminal.screen == ()
     assert json.loads((tmp_path / "out").read_text())["schema"] == "taskplace.transcript/1"
+
+
+@pytest.mark.parametrize("option", [["--restore-rate", "5"], ["--limit", "5"], ["--random-events", "1"]])
+def test_a_transcript_takes_no_options_of_its_own(option, tmp_path, capsys):
+    (tmp_path / "problem.json").write_text(json.dumps(PROBLEM))
+    main(["simulate", str(tmp_path / "problem.json"), "--output", "json"])
+    (tmp_path / "transcript.json").write_text(capsys.readouterr().out)
+    assert main(["simulate", str(tmp_path / "transcript.json"), *option]) == 2
+    assert f"{option[0]}: found " in capsys.readouterr().err
+
+
+def test_first_placements_are_counted_under_a_head(tmp_path, capsys):
+    problem = tmp_path / "problem.json"
+    problem.write_text('{"tasks": [{"id": "0_0"}, {"id": "0_1"}], "instances": [{"id": "a"}]}')
+    assert main(["simulate", str(problem)]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    names = ["time", "placed", "moved", "promoted", "to go", "warm-ups", "state", "events"]
+    assert re.split(r" {2,}", head.strip()) == names
+    assert re.split(r" {2,}", line.strip()) == ["0 s", "2", "0", "0", "0", "0", "stable"]

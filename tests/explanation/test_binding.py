@@ -35,7 +35,7 @@ def test_a_move_for_less_traffic_says_so() -> None:
     for strategy in ("balance_subtopology", "min_traffic"):
         found = _racks(strategy)
         assert "a reads 1 input partition across racks and b 0 (a read costs 10, a move 1)" in found.why
-        assert "more than its share" not in str(found)
+        assert "so that each instance" not in found.why
         assert "across racks" in _refused(found, "a")
 
 
@@ -45,7 +45,7 @@ def test_the_share_of_all_tasks_is_told_from_that_of_the_subtopology() -> None:
         [{"id": t, "end_offset": 10**6} for t in IDS],
         [{"id": "a", "active": IDS, "lags": ALL}, {"id": "b"}],
     )
-    assert "a has more than its share: 4 instead of 2 of 4 tasks" in total.why
+    assert "it is to move to b so that each instance has 2 of the 4 tasks (a has 4 now)" in total.why
     ids = ["0_0", "0_1", "1_0", "1_1"]
     lags = dict.fromkeys(ids, 0)
     tasks = [{"id": t, "end_offset": 10**6} for t in ids]
@@ -54,12 +54,12 @@ def test_the_share_of_all_tasks_is_told_from_that_of_the_subtopology() -> None:
         {"id": "b", "active": ids[2:], "lags": lags},
     ]
     each = [_explained(t, tasks, instances) for t in ids]
-    moved = [e for e in each if "more than its share" in e.why]
-    assert len(moved) == 2
-    assert {e.why.partition(",")[0].partition(": ")[2] for e in moved} == {
-        "2 instead of 1 of 2 tasks of subtopology 0",
-        "2 instead of 1 of 2 tasks of subtopology 1",
+    assert {e.why.partition(" so that ")[2] for e in each if e.why.startswith("it moves")} == {
+        "each instance has 1 of the 2 tasks of subtopology 0 (a has 2 now), and b can take over now",
+        "each instance has 1 of the 2 tasks of subtopology 1 (b has 2 now), and a can take over now",
     }
+    stays = "it stays there so that each instance has 2 of the 4 tasks and 1 of the 2 tasks of subtopology"
+    assert len([e for e in each if e.why.startswith(stays)]) == 2
 
 
 def test_a_lost_tie_is_called_one() -> None:

@@ -29,20 +29,23 @@ def explained(*instances: Instance, task: TaskId = A, **fields: object) -> str:
 @pytest.mark.parametrize(
     ("instances", "part"),
     [
-        ([Instance("a", active=(A, B), lags={A: 0, B: 0})], "Both balances allow it to stay"),
-        ([Instance("a")], "It was not running"),
+        (
+            [Instance("a", active=(A, B), lags={A: 0, B: 0})],
+            "It stays there since no other instance can take it",
+        ),
+        ([Instance("a")], "0_0 becomes active on a. It starts there since no other"),
         ([Instance("b", standby=(A,), lags={A: 0})], "Its owner is gone, and the copy on b is caught up"),
         (
             [Instance("a", active=(A,), lags={A: 30_000}), Instance("b", standby=(A,), lags={A: 0})],
-            "a lags, and the copy on b is caught up: a forced promotion",
+            "a lags, and the copy on b is caught up, so b takes it over.",
         ),
         (
             [Instance("a", active=(A,), lags={A: 0}, draining=True), Instance("b")],
-            "b is not caught up and a is, so a keeps the active while b warms up (it lacks 50,000 records)",
+            "It is to move to b since a is draining, but b still lacks 50,000 records.",
         ),
         (
             [Instance("a", active=(A,), lags={A: 0}, draining=True), Instance("b", lags={A: 5})],
-            "a is draining, and b can take over now",
+            "It moves since a is draining, and b can take over now.",
         ),
     ],
 )
@@ -61,7 +64,7 @@ def test_copies_are_listed_with_what_they_lack() -> None:
     )
     assert "copy a: caught up, active" in text
     assert "copy b: none yet, standby" in text
-    assert "copy c: 20,000 records behind, left over" in text
+    assert "copy c: 20,000 records behind, without a role" in text
 
 
 @pytest.mark.parametrize("task", ["9_9", "zero", TaskId(3, 3)])
@@ -202,7 +205,7 @@ def test_an_explanation_has_parts() -> None:
     found = Explainer(problem, plan).task("0_0")
     assert (found.role, found.instance) == ("active", "b")
     assert found.why.startswith(
-        "a has more than its share: 2 instead of 1 of 2 tasks, and b can take over now"
+        "it moves so that a has 1 of the 2 tasks (it has 2 now), and b can take over now"
     )
     assert [(r.role, r.instance, r.why) for r in found.roles[1:]] == [
         ("standby", "a", "its copy is caught up")

@@ -78,15 +78,20 @@ def explained(of: Problem, task: TaskId) -> Outlook:
 def test_what_is_not_known_is_said_with_the_reason() -> None:
     of = problem(Instance("b"))
     assert explained(of, TASKS[0]).text == (
-        "It moves to b once b lacks at most 100 records. When that is, is not known: no restore rate of b has been "
-        "measured."
+        "It moves once b lacks at most 100 records; the time is not known: no restore rate of b has been measured."
     )
     waiting = explained(of, TASKS[5])
     assert (waiting.state, waiting.seconds) == ("waiting", None)
-    assert waiting.text.endswith("When it moves to b is not known: no restore rate of b has been measured.")
+    assert (
+        waiting.text == "It moves after that; the time is not known: no restore rate of b has been measured."
+    )
+    assert waiting.stopped == (
+        "b waits for its turn to warm up: 5 copies are before it, and 2 may warm up at a time"
+    )
+    assert waiting.remedy == "with max.warmup.replicas=6 b would warm up now"
     unknown = explained(problem(Instance("b", restore_rate=10.0), end=None), TASKS[0])
     assert unknown.seconds is None
-    assert "is not known: the length of a changelog is not known." in unknown.text
+    assert "the time is not known: the length of a changelog is not known." in unknown.text
 
 
 def test_a_driver_may_say_why_it_knows_no_time() -> None:
@@ -94,7 +99,7 @@ def test_a_driver_may_say_why_it_knows_no_time() -> None:
     seen = {("b", TASKS[0]): Seen(unknown="b loads a snapshot")}
     outlook = Explainer(of, taskplace.plan(of), seen).in_full(TASKS[0]).outlook
     assert outlook is not None and outlook.seconds is None
-    assert outlook.text.endswith("When that is, is not known: b loads a snapshot.")
+    assert outlook.text.endswith("; the time is not known: b loads a snapshot.")
 
 
 def test_the_copies_before_one_are_named_in_the_order_of_their_turns() -> None:

@@ -45,7 +45,7 @@ def test_an_owner_that_lacks_far_more_than_another_hands_over_which_is_counted()
     )
     assert plan.active(A) == "b"
     assert [str(m) for m in plan.moves] == [
-        "0_0: promotion a -> b (no copy is caught up, and the owner lacks far more)"
+        "0_0: b takes over from a (no copy is caught up, and the owner lacks far more)"
     ]
     assert plan.optimality == Optimality(0, 0, 1)
 

@@ -1,6 +1,7 @@
 """What a person sees: plain lines and the terminal view, rendered to text."""
 
 import io
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from taskplace.model.events import (
     BatchDone,
+    Change,
     ExecutorLost,
     InstanceView,
     Rebalanced,
@@ -79,7 +81,7 @@ def rich():
         "continuing after batch 9",
         "catching up warm-ups",
         "3,000 of 12,000 records",
-        "lost executor-2 in batch 10 with 8 active tasks; the running stage was cancelled",
+        "lost executor-2 in batch 10 with 8 active tasks; the running stage was stopped, and what had finished counts",
         "executor 2 was lost; 9 moves, 8 promotions, 2 warm-ups; more to come",
         "0_5 moves",
         "... and 3 more moves",
@@ -109,6 +111,31 @@ def test_the_terminal_shows_a_bar_and_the_placement_per_executor(rich):
     assert row.split("│")[1:-1] == [cell.rjust(len(cell)) for cell in row.split("│")[1:-1]]
     assert [cell.strip() for cell in row.split("│")[1:-1]] == ["0", "12", "12", "1", "340"]
     assert any("all" in line and "24" in line for line in rich.splitlines())
+
+
+def test_the_placement_is_that_of_the_last_rebalance():
+    """It does not wait for the next batch; the lag of a new copy is not known yet."""
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=140, color_system=None, legacy_windows=False)
+    shown = TerminalReporter(console=console)
+    shown.batch(
+        BatchDone(9, 27, 100, 1.0, {}, (InstanceView("a", 2, 0, 0, 7), InstanceView("b", 1, 0, 0, 0)), 2)
+    )
+    shown.failure(ExecutorLost("b", 10, 1))
+    assignment = {"a": {"active": ("0_0", "0_1", "0_2")}, "c": {"warmup": ("0_1",)}}
+    change = Change("0_1", "warmup", "a", "c", "balance")
+    shown.rebalance(Rebalanced(3, 10, "joined", assignment=assignment, changes=(change,)))
+    shown.close()
+    view = stream.getvalue().rpartition("placement, generation ")[2]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in view.splitlines() if "│" in line]
+    assert view.startswith("3")
+    assert rows == [
+        ["a", "3", "0", "0", "7"],
+        ["b", "lost", "", "", ""],
+        ["c", "0", "0", "1", "?"],
+        ["all", "3", "0", "1", "?"],
+    ]
+    assert re.search(r"10/27 for 0:0\d", view)
 
 
 def test_plain_lines_about_work_stand_between_the_others(plain):

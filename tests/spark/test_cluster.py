@@ -36,7 +36,7 @@ def test_an_executor_is_an_instance_and_a_place_to_pin_to():
 
 
 def test_a_lost_job_names_the_executors_in_order():
-    assert str(JobLostError(frozenset({"2", "1"}))) == "1, 2"
+    assert str(JobLostError(frozenset({"2", "1"}))) == "executors were lost: 1, 2"
 
 
 @pytest.mark.parametrize("bridge", [3, "spark", object()])

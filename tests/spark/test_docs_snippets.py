@@ -7,6 +7,9 @@ as the writer of a query, only records the calls that are made.
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from unittest.mock import MagicMock
 
 import pyarrow as pa
@@ -82,17 +85,38 @@ def test_the_engine_of_the_readme(on_world):
     assert {name: len(roles.active) for name, roles in plan.assignment.items()} == {"a": 1, "b": 1}
 
 
-def test_the_quick_start_has_ten_statements_and_counts(on_world, world, monkeypatch):
+def test_the_quick_start_is_short_and_counts(on_world, world, monkeypatch, tmp_path):
+    """In an empty directory, with the paths of the page."""
+    monkeypatch.chdir(tmp_path)
     (text,) = blocks("docs/quickstart.md", "python")
     statements = [node for node in ast.parse(text).body if not isinstance(node, ast.ImportFrom)]
-    assert len(statements) <= 10
+    assert len(statements) <= 13
+    assert '"/' not in text
     monkeypatch.setattr("pyspark.sql.SparkSession", MagicMock(name="SparkSession"))
     placed = on_world(text)["placed"]
+    assert [path.name for path in (tmp_path / "data" / "in").iterdir()] == ["first.txt"]
     (call,) = placed.start.call_args_list
     assert (set(call.args[0]), call.kwargs) == ({"words"}, {"trigger": {"availableNow": True}})
     world.batch(placed, 0, words=pa.table({"value": ["the", "cat", "the"]}))
     assert world.stored(placed, "seen") == [("cat", 1), ("the", 2)]
     assert placed.store("seen").get({"value": "the"}) == {"count": 2}
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_the_quick_start_runs_on_spark_as_it_is_written(tmp_path):
+    """Twice: the second run goes on after the last batch of the first one."""
+    (text,) = blocks("docs/quickstart.md", "python")
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    for word, times in (("", 2), ("the end", 3)):
+        if word:
+            (tmp_path / "data" / "in" / "second.txt").write_text(word)
+        done = subprocess.run(
+            [sys.executable, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr[-4_000:]
+        assert f"{{'count': {times}}}" in done.stdout.splitlines()
+        assert "ERROR" not in done.stderr
 
 
 def test_a_stream_of_runtime_is_started_and_read(on_world, world):

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -52,6 +53,9 @@ class Live(Protocol):
 
     def reasons(self) -> tuple[Reason, ...]:
         """Return why each task is where it is."""
+
+    def reason(self, task: str) -> Reason | None:
+        """Return why a task is where it is, in full; None for no such task."""
 
 
 class LivePage:
@@ -143,9 +147,13 @@ class _Handler(BaseHTTPRequestHandler):
             "/report.json": ("application/json", lambda: self.server.live.report().to_json()),
             "/reasons.json": ("application/json", self._reasons),
         }
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         if self.server.loopback and not _names_this_host(self.headers.get("Host", "")):
             self._send(HTTPStatus.FORBIDDEN, "text/plain", "this page is for this host only\n")
+        elif path == "/reason.json":
+            found = self.server.live.reason("".join(parse_qs(query).get("task", [])))
+            status = HTTPStatus.OK if found is not None else HTTPStatus.NOT_FOUND
+            self._send(status, "application/json", msgspec.json.encode(found).decode())
         elif path == "/news":
             self._news()
         elif path in answers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 from taskplace.explanation import Explainer
@@ -20,6 +21,7 @@ from taskplace.report.html.values import (
     State,
 )
 from taskplace.wording import count
+from topology.ids import TaskId
 
 #: The most tasks that are explained; those that move come first.
 MOST_REASONS = 5_000
@@ -108,13 +110,13 @@ def _state(plan: Plan) -> State:
 
 def _figures(plan: Plan, problem: Problem | None, placements: Placements) -> tuple[Figure, ...]:
     best, metrics = plan.optimality, plan.metrics
-    fewest = "minimum possible" if best.moves >= best.lower_bound else "both balances would need"
+    fewest = str(best).partition(", ")[2].partition(", ")[0]
     roles = list(plan.assignment.values())
     even = [f"{step.imbalance:.2f}" for step in placements.steps if step.imbalance is not None]
     figures = [
         Figure("tasks", f"{sum(len(r.active) for r in roles):,}", f"on {count(len(roles), 'instance')}"),
         Figure("changes now", f"{len(plan.moves):,}", "roles that are new in this step"),
-        Figure("moves to the target", f"{best.moves:,}", f"{fewest} {best.lower_bound:,}"),
+        Figure("moves to the target", f"{best.moves:,}", fewest),
         Figure("forced promotions", f"{best.forced_promotions:,}", "caught-up copies take over at once"),
         Figure(
             "warm-ups",
@@ -156,12 +158,24 @@ def _lag(lag: int | None, end: int | None) -> int:
     return (end or 0) if lag is None or reset else lag
 
 
-def reasons_of(explainer: Explainer, *, in_full: int | None = None) -> tuple[tuple[Reason, ...], list[str]]:
+def reason_of(explainer: Explainer, task: TaskId | str) -> Reason:
+    """Return why a task is where it is, in full: the text of `explain --task`.
+
+    Errors: `InputError` for a task that is not in the problem.
+    """
+    found = explainer.in_full(task)
+    return Reason(str(found.task), found.instance, found.why, str(found))
+
+
+def reasons_of(
+    explainer: Explainer, *, in_full: int | None = None, of: str = "FILE"
+) -> tuple[tuple[Reason, ...], list[str]]:
     """Return why each task is where it is, of `MOST_REASONS` tasks at the most, and a line about the others.
 
     `in_full`: so many of the tasks that are on their way are explained in full: also what would have to change for them
     to be elsewhere, and when they are where they belong. This plans changed problems. None: all tasks of up to
-    `ALL_IN_FULL`, else `MOST_IN_FULL` of those that are on their way. The text is that of `explain --task`.
+    `ALL_IN_FULL`, else `MOST_IN_FULL` of those that are on their way. The text is that of `explain --task`. The text of
+    another task names the command for it, with `of` as the file or the checkpoint.
     """
     moving = explainer.on_their_way()
     ids = sorted(explainer.problem.columns.ids, key=lambda task: (task not in moving, task))
@@ -172,7 +186,12 @@ def reasons_of(explainer: Explainer, *, in_full: int | None = None) -> tuple[tup
         full = set(ids[:most]) if len(ids) <= MOST_REASONS else set()
     reasons = []
     for task in sorted(ids[:MOST_REASONS]):
-        why = explainer.in_full(task) if task in full else explainer.task(task)
-        reasons.append(Reason(str(task), why.instance, why.why, str(why)))
+        if task in full:
+            reasons.append(reason_of(explainer, task))
+            continue
+        why = explainer.task(task)
+        command = shlex.join(["taskplace", "explain", of, "--task", str(task)])
+        text = f"{why}\n  more    {command}"
+        reasons.append(Reason(str(task), why.instance, why.why, text, full=False))
     left = [f"why {count(len(ids) - MOST_REASONS, 'more task')} are where they are: taskplace explain"]
     return tuple(reasons), left if len(ids) > MOST_REASONS else []

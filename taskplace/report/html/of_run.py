@@ -175,7 +175,7 @@ class RunRecorder:
             word = "leaves" if event.leaving else "lost"
             tasks = count(event.tasks, "active task")
             text = f"{event.instance} {word} in batch {event.batch_id} with {tasks}"
-            text += "; the running stage was cancelled" if event.cancelled else ""
+            text += "; the running stage was stopped, and what had finished counts" if event.cancelled else ""
             self._happenings.append(Happening(at, "leaving" if event.leaving else "loss", text))
             self._recoveries.append(Recovery(at, event.instance, event.batch_id, event.tasks, event.leaving))
             roles = self._rebalanced.assignment.get(event.instance, {}) if self._rebalanced else {}

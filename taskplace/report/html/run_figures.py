@@ -56,7 +56,11 @@ def figures(
             f"{summary.promotions if summary else totals.promotions:,}",
             "caught-up copies took over at once",
         ),
-        Figure("records replayed", f"{replayed:,}", f"and {restored:,} out of snapshots, by active tasks"),
+        Figure(
+            "records replayed",
+            f"{replayed:,}",
+            f"by active tasks in all batches; {restored:,} more out of snapshots",
+        ),
         Figure(
             "restored from scratch",
             f"{scratch:,}",

@@ -22,6 +22,7 @@ from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.recent_events import shown_text
 from taskplace.spark.driver.troubles import Troubles
 from taskplace.spark.driver.visits import Order, Visit, raise_error
+from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
 from taskplace.spark.worker.program import Program
 from topology import TaskId
@@ -99,7 +100,7 @@ class Followers:
             raise_error(visits)
             if gone := {visit.executor.id for visit in visits if visit.lost}:
                 lost |= gone
-                log.warning("lost during their first visit: executors %s", ", ".join(sorted(gone)))
+                log.warning("lost during their first visit: %s", ", ".join(map(instance_name, sorted(gone))))
             answered = self._state.members.keys()
             if answered >= {executor.instance for executor in executors} or (answered and attempt):
                 return

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from taskplace.errors import Fenced
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.request_desk import RequestDesk
 from taskplace.spark.driver.status_board import StatusBoard
@@ -130,7 +131,7 @@ class Operations:
             self._thread = new_thread(target=self._loop, name="taskplace-operations", daemon=True)
             self._thread.start()
         except Exception as error:
-            log.warning("operators will not see the state of the stream: %s: %s", type(error).__name__, error)
+            log_failure(log, "operators will not see the state of the stream", error=error)
 
     def _loop(self) -> None:
         while not self._stopped.wait(POLL_SECONDS):

@@ -17,6 +17,7 @@ from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import targets
 from taskplace.spark.driver import manifests, schemaless_output
+from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.recent_events import shown_error
 from taskplace.spark.driver.staging import declared, kept
 from taskplace.spark.messages import Manifest, StagedFile
@@ -148,7 +149,7 @@ class Publisher:
             try:
                 targets.of(target).close()
             except Exception as error:  # what ends must not hide why it ends
-                log.warning("the target of sink %r could not be closed: %s", name, error)
+                log_failure(log, "the target of sink %r could not be closed", name, error=error)
 
     def check_pending(self, manifest: Manifest) -> None:
         """Refuse to drop the output of a batch that may not be published: that of a sink that is gone.

@@ -31,7 +31,7 @@ from taskplace.spark.driver.warmup_changes import warmup_changes
 from taskplace.spark.driver.warmup_progress import Warmups
 from taskplace.spark.instances import instance_name
 from taskplace.spark.worker.program import Program
-from taskplace.validation import MOST_NUMBER, nearest
+from taskplace.validation import MOST_NUMBER
 from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
@@ -119,13 +119,14 @@ class Rebalancer:
             return self.state.placement()
 
     def instance(self, executor: str | int) -> str:
-        """Return the instance that "3" or "executor-3" names. Errors: `InputError` naming the members."""
+        """Return the instance that "3" or "executor-3" names.
+
+        Errors: `InputError`. It names the members and suggests none: the nearest number would be a guess.
+        """
         name = instance_name(executor)
         known = sorted(self.state.members)
         if name not in known:
-            raise InputError(
-                "executor", found=executor, expected=f"one of {known}", hint=nearest(name, known)
-            )
+            raise InputError("executor", found=executor, expected=f"one of {', '.join(known)}")
         return name
 
     def can_remove(self, executor: str | int) -> bool:

@@ -109,7 +109,7 @@ class RecentEvents:
             return tuple(self._losses)
 
 
-def shown_error(error: Exception) -> str:
+def shown_error(error: BaseException) -> str:
     """Return an error's type. Only the messages of taskplace are shown: those of others may have values of rows."""
     name = type(error).__name__
     return f"{name}: {_message(str(error))}" if isinstance(error, TaskplaceError) else name

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from taskplace.spark.driver import programs, read_topics
 from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.messages import Manifest, TopicRead
 from taskplace.spark.worker.program import Program
 from taskplace.spark.worker.topic_reader import read_of
@@ -42,9 +43,9 @@ def check_repeated(
             if program.external:
                 rows += _rows(df, program, ranges)
     except Exception as error:
-        log.warning(
-            "%s: batch %d is committed and published, but its rows cannot be counted again: %s",
-            definition.checkpoint, committed.batch, error,
+        log_failure(
+            log, "%s: batch %d is committed and published, but its rows cannot be counted again",
+            definition.checkpoint, committed.batch, error=error,
         )  # fmt: skip
         return
     read_topics.check_ranges(definition.checkpoint, committed, ranges)

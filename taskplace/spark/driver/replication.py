@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from taskplace.spark.cluster import Cluster
+from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.visits import POLL_SECONDS, Order, Visits, raise_error
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class Replicator:
                 self._turn()
             except Exception as error:
                 if not self._stopped.wait(TICK_SECONDS):
-                    log.warning("replication failed and is retried: %s: %s", type(error).__name__, error)
+                    log_failure(log, "replication failed and is retried", error=error)
         try:
             while self._visits.running() and time.monotonic() < self._deadline:
                 self._visits.wait(min(POLL_SECONDS, max(0.0, self._deadline - time.monotonic())))
@@ -128,12 +129,7 @@ class Replicator:
             elif visit.error is not None:
                 self._pauses[name] = time.monotonic() + PAUSE_SECONDS
                 if not visit.awaited:
-                    log.warning(
-                        "a visit to %s failed and is retried: %s: %s",
-                        name,
-                        type(visit.error).__name__,
-                        visit.error,
-                    )
+                    log_failure(log, "a visit to %s failed and is retried", name, error=visit.error)
             elif not visit.progress and visit.began > self._woken:
                 self._in_vain.add(name)
         return len(ended)

@@ -24,6 +24,7 @@ from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
 from taskplace.spark.driver import bins
 from taskplace.spark.driver.bins import Bin
 from taskplace.spark.driver.task_costs import Estimates
+from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import (
     AttemptDescriptor,
     BinDescriptor,
@@ -162,9 +163,9 @@ def run(cluster: Cluster, stage: Stage, assignment: AssignmentInForce) -> dict[T
         except JobLostError as loss:
             reports |= stage.finished(missing)
             log.warning(
-                "batch %d, subtopology %d: lost executor %s; %d of %d tasks had finished",
-                stage.setting.batch, stage.program.subtopology, loss, len(reports),
-                len(stage.tasks) - len(stage.idle),
+                "batch %d, subtopology %d: lost %s; %d of %d tasks had finished, and do not run again",
+                stage.setting.batch, stage.program.subtopology, ", ".join(map(instance_name, sorted(loss.lost))),
+                len(reports), len(stage.tasks) - len(stage.idle),
             )  # fmt: skip
             assignment.on_lost(loss.lost)
     raise TaskplaceError(

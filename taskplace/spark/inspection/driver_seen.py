@@ -95,7 +95,8 @@ def _judged(root: Path, clock: Callable[[], float]) -> DriverSeen:
     elif abs(age) <= SILENT_SECONDS:
         return DriverSeen(True, f"{_named(status)} wrote its status {ago(age)}", status, age, epoch, root)
     else:
-        why = f"{_named(status)} wrote its status {ago(age)}, and writes it every {status.interval:.0f} s"
+        every = f"normal: every {status.interval:.0f} s"
+        why = f"{_named(status)} last wrote its status {ago(age)} ({every}); it was probably killed"
     return DriverSeen(False, why, status, age, epoch, root)
 
 

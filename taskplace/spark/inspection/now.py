@@ -48,17 +48,23 @@ def state_of(status: Status) -> State:
     if status.homeless:
         text += f"; {count(len(status.homeless), 'task')} without an executor until the next rebalance"
     if status.followup:
-        due = status.next_probing
-        text += "; the assignment is not yet the target"
-        text += "" if due is None else f", the next probing rebalance is due in {lasting(due)}"
+        text += f"; {followup_text(status)}"
     return State("running", text, "busy" if status.followup or status.homeless else "good", live=True)
+
+
+def followup_text(status: Status) -> str:
+    """Return that tasks still have to move, and when that is looked at again."""
+    text, due = "the assignment is not yet the target", status.next_probing
+    if due is None:
+        return text
+    return f"{text}; the next check for moves is due {'now' if due < 1 else f'in {lasting(due)}'}"
 
 
 def batch_text(status: Status) -> str:
     """Return the running batch, or the last one."""
     if status.running is not None:
         since = max(0.0, status.written - status.running.since)
-        return f"batch {status.running.batch} runs for {lasting(since)}"
+        return f"batch {status.running.batch} has been running for {lasting(since)}"
     if status.batches:
         last = status.batches[-1]
         return f"batch {last.batch} took {duration(last.seconds)} for {count(last.rows, 'row')}"

@@ -157,7 +157,8 @@ def _reasons(found: Inspection, seen: DriverSeen) -> tuple[Reason, ...]:
     if status is None or not (status.executors or status.homeless):
         return ()
     ends = {name: task.records for name, task in found.tasks.items()}
-    return reasons_of(situation(status, ends, runs=seen.runs, checkpoint=seen.root).explainer())[0]
+    explainer = situation(status, ends, runs=seen.runs, checkpoint=seen.root).explainer()
+    return reasons_of(explainer, of=str(seen.root))[0]
 
 
 def _samples(status: Status, began: float | None) -> Samples:

@@ -67,7 +67,7 @@ def _ended(status: Status, seen: Seen, executor: ExecutorStatus, task: TaskId) -
         start = f"mend the cause, and {start}"
     if seen.stalled:
         return Seen(None, f"{why}; its last status says: {seen.stalled}", f"{seen.remedy}; {start}")
-    return Seen(None, why, start)
+    return Seen(None, why, start, no_driver=True)
 
 
 def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus, at: str) -> Seen:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from taskplace.errors import InputError
 from taskplace.spark.cluster import DECOMMISSION_POLLS
 from taskplace.spark.instances import instance_name
-from topology.errors import nearest
 
 if TYPE_CHECKING:
     from taskplace.spark.bridge import Executor
@@ -71,7 +70,5 @@ class Executors:
             names |= {running.instance for running in self._bridge.executors()}
         if name not in names:
             known = sorted(names)
-            raise InputError(
-                "executor", found=executor, expected=f"one of {known}", hint=nearest(name, known)
-            )
+            raise InputError("executor", found=executor, expected=f"one of {', '.join(known)}")
         return name

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from taskplace.model.events import BatchDone, InstanceView
+from taskplace.model.events import BatchDone, ExecutorLost, InstanceView
 from taskplace.report.html import RunRecorder
 from taskplace.report.html.live import LivePage
 from taskplace.report.html.values import CopyLag, InstanceRow, Now, Reason, Report, State
@@ -24,6 +24,7 @@ class Told:
     rows: tuple[InstanceRow, ...] = ()
     copies: tuple[CopyLag, ...] = ()
     generation: int = 0
+    asked: list[str] = field(default_factory=list)
 
     def report(self) -> Report:
         return self.recorder.report()
@@ -33,7 +34,12 @@ class Told:
         return Now(state, self.rows, self.copies, self.recorder.version, f"{self.generation}")
 
     def reasons(self) -> tuple[Reason, ...]:
-        return (Reason("0_0", "executor-0", f"of generation {self.generation}", "0_0 is active"),)
+        return (Reason("0_0", "executor-0", f"of generation {self.generation}", "0_0 is active", full=False),)
+
+    def reason(self, task: str) -> Reason | None:
+        self.asked.append(task)
+        whole = f"0_0 in full, of generation {self.generation}"
+        return Reason(task, "executor-0", "", whole) if task == "0_0" else None
 
     def tell(self, until: float, after: float = -1.0) -> None:
         tell(self.recorder, self.recorder.clock.set, until=until, after=after)
@@ -187,6 +193,27 @@ def test_what_was_opened_stays_open(browser, told, served):
     told.generation = 1
     browser.wait(lambda: "of generation 1" in text(browser, "#reasons tbody"))
     assert browser.one("#reasons tbody pre").is_displayed()
+
+
+def test_a_reason_is_asked_for_in_full_when_the_reader_opens_it(browser, told, served):
+    browser.open(served.url)
+    browser.wait(lambda: "of generation 0" in text(browser, "#reasons tbody"))
+    assert told.asked == []
+    browser.script("arguments[0].click()", browser.one("#reasons tbody summary"))
+    browser.wait(lambda: text(browser, "#reasons tbody pre") == "0_0 in full, of generation 0")
+    told.generation = 1  # what is open is asked for again
+    browser.wait(lambda: text(browser, "#reasons tbody pre") == "0_0 in full, of generation 1")
+    assert told.asked == ["0_0", "0_0"]
+
+
+def test_an_executor_that_is_lost_stays_in_the_table(browser, told, served):
+    told.tell(until=100.0)
+    told.recorder.failure(ExecutorLost("executor-9", 1, 2))
+    told.rows = (InstanceRow("executor-0", 3, 0, 0),)
+    browser.open(served.url)
+    browser.wait(lambda: "executor-9" in text(browser, "#now tbody"))
+    assert any(row.startswith("executor-9lost") for row in browser.texts("#now tbody tr"))
+    assert browser.texts("#now h2") == ["Executors"]
 
 
 def test_reasons_are_asked_for_when_there_is_a_new_assignment(browser, told, served):

@@ -30,6 +30,10 @@ def test_of_a_large_problem_the_first_tasks_on_their_way_are(explainer, monkeypa
     monkeypatch.setattr(of_plan, "MOST_IN_FULL", most)
     first = {str(task) for task in sorted(explainer.on_their_way())[:most]}
     assert len(first) == most
-    for reason in of_plan.reasons_of(explainer)[0]:
-        explain = explainer.in_full if reason.task in first else explainer.task
-        assert reason.text == str(explain(reason.task))
+    for reason in of_plan.reasons_of(explainer, of="my problem.json")[0]:
+        assert reason.full == (reason.task in first)
+        if reason.full:
+            assert reason.text == str(explainer.in_full(reason.task))
+        else:
+            command = f"taskplace explain 'my problem.json' --task {reason.task}"
+            assert reason.text == f"{explainer.task(reason.task)}\n  more    {command}"

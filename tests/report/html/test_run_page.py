@@ -86,7 +86,7 @@ def test_batches_losses_and_recoveries_are_those_of_the_events(opened):
     assert opened.texts("#batches output") == [f"{len(told)} batches"]
     assert opened.texts("#lag output") == ["2 copies"]
     [recovery] = opened.script(ROWS, "recovery")
-    assert (recovery["instance"], recovery["promoted"], recovery["records replayed"]) == (
+    assert (recovery["executor"], recovery["promoted"], recovery["replayed in its batch"]) == (
         "executor-1",
         "2",
         "70",

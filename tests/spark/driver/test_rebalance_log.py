@@ -70,9 +70,7 @@ def test_each_task_that_moves_has_a_line_of_its_own(world, caplog):
     (forced,) = [each for each in found if each["role"] == "promotion"]
     assert (forced["event"], forced["from"], forced["to"]) == ("move", None, "executor-2")
     assert forced["why"]
-    assert forced["message"] == (
-        f"generation 3: {forced['task']}: promotion - -> executor-2 ({forced['why']})"
-    )
+    assert forced["message"] == (f"generation 3: {forced['task']}: executor-2 takes over ({forced['why']})")
 
 
 def test_no_line_has_a_row_or_a_key(world, caplog):

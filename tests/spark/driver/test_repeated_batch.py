@@ -48,7 +48,7 @@ def test_rows_that_cannot_be_counted_are_told_and_stop_nothing(placed, caplog, m
     monkeypatch.setattr(Frame, "count", gone)
     placed.repeat("a", "b", "c")
     assert (
-        "batch 0 is committed and published, but its rows cannot be counted again: the file is gone"
+        "batch 0 is committed and published, but its rows cannot be counted again: FileNotFoundError, raised in "
         in caplog.text
     )
     assert placed.sent() == {0: [("a", 1), ("b", 1)]}

@@ -94,7 +94,8 @@ def test_a_failed_visit_makes_a_pause_for_its_executor_only(world, placed, monke
     assert turn(replicator, held) == ["1", "2", "3"]
     with caplog.at_level(logging.WARNING):
         assert turn(replicator, held) == []
-    assert "a visit to executor-1 failed and is retried: OSError: no slot" in caplog.text
+    assert "a visit to executor-1 failed and is retried: OSError, raised in " in caplog.text
+    assert "no slot" not in caplog.text
     assert not lag(placed, "2", "3")
     for batch in range(2, 4):
         world.batch(placed, batch, **{"in": words(*"abcdefgh")})

@@ -54,7 +54,9 @@ def test_an_old_status_that_does_not_change(root):
     write(root / STATUS_FILE, status())
     found = seen(root, after=75)
     assert not found.runs
-    assert found.why.endswith("wrote its status 1 min 15 s ago, and writes it every 2 s")
+    assert found.why.endswith(
+        "last wrote its status 1 min 15 s ago (normal: every 2 s); it was probably killed"
+    )
 
 
 def test_an_old_status_that_changes_is_of_a_host_with_another_clock(root):

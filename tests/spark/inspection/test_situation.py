@@ -93,8 +93,9 @@ def test_a_copy_that_cannot_follow_is_named_until_it_does(world, monkeypatch):
         assert seen.remedy == "make room on the disk of executor-2 (host-2); the copy then goes on by itself"
         text = placed.explain(task).text
         assert (
-            f"But executor-2 cannot follow: {trouble}. Make room on the disk of executor-2 (host-2)" in text
-        )
+            f", but executor-2 cannot follow: {trouble}. It moves once executor-2 lacks no record. Make room on the "
+            "disk of executor-2 (host-2)"
+        ) in text
         placed.loop._watch.parked = {("executor-2", task)}
         world.batch(placed, 2, **{"in": words(*"abcdefgh")})
         world.follow(placed)
@@ -148,14 +149,14 @@ def test_a_planned_step_says_what_it_waits_for(world):
 
     at_once = explained(status)
     assert at_once.outlook.state == "now"
-    assert "The next rebalance moves it, and nothing is left to do then." in at_once.text
+    assert at_once.text.endswith(" The next rebalance moves it.")
     assert at_once.held[0] == ("active", name) != at_once.roles[0][:2]
 
     runs = replace_field(status, running=RunningBatch(3, status.written - 190))
     waiting = explained(runs)
     assert waiting.outlook[:2] == ("waiting", None)
     until = "once batch 3, which has run for 3 min 10 s, has ended"
-    assert f"The next rebalance moves it {until}, and nothing is left to do then." in waiting.text
+    assert waiting.text.endswith(f" The next rebalance moves it {until}.")
     shown = " ".join(str(waiting).split())
     assert f"now active on {name}, " in shown and f"next active on {waiting.instance}, " in shown
     assert until in shown.partition(" next ")[2].partition(" target ")[0]

@@ -8,6 +8,7 @@ class LivePage {
     this.report = this.shown = page.report;
     this.version = null;
     this.reasons = [];
+    this.full = new Map(); // the whole reasons that were asked for, by task
     this.reasonsOf = null;
     this.heard = Date.now();
     this.ended = false;
@@ -53,17 +54,40 @@ class LivePage {
     try {
       while (!this.ended && !(this.now.version === this.version && this.now.explained === this.reasonsOf)) {
         const { version, explained } = this.now;
-        const report = version === this.version ? this.report : await answer("report.json");
-        const reasons = explained === this.reasonsOf ? this.reasons : await answer("reasons.json");
-        if (this.ended) return; // its last report has come
-        Object.assign(this, { version, reasons, reasonsOf: explained });
-        this.take(report);
+        if (version !== this.version) { // is shown before the reasons come: they take longer
+          const report = await answer("report.json");
+          if (this.ended) return; // its last report has come
+          this.version = version;
+          this.take(report);
+        }
+        if (explained === this.reasonsOf) continue;
+        const reasons = await answer("reasons.json");
+        if (this.ended) return;
+        Object.assign(this, { reasons, reasonsOf: explained, full: new Map() });
+        this.take(this.report);
       }
     } catch {
       this.gone();
     } finally {
       this.asking = false;
     }
+  }
+
+  /** The text of a reason: in full, if the reader has asked for it. */
+  textOf(row) {
+    return this.full.get(row.task) ?? row.text;
+  }
+
+  /** The reader has opened a reason: show it in full. Without an answer, what is there stays. */
+  async opened(row, shown) {
+    if (row.full || this.ended || this.full.has(row.task)) return;
+    const { full } = this;
+    try {
+      const answer = await fetch(`reason.json?task=${encodeURIComponent(row.task)}`);
+      if (!answer.ok) return;
+      full.set(row.task, (await answer.json()).text);
+      if (full === this.full) shown.textContent = this.textOf(row);
+    } catch { /* the driver is gone, which the page says */ }
   }
 
   take(report) {
@@ -81,7 +105,8 @@ class LivePage {
       behind.delete(key);
       return seen ? { ...copy, role: seen.role, last: seen.last, peak: Math.max(copy.peak, seen.last), note: seen.note } : { ...copy, last: 0, note: "" };
     });
-    const rows = now.rows.length ? now.rows : report.now;
+    const there = new Set(now.rows.map((row) => row.id));
+    const rows = now.rows.length ? [...now.rows, ...report.now.filter((row) => row.state && !there.has(row.id))] : report.now;
     const shown = { ...report, state: now.state, now: rows, copies: [...known, ...behind.values()] };
     this.shown = unchanged(this.shown, shown);
     this.show(this.shown);

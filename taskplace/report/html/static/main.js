@@ -65,7 +65,7 @@ const page = { charts: new Charts(), sections: null, report: null };
 
 function show(report) {
   page.charts.begin(report);
-  page.sections = page.sections || sectionsOf(page.charts);
+  page.sections = page.sections || sectionsOf(page.charts, report);
   $("title").textContent = report.title;
   showState(report.state);
   showFigures(report);

@@ -45,20 +45,20 @@ function compared(report, was, now, sought, changesOnly) {
 }
 
 class PlacementSection {
-  constructor(body) {
+  constructor(body, one) {
     this.from = this.chooser("Before");
     this.to = this.chooser("After");
     this.back = el("button", { type: "button", "aria-label": "One step back", click: () => this.turn(-1) }, "‹");
     this.on = el("button", { type: "button", "aria-label": "One step on", click: () => this.turn(1) }, "›");
-    this.search = el("input", { type: "search", "aria-label": "Search tasks and instances", placeholder: "task or instance", input: later(() => this.draw(), 80) });
+    this.search = el("input", { type: "search", "aria-label": `Search tasks and ${one}s`, placeholder: `task or ${one}`, input: later(() => this.draw(), 80) });
     this.changes = el("input", { type: "checkbox", change: () => { this.chosen = true; this.draw(); } });
     this.output = el("output", { "aria-live": "polite" });
     this.lead = el("p", { class: "lead" });
     this.cell = el("span", { class: "reading", "aria-hidden": "true" }, "Choose a cell, or move with the arrow keys.");
     this.matrix = new Matrix((row, column) => this.describe(row, column));
     this.instances = new SearchTable({
-      label: "tasks per instance", noun: "instance", keep: true, columns: [
-        { name: "instance", class: "word", text: (row) => row.name },
+      label: `tasks per ${one}`, noun: one, keep: true, columns: [
+        { name: one, class: "word", text: (row) => row.name },
         ...ROLES.map((role, k) => ({ name: role, class: "number", text: (row) => String(row.now[k]), order: (row) => row.now[k], show: (row) => changeOf(row, k) })),
         { name: "share", text: () => "", show: (row) => shareOf(row), order: (row) => row.now[0] },
       ],

@@ -45,18 +45,19 @@ function chartPart(chart, { open, ...options }, rowsOf) {
   };
 }
 
-function sectionsOf(charts) {
+function sectionsOf(charts, { kind }) {
+  const one = kind === "run" || kind === "checkpoint" ? "executor" : "instance";
   const moment = (value) => ({ name: "when", class: "word", text: (row) => charts.times.moment(value(row)), order: value });
   const placement = new Section("placement", {
     parts: ["steps", "tasks", "instances"],
-    lead: "Tasks by instance, before and after: a ring marks a role that is new, a dashed box one that ends.",
-    has: (report) => report.steps.length > 0 && report.tasks.length > 0, make: (body) => new PlacementSection(body),
+    lead: `Tasks by ${one}, before and after: a ring marks a role that is new, a dashed box one that ends.`,
+    has: (report) => report.steps.length > 0 && report.tasks.length > 0, make: (body) => new PlacementSection(body, one),
   });
   const stepLink = (row) => row.step
     ? el("button", { type: "button", class: "link", "aria-label": `Show the placement of ${row.step}`, click: () => placement.made && placement.made.choose(row.step) }, row.step)
     : "";
   return [
-    new Section("now", { parts: ["now"], has: (report) => report.now.length > 0, make: tablePart({ label: "instances", noun: "instance", keep: true, columns: instanceColumns() },
+    new Section("now", { parts: ["now"], has: (report) => report.now.length > 0, make: tablePart({ label: `${one}s`, noun: one, keep: true, columns: instanceColumns(one) },
       (report) => [...report.now].sort((a, b) => byName(a.id, b.id))) }),
     new Section("timeline", {
       parts: ["happenings", "samples"],
@@ -76,16 +77,16 @@ function sectionsOf(charts) {
     new Section("lag", {
       parts: ["samples", "copies", "happenings"],
       lead: "The records that standbys and warm-ups lack, all together and for the copies that lacked most.",
-      has: (report) => report.samples.lag.length > 0 || report.copies.length > 0, make: (body) => lagPart(body, charts),
+      has: (report) => report.samples.lag.length > 0 || report.copies.length > 0, make: (body) => lagPart(body, charts, one),
     }),
     new Section("recovery", {
       parts: ["recoveries"],
       has: (report) => report.recoveries.length > 0,
-      make: tablePart({ label: "losses", noun: "loss", many: "losses", search: false, columns: recoveryColumns(moment) }, (report) => report.recoveries.map((row) => ({ ...row, report }))),
+      make: tablePart({ label: "losses", noun: "loss", many: "losses", search: false, columns: recoveryColumns(moment, one) }, (report) => report.recoveries.map((row) => ({ ...row, report }))),
     }),
     new Section("balance", {
       parts: ["samples", "steps", "happenings"],
-      lead: "The largest load of an instance divided by the mean: 1 is even.",
+      lead: `The largest load of an ${one} divided by the mean: 1 is even.`,
       has: (report) => report.samples.imbalance.some((value) => value !== null),
       make: chartPart(() => charts.balance(), { label: "imbalance by assignment", noun: "assignment", columns: [
         word("assignment", (row) => row.label, { show: (row) => stepLink({ step: row.label }) }), moment((row) => row.at),
@@ -100,10 +101,13 @@ function sectionsOf(charts) {
     ] }, (report) => [...report.moves].reverse()) }),
     new Section("reasons", {
       parts: ["reasons"],
-      lead: "Why each task is where it is; open a row for its copies, its target and the instances that were refused.",
+      lead: `Why each task is where it is; open a row for its copies, its target and the ${one}s that were refused.`,
       has: (report) => report.reasons.length > 0, make: tablePart({ label: "reasons", noun: "task", columns: [
         word("task", (row) => row.task), word("active on", (row) => row.where),
-        { name: "why", text: (row) => `${row.why} ${row.text}`, order: undefined, show: (row, sought) => el("details", {}, el("summary", {}, ...marked(row.why, sought)), el("pre", {}, ...marked(row.text, sought))) },
+        { name: "why", text: (row) => `${row.why} ${row.text}`, order: undefined, show: (row, sought) => {
+          const text = el("pre", {}, ...marked(page.live ? page.live.textOf(row) : row.text, sought));
+          return el("details", { toggle: (event) => { if (event.target.open && page.live) page.live.opened(row, text); } }, el("summary", {}, ...marked(row.why, sought)), text);
+        } },
       ] }, (report) => report.reasons),
     }),
     new Section("facts", { parts: ["facts"], has: (report) => report.facts.length > 0, make: tablePart({ label: "counts", noun: "count", search: false, keep: true, page: 60, columns: [
@@ -112,9 +116,9 @@ function sectionsOf(charts) {
   ];
 }
 
-function instanceColumns() {
+function instanceColumns(one) {
   return [
-    word("instance", (row) => row.id),
+    word(one, (row) => row.id),
     { name: "state", class: "word", text: (row) => row.state || "up", show: (row) => el("span", { class: row.state === "lost" ? "tone-bad" : row.state ? "tone-busy" : "" }, row.state || "up") },
     number("active", (row) => row.active), number("standby", (row) => row.standby), number("warm-up", (row) => row.warmup),
     number("lag", (row) => row.lag, { optional: true }), { name: "more", text: (row) => row.note, optional: true },
@@ -136,10 +140,10 @@ function batchRows({ samples }) {
   })).reverse();
 }
 
-function lagPart(body, charts) {
+function lagPart(body, charts, one) {
   const chart = charts.lag();
   const table = new SearchTable({ label: "lags of copies", noun: "copy", many: "copies", empty: "no copy lacks records", columns: [
-    word("task", (row) => row.task), word("instance", (row) => row.instance), word("role", (row) => row.role, { show: (row) => roleBadge(row.role) }),
+    word("task", (row) => row.task), word(one, (row) => row.instance), word("role", (row) => row.role, { show: (row) => roleBadge(row.role) }),
     number("lag now", (row) => row.last), number("largest", (row) => (row.values.length || row.peak > row.last ? row.peak : null), { optional: true }), { name: "more", text: (row) => row.note, optional: true },
   ] });
   const details = el("details", { class: "data" }, el("summary", {}, "Table: lags of copies"), table.element);
@@ -153,14 +157,14 @@ function lagPart(body, charts) {
   } };
 }
 
-function recoveryColumns(moment) {
+function recoveryColumns(moment, one) {
   const unit = (row) => (row.report.unit === "batch" ? "batch" : "round");
   return [
-    word("instance", (row) => row.instance, { show: (row) => el("strong", { class: row.leaving ? "tone-busy" : "tone-bad" }, row.instance) }),
+    word(one, (row) => row.instance, { show: (row) => el("strong", { class: row.leaving ? "tone-busy" : "tone-bad" }, row.instance) }),
     moment((row) => row.at), word("during", (row) => `${unit(row)} ${row.batch}`), number("active tasks", (row) => row.tasks), number("promoted", (row) => row.promoted),
     timed("new places after", (row) => row.planned), timed("batch committed after", (row) => row.committed, { optional: true }), timed("all standbys after", (row) => row.whole),
     { name: "stages", text: () => "", order: (row) => row.whole, show: stagesOf },
-    number("records replayed", (row) => row.replayed, { optional: true }), number("restored from scratch", (row) => row.scratch, { optional: true }),
+    number("replayed in its batch", (row) => row.replayed, { optional: true }), number("restored from scratch", (row) => row.scratch, { optional: true }),
   ];
 }
 

@@ -91,11 +91,12 @@ class Charts {
 
   timeline() {
     const kinds = [["rebalances", ["rebalance"], "accent"], ["events", ["event", "leaving"], "busy"], ["losses", ["loss", "failure"], "bad"]];
+    const present = () => kinds.filter(([, these]) => this.report.happenings.some((one) => these.includes(one.kind))); // no empty rows
     const read = (k) => (this.report.happenings[k] ? `${this.times.moment(this.report.happenings[k].at)}: ${this.report.happenings[k].text}` : "");
     const chart = new Chart({
       label: "Timeline", times: this.times, whole: this.whole, read, height: 120, legend: false,
       y: {
-        range: () => [-0.6, kinds.length - 0.4], values: (value) => kinds[value]?.[0] ?? "", splits: () => [0, 1, 2],
+        range: () => [-0.6, present().length - 0.4], values: (value) => present()[value]?.[0] ?? "", splits: () => present().map((_, y) => y),
       },
       series: kinds.map(([label, , stroke]) => ({ label, stroke, paths: () => null, points: { show: true, size: 11, width: 1 } })),
     });
@@ -103,7 +104,8 @@ class Charts {
       element: chart.element,
       show: () => {
         const { happenings } = this.report;
-        const rows = kinds.map(([, these], y) => happenings.map((one) => (these.includes(one.kind) ? y : null)));
+        const shown = present();
+        const rows = kinds.map((kind) => happenings.map((one) => (kind[1].includes(one.kind) ? shown.indexOf(kind) : null)));
         chart.show([happenings.map((one) => this.times.x(one.at)), ...rows]);
       },
     };

@@ -1,0 +1,134 @@
+"""`taskplace status --watch`, and the words of statuses and of drains."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from taskplace.cli import main
+from taskplace.cli.drain import emptiness
+from taskplace.cli.status_words import headings
+from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.operator_messages import (
+    DriverIdentity,
+    RemovalAnswer,
+    RunningBatch,
+    Status,
+    TotalsStatus,
+    WaitingCopy,
+)
+from tests.support.operators import attended, run, stream, turn
+from tests.support.placed_without_spark import World
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def placed(world):
+    """A driver that has tasks on two executors."""
+    placed = stream(world)
+    world.come()
+    for batch in (1, 2):
+        world.follow(placed)
+        run(world, placed, batch)
+    turn(placed)
+    return placed
+
+
+def test_status_watched(placed, capsys):
+    path = str(placed.checkpoint)
+    with attended(placed):
+        assert (
+            main(["status", path, "--watch", "--count", "2", "--interval", "0.05", "--output", "json"]) == 0
+        )
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert second["status"]["number"] > first["status"]["number"]
+    assert main(["status", path, "--watch", "--count", "1"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "generation 3; 2 executors; 2 active, 0 standby, lag 0" in line
+
+
+def test_a_line_is_printed_again_only_if_it_differs(world, placed, capsys, monkeypatch):
+    """The driver writes its status again and again; then it commits a batch."""
+    looks = []
+
+    def pause(_: float) -> None:
+        looks.append(0)
+        if len(looks) == 3:
+            run(world, placed, 3)
+        placed._runner.operations._last = 0.0
+        placed.rebalancer.recent.changes += 1
+        turn(placed)
+
+    monkeypatch.setattr("taskplace.cli.status.time.sleep", pause)
+    assert main(["status", str(placed.checkpoint), "--watch", "--count", "2"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("batch 2 took") and second.startswith("batch 3 took")
+    assert len(looks) == 3
+
+
+def test_an_end_is_told_once(placed, capsys, monkeypatch):
+    looks = []
+
+    def pause(_: float) -> None:
+        looks.append(0)
+        if len(looks) > 4:
+            raise KeyboardInterrupt
+        if len(looks) == 1:
+            placed.close()
+
+    monkeypatch.setattr("taskplace.cli.status.time.sleep", pause)
+    clock = iter(range(1_000))
+    seen = "taskplace.cli.status.look"
+    monkeypatch.setattr(seen, lambda root: look(root, clock=lambda: time.time() + next(clock)))
+    assert main(["status", str(placed.checkpoint), "--watch"]) == 130
+    _, ended = capsys.readouterr().out.splitlines()
+    assert ended.startswith("no driver runs: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"can_remove": True, "text": "yes: it has no task"}, "can be removed now (it has no task)"),
+        (
+            {"active": 2, "waits": (WaitingCopy("0_0", "active", "b", 7),), "seconds": 30.0},
+            "is not empty yet: 1 task must catch up elsewhere first, which takes about 30 seconds "
+            "(0_0: b is 7 records behind)",
+        ),
+        (
+            {"waits": (WaitingCopy("0_0", "none", None, None),)},
+            "cannot be removed yet: 1 task must catch up elsewhere first (0_0: no other copy)",
+        ),
+        ({"standby": 2}, "is not empty yet: it has 2 standby tasks, which move with the next plans"),
+    ],
+)
+def test_how_far_a_drain_is_has_no_answer_to_a_question(answer, says):
+    assert emptiness(RemovalAnswer("a", **{"can_remove": False, "text": "no: ", **answer})) == says
+
+
+def test_times_of_a_status_are_said_as_they_are_meant():
+    driver = DriverIdentity("h", 7, "app", 0.0)
+    now = Status(
+        "id", "t", 1, driver, 9.0, 1, 2.0, followup=True, next_probing=0.3, running=RunningBatch(18, 6.0)
+    )
+    head, move = headings(now)
+    assert head == "t: batch 18 has been running for 3 s, generation 0"
+    assert move == "the assignment is not yet the target; the next check for moves is due now"
+    later = list(headings(replace(now, next_probing=75.0)))[1]
+    assert later.endswith("; the next check for moves is due in 1 min 15 s")
+
+
+def test_status_shows_the_late_rows_over_restarts():
+    driver = DriverIdentity("h", 7, "app", 0.0)
+    now = Status("id", "t", 1, driver, 9.0, 1, 2.0, totals=TotalsStatus(7, 5_000, 12, 3))
+    late = "late rows: 12 since batch 7, 3 of them since this driver started; 5,000 rows in all"
+    assert list(headings(now))[1] == late
+    assert len(list(headings(replace(now, totals=None)))) == 1, "an older version wrote it"
+    none = replace(now, totals=TotalsStatus(0, 32, 0, 0))
+    assert list(headings(none))[1] == "late rows: 0 of 32"
