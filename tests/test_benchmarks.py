@@ -153,3 +153,11 @@ def test_beside_kafka_streams(tmp_path):
             assert loss["settled"] >= loss["balanced"] > 0, (name, part)
         session = 6.0  # of --quick
         assert found["stop"][0]["detection"] > session / 2, name
+
+
+def test_calls(tmp_path):
+    figures, text = run("bench_calls.py", tmp_path, "--tasks", "12")
+    assert set(figures["calls"]) == {"12 tasks", "12 tasks, empty"}
+    for name, found in figures["calls"].items():
+        assert found["calls into the JVM"] > 0 and found["fsync"] > 0, name
+        assert name in text
