@@ -114,6 +114,11 @@ class SparkProperties:
         return self.conf.get("spark.master") or self._master or self.file.get("spark.master") or "local[*]"
 
     @property
+    def where_master(self) -> str:
+        """The path of the key that decides the master: that of a new one has to be the same, or be above it."""
+        return "spark.conf.spark.master" if self.conf.get("spark.master") else "spark.master"
+
+    @property
     def local(self) -> bool:
         """Whether the driver is the only executor."""
         return re.fullmatch(r"local(\[.*\])?", self.master) is not None
@@ -170,6 +175,15 @@ class SparkProperties:
         cluster = self.of_cluster
         default = 1 if self.containers else None
         return self.number("spark.executor.cores", cluster[1] if cluster else default)
+
+
+def local_cluster(executors: int, cores: int, mebibytes: int) -> str:
+    """Return a master with executors on this host.
+
+    >>> local_cluster(3, 2, 1024)
+    'local-cluster[3,2,1024]'
+    """
+    return f"local-cluster[{executors},{cores},{mebibytes}]"
 
 
 def seconds_of(text: str, unit: str = "ms") -> float | None:

@@ -39,7 +39,7 @@ CASES: Cases = {
             "checkpoint.dir",
             says="/backup",
             severity=ADVICE,
-            **with_checkpoint(path=Path("/backup/checkpoint")),
+            **with_checkpoint(path=Path("/shared/backup/checkpoint")),
         ),
     ),
 }

@@ -48,6 +48,11 @@ CASES: Cases = {
             properties={"spark.executor.memory": "8g"},
         ),
         fires(
+            "spark-defaults.conf: spark.executor.memory",
+            severity=ADVICE,
+            properties={"spark.executor.memory": "lots"},
+        ),
+        fires(
             "spark.master",
             spark("spark.master", "yarn"),
             says="spark://driver:7077, and spark.conf.spark.master = yarn",
