@@ -47,7 +47,7 @@ class _Place(NamedTuple):
 
 
 def check_sections(document: Mapping[str, Any], sections: Sections) -> None:
-    """Refuse keys at the top, and in the sections, that belong in another section.
+    """Refuse keys at the top, in the sections, and in `spark.conf`, that belong in another section.
 
     >>> check_sections({"num.standby.replicas": 1}, {"placement": ["num.standby.replicas"]})
     Traceback (most recent call last):
@@ -60,6 +60,14 @@ def check_sections(document: Mapping[str, Any], sections: Sections) -> None:
         section, _, rest = key.partition(".")
         if rest not in sections.get(section, ()):
             _look("", key, [*_conf(key), *places])
+    spark = document.get("spark")
+    conf = spark.get("conf") if isinstance(spark, Mapping) else None
+    for key in conf if isinstance(conf, Mapping) else ():
+        if isinstance(key, str) and not key.startswith(_SPARK):
+            section, _, rest = key.partition(".")
+            if rest and rest in sections.get(section, ()):
+                _refuse("spark.conf", key, section, rest)
+            _look("spark.conf", key, places)
     for name, keys in sections.items():
         inside = document.get(name)
         for key in inside if keys and isinstance(inside, Mapping) else ():

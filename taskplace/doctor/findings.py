@@ -161,3 +161,13 @@ def remove(path: str) -> str:
     """
     file, colon, key = path.rpartition(": ")
     return f"# remove {key} from {file}" if colon else f"# remove {path}"
+
+
+def rename(path: str, name: str) -> str:
+    """Return the remedy for a key with a wrong name; `path` as for `remove`.
+
+    >>> rename("spark.conf.speculation", "spark.speculation"), rename("a.conf: spark.cores", "spark.cores.max")
+    ('# rename spark.conf.speculation to spark.speculation', '# rename spark.cores to spark.cores.max in a.conf')
+    """
+    file, colon, key = path.rpartition(": ")
+    return f"# rename {key} to {name} in {file}" if colon else f"# rename {path} to {name}"

@@ -30,7 +30,10 @@ _LOOPBACK = re.compile(r"spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:|$)")
 
 
 def read_properties(file: str | Path) -> dict[str, str]:
-    """Return the properties of a file like `spark-defaults.conf`. Errors: `InputError` for one that cannot be read."""
+    """Return the properties of a file like `spark-defaults.conf`, also those whose names Spark ignores.
+
+    Errors: `InputError` for a file that cannot be read, and for one without a name that begins with `spark.`.
+    """
     path = Path(file)
     try:
         with path.open("rb") as stream:
@@ -38,11 +41,10 @@ def read_properties(file: str | Path) -> dict[str, str]:
     except (OSError, ValueError) as error:
         found = getattr(error, "strerror", None) or str(error)
         raise InputError(str(path), found=found, expected="a readable file of Spark's properties") from None
-    known = {name: value.strip() for name, value in given.items() if name.startswith("spark.")}
-    if given and not known:  # Spark ignores other names, but here they are all that there is
+    if given and not any(name.startswith("spark.") for name in given):
         found = f"the name {next(iter(given))[:80]!r}"
         raise InputError(str(path), found=found, expected="names that begin with 'spark.', one in a line")
-    return known
+    return {name: value.strip() for name, value in given.items()}
 
 
 class Executors(NamedTuple):
@@ -60,7 +62,7 @@ class Executors(NamedTuple):
 class SparkProperties:
     """The effective properties of an application.
 
-    `file`: the properties of `--spark-properties`, read from `name`.
+    `file`: the properties of `--spark-properties`, read from `name`; `others`: those of it that Spark ignores.
 
     >>> spark = SparkProperties(SparkSettings(master="yarn", conf={"spark.locality.wait": "5s"}))
     >>> spark.seconds("spark.locality.wait"), spark.where("spark.locality.wait"), spark.executors.most
@@ -70,7 +72,9 @@ class SparkProperties:
     def __init__(
         self, settings: SparkSettings, file: Mapping[str, str] | None = None, name: str = ""
     ) -> None:
-        self.conf, self.file, self.name = dict(settings.conf), dict(file or {}), name
+        self.conf, self.name = dict(settings.conf), name
+        self.file = {key: value for key, value in (file or {}).items() if key.startswith("spark.")}
+        self.others = {key: value for key, value in (file or {}).items() if key not in self.file}
         self._master = settings.master
 
     def get(self, key: str) -> str | None:

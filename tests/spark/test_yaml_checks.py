@@ -218,6 +218,11 @@ def test_a_check_finds_directories_that_do_not_exist(tmp_path, monkeypatch, caps
             "spark.executor.memory=1.5g",
             "spark.conf.spark.executor.memory: found '1.5g', expected a size such as 2g, ",
         ),
+        ("spark.speculation=maybe", "spark.conf.spark.speculation: found 'maybe', expected true or false"),
+        (
+            "speculation=true",
+            "spark.conf.speculation: found 'a name without `spark.`', expected spark.speculation",
+        ),
         ("spark.task.cpus=one", "spark.conf.spark.task.cpus: found 'one', expected a whole number, "),
     ],
 )

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from packaging.version import InvalidVersion, Version
 
 from taskplace.doctor.facts import Facts, Package
-from taskplace.doctor.findings import Found, Severity, remove, rule
+from taskplace.doctor.findings import Found, Severity, remove, rename, rule
+from taskplace.doctor.known_properties import misspelled
 from taskplace.doctor.spark_properties import mebibytes_of, seconds_of
 
 _OWN_RULES = ("pandas", "pyspark")
@@ -31,6 +32,17 @@ _INTEGERS = {
     "spark.task.maxFailures": "4",
     "spark.dynamicAllocation.minExecutors": "2",
     "spark.dynamicAllocation.maxExecutors": "4",
+}
+
+_BOOLEANS = {
+    "spark.speculation": "false",
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.shuffle.service.enabled": "false",
+    "spark.decommission.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.shuffle.reduceLocality.enabled": "false",
 }
 
 
@@ -116,24 +128,63 @@ def spark_value(facts: Facts) -> Iterator[Found]:
         (_TIMES, seconds_of, "a time such as 30s"),
         (_SIZES, mebibytes_of, "a size such as 2g"),
         (_INTEGERS, _integer, "a whole number"),
+        (_BOOLEANS, _boolean, "true or false"),
     ):
         for key, example in keys.items():
             value = facts.spark.get(key)
             if value is not None and read(value) is None:
                 where = facts.spark.where(key)
-                why = f"Spark expects {expected}, without spaces and fractions, and does not start."
+                exactly = "" if keys is _BOOLEANS else ", without spaces and fractions"
+                why = f"Spark expects {expected}{exactly}, and does not start."
                 remedy = f"--set spark.conf.{key}={example}"
                 yield Found(
                     where,
                     value or "nothing",
                     why,
                     remedy,
-                    expected=f"{expected}, without spaces and fractions",
+                    expected=expected + exactly,
                 )
 
 
 def _integer(text: str) -> float | None:
     return float(text) if text.strip().isdecimal() else None
+
+
+def _boolean(text: str) -> float | None:
+    return {"true": 1.0, "false": 0.0}.get(text.strip().lower())
+
+
+@rule(
+    "spark-property-unknown",
+    Severity.ERROR,
+    "names that are no properties of Spark: misspelled, or without `spark.`",
+    steered=True,
+)
+def spark_property_unknown(facts: Facts) -> Iterator[Found]:
+    """Find names that Spark ignores. Names below `spark.` may be anybody's: only those that are nearly known count."""
+    for key, value in facts.spark.conf.items():
+        if meant := misspelled(key):
+            sure = not key.startswith("spark.")
+            yield Found(
+                f"spark.conf.{key}",
+                "a name without `spark.`" if sure else value or "nothing",
+                "Spark has no property of this name, so the value has no effect.",
+                rename(f"spark.conf.{key}", meant),
+                None if sure else Severity.WARNING,
+                expected=meant if sure else "",
+            )
+    for key, value in {**facts.spark.file, **facts.spark.others}.items():
+        path, meant = f"{facts.spark.name}: {key}", misspelled(key)
+        if meant or key in facts.spark.others:
+            yield Found(
+                path,
+                value or "a name without a value",
+                "Spark has no property of this name, so the line has no effect."
+                if meant
+                else "Spark reads only names that begin with `spark.`, so the line has no effect.",
+                rename(path, meant) if meant else remove(path),
+                Severity.WARNING,
+            )
 
 
 @rule(
@@ -165,4 +216,12 @@ def spark_property_overridden(facts: Facts) -> Iterator[Found]:
             )
 
 
-RULES = (pandas_3, pyspark_version, package_untested, spark_connect, spark_value, spark_property_overridden)
+RULES = (
+    pandas_3,
+    pyspark_version,
+    package_untested,
+    spark_connect,
+    spark_value,
+    spark_property_unknown,
+    spark_property_overridden,
+)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 
 _REMOVED = re.compile(r"# remove (?P<key>\S+)(?: from (?P<file>\S+))?(?:;|$)")
+_RENAMED = re.compile(r"# rename (?P<key>\S+) to (?P<name>\S+)(?: in (?P<file>\S+))?$")
 _WRITTEN = re.compile(r"\bin (?P<path>[a-z][\w.-]*): (?P<lines>\{.*?\})(?=; |$|, with)")
 
 
@@ -30,8 +31,12 @@ def changes(remedy: str) -> Changes | None:
     if removed := _REMOVED.match(remedy):
         key, file = removed["key"], removed["file"]
         return Changes(removed=[f"{file}: {key}" if file else key])
-    if remedy.startswith("# in ") and (written := _WRITTEN.findall(remedy)):
-        return Changes(written={path: yaml.safe_load(lines) for path, lines in written})
+    if renamed := _RENAMED.match(remedy):
+        key, file = renamed["key"], renamed["file"]
+        written = {} if file else {"spark.conf": {renamed["name"]: "600s"}}  # the value does not matter here
+        return Changes(removed=[f"{file}: {key}" if file else key], written=written)
+    if remedy.startswith("# in ") and (lines := _WRITTEN.findall(remedy)):
+        return Changes(written={path: yaml.safe_load(more) for path, more in lines})
     words = shlex.split(remedy, comments=True)
     if not words or len(words) % 2 or any(word != "--set" for word in words[::2]):
         return None
