@@ -249,7 +249,8 @@ def test_a_property_of_spark_that_has_no_effect_is_named(
 def test_the_rules_of_the_doctor_say_what_has_no_effect() -> None:
     assert {rule.id for rule in rules_of_ignored_keys()} >= {
         "balance-factor-ignored", "locality-wait-ignored", "rack-costs-ignored", "report-keys-ignored",
-        "spark-property-overridden", "spark-property-unknown", "state-store-ignored", "tags-ignored", "warm-ups-ignored",
+        "spark-property-overridden", "spark-property-unknown", "state-store-ignored",
+        "tags-ignored", "warm-ups-ignored",
     }  # fmt: skip
 
 

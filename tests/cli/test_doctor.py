@@ -175,7 +175,7 @@ def test_errors_come_before_warnings(orders: str, capsys: pytest.CaptureFixture[
     assert out.startswith(
         "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown option"
     )
-    assert "    remedy  taskplace run orders.yaml --check\n" in out
+    assert "    remedy  # rename topology.nodes.once.options.tttl to ttl\n" in out
     assert re.search(
         r"^\d+ rules could not look: the application cannot be made: see start-refused$", out, re.M
     )
@@ -203,7 +203,7 @@ def test_an_input_directory_that_does_not_exist(orders: str, capsys: pytest.Capt
     there = Path.cwd() / "in"
     assert (code, finding["rule"], finding["path"]) == (1, "input-missing", "input.orders.path")
     assert f"but {there}/order does" in finding["why"]
-    assert finding["remedy"] == f"mkdir -p {there}/orders"
+    assert finding["remedy"] == f"--set input.orders.path={there}/order"
 
 
 def test_the_properties_of_spark(orders: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

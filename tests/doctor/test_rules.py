@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import combinations_with_replacement
+from pathlib import Path
 
 import pytest
 
-from taskplace.doctor import RULES, SUBJECTS, Severity, diagnose
+from taskplace.doctor import RULES, SUBJECTS, MissingInput, Severity, diagnose
 from tests.support.doctor import (
     checkpoints,
     executors,
@@ -19,7 +20,7 @@ from tests.support.doctor import (
 )
 from tests.support.doctor.cases import Case
 from tests.support.doctor.remedies import changes
-from tests.support.doctor.sound_application import facts
+from tests.support.doctor.sound_application import CHECKPOINT, facts
 
 #: In so many rounds of remedies, everything that they can end has ended.
 ROUNDS = 4
@@ -97,3 +98,52 @@ def test_all_remedies_one_after_the_other_end_all_findings(cases: list[Case]) ->
         findings = diagnose(case.facts(*done)).findings
         left = [(f.rule, f.path, f.remedy) for f in findings if changes(f.remedy)]
         assert left == [], case.overrides
+
+
+@pytest.mark.parametrize(
+    ("refused", "remedy"),
+    [
+        (
+            "input.a.kafka.servers_env: found 'BROKERS', expected an environment variable that has brokers",
+            "export BROKERS=host:9092",
+        ),
+        (
+            "input.a.kafka: found 'no package', expected Kafka's client; pip install 'taskplace[kafka]'",
+            "pip install 'taskplace[kafka]'",
+        ),
+        (
+            "topology.nodes.n.options.tttl: found an unknown option, expected one of ttl, by; did you mean 'ttl'?",
+            "# rename topology.nodes.n.options.tttl to ttl",
+        ),
+        ("input.a.path: found nothing, expected a directory", "# correct input.a.path: expected a directory"),
+        ("topology.nodes.n: unknown store 'delay'", "# correct topology.nodes.n"),
+    ],
+)
+def test_the_remedy_of_a_refusal_is_what_the_refusal_asks_for(refused: str, remedy: str) -> None:
+    (finding,) = BY_ID["start-refused"].findings(facts(refused=refused))
+    assert finding.remedy == remedy
+
+
+def test_the_remedy_of_a_missing_input_is_the_directory_that_is_there() -> None:
+    missing = MissingInput("input.orders.path", Path("/data/order"), "/data/orders")
+    (finding,) = BY_ID["input-missing"].findings(facts(missing_inputs=(missing,)))
+    assert finding.remedy == "--set input.orders.path=/data/orders"
+    (finding,) = BY_ID["input-missing"].findings(
+        facts(file="a.yaml", missing_inputs=(missing._replace(near=""),))
+    )
+    assert finding.remedy.startswith("# make the input first, as the comments of a.yaml may say; ")
+    assert finding.remedy.endswith(": mkdir -p /data/order")
+
+
+def test_a_checkpoint_that_does_not_fit_is_left_alone() -> None:
+    """The new one is beside that of the file, but not in a temporary directory; another one is never proposed."""
+    rule, refused = BY_ID["checkpoint-of-another-application"], ("store 'n' is new", "store 'm' is gone")
+    of_file = CHECKPOINT._replace(refused=refused)
+    (finding,) = rule.findings(facts(checkpoint=of_file))
+    assert finding.found == "store 'n' is new; store 'm' is gone"
+    assert finding.remedy == "--set checkpoint.dir=/shared/shop/checkpoint-2"
+    temporary = of_file._replace(path=Path("/tmp/checkpoint"))
+    (finding,) = rule.findings(facts("checkpoint.dir=/tmp/checkpoint", checkpoint=temporary))
+    assert finding.remedy == "--set checkpoint.dir=/shared/shop/checkpoint-2"
+    (finding,) = rule.findings(facts(checkpoint=of_file._replace(path=Path("/backup"))))
+    assert finding.remedy == "# leave checkpoint.dir as it is: /shared/shop/checkpoint"

@@ -60,6 +60,13 @@ def _shared(facts: Facts) -> str:
     return min((point for point, kind in facts.host.file_systems.items() if kind in NETWORK), default="")
 
 
+def fresh(facts: Facts) -> str:
+    """Return a directory for a new checkpoint, beside that of the file unless that is a temporary one."""
+    path = _checkpoint(facts)
+    beside = _durable(facts) if _below(path, (*TEMPORARY, _FOR_DAYS)) else facts.settings.checkpoint_dir
+    return f"{beside}-2"
+
+
 def _below(path: Path, directories: tuple[str, ...]) -> str:
     """Return the first of some directories that has a path; "" if none has."""
     return next((each for each in directories if path.is_relative_to(each)), "")
