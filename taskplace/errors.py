@@ -22,11 +22,11 @@ Descriptions of topologies raise `topology.TopologyError`, a ValueError of a pac
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 from taskplace.redaction import redacted, scrubbed
 from taskplace.wording import count as counted
+from topology.likeness import nearest_name
 
 
 class TaskplaceError(Exception):
@@ -95,14 +95,17 @@ class ConfigError(InputError):
         """Return the error for an unknown key; it names the nearest known one.
 
         >>> print(ConfigError.unknown_key("c", "num.standby.replica", ["num.standby.replicas"]))
-        c.num.standby.replica: found an unknown key, expected one of 1 known key; did you mean 'num.standby.replicas'?
+        c.num.standby.replica: found an unknown key, expected 'num.standby.replicas', the only key here
         """
         known = sorted(known)
-        near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
+        near = nearest_name(str(key), known)
+        hint = f"did you mean {near!r}?" if near else "known: " + ", ".join(known)
+        expected = f"one of {counted(len(known), 'known key')}"
+        if len(known) == 1:
+            expected, hint = f"{known[0]!r}, the only key here", ""
         where = f"{path}.{key}" if path else str(key)
-        error = cls(where, found=key, expected=f"one of {counted(len(known), 'known key')}", hint=hint)
-        error.args = (f"{error.path}: found an unknown key, expected {error.expected}; {hint}",)
+        error = cls(where, found=key, expected=expected, hint=hint)
+        error.args = (f"{error.path}: found an unknown key, expected {expected}{hint and '; ' + hint}",)
         return error
 
 

@@ -197,7 +197,7 @@ BAD = [
     ("checkpoint", {"dir": "s3:/bucket"}, "checkpoint.dir", "another file system"),
     ("checkpoint", {"dir": "file:///x#y"}, "checkpoint.dir", "%23"),
     ("state", {"dir": "var/demo/checkpoint"}, "state.dir", "a directory other than checkpoint.dir"),
-    ("checkpoint", {"directory": "x"}, "checkpoint.directory", "did you mean 'dir'?"),
+    ("checkpoint", {"directory": "x"}, "checkpoint.directory", "expected 'dir', the only key here"),
     ("checkpoint", {"dir": 3}, "checkpoint.dir", "found 3"),
     ("placement", {"max.warmup.replicas": None}, "placement.max.warmup.replicas", "found nothing"),
     ("application", {"id": None}, "application.id", "found nothing"),
