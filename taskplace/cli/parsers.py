@@ -52,6 +52,17 @@ WANTED: Mapping[str, str] = {
     "help": "--help",
     "version": "--version",
 }
+#: Options that people try, and those that they want; the first one that the command has.
+MEANT: Mapping[str, Sequence[str]] = {
+    "--json": ("--output json",),
+    "--format": ("--output json",),
+    "--config": ("--set KEY=VALUE",),
+    "--conf": ("--set KEY=VALUE",),
+    "--dry-run": ("--check",),
+    "--validate": ("--check",),
+    "--properties-file": ("--spark-properties",),
+    "--follow": ("--watch",),
+}
 WIDTH = 100
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 
@@ -97,7 +108,9 @@ class CommandParser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if _OPTION.fullmatch(name) and name not in known:
                 listed = ", ".join(option for option in known if option.startswith("--"))
-                self.refuse(_found(f"option {name!r}", listed, nearest(name, known)))
+                meant = next((option for option in MEANT.get(name, ()) if option.split()[0] in known), "")
+                hint = f"did you mean `{meant}`?" if meant else nearest(name, known)
+                self.refuse(_found(f"option {name!r}", listed, hint))
         return super().parse_known_args(args, namespace)
 
     def before_commands(self, args: list[str]) -> Sequence[str]:
