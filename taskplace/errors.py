@@ -22,6 +22,7 @@ Descriptions of topologies raise `topology.TopologyError`, a ValueError of a pac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from taskplace.redaction import redacted, scrubbed
@@ -60,8 +61,14 @@ def listed(values: Mapping[str, object]) -> str:
     )
 
 
+#: A list of names, which is written without brackets and quotes.
+_NAMES = re.compile(r"(?<=one of )\[('[^'\]]*'(?:, '[^'\]]*')*)\]")
+
+
 class InputError(TaskplaceError, ValueError):
     """Bad input, refused before anything is started. Values that look like secrets are redacted.
+
+    None stands for what is missing. Names of a list are written without brackets.
 
     >>> raise InputError("tasks[3].id", found="0-3", expected="a task id like '0_3'")
     Traceback (most recent call last):
@@ -71,24 +78,20 @@ class InputError(TaskplaceError, ValueError):
     def __init__(self, path: str, *, found: object, expected: str, hint: str = "") -> None:
         self.path = path
         self.found = found = redacted(found, path)
-        self.expected = expected
+        self.expected = expected = _NAMES.sub(lambda names: names[1].replace("'", ""), expected)
         self.hint = hint = scrubbed(hint)
-        message = f"{path}: found {scrubbed(shown(found))}, expected {expected}{hint and '; ' + hint}"
+        what = "nothing" if found is None else scrubbed(shown(found))
+        message = f"{path}: found {what}, expected {expected}{hint and '; ' + hint}"
         super().__init__(message.encode(errors="backslashreplace").decode())  # so that any log can hold it
 
 
 class ConfigError(InputError):
-    """A configuration key that is unknown, or a value out of its range. None stands for a key without a value.
+    """A configuration key that is unknown, or a value out of its range.
 
     >>> raise ConfigError("input.orders.path", found=None, expected="a directory or a URI")
     Traceback (most recent call last):
     taskplace.errors.ConfigError: input.orders.path: found nothing, expected a directory or a URI
     """
-
-    def __init__(self, path: str, *, found: object, expected: str, hint: str = "") -> None:
-        super().__init__(path, found=found, expected=expected, hint=hint)
-        if found is None:
-            self.args = (str(self).replace(": found None,", ": found nothing,", 1),)
 
     @classmethod
     def unknown_key(cls, path: str, key: object, known: Iterable[str]) -> ConfigError:

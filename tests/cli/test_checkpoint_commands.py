@@ -309,7 +309,7 @@ def test_unknown_executors_and_refused_drains_are_bad_input(placed, capsys):
         assert main(["drain", path, "1", "2", "--yes"]) == 2
         assert "at least one stays" in one_line(capsys)
         assert main(["can-remove", path, "7"]) == 2
-        assert "expected one of ['executor-1', 'executor-2']" in one_line(capsys)
+        assert "expected one of executor-1, executor-2" in one_line(capsys)
     assert not placed.state.draining
 
 

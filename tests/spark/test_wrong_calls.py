@@ -105,7 +105,7 @@ def test_processors_and_sinks(made):
         (lambda: TableJoin("s", by=KEY, columns=["n"]), r"^TableJoin\('s'\)\.columns: found \['n'\], expected"),
         (lambda: Count("s", by=KEY, window="1 hour"), r"\.window: found '1 hour', expected Tumbling\(column, size\)"),
         (lambda: Aggregate("s", by=KEY, n="count"), r"^Aggregate\('s'\)\.n: found 'count', expected an aggregate"),
-        (lambda: PerKey("s", None, by=KEY, state=KEY, output=KEY), r"\.function: found None, expected a function"),
+        (lambda: PerKey("s", None, by=KEY, state=KEY, output=KEY), r"\.function: found nothing, expected a function"),
         (lambda: Tumbling("at", "3600000"), r"\.size: found '3600000', .*did you mean '3600000 ms'\?"),
         (lambda: Tumbling("at", "1 month"), r"\.size: found '1 month', .*no fixed length"),
     ],
@@ -183,8 +183,8 @@ def test_every_parameter_of_what_is_called_on_it(world):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p: p.drain(9), r"^executor: found 9, expected one of \['executor-1'\]; did you mean 'executor-1'\?"),
-        (lambda p: p.drain(None), "^executor: found None, expected an id like '3' or 'executor-3'"),
+        (lambda p: p.drain(9), r"^executor: found 9, expected one of executor-1; did you mean 'executor-1'\?"),
+        (lambda p: p.drain(None), "^executor: found nothing, expected an id like '3' or 'executor-3'"),
         (lambda p: p.store("n-inn"), r"^store: found 'n-inn', .*did you mean 'n-in'\?"),
         (lambda p: p.store("n-in", copy="standby"), r"copy: found 'copy', .*did you mean 'copies'\?"),
         (lambda p: p.store("n-in").get_many([{"k": "a"}]), r"^keys: found \[.*expected a pyarrow\.Table"),
@@ -193,7 +193,7 @@ def test_every_parameter_of_what_is_called_on_it(world):
         (lambda p: p.store("n-in").get_many(pa.table({"k": [[1]]})), r"^keys\.k: found 'list<.*expected string"),
         (lambda p: p.store("n-in").get("a"), r"^key: found 'a', expected a value for each of \['k'\]"),
         (lambda p: p.store("n-in").get({"k": 5}), r"^key\.k: found 5, expected string"),
-        (lambda p: p.start({"in": None}), r"^sources\.in: found None, expected a Spark data frame"),
+        (lambda p: p.start({"in": None}), r"^sources\.in: found nothing, expected a Spark data frame"),
         (lambda p: p.process_batch(words("a"), 1), r"(?s)^process_batch: df: found .*the data frame of the batch"),
         (lambda p: p.process_batch(words("a").to_pandas(), 1), r"(?s)^process_batch: df: found .*expected the data"),
         (lambda p: p.process_batch("in", 1), r"^process_batch: df: found 'in', expected the data frame of the batch"),
