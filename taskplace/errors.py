@@ -85,6 +85,16 @@ class InputError(TaskplaceError, ValueError):
         super().__init__(message.encode(errors="backslashreplace").decode())  # so that any log can hold it
 
 
+def plainly(error: InputError, text: str) -> InputError:
+    """Return an error whose text says in its own words what was found and expected.
+
+    >>> print(plainly(InputError("app.yaml", found="no file", expected="a file"), "there is no such file"))
+    app.yaml: there is no such file
+    """
+    error.args = (f"{error.path}: {text}".encode(errors="backslashreplace").decode(),)
+    return error
+
+
 class ConfigError(InputError):
     """A configuration key that is unknown, or a value out of its range.
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import javaproperties
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, plainly
 from taskplace.settings import SparkSettings
 
 _SECONDS = {
@@ -40,7 +40,10 @@ def read_properties(file: str | Path) -> dict[str, str]:
             given = javaproperties.load(stream)
     except (OSError, ValueError) as error:
         found = getattr(error, "strerror", None) or str(error)
-        raise InputError(str(path), found=found, expected="a readable file of Spark's properties") from None
+        wrong = InputError(str(path), found=found, expected="a readable file of Spark's properties")
+        if isinstance(error, FileNotFoundError):
+            raise plainly(wrong, "there is no such file") from None
+        raise wrong from None
     if given and not any(name.startswith("spark.") for name in given):
         found = f"the name {next(iter(given))[:80]!r}"
         raise InputError(str(path), found=found, expected="names that begin with 'spark.', one in a line")

@@ -217,10 +217,10 @@ def test_the_properties_of_spark(orders: str, tmp_path: Path, capsys: pytest.Cap
 
 def test_what_cannot_be_read_is_one_line(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, says in (
-        (["none.yaml"], "none.yaml: found 'No such file"),
+        (["none.yaml"], "none.yaml: there is no such file"),
         ([orders, "--set", "placement.standbys=1"], "placement.standbys: found an unknown key"),
         ([orders, "--checkpoint", "none"], "expected the directory of a checkpoint"),
-        ([orders, "--spark-properties", "none.conf"], "none.conf: found 'No such file"),
+        ([orders, "--spark-properties", "none.conf"], "none.conf: there is no such file"),
         (["steer.yaml"], "steering.max.moves: found an unknown key"),
     ):
         Path("steer.yaml").write_text("application: {id: a, class: 'a:b'}\nsteering: {max.moves: 1}\n")

@@ -64,4 +64,4 @@ def test_what_only_looks_like_an_option_is_none(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command) == 2
-    assert "No such file" in capsys.readouterr().err
+    assert "there is no such file" in capsys.readouterr().err
