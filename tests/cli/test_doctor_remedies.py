@@ -137,6 +137,19 @@ def test_all_remedies_together_leave_nothing_to_do(case: str) -> None:
     assert [(f.rule, f.remedy) for f in left if "COLUMN" not in f.remedy] == []
 
 
+def test_a_column_that_does_not_reach_the_node_is_no_remedy_to_paste() -> None:
+    second = {"process": "seen", "processor": "aggregate", "options": {"by": {"word": "string"}}}
+    nodes = {"twice": {**second, "options": {**second["options"], "aggregates": {"m": {"max": "n"}}}}}
+    document = merged(WORDS, "topology.nodes", {**nodes, "counts": {"sink": "twice"}})
+    document = merged(document, "topology.nodes.twice.options", {"over_changes": True})
+    Path("app.yaml").write_text(yaml.safe_dump(document))
+    remedies = {f.path: f.remedy for f in findings() if f.rule == "state-without-end"}
+    assert remedies[f"{SEEN}.options.ttl"].startswith("--set ")
+    assert remedies["topology.nodes.twice.options.ttl"].endswith(
+        ", with the column at in the rows that reach twice"
+    )
+
+
 def test_remedies_are_words_of_one_command() -> None:
     """Nothing in them needs a quote that is not there."""
     Path("app.yaml").write_text(yaml.safe_dump(file_of("goes on")))

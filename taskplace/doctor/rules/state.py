@@ -184,6 +184,8 @@ def _ending(facts: Facts, store: StoreFacts) -> str:
         return f"{_lines(changes)}; the function keeps the newest {column} of a key in last_at"
     if not all(columns.values()) or not columns:
         return f"{_lines(changes)}, with a column that has the time for COLUMN"
+    if not _reaches(facts, name):
+        return f"{_lines(changes)}, with the column {column} in the rows that reach {name}"
     options = " ".join(set_key(f"{path}.{key}", in_one_line(value)) for path, key, value in changes)
     return options if _kept_time(facts, store, column) else f"{options}  # then {name} also sends last_at"
 
@@ -212,8 +214,23 @@ def _with_time(facts: Facts, store: StoreFacts, column: str) -> list[tuple[str, 
     return [(f"{options}.state", "last_at", "timestamp"), *ends]
 
 
+def _reaches(facts: Facts, name: str) -> bool:
+    """Return whether all rows on the way to a node keep the columns of their source."""
+    passing = {store.path for store in facts.stores or () if store.processor in ("deduplicate", "table-join")}
+    return all(
+        node.kind in ("source", "merge", "repartition") or f"topology.nodes.{node.name}.options" in passing
+        for node in _before(facts, name)
+        if node.name != name
+    )
+
+
 def _sources(facts: Facts, name: str) -> list[Node]:
     """Return the external sources whose rows reach a node, in the order of the topology."""
+    return [node for node in _before(facts, name) if node.kind == "source" and not node.internal]
+
+
+def _before(facts: Facts, name: str) -> list[Node]:
+    """Return a node and those before it, in the order of the topology."""
     nodes = {} if facts.topology is None else {node.name: node for node in facts.topology.nodes}
     repartitions = {node.topic: node for node in nodes.values() if node.kind == "repartition"}
     reached, waiting = set(), [name]
@@ -225,11 +242,7 @@ def _sources(facts: Facts, name: str) -> list[Node]:
         waiting += node.parents
         if node.kind == "source" and node.internal and node.topic in repartitions:
             waiting.append(repartitions[node.topic].name)
-    return [
-        node
-        for node in nodes.values()
-        if node.name in reached and node.kind == "source" and not node.internal
-    ]
+    return [node for node in nodes.values() if node.name in reached]
 
 
 def _column(facts: Facts, source: Node) -> str:
