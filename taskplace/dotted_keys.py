@@ -10,6 +10,7 @@ Rules:
 - A key without a field in it is a name if its value is a mapping. Otherwise it is a mistake, and belongs to the longest
   existing entry, which reports the error.
 - Below a field, the longest existing key is followed. The rest is one key (`options.kafka.group.id`).
+- A field whose value is a mapping need not be there yet: `input.orders.options.sep` makes `options` in `orders`.
 
 Errors: `ConfigError` for a dotted key in a file, and for a key that is given twice, flat and nested.
 """
@@ -17,14 +18,34 @@ Errors: `ConfigError` for a dotted key in a file, and for a key that is given tw
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeAlias
 
 from taskplace.errors import ConfigError
-from taskplace.yaml_fields import INPUT, OUTPUT
+from taskplace.yaml_fields import INPUT, OUTPUT, PROCESSOR_OPTIONS
 from taskplace.yaml_io import graft
 from topology.entry_fields import NESTED, SECTIONS
 
 _FIELDS = frozenset(field for fields in SECTIONS.values() for field in fields)
+#: By field whose value is a mapping, the fields below it whose values are mappings.
+_Tree: TypeAlias = Mapping[str, Any]
+_NONE: _Tree = MappingProxyType({})
+_FORMAT: _Tree = {"columns": {}, "schema": {}, "writers": {}}
+_ENTRY: _Tree = {field: _NONE for field in NESTED if field != "stores"}  # of the topology; `stores` is a list
+_MAPPINGS: Mapping[str, _Tree] = {
+    "input": {
+        "options": {},
+        "schema": {},
+        "kafka": {"key": _FORMAT, "value": _FORMAT, "include": {}, "options": {}},
+    },
+    "output": {"kafka": {"key_schema": {}, "value_schema": {}, "headers": {}, "options": {}}},
+}
+_OF_PROCESSOR: Mapping[str, _Tree] = {
+    name: {
+        option: {} for option, field in options.items() if field.value in ("mapping", "columns with types")
+    }
+    for name, options in PROCESSOR_OPTIONS.items()
+}
 
 
 def check_nested(document: Mapping[str, Any], *, entries: bool) -> None:
@@ -41,10 +62,23 @@ expected the nested form: `topology: {sources: {orders: {key: ...}}}`
         head, _, rest = key.partition(".")
         if rest and head in SECTIONS:
             _refuse("topology", head, *(_split_key(rest, value, part.get(head) or {}, _FIELDS) or (rest,)))
+    for _, key, value in _keys(document, "topology"):
+        if key in SECTIONS:
+            _check_entries(("topology", key), value, _ENTRY)
     for section, fields in (("input", INPUT), ("output", OUTPUT)) if entries else ():
         for part, key, value in _keys(document, section):
             if split := _split_key(key, value, part, fields):
                 _refuse(section, *split)
+        _check_entries((section,), document.get(section), _MAPPINGS[section])
+
+
+def _check_entries(section: tuple[str, ...], given: Any, mappings: _Tree) -> None:
+    """Refuse dotted keys in entries: `options.sep` instead of `options: {sep: ...}`."""
+    for name, entry in given.items() if isinstance(given, Mapping) else ():
+        for key in entry if isinstance(entry, Mapping) else ():
+            field, _, rest = key.partition(".") if isinstance(key, str) else ("", "", "")
+            if rest and field in mappings:
+                _refuse(*section, f"{name}", key)
 
 
 def _keys(document: Mapping[str, Any], section: str) -> Iterator[tuple[Mapping[str, Any], str, Any]]:
@@ -56,7 +90,8 @@ def _keys(document: Mapping[str, Any], section: str) -> Iterator[tuple[Mapping[s
 def _refuse(section: str, *keys: str) -> NoReturn:
     *before, last = keys
     field, _, more = last.partition(".")
-    words = [section, *before, *((field, more) if more and field in NESTED else (last,))]
+    opened = field in NESTED or field in _MAPPINGS.get(section, _NONE)
+    words = [section, *before, *((field, more) if more and opened else (last,))]
     text = "..."
     for word in reversed(words[1:]):
         text = f"{{{word}: {text}}}"
@@ -75,16 +110,27 @@ def topology_section(given: Mapping[str, Any]) -> dict[str, Any]:
     }
     for part in SECTIONS:
         flat = {key[len(part) + 1 :]: value for key, value in given.items() if key.startswith(f"{part}.")}
-        if not flat:
-            continue
         existing = whole.get(part) or {}
-        if not isinstance(existing, Mapping):
+        if flat and not isinstance(existing, Mapping):
             path = f"topology.{part}.{next(iter(flat))}"
             raise ConfigError(
                 path, found="a dotted key", expected=f"list entries only: `topology.{part}` is a list"
             )
-        whole[part] = _merged(f"topology.{part}", existing, flat, _FIELDS)
+        if flat:
+            existing = _merged(f"topology.{part}", existing, flat, _FIELDS)
+        if existing and isinstance(existing, Mapping):
+            whole[part] = {
+                name: _nested(entry, _of_entry(entry)) if isinstance(entry, Mapping) else entry
+                for name, entry in existing.items()
+            }
     return whole
+
+
+def _of_entry(entry: Mapping[str, Any]) -> _Tree:
+    """Return the mappings of an entry of the topology, with those among the options of its processor."""
+    processor = entry.get("processor")
+    known = _OF_PROCESSOR.get(processor, _NONE) if isinstance(processor, str) else _NONE
+    return {**_ENTRY, "options": known}
 
 
 def entries(section: str, given: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
@@ -94,7 +140,11 @@ def entries(section: str, given: Mapping[str, Any], fields: Collection[str]) -> 
     {'c': {'path': '/y'}, 'a.b': {'path': '/x'}}
     """
     whole = {key: value for key, value in given.items() if not _split_key(key, value, given, fields)}
-    return _merged(section, whole, {k: v for k, v in given.items() if k not in whole}, fields)
+    merged = _merged(section, whole, {k: v for k, v in given.items() if k not in whole}, fields)
+    return {
+        name: _nested(entry, _MAPPINGS[section]) if isinstance(entry, Mapping) else entry
+        for name, entry in merged.items()
+    }
 
 
 def nested_options(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,13 +153,21 @@ def nested_options(entry: Mapping[str, Any]) -> dict[str, Any]:
     >>> nested_options({"topic": "t", "options.linger.ms": 5})
     {'topic': 't', 'options': {'linger.ms': 5}}
     """
-    whole = dict(entry)
-    for key in [key for key in entry if str(key).startswith("options.")]:
-        options = whole.get("options")
-        whole["options"] = {
-            **(options if isinstance(options, Mapping) else {}),
-            key.removeprefix("options."): whole.pop(key),
-        }
+    return _nested(entry, {"options": {}})
+
+
+def _nested(tree: Mapping[str, Any], mappings: _Tree) -> dict[str, Any]:
+    """Return a tree whose flat keys, from overrides, are below the mappings that they begin with."""
+    whole: dict[str, Any] = {}
+    for key, value in tree.items():
+        field, _, rest = key.partition(".") if isinstance(key, str) else ("", "", "")
+        if rest and field in mappings and isinstance(inner := tree.get(field), Mapping | None):
+            whole[field] = {**(whole.get(field) or inner or {}), rest: value}
+        elif key not in whole or not isinstance(value, Mapping | None):
+            whole[key] = value
+    for field, below in mappings.items():
+        if below and isinstance(inner := whole.get(field), Mapping):
+            whole[field] = _nested(inner, below)
     return whole
 
 

@@ -22,11 +22,12 @@ Descriptions of topologies raise `topology.TopologyError`, a ValueError of a pac
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Iterable, Mapping
 
 from taskplace.redaction import redacted, scrubbed
 from taskplace.wording import count as counted
+from topology.likeness import nearest_name
 
 
 class TaskplaceError(Exception):
@@ -60,8 +61,14 @@ def listed(values: Mapping[str, object]) -> str:
     )
 
 
+#: A list of names, which is written without brackets and quotes.
+_NAMES = re.compile(r"(?<=one of )\[('[^'\]]*'(?:, '[^'\]]*')*)\]")
+
+
 class InputError(TaskplaceError, ValueError):
     """Bad input, refused before anything is started. Values that look like secrets are redacted.
+
+    None stands for what is missing. Names of a list are written without brackets.
 
     >>> raise InputError("tasks[3].id", found="0-3", expected="a task id like '0_3'")
     Traceback (most recent call last):
@@ -71,38 +78,47 @@ class InputError(TaskplaceError, ValueError):
     def __init__(self, path: str, *, found: object, expected: str, hint: str = "") -> None:
         self.path = path
         self.found = found = redacted(found, path)
-        self.expected = expected
+        self.expected = expected = _NAMES.sub(lambda names: names[1].replace("'", ""), expected)
         self.hint = hint = scrubbed(hint)
-        message = f"{path}: found {scrubbed(shown(found))}, expected {expected}{hint and '; ' + hint}"
+        what = "nothing" if found is None else scrubbed(shown(found))
+        message = f"{path}: found {what}, expected {expected}{hint and '; ' + hint}"
         super().__init__(message.encode(errors="backslashreplace").decode())  # so that any log can hold it
 
 
+def plainly(error: InputError, text: str) -> InputError:
+    """Return an error whose text says in its own words what was found and expected.
+
+    >>> print(plainly(InputError("app.yaml", found="no file", expected="a file"), "there is no such file"))
+    app.yaml: there is no such file
+    """
+    error.args = (f"{error.path}: {text}".encode(errors="backslashreplace").decode(),)
+    return error
+
+
 class ConfigError(InputError):
-    """A configuration key that is unknown, or a value out of its range. None stands for a key without a value.
+    """A configuration key that is unknown, or a value out of its range.
 
     >>> raise ConfigError("input.orders.path", found=None, expected="a directory or a URI")
     Traceback (most recent call last):
     taskplace.errors.ConfigError: input.orders.path: found nothing, expected a directory or a URI
     """
 
-    def __init__(self, path: str, *, found: object, expected: str, hint: str = "") -> None:
-        super().__init__(path, found=found, expected=expected, hint=hint)
-        if found is None:
-            self.args = (str(self).replace(": found None,", ": found nothing,", 1),)
-
     @classmethod
     def unknown_key(cls, path: str, key: object, known: Iterable[str]) -> ConfigError:
         """Return the error for an unknown key; it names the nearest known one.
 
         >>> print(ConfigError.unknown_key("c", "num.standby.replica", ["num.standby.replicas"]))
-        c.num.standby.replica: found an unknown key, expected one of 1 known key; did you mean 'num.standby.replicas'?
+        c.num.standby.replica: found an unknown key, expected 'num.standby.replicas', the only key here
         """
         known = sorted(known)
-        near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
+        near = nearest_name(str(key), known)
+        hint = f"did you mean {near!r}?" if near else "known: " + ", ".join(known)
+        expected = f"one of {counted(len(known), 'known key')}"
+        if len(known) == 1:
+            expected, hint = f"{known[0]!r}, the only key here", ""
         where = f"{path}.{key}" if path else str(key)
-        error = cls(where, found=key, expected=f"one of {counted(len(known), 'known key')}", hint=hint)
-        error.args = (f"{error.path}: found an unknown key, expected {error.expected}; {hint}",)
+        error = cls(where, found=key, expected=expected, hint=hint)
+        error.args = (f"{error.path}: found an unknown key, expected {expected}{hint and '; ' + hint}",)
         return error
 
 

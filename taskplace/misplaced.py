@@ -34,6 +34,48 @@ from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
 from topology.entry_fields import SOURCE, STORE, VERBS
 
 _SPARK = "spark."
+#: Words that people try, by section ("": the top), and the section and the key that they mean.
+_MEANT: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "": {
+        "trigger": ("spark", "trigger.interval"),
+        "interval": ("spark", "trigger.interval"),
+        "name": ("application", "id"),
+        "app": ("application", "id"),
+        "id": ("application", "id"),
+        "state_dir": ("state", "dir"),
+        "checkpoint_dir": ("checkpoint", "dir"),
+        "checkpoint_location": ("checkpoint", "dir"),
+        "standbys": ("placement", "num.standby.replicas"),
+        "sources": ("topology", "sources"),
+        "sinks": ("topology", "nodes"),
+    },
+    "application": {"name": ("application", "id"), "main": ("application", "class")},
+    "spark": {
+        "checkpoint": ("checkpoint", "dir"),
+        "checkpoint_dir": ("checkpoint", "dir"),
+        "trigger": ("spark", "trigger.interval"),
+        "name": ("spark", "app.name"),
+        "properties": ("spark", "conf"),
+    },
+    "checkpoint": {"path": ("checkpoint", "dir"), "location": ("checkpoint", "dir")},
+    "state": {"path": ("state", "dir"), "location": ("state", "dir")},
+    "runtime": {
+        "state_dir": ("state", "dir"),
+        "checkpoint_dir": ("checkpoint", "dir"),
+        "trigger": ("spark", "trigger.interval"),
+        "standbys": ("placement", "num.standby.replicas"),
+    },
+    "placement": {
+        "standbys": ("placement", "num.standby.replicas"),
+        "warmups": ("placement", "max.warmup.replicas"),
+        "assignor": ("placement", "task.assignor.class"),
+    },
+    "report": {
+        "port": ("report", "ui.port"),
+        "ui": ("report", "ui.port"),
+        "metrics": ("report", "metrics.port"),
+    },
+}
 #: By section, its keys; a section that is read elsewhere has none.
 Sections: TypeAlias = Mapping[str, Collection[str]]
 _NONE: Sections = MappingProxyType({})
@@ -47,19 +89,31 @@ class _Place(NamedTuple):
 
 
 def check_sections(document: Mapping[str, Any], sections: Sections) -> None:
-    """Refuse keys at the top, and in the sections, that belong in another section.
+    """Refuse keys at the top, in the sections, and in `spark.conf`, that belong in another section.
 
     >>> check_sections({"num.standby.replicas": 1}, {"placement": ["num.standby.replicas"]})
     Traceback (most recent call last):
     taskplace.errors.ConfigError: num.standby.replicas: found a misplaced key, expected it in `placement`: \
 `placement: {num.standby.replicas: ...}`
     """
+    _check_words("", document, sections)
+    for name in sections:
+        if name in _MEANT and isinstance(inside := document.get(name), Mapping):
+            _check_words(name, inside, sections)
     places = _homes(sections)
     places.append(_Place("topology", [name for name in TOPOLOGY_SECTIONS if name not in sections]))
     for key in [key for key in document if isinstance(key, str) and key not in sections]:
         section, _, rest = key.partition(".")
         if rest not in sections.get(section, ()):
             _look("", key, [*_conf(key), *places])
+    spark = document.get("spark")
+    conf = spark.get("conf") if isinstance(spark, Mapping) else None
+    for key in conf if isinstance(conf, Mapping) else ():
+        if isinstance(key, str) and not key.startswith(_SPARK):
+            section, _, rest = key.partition(".")
+            if rest and rest in sections.get(section, ()):
+                _refuse("spark.conf", key, section, rest)
+            _look("spark.conf", key, places)
     for name, keys in sections.items():
         inside = document.get(name)
         for key in inside if keys and isinstance(inside, Mapping) else ():
@@ -69,6 +123,16 @@ def check_sections(document: Mapping[str, Any], sections: Sections) -> None:
                     _refuse(name, key, section, rest)
                 others = [place for place in places if place.path != name]
                 _look(name, key, [*_conf(key), *others])
+
+
+def _check_words(section: str, given: Mapping[str, Any], sections: Sections) -> None:
+    """Refuse words that are no keys here, and mean one."""
+    for key in given:
+        if not isinstance(key, str) or key in (sections.get(section, ()) if section else sections):
+            continue
+        home, meant = _MEANT[section].get(key.replace(".", "_").replace("-", "_"), ("", ""))
+        if home and (not sections.get(home) or meant in sections[home]):
+            _refuse(section, key, home, meant)
 
 
 def check_topology(topology: Mapping[str, Any], sections: Sections = _NONE) -> None:
@@ -203,7 +267,9 @@ def _conf(key: str) -> list[_Place]:
 
 
 def _refuse(path: str, key: str, place: str, written: str) -> None:
-    if " " in place:
+    if path and place == path:
+        expected = f"`{written}`"
+    elif " " in place:
         expected = f"it in {place}"
     elif path.startswith(f"{place}."):
         expected = f"it one level higher, beside `{path.removeprefix(place).strip('.')}`"
@@ -215,7 +281,8 @@ def _refuse(path: str, key: str, place: str, written: str) -> None:
         expected = f"it in `{place}`: `{form}`"
     at = f"{path}.{key}" if path else key
     error = ConfigError(at, found=key, expected=expected)
-    error.args = (f"{at}: found a misplaced key, expected {expected}",)  # the name of a key is no secret
+    what = "an unknown key" if path and place == path else "a misplaced key"
+    error.args = (f"{at}: found {what}, expected {expected}",)  # the name of a key is no secret
     raise error
 
 

@@ -265,6 +265,8 @@ class ReportSettings(Configuration, section="report"):
     )
 
 
+#: By section, the keys whose values are mappings: an override may name a key in them.
+_MAPPINGS = {"spark": ("conf",), "runtime": ("tags", "weights")}
 FREE = ("topology", "input", "output")
 """Sections that the application reads itself."""
 SECTIONS: Mapping[str, type[Configuration]] = {
@@ -343,10 +345,23 @@ def overridden(document: Mapping[str, Any], path: str, value: Any) -> dict[str, 
         return {**document, section: {**inside, **value} if merge else value}  # type: ignore[dict-item]
     if not isinstance(inside, Mapping | None):
         raise ConfigError(section, found=inside, expected="a mapping, because the override sets a key in it")
-    tree = dict(inside or {})
-    if section == "spark" and rest.startswith("conf."):
-        tree["conf"] = tree.get("conf") or {}
-    return {**document, section: graft(tree, rest, value)}
+    return {**document, section: graft(_opened(section, dict(inside or {}), rest), rest, value)}
+
+
+def _opened(section: str, tree: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return a section with the mappings that a path leads through. Of `runtime.tags`, the last word is a tag's name.
+
+    >>> _opened("runtime", {}, "tags.host-1.rack"), _opened("runtime", {}, "snapshot.interval")
+    ({'tags': {'host-1': {}}}, {})
+    """
+    name, _, rest = path.partition(".")
+    if rest and name in _MAPPINGS.get(section, ()):
+        inner = tree.get(name) or {}
+        host, _, tag = rest.rpartition(".") if name == "tags" else ("", "", "")
+        if host and tag and isinstance(inner, Mapping):
+            inner = {**inner, host: inner.get(host) or {}}
+        tree[name] = inner
+    return tree
 
 
 def _build(document: Mapping[str, Any]) -> Settings:

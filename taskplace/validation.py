@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from taskplace.errors import InputError
 from topology.ids import TaskId
+from topology.likeness import nearest_name
 
 _T = TypeVar("_T")
 
@@ -62,8 +62,8 @@ def nearest(found: object, known: Iterable[str]) -> str:
     """
     if not isinstance(found, str | int) or (isinstance(found, int) and found.bit_length() > 64):
         return ""
-    near = difflib.get_close_matches(str(found), list(known), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else ""
+    near = nearest_name(str(found), known)
+    return f"did you mean {near!r}?" if near else ""
 
 
 def listing(value: Any, path: str) -> Sequence[Any]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from taskplace.errors import ConfigError, InputError
+from taskplace.errors import ConfigError, InputError, plainly
 from taskplace.redaction import HIDDEN, may_be_secret
 from taskplace.yamls import load
 
@@ -26,7 +26,10 @@ def read(path: Path, expected: str = "a mapping with the key 'application'") -> 
         found = getattr(error, "strerror", None) or "bytes that are not UTF-8"
         near = nearest_file(path, "*.y*ml")
         hint = f"did you mean {near!r}?" if near else ""
-        raise InputError(str(path), found=found, expected="a readable YAML file", hint=hint) from None
+        wrong = InputError(str(path), found=found, expected="a readable YAML file", hint=hint)
+        if isinstance(error, FileNotFoundError):
+            raise plainly(wrong, "there is no such file" + (hint and f"; {hint}")) from None
+        raise wrong from None
     document = load(text, str(path))
     if not isinstance(document, Mapping):
         found = type(document).__name__ if document is not None else "an empty file"

@@ -29,7 +29,7 @@ from typing import Any
 
 import yaml
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, plainly
 from taskplace.redaction import HIDDEN, is_secret, may_be_secret
 
 DEEPEST = 100
@@ -66,7 +66,10 @@ def load(text: str, path: str, key: str = "") -> Any:
         found = getattr(error, "problem", None) or "a syntax error"
         if _QUOTED.search(found) and may_be_secret(_key_before(text, mark) or key):
             found = _QUOTED.sub(HIDDEN, found)  # an alias or a tag, which was meant to be a value
-        raise InputError(where, found=found, expected="YAML") from None
+        wrong = InputError(where, found=found, expected="YAML")
+        if "'\\t'" in found or r"'\t'" in found:
+            raise plainly(wrong, "a line begins with a tab; YAML needs spaces") from None
+        raise wrong from None
     except RecursionError:
         raise InputError(
             path, found="brackets nested too deeply", expected=f"at most {DEEPEST} levels"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from taskplace.dotted_keys import topology_section
+from taskplace.dotted_keys import entries, topology_section
 from taskplace.errors import ConfigError
 from taskplace.settings import Settings
+from taskplace.yaml_fields import INPUT, OUTPUT
 from topology.entry_fields import SECTIONS
 
 APP = {
@@ -33,6 +34,14 @@ OWN = APP | {"application": {"id": "shop", "class": "shop.orders:Orders"}}
         ("input", {"a.b.path": "/in"}, "a.b.path", "input: {a.b: {path: ...}}"),
         ("input", {"f.options.sep": ";"}, "f.options.sep", "input: {f: {options: {sep: ...}}}"),
         ("output", {"c.path": "/out"}, "c.path", "output: {c: {path: ...}}"),
+        ("input", {"f": {"options.sep": ";"}}, "f.options.sep", "input: {f: {options: {sep: ...}}}"),
+        ("input", {"f": {"kafka.topic": "t"}}, "f.kafka.topic", "input: {f: {kafka: {topic: ...}}}"),
+        (
+            "topology",
+            {"sources": {"f": {"options.delay": "1 h"}}},
+            "sources.f.options.delay",
+            "topology: {sources: {f: {options: {delay: ...}}}}",
+        ),
     ],
 )
 def test_a_dotted_key_in_a_file_is_refused_with_the_nested_form(section, given, path, nested):
@@ -47,6 +56,60 @@ def test_an_override_is_dotted():
     overrides = ["topology.sources.g.key=id", "input.f.format=csv", "output.c.path=/out"]
     settings = Settings.from_mapping(APP, overrides)
     assert (settings.input, settings.output) == ({"f.format": "csv"}, {"c.path": "/out"})
+
+
+@pytest.mark.parametrize(
+    ("section", "entry", "override", "nested"),
+    [
+        ("topology", {"sources": {"f": {}}}, "sources.f.options.delay", {"options": {"delay": 5}}),
+        ("topology", {"sources": {"f": {}}}, "sources.f.schema.id", {"schema": {"id": 5}}),
+        (
+            "topology",
+            {"sources": {"f": {"options": {"delay": 1}}}},
+            "sources.f.options.delay",
+            {"options": {"delay": 5}},
+        ),
+        ("topology", {"stores": {"f": {"options": None}}}, "stores.f.options.time", {"options": {"time": 5}}),
+        (
+            "topology",
+            {"nodes": {"f": {"processor": "count"}}},
+            "nodes.f.options.window.size",
+            {"processor": "count", "options": {"window": {"size": 5}}},
+        ),
+        (
+            "topology",
+            {"nodes": {"f": {"processor": "own:Node"}}},
+            "nodes.f.options.window.size",
+            {"processor": "own:Node", "options": {"window.size": 5}},
+        ),
+        ("input", {"f": {}}, "f.options.kafka.group.id", {"options": {"kafka.group.id": 5}}),
+        ("input", {"f": {}}, "f.kafka.value.format", {"kafka": {"value": {"format": 5}}}),
+        (
+            "input",
+            {"f": {"kafka": {}}},
+            "f.kafka.options.linger.ms",
+            {"kafka": {"options": {"linger.ms": 5}}},
+        ),
+        ("output", {"f": {}}, "f.kafka.options.linger.ms", {"kafka": {"options": {"linger.ms": 5}}}),
+        ("output", {"f": {}}, "f.path.x", {"path.x": 5}),
+        ("input", {"f": {"options": 3}}, "f.options.sep", {"options": 3, "options.sep": 5}),
+    ],
+)
+def test_an_override_makes_the_mappings_that_its_path_leads_through(section, entry, override, nested):
+    """Otherwise a key could only be set beside another one."""
+    read = Settings.from_mapping({**APP, section: entry}, [f"{section}.{override}=5"])
+    if section == "topology":
+        (given,) = topology_section(read.topology).values()
+        assert given == {"f": nested}
+    else:
+        assert entries(section, getattr(read, section), {"input": INPUT, "output": OUTPUT}[section]) == {
+            "f": nested
+        }
+
+
+def test_an_override_makes_the_tags_of_a_host_and_the_weight_of_a_task():
+    read = Settings.from_mapping(APP, ["runtime.tags.host-1.example.com.zone=a", "runtime.weights.0_0=2"])
+    assert (read.runtime.tags, read.runtime.weights) == ({"host-1.example.com": {"zone": "a"}}, {"0_0": 2})
 
 
 def test_names_and_the_keys_of_options_may_have_dots():

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from taskplace.errors import ConfigError
-from taskplace.misplaced import check_entries, check_sections, check_topology
+from taskplace.misplaced import _MEANT, check_entries, check_sections, check_topology
 from taskplace.settings import Settings, section_keys
 
 FILE = """
@@ -67,6 +67,9 @@ def judged(path: str, value: object = 1) -> None:
         ("master", "`spark`: `spark: {master: ...}`"),
         ("nodes", "`topology`: `topology: {nodes: ...}`"),
         ("spark.executor.memory", "`spark.conf`: `spark: {conf: {spark.executor.memory: ...}}`"),
+        ("spark/conf/num.standby.replicas", "`placement`: `placement: {num.standby.replicas: ...}`"),
+        ("spark/conf/runtime.snapshot.interval", "`runtime`: `runtime: {snapshot.interval: ...}`"),
+        ("spark/conf/master", "one level higher, beside `conf`"),
         ("spark/spark.executor.memory", "`spark.conf`: `conf: {spark.executor.memory: ...}`"),
         ("input/orders/servers", "`input.orders.kafka`: `kafka: {servers: ...}`"),
         ("input/orders/key", "`topology.sources.orders`: `topology: {sources: {orders: {key: ...}}}`"),
@@ -144,6 +147,36 @@ def test_a_source_that_is_not_known_may_have_options_of_any_name():
 def test_an_aggregate_beside_the_others_belongs_among_them():
     with pytest.raises(ConfigError, match=r"expected it in `.*\.aggregates`: `aggregates: \{most: \.\.\.\}`"):
         judged(f"{SPENT}/most", {"max": "cents", "type": "int64"})
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("trigger", "a misplaced key, expected it in `spark`: `spark: {trigger.interval: ...}`"),
+        ("name", "a misplaced key, expected it in `application`: `application: {id: ...}`"),
+        ("state-dir", "a misplaced key, expected it in `state`: `state: {dir: ...}`"),
+        ("sinks", "a misplaced key, expected it in `topology`: `topology: {nodes: ...}`"),
+        ("runtime/state_dir", "a misplaced key, expected it in `state`: `state: {dir: ...}`"),
+        ("runtime/state.dir", "a misplaced key, expected it in `state`: `state: {dir: ...}`"),
+        ("spark/checkpoint", "a misplaced key, expected it in `checkpoint`: `checkpoint: {dir: ...}`"),
+        ("application/name", "an unknown key, expected `id`"),
+        ("checkpoint/path", "an unknown key, expected `dir`"),
+        ("placement/standbys", "an unknown key, expected `num.standby.replicas`"),
+        ("report/ui", "an unknown key, expected `ui.port`"),
+    ],
+)
+def test_a_word_that_people_try_is_known(path, says):
+    with pytest.raises(ConfigError) as caught:
+        judged(path)
+    assert str(caught.value) == f"{path.replace('/', '.')}: found {says}"
+
+
+def test_the_words_that_people_try_are_no_keys_and_what_they_mean_is_one():
+    sections = section_keys()
+    for section, words in _MEANT.items():
+        assert not {*words} & {key.replace(".", "_") for key in (sections[section] if section else sections)}
+        for home, meant in words.values():
+            assert not sections[home] or meant in sections[home]
 
 
 @pytest.mark.parametrize("path", ["application/dir", "kil", "runtime/snapshot.intervall"])

@@ -197,7 +197,7 @@ BAD = [
     ("checkpoint", {"dir": "s3:/bucket"}, "checkpoint.dir", "another file system"),
     ("checkpoint", {"dir": "file:///x#y"}, "checkpoint.dir", "%23"),
     ("state", {"dir": "var/demo/checkpoint"}, "state.dir", "a directory other than checkpoint.dir"),
-    ("checkpoint", {"directory": "x"}, "checkpoint.directory", "did you mean 'dir'?"),
+    ("checkpoint", {"directory": "x"}, "checkpoint.directory", "expected 'dir', the only key here"),
     ("checkpoint", {"dir": 3}, "checkpoint.dir", "found 3"),
     ("placement", {"max.warmup.replicas": None}, "placement.max.warmup.replicas", "found nothing"),
     ("application", {"id": None}, "application.id", "found nothing"),
@@ -255,9 +255,9 @@ def test_an_override_with_a_bad_value_names_its_path():
 
 def test_a_missing_file_names_the_nearest(tmp_path):
     write(tmp_path, "", "flights.yaml")
-    with pytest.raises(InputError, match=r"No such file.*did you mean '.*/flights.yaml'"):
+    with pytest.raises(InputError, match=r"there is no such file.*did you mean '.*/flights.yaml'"):
         Settings.load(tmp_path / "flight.yaml")
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="there is no such file"):
         Settings.load(tmp_path / "nowhere" / "flight.yaml")
 
 

@@ -77,7 +77,7 @@ def test_nothing_ends_in_a_traceback(wrong):
         (lambda: Problem("tasks", [Instance("a")]), r"^tasks: found 'tasks', expected a list of Tasks"),
         (lambda: Problem([Task(A)], ["a"]), r"^instances\[0\]: found 'a', expected an Instance"),
         (lambda: taskplace.plan(Problem([Task(A)], [Instance("a")], {})), "^config: found {}, expected a Pla"),
-        (lambda: Instance("a", capacity=None), r"^instances\[a\]\.capacity: found None, expected an integer"),
+        (lambda: Instance("a", capacity=None), r"^instances\[a\]\.capacity: found nothing, expected an integer"),
         (lambda: Instance("a", active=5), r"^instances\[a\]\.active: found 5, expected a list of TaskIds"),
         (lambda: taskplace.plan(Problem([Task(A)], [Instance("a", lags=[1])])), r"^instances\[a\]\.lags: found \[1\]"),
         (lambda: taskplace.simulate(PROBLEM, 5), "^events: found 5, expected a list of groups of events"),

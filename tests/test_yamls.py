@@ -35,7 +35,7 @@ APP = "application: {id: a, class: 'x:Y'}\n"
         ("a: 1:30.5\n", ":1: found '1:30.5'"),
         ("a: " + "9" * 6000, "a number of 6000 digits"),
         ("a: !!int abc\n", ":1: found \"!!int 'abc'\", expected a value that fits !!int, or no tag"),
-        ("a:\n\tb: 1\n", ":2: .*expected YAML"),
+        ("a:\n\tb: 1\n", ":2: a line begins with a tab; YAML needs spaces"),
         ("a: \x00", "expected YAML"),
         ("a: 1\n---\nb: 2\n", ":2: .*expected YAML"),
         ("? [1, 2]\n: 3\n", ":1: .*unhashable"),

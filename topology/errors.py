@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from topology.likeness import nearest_name
+
 _LISTED = 8  # the most known names that a message lists
 
 
@@ -44,14 +46,11 @@ def nearest(name: object, known: Iterable[str]) -> str:
     >>> nearest("x", [])
     'none is known'
     """
-    import difflib
-
     names = sorted(known)
     # Python refuses to print very long integers.
     word = "" if isinstance(name, int) and name.bit_length() > 64 else str(name)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    if near := nearest_name(word, names):
+        return f"did you mean {near!r}?"
     if not names:
         return "none is known"
     return "known: " + ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")

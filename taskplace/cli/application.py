@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from taskplace import named_objects
 from taskplace.callables import unfit
 from taskplace.cli.documents import application_document
+from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError
 from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.yaml_io import graft, override
@@ -180,7 +181,7 @@ def _plain(document: Mapping[str, Any], overrides: Sequence[str]) -> Topology:
 
     for text in overrides:
         document = graft(document, *override(text))
-    return Topology.from_dict(document, Anything())
+    return Topology.from_dict(topology_section(document), Anything())
 
 
 @contextmanager

@@ -62,9 +62,9 @@ hidden. Starts nothing and needs no Spark.""",
 DOCTOR = Help(
     group="run",
     line="find what is ignored, contradictory or slow in a configuration",
-    text="""Each finding has the key, what was found, why it matters, and a remedy that can be pasted. Starts nothing.
-FILE may also steer a query of Spark's own. A checkpoint and Spark's properties let more rules
-look.""",
+    text="""Each finding has the key, what was found, why it matters, and a remedy: options or a command to
+paste, or what to do. Starts nothing. FILE may also steer a query of Spark's own. A checkpoint and
+Spark's properties let more rules look.""",
     examples=[
         ("doctor app.yaml", "before the first run"),
         ("doctor app.yaml --checkpoint /data/checkpoint", "can the file continue this checkpoint?"),

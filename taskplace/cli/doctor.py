@@ -55,7 +55,9 @@ def _finding(finding: Finding) -> Iterator[str]:
             break_long_words=False,
             break_on_hyphens=False,
         )
-    yield f"    remedy  {finding.remedy}"
+    first, *more = finding.remedy.split("; in ") if finding.remedy.startswith("# in ") else [finding.remedy]
+    yield f"    remedy  {first}"
+    yield from (f"            # in {line}" for line in more)
 
 
 def _count(severity: Severity, number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Judged:
     - `topology`, `stores`: None if they are not known; `unknown` says why
     - `refused`: the first reason why a start would be refused; ""
     - `against`: why it cannot continue the checkpoint, a line each
+    - `times`: by external topic, the first column of its rows that is a timestamp
     - `missing`: its input directories that do not exist
     """
 
@@ -37,6 +38,7 @@ class Judged:
     stores: tuple[StoreFacts, ...] | None = None
     refused: str = ""
     against: tuple[str, ...] = ()
+    times: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[MissingInput, ...] = ()
     unknown: str = ""
 
@@ -65,8 +67,22 @@ def judged(settings: Settings, root: Path | None = None) -> Judged:
     stores = tuple(_stores(built, settings))
     against = () if root is None else _against(root, application, built, settings)
     return Judged(
-        topology=built, stores=stores, against=against, missing=missing_inputs(application, settings)
+        topology=built,
+        stores=stores,
+        against=against,
+        times=_times(application),
+        missing=missing_inputs(application, settings),
     )
+
+
+def _times(application: Any) -> dict[str, str]:
+    """Return the first column with a timestamp of each topic whose schema is known."""
+    schemas: Mapping[str, Any] = application.schemas() if hasattr(application, "schemas") else {}
+    columns = {
+        topic: next((field.name for field in schema if field.dataType.typeName() == "timestamp"), "")
+        for topic, schema in schemas.items()
+    }
+    return {topic: column for topic, column in columns.items() if column}
 
 
 def missing_inputs(application: Any, settings: Settings) -> tuple[MissingInput, ...]:

@@ -67,6 +67,7 @@ def gather(
         checkpoint=None if root is None else _checkpoint(root, application.against),
         host=this_host(),
         packages=installed(steered=steered),
+        times=application.times,
         missing_inputs=application.missing,
         unknown={**unknown, "checkpoint": _without_checkpoint(settings)},
     )

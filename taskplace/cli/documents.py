@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, plainly
 from taskplace.report.run_lines import is_run_lines
 
 #: A file to read that is standard input, and a file to write that is standard output.
@@ -177,7 +177,10 @@ def text_of(path: str, *wanted: str) -> str:
 
         near = nearest_file(Path(path), "*.json")
         hint = f"did you mean {near!r}?" if near else ""
-        raise InputError(path, found=error.strerror, expected="a readable JSON file", hint=hint) from None
+        wrong = InputError(path, found=error.strerror, expected="a readable JSON file", hint=hint)
+        if isinstance(error, FileNotFoundError):
+            raise plainly(wrong, "there is no such file" + (hint and f"; {hint}")) from None
+        raise wrong from None
     except UnicodeDecodeError:
         raise InputError(path, found="bytes that are not UTF-8", expected="a JSON document") from None
 
@@ -199,6 +202,10 @@ def _parsed(text: str, path: str, wanted: Collection[str]) -> Any:
         if (kind := _kind_of_yaml(text)) is not None:
             _refuse(path, kind, wanted)
         where = f"{path}:{error.lineno}:{error.colno}"
+        if error.pos == len(text) - len(text.lstrip()):  # not even its first letter is that of a value
+            raise plainly(
+                InputError(where, found=error.msg, expected="a JSON document"), "this is not JSON"
+            ) from None
         raise InputError(where, found=error.msg, expected="a JSON document") from None
     except InputError:
         raise

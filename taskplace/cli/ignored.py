@@ -16,7 +16,8 @@ _MAPPINGS = ("runtime.tags", "runtime.weights")
 def rules_of_ignored_keys() -> Iterator[Rule]:
     """Yield the rules that find keys without effect in the file alone."""
     for rule in RULES:
-        if ("ignore" in rule.id or rule.id == "spark-property-overridden") and rule.placed and not rule.needs:
+        of_names = rule.id in ("spark-property-overridden", "spark-property-unknown")
+        if ("ignore" in rule.id or of_names) and rule.placed and not rule.needs:
             yield rule
 
 

@@ -50,6 +50,17 @@ WANTED: Mapping[str, str] = {
     "draw": "topology FILE --svg OUT",
     "settings": "config FILE",
 }
+#: Options that people try, and those that they want; the first one that the command has.
+MEANT: Mapping[str, Sequence[str]] = {
+    "--json": ("--output json",),
+    "--format": ("--output json",),
+    "--config": ("--set KEY=VALUE",),
+    "--conf": ("--set KEY=VALUE",),
+    "--dry-run": ("--check",),
+    "--validate": ("--check",),
+    "--properties-file": ("--spark-properties",),
+    "--follow": ("--watch",),
+}
 WIDTH = 100
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 
@@ -95,7 +106,9 @@ class CommandParser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if _OPTION.fullmatch(name) and name not in known:
                 listed = ", ".join(option for option in known if option.startswith("--"))
-                self.refuse(_found(f"option {name!r}", listed, nearest(name, known)))
+                meant = next((option for option in MEANT.get(name, ()) if option.split()[0] in known), "")
+                hint = f"did you mean `{meant}`?" if meant else nearest(name, known)
+                self.refuse(_found(f"option {name!r}", listed, hint))
         parsed, more = super().parse_known_args(args, namespace)
         if more and hasattr(self, "help_"):  # named with the command, and not by the parser of all commands
             self.error(f"unrecognized arguments: {' '.join(more)}")

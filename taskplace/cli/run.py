@@ -115,6 +115,8 @@ def _ui(address: str | None) -> list[str]:
         raise InputError(
             "--ui", found=address, expected="PORT or HOST:PORT, such as 4050; 0 takes a free port"
         )
+    if len(port) > 5 or int(port) > 65_535:
+        raise InputError("--ui", found=address, expected="a port of at most 65535")
     return [f"report.ui.port={port}", *([f"report.ui.host={json.dumps(host.strip('[]'))}"] if host else [])]
 
 

@@ -108,6 +108,7 @@ class Facts:
     - `spark`: the effective properties of Spark
     - `steered`: whether the file steers a query of Spark's own, instead of placing a topology
     - `refused`: why a start would be refused; "" if nothing is known to be wrong
+    - `times`: by external topic, the first column of its rows that is a timestamp, as far as their schema is known
     - `missing_inputs`: the input directories that do not exist on this host
     - `unknown`: by fact that is missing, the reason
     """
@@ -123,6 +124,7 @@ class Facts:
     checkpoint: CheckpointFacts | None = None
     host: HostFacts = field(default_factory=HostFacts)
     packages: tuple[Package, ...] = ()
+    times: Mapping[str, str] = field(default_factory=dict)
     missing_inputs: tuple[MissingInput, ...] = ()
     unknown: Mapping[Need, str] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ Properties: rules are pure. They read facts, and ask neither files nor Spark.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -39,7 +39,8 @@ class Found(NamedTuple):
     - `path`: the key in the file, or what else is to be changed
     - `what`: the value that was found, or what follows from it
     - `why`: why it matters, in one or two sentences
-    - `remedy`: a line that can be pasted: options of the command line, a command, or a line of the file
+    - `remedy`: a line that can be pasted: options of the command line, or a command; or, behind a `#`, what a person
+      does: a key to remove, lines of the file
     - `severity`: only if it is less than the rule's
     - `expected`: only of what `taskplace run` refuses before it starts Spark: what it expects instead
     """
@@ -130,10 +131,43 @@ def set_key(path: str, value: Any) -> str:
     return f"--set {shlex.quote(f'{path}={as_yaml(value)}')}"
 
 
+def write(path: str, value: Any) -> str:
+    """Return the remedy for what a person has to complete: lines of the file, which are added to what is there.
+
+    >>> write("runtime.tags", {"HOST": {"zone": "ZONE-1"}})
+    '# in runtime.tags: {HOST: {zone: ZONE-1}}'
+    """
+    return f"# in {path}: {in_one_line(value)}"
+
+
+def in_one_line(value: Any) -> str:
+    """Return nested values as YAML in one line.
+
+    >>> in_one_line({"by": {"id": "long"}, "ttl": "7 days"})
+    '{by: {id: long}, ttl: 7 days}'
+    """
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {in_one_line(each)}" for name, each in value.items()) + "}"
+    return as_yaml(value)
+
+
 def remove(path: str) -> str:
     """Return the remedy for a key that should not be there: no option of the command line removes one.
 
-    >>> remove("runtime.locality.wait.ms")
-    '# remove the line of runtime.locality.wait.ms'
+    `path`: also of a property in a file of Spark's properties, as in `SparkProperties.where`.
+
+    >>> remove("runtime.locality.wait.ms"), remove("cluster.conf: spark.remote")
+    ('# remove runtime.locality.wait.ms', '# remove spark.remote from cluster.conf')
     """
-    return f"# remove the line of {path}"
+    file, colon, key = path.rpartition(": ")
+    return f"# remove {key} from {file}" if colon else f"# remove {path}"
+
+
+def rename(path: str, name: str) -> str:
+    """Return the remedy for a key with a wrong name; `path` as for `remove`.
+
+    >>> rename("spark.conf.speculation", "spark.speculation"), rename("a.conf: spark.cores", "spark.cores.max")
+    ('# rename spark.conf.speculation to spark.speculation', '# rename spark.cores to spark.cores.max in a.conf')
+    """
+    file, colon, key = path.rpartition(": ")
+    return f"# rename {key} to {name} in {file}" if colon else f"# rename {path} to {name}"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import javaproperties
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, plainly
 from taskplace.settings import SparkSettings
 
 _SECONDS = {
@@ -30,19 +30,24 @@ _LOOPBACK = re.compile(r"spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:|$)")
 
 
 def read_properties(file: str | Path) -> dict[str, str]:
-    """Return the properties of a file like `spark-defaults.conf`. Errors: `InputError` for one that cannot be read."""
+    """Return the properties of a file like `spark-defaults.conf`, also those whose names Spark ignores.
+
+    Errors: `InputError` for a file that cannot be read, and for one without a name that begins with `spark.`.
+    """
     path = Path(file)
     try:
         with path.open("rb") as stream:
             given = javaproperties.load(stream)
     except (OSError, ValueError) as error:
         found = getattr(error, "strerror", None) or str(error)
-        raise InputError(str(path), found=found, expected="a readable file of Spark's properties") from None
-    known = {name: value.strip() for name, value in given.items() if name.startswith("spark.")}
-    if given and not known:  # Spark ignores other names, but here they are all that there is
+        wrong = InputError(str(path), found=found, expected="a readable file of Spark's properties")
+        if isinstance(error, FileNotFoundError):
+            raise plainly(wrong, "there is no such file") from None
+        raise wrong from None
+    if given and not any(name.startswith("spark.") for name in given):
         found = f"the name {next(iter(given))[:80]!r}"
         raise InputError(str(path), found=found, expected="names that begin with 'spark.', one in a line")
-    return known
+    return {name: value.strip() for name, value in given.items()}
 
 
 class Executors(NamedTuple):
@@ -60,7 +65,7 @@ class Executors(NamedTuple):
 class SparkProperties:
     """The effective properties of an application.
 
-    `file`: the properties of `--spark-properties`, read from `name`.
+    `file`: the properties of `--spark-properties`, read from `name`; `others`: those of it that Spark ignores.
 
     >>> spark = SparkProperties(SparkSettings(master="yarn", conf={"spark.locality.wait": "5s"}))
     >>> spark.seconds("spark.locality.wait"), spark.where("spark.locality.wait"), spark.executors.most
@@ -70,7 +75,9 @@ class SparkProperties:
     def __init__(
         self, settings: SparkSettings, file: Mapping[str, str] | None = None, name: str = ""
     ) -> None:
-        self.conf, self.file, self.name = dict(settings.conf), dict(file or {}), name
+        self.conf, self.name = dict(settings.conf), name
+        self.file = {key: value for key, value in (file or {}).items() if key.startswith("spark.")}
+        self.others = {key: value for key, value in (file or {}).items() if key not in self.file}
         self._master = settings.master
 
     def get(self, key: str) -> str | None:
@@ -112,6 +119,11 @@ class SparkProperties:
     def master(self) -> str:
         """The master that `taskplace run` uses: without spark-submit, `local[*]` if none is given."""
         return self.conf.get("spark.master") or self._master or self.file.get("spark.master") or "local[*]"
+
+    @property
+    def where_master(self) -> str:
+        """The path of the key that decides the master: that of a new one has to be the same, or be above it."""
+        return "spark.conf.spark.master" if self.conf.get("spark.master") else "spark.master"
 
     @property
     def local(self) -> bool:
@@ -170,6 +182,15 @@ class SparkProperties:
         cluster = self.of_cluster
         default = 1 if self.containers else None
         return self.number("spark.executor.cores", cluster[1] if cluster else default)
+
+
+def local_cluster(executors: int, cores: int, mebibytes: int) -> str:
+    """Return a master with executors on this host.
+
+    >>> local_cluster(3, 2, 1024)
+    'local-cluster[3,2,1024]'
+    """
+    return f"local-cluster[{executors},{cores},{mebibytes}]"
 
 
 def seconds_of(text: str, unit: str = "ms") -> float | None:

@@ -16,8 +16,7 @@ Errors: `ConfigError` with the path of the key, the value found, the values expe
 3
 >>> Lights.from_properties({"lamp.cuont": 3})
 Traceback (most recent call last):
-taskplace.errors.ConfigError: lights.lamp.cuont: found an unknown key, expected one of 1 known key; \
-did you mean 'lamp.count'?
+taskplace.errors.ConfigError: lights.lamp.cuont: found an unknown key, expected 'lamp.count', the only key here
 """
 
 from __future__ import annotations

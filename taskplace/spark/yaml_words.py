@@ -86,7 +86,7 @@ def said(error: InputError) -> str:
     for part in (error.expected, error.hint):
         if part and (before := text.rpartition(part))[1]:
             text = before[0] + in_yaml(part) + before[2]
-    return text.replace("found None,", "found nothing,", 1) if error.found is None else text
+    return text
 
 
 def refused(path: str, error: InputError) -> ConfigError:

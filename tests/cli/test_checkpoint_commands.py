@@ -149,7 +149,7 @@ def test_verify(placed, capsys):
 def test_verify_takes_a_directory_for_a_checkpoint(placed, tmp_path, capsys):
     (tmp_path / "none").mkdir()
     assert main(["verify", str(tmp_path / "none")]) == 2
-    assert "expected a checkpoint of taskplace" in one_line(capsys)
+    assert "this is no checkpoint of taskplace: it has no manifests/ and no epochs/" in one_line(capsys)
     assert main(["verify", str(placed.checkpoint), "--plan", "plan.json"]) == 2
     assert "--plan: found 'plan.json', expected a problem.json as FILE" in one_line(capsys)
 

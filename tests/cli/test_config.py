@@ -242,12 +242,15 @@ def test_a_property_of_spark_that_has_no_effect_is_named(
     name = "spark.sql.streaming.stateStore.providerClass"
     _, spark = read(capsys, "--set", f"spark.conf.{name}=x")
     assert "does not use Spark's state stores" in spark[name]["ignored"]
+    _, spark = read(capsys, "--set", "spark.conf.spark.speculaton=true")
+    assert "has no property of this name" in spark["spark.speculaton"]["ignored"]
 
 
 def test_the_rules_of_the_doctor_say_what_has_no_effect() -> None:
     assert {rule.id for rule in rules_of_ignored_keys()} >= {
         "balance-factor-ignored", "locality-wait-ignored", "rack-costs-ignored", "report-keys-ignored",
-        "spark-property-overridden", "state-store-ignored", "tags-ignored", "warm-ups-ignored",
+        "spark-property-overridden", "spark-property-unknown", "state-store-ignored",
+        "tags-ignored", "warm-ups-ignored",
     }  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,8 +39,7 @@ def test_the_command_prints_what_the_page_says(tmp_path: Path, monkeypatch: pyte
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert main(["doctor", "clicks.yaml"]) == 6
-    said = re.sub(r"\d+ rules looked", "N rules looked", out.getvalue())
-    assert re.sub(r"\d+ rules looked", "N rules looked", text) == f"$ taskplace doctor clicks.yaml\n{said}"
+    assert text == f"$ taskplace doctor clicks.yaml\n{out.getvalue()}"
 
 
 def test_the_tables_are_those_of_the_rules(script: ModuleType) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,8 @@ pytest.importorskip("pyspark")
 from taskplace.cli import main
 from taskplace.model.schema import schema
 from tests.support.command_line import one_line
+from tests.support.doctor.remedies import changes
+from tests.support.doctor.sound_application import merged
 from tests.support.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -115,16 +116,6 @@ def test_warnings_have_a_code_of_their_own_and_a_pasted_remedy_ends_them(
 
 AT, BY = {"max": "at", "type": "timestamp"}, {"customer": "string"}
 PER_KEY = {"function": "keep_last:last", "by": BY, "state": {"n": "long"}, "output": {**BY, "n": "long"}}
-LINES = re.compile(r"in (topology[\w.]*): (\{.*?\})(?=; |$|, with)")
-
-
-def merged(tree: dict, more: dict) -> dict:
-    both = {
-        name: merged(tree[name], more[name])
-        for name in tree.keys() & more.keys()
-        if isinstance(more[name], dict)
-    }
-    return {**tree, **more, **both}
 
 
 @pytest.mark.parametrize("event_time", [True, False])
@@ -134,9 +125,9 @@ def merged(tree: dict, more: dict) -> dict:
         ("deduplicate", {"by": {**BY, "id": "long"}}, "at"),
         ("aggregate", {"by": {**BY, "at": "timestamp"}, "aggregates": {"n": "count"}}, "at"),
         ("aggregate", {"by": BY, "aggregates": {"n": "count", "newest": AT}}, "newest"),
-        ("aggregate", {"by": BY, "aggregates": {"n": "count"}}, ""),
+        ("aggregate", {"by": BY, "aggregates": {"n": "count"}}, "last_at"),
         ("count", {"by": {**BY, "at": "timestamp"}}, "at"),
-        ("count", {"by": BY}, ""),
+        ("count", {"by": BY}, "last_at"),
         ("per-key", PER_KEY, ""),
     ],
 )
@@ -161,18 +152,17 @@ def test_the_remedy_for_state_without_end_is_accepted_and_ends_it(
     found_ones = found(capsys, orders)[1]["findings"]
     assert "event-time-unused" not in [finding["rule"] for finding in found_ones]
     (finding,) = [finding for finding in found_ones if finding["rule"] == "state-without-end"]
-    remedy = finding["remedy"]
-    words = shlex.split(remedy, comments=True)
-    if event_time and pasted:
-        assert words[1::2] == [f"{finding['path']}=7 days", f"topology.nodes.once.options.time={pasted}"]
-    else:
-        assert words == [] and "COLUMN" not in remedy
-        for path, lines in LINES.findall(remedy):
-            more = yaml.safe_load(lines)
-            for name in reversed(path.replace("NAME", "orders").split(".")):
-                more = {name: more}
-            document = merged(document, more)
-        Path(orders).write_text(yaml.safe_dump(document))
+    made = changes(finding["remedy"])
+    assert made is not None and "COLUMN" not in finding["remedy"]
+    if pasted:
+        assert made.overrides[-2:] == [
+            f"{finding['path']}=7 days",
+            f"topology.nodes.once.options.time={pasted}",
+        ]
+    for path, lines in made.written.items():
+        document = merged(document, path, lines)
+    Path(orders).write_text(yaml.safe_dump(document))
+    words = [word for text in made.overrides for word in ("--set", text)]
     _, diagnosis = found(capsys, orders, *words)
     rules = [finding["rule"] for finding in diagnosis["findings"]]
     assert not {"start-refused", "state-without-end", "event-time-unused"} & {*rules}
@@ -185,7 +175,7 @@ def test_errors_come_before_warnings(orders: str, capsys: pytest.CaptureFixture[
     assert out.startswith(
         "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown option"
     )
-    assert "    remedy  taskplace run orders.yaml --check\n" in out
+    assert "    remedy  # rename topology.nodes.once.options.tttl to ttl\n" in out
     assert re.search(
         r"^\d+ rules could not look: the application cannot be made: see start-refused$", out, re.M
     )
@@ -213,7 +203,7 @@ def test_an_input_directory_that_does_not_exist(orders: str, capsys: pytest.Capt
     there = Path.cwd() / "in"
     assert (code, finding["rule"], finding["path"]) == (1, "input-missing", "input.orders.path")
     assert f"but {there}/order does" in finding["why"]
-    assert finding["remedy"] == f"mkdir -p {there}/orders"
+    assert finding["remedy"] == f"--set input.orders.path={there}/order"
 
 
 def test_the_properties_of_spark(orders: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,10 +217,10 @@ def test_the_properties_of_spark(orders: str, tmp_path: Path, capsys: pytest.Cap
 
 def test_what_cannot_be_read_is_one_line(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, says in (
-        (["none.yaml"], "none.yaml: found 'No such file"),
+        (["none.yaml"], "none.yaml: there is no such file"),
         ([orders, "--set", "placement.standbys=1"], "placement.standbys: found an unknown key"),
         ([orders, "--checkpoint", "none"], "expected the directory of a checkpoint"),
-        ([orders, "--spark-properties", "none.conf"], "none.conf: found 'No such file"),
+        ([orders, "--spark-properties", "none.conf"], "none.conf: there is no such file"),
         (["steer.yaml"], "steering.max.moves: found an unknown key"),
     ):
         Path("steer.yaml").write_text("application: {id: a, class: 'a:b'}\nsteering: {max.moves: 1}\n")

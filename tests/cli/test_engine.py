@@ -46,7 +46,7 @@ def test_bad_input_is_one_line_and_code_2(command, document, says, write, capsys
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_missing_file(command, tmp_path, capsys):
     assert main([command, str(tmp_path / "none.json")]) == 2
-    assert "No such file" in one_line(capsys)
+    assert "there is no such file" in one_line(capsys)
 
 
 def test_the_json_of_a_plan_is_the_contract(write, capsys):

@@ -173,16 +173,16 @@ def test_flags_are_judged(tmp_path: Path, flags: list[str], says: str) -> None:
 @pytest.mark.parametrize(
     ("event", "says"),
     [
-        ({"kind": "add"}, "events[0][0].name: found None, expected a value: 'add' needs it"),
+        ({"kind": "add"}, "events[0][0].name: found nothing, expected a value: 'add' needs it"),
         ({"kind": "add", "name": "c", "capacity": "2"}, "events[0][0].capacity: found '2'"),
         ({"kind": "add", "name": "a"}, "simulate.instance: found 'a', expected a new instance"),
         ({"kind": "add", "name": "c", "tagz": {}}, "did you mean 'tags'?"),
         ({"kind": "kill", "name": "z"}, "simulate.instance: found 'z', expected a running instance"),
-        ({"kind": "grow"}, "events[0][0].tasks: found None"),
+        ({"kind": "grow"}, "events[0][0].tasks: found nothing"),
         ({"kind": "grow", "tasks": [{"id": "0-3"}]}, "events[0][0].tasks[0].id: found '0-3'"),
         ({"kind": "produce", "records": -1}, "events[0][0].records: found -1"),
         ({"kind": "produce", "task": "9_9", "records": 1}, "simulate.task: found '9_9'"),
-        ({"kind": "lag", "name": "a", "task": "0_0"}, "events[0][0].records: found None"),
+        ({"kind": "lag", "name": "a", "task": "0_0"}, "events[0][0].records: found nothing"),
         ({"kind": "lag", "name": "z", "task": "0_0", "records": 1}, "found 'z', expected a running instance"),
         ({"kind": "stick", "name": "z", "task": "0_0"}, "found 'z', expected a running instance"),
         ({"kind": ["add"]}, "events[0][0].kind: found ['add']"),
@@ -202,7 +202,7 @@ def test_an_incomplete_transcript(tmp_path: Path, missing: str) -> None:
     part = {k: v for k, v in TRANSCRIPT.items() if k != missing}
     code, said = _run("simulate", _write(tmp_path, "transcript.json", part))
     assert code == 2
-    assert f"transcript.{missing}: found None" in said
+    assert f"transcript.{missing}: found nothing" in said
 
 
 @pytest.mark.parametrize(

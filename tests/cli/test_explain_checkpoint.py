@@ -182,4 +182,4 @@ def test_wrong_paths_and_tasks_are_bad_input(placed, tmp_path, capsys):
     assert "task: found '9_9', expected one of 2 tasks; such as 0_0, 0_1" in one_line(capsys)
     (tmp_path / "empty").mkdir()
     assert main(["explain", str(tmp_path / "empty")]) == 2
-    assert "expected a checkpoint of taskplace" in one_line(capsys)
+    assert "this is no checkpoint of taskplace: it has no manifests/ and no epochs/" in one_line(capsys)

@@ -53,7 +53,7 @@ PROBLEM = "expected a placement problem (problem.json)"
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("run none.yaml", "none.yaml: found 'No such file or directory', expected a readable YAML file"),
+        ("run none.yaml", "none.yaml: there is no such file"),
         ("run ap.yaml", "did you mean 'app.yaml'?"),
         ("run orders.yaml", "did you mean 'conf/orders.yaml'?"),
         ("run conf", f"conf: found 'a directory', {APP}; it has conf/orders.yaml"),
@@ -131,3 +131,18 @@ def test_standard_input_is_judged_too(
 def test_the_kind_of_a_document(document: object, kind: str | None) -> None:
     assert kind_of(document) == kind
     assert kind is None or kind in KINDS
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.yaml", "application:\n\tid: a\n", "a.yaml:2: a line begins with a tab; YAML needs spaces"),
+        ("a.json", "not json", "a.json:1:1: this is not JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_text_is_said_plainly(name, text, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(text)
+    command = ["run", name, "--check"] if name.endswith("yaml") else ["plan", name]
+    assert main(command) == 2
+    assert says in one_line(capsys)

@@ -35,6 +35,8 @@ def refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["plan", "--ouput"], "found option '--ouput'"),  # and not that FILE is missing
         (["plan", "p.json", "--out", "json"], "found option '--out'"),  # no abbreviations
         (["run", "app.yaml", "-check"], "did you mean '--check'?"),
+        (["plan", "p.json", "--json"], "did you mean `--output json`?"),
+        (["run", "a.yaml", "--dry-run"], "did you mean `--check`?"),
         (["status", "c", "--wach"], "did you mean '--watch'?"),
         (["plan", "p.json", "--output", "jsn"], "--output: found 'jsn', expected one of text, json; did you mean"),
         (["run"], "run: the following arguments are required: FILE; for example: taskplace run app.yaml --check; see"),
@@ -66,7 +68,7 @@ def test_what_only_looks_like_an_option_is_none(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command) == 2
-    assert "No such file" in capsys.readouterr().err
+    assert "there is no such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

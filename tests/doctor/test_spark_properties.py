@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from taskplace.doctor import SparkProperties, read_properties
+from taskplace.doctor.known_properties import misspelled
 from taskplace.errors import InputError
 from taskplace.settings import SparkSettings
 
@@ -69,7 +72,44 @@ def test_a_file_is_read_as_spark_reads_it(tmp_path: Path) -> None:
         "spark.master": "yarn",
         "spark.executor.memory": "4g",
         "spark.jars": "a,b",
+        "other.name": "x",
     }
+
+
+def test_names_that_spark_ignores_are_kept_apart() -> None:
+    spark = of(file={"spark.master": "yarn", "other.name": "x"})
+    assert (spark.file, spark.others) == ({"spark.master": "yarn"}, {"other.name": "x"})
+
+
+def test_no_name_that_spark_knows_is_doubted() -> None:
+    """Of all names in the classes of Spark's configuration."""
+    pyspark = pytest.importorskip("pyspark")
+    names, entry = set(), re.compile(rb"\x01..(spark(?:\.[a-zA-Z0-9_-]+)+)(?=[\x00-\x14])", re.DOTALL)
+    for jar in Path(pyspark.__file__).parent.glob("jars/spark-*.jar"):
+        with zipfile.ZipFile(jar) as classes:
+            for name in classes.namelist():
+                if name.endswith(".class") and "conf" in name.lower():
+                    names |= {found.decode() for found in entry.findall(classes.read(name))}
+    assert len(names) > 1000
+    assert {"spark.speculation", "spark.executor.memory", "spark.sql.shuffle.partitions"} <= names
+    assert {name: meant for name in sorted(names) if (meant := misspelled(name))} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("spark.speculaton", "spark.speculation"),
+        ("spark.dirver.memory", "spark.driver.memory"),
+        ("spark.executor.instance", "spark.executor.instances"),
+        ("spark.dynamicallocation.enabled", "spark.dynamicAllocation.enabled"),
+        ("speculation", "spark.speculation"),
+        ("spark.shop.level", ""),
+        ("spark.hadoop.executor.memory", ""),
+        ("fs.s3a.endpoint", ""),
+    ],
+)
+def test_what_a_name_means(name: str, meant: str) -> None:
+    assert misspelled(name) == meant
 
 
 @pytest.mark.parametrize("text", ["application: {id: shop}\n", "spark.x \\u12\n"])

@@ -110,7 +110,7 @@ def test_a_bad_document_is_one_error_with_its_path(document: dict[str, object], 
 
 @pytest.mark.parametrize("document", [{}, {"asignment": {"a": [["t", 0]]}}, {"standby": {"a": [["t", 0]]}}])
 def test_a_document_without_an_assignment_is_refused(document: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=r"^assignment: found None") as error:
+    with pytest.raises(InputError, match=r"^assignment: found nothing") as error:
         Holders.from_dict(document)
     assert ("did you mean 'asignment'?" in str(error.value)) == ("asignment" in document)
 

@@ -151,7 +151,7 @@ def test_what_is_no_member_is_one_error(members: list[Any], message: str) -> Non
         ([("B", ["t"])], "members.B.metadata: found ['t']"),
         ({"B": {"topic": ["t"]}}, "members.B.metadata"),
         ([("B", subscription()), ("B", subscription(topics=[]))], "members: found \"'B' twice\""),
-        (None, "members: found None"),
+        (None, "members: found nothing"),
         (7, "members: found 7"),
     ],
 )

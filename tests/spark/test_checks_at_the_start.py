@@ -49,9 +49,7 @@ def test_columns_of_an_input_that_a_node_does_not_have_are_not_looked_for(input:
     if input:
         check_columns(built, {"in": {"k": "string"}})
         return
-    with pytest.raises(
-        InputError, match=r"^node 'p', by\.x: found \"no column 'x'\", expected one of \['k'\]"
-    ):
+    with pytest.raises(InputError, match=r"^node 'p', by\.x: found \"no column 'x'\", expected one of k"):
         check_columns(built, {"in": {"k": "string"}})
 
 

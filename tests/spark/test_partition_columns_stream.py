@@ -90,7 +90,7 @@ def test_kafkas_partition_is_the_task(cluster, placed, tmp_path):
     assert sum(value["count"] for value in found["value"].to_pylist() if value is not None) == 360
 
 
-@pytest.mark.parametrize("partition, message", [(4, "found 4"), (-1, "found -1"), (None, "found None")])
+@pytest.mark.parametrize("partition, message", [(4, "found 4"), (-1, "found -1"), (None, "found nothing")])
 def test_a_number_that_is_no_partition_stops_the_batch(cluster, placed, partition, message):
     rows = decoded(records(cluster, 20), DECODER).drop("partition")
     wrong = rows.selectExpr("*", f"cast({'null' if partition is None else partition} as bigint) as partition")

@@ -84,7 +84,7 @@ def test_without_standbys_reading_them_says_so(pipeline):
 
 def test_bad_questions(pipeline):
     p = pipeline()
-    with pytest.raises(InputError, match=r"store: found 'by-kye', expected one of \['by-group', 'by-key'\]"):
+    with pytest.raises(InputError, match=r"store: found 'by-kye', expected one of by-group, by-key"):
         p.placed.store("by-kye")
     with pytest.raises(InputError, match="expected a value for the key column 'key'"):
         p.placed.store("by-key").get({"kee": 1})

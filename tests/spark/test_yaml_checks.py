@@ -29,8 +29,8 @@ SPENT = "topology__nodes__spent__options"
         ),
         (
             {"input__orders__schema": {"idd": "long", "customer": "string", "cents": "long"}},
-            "topology.nodes.once.options.by.id: found \"no column 'id'\", expected one of ['cents', 'customer', "
-            "'idd']; did you mean 'idd'?",
+            "topology.nodes.once.options.by.id: found \"no column 'id'\", expected one of cents, customer, "
+            "idd; did you mean 'idd'?",
         ),
         (
             {"input__orders__schema": "id long, customer string, cents long, Cents int"},
@@ -77,8 +77,8 @@ SPENT = "topology__nodes__spent__options"
         ),
         (
             {"topology__nodes__again": {"repartition": "spent", "key": "costumer"}},
-            "topology.nodes.again.key: found \"no column 'costumer'\", expected one of ['cents', 'customer', "
-            "'orders', 'worst']; did you mean 'customer'?",
+            "topology.nodes.again.key: found \"no column 'costumer'\", expected one of cents, customer, "
+            "orders, worst; did you mean 'customer'?",
         ),
         (
             {
@@ -97,7 +97,7 @@ SPENT = "topology__nodes__spent__options"
         (
             {"topology__nodes__totals__schema": {"customer": "string", "orders": "long", "cent": "long"}},
             "topology.nodes.totals.schema: found \"a column 'cent'\", expected the columns of the sink's input: "
-            "['cents', 'customer', 'orders', 'worst']; did you mean 'cents'?",
+            "cents, customer, orders, worst; did you mean 'cents'?",
         ),
         (
             {"topology__nodes__totals__schema": {"customer": "string", "orders": "long", "cents": "long"}},
@@ -217,6 +217,11 @@ def test_a_check_finds_directories_that_do_not_exist(tmp_path, monkeypatch, caps
         (
             "spark.executor.memory=1.5g",
             "spark.conf.spark.executor.memory: found '1.5g', expected a size such as 2g, ",
+        ),
+        ("spark.speculation=maybe", "spark.conf.spark.speculation: found 'maybe', expected true or false"),
+        (
+            "speculation=true",
+            "spark.conf.speculation: found 'a name without `spark.`', expected spark.speculation",
         ),
         ("spark.task.cpus=one", "spark.conf.spark.task.cpus: found 'one', expected a whole number, "),
     ],

@@ -102,7 +102,7 @@ BAD = [
             "input__orders__schema": f"{TIMED}, seen timestamp",
         },
         "topology.nodes.spent.options.window.column: found the time column 'seen', expected an event time of its "
-        "input, one of ['at']",
+        "input, one of at",
     ),
     (
         {

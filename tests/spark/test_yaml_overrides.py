@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 pytest.importorskip("pyspark")
 
@@ -11,7 +12,7 @@ from taskplace.dotted_keys import entries, topology_section
 from taskplace.errors import ConfigError
 from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication
-from tests.support.shop import settings
+from tests.support.shop import ORDERS, settings
 
 pytestmark = pytest.mark.usefixtures("own_module")
 
@@ -44,6 +45,19 @@ def test_overrides_can_say_all_that_a_file_says():
         == nested.topology().build().node("totals").target.path
     )
     assert vars(told._inputs["orders"]) == vars(nested._inputs["orders"])
+
+
+def test_an_override_needs_no_other_option_beside_it():
+    document = yaml.safe_load(ORDERS)
+    document["input"]["orders"] = {"format": "parquet", "path": "in"}
+    overrides = [
+        "input.orders.schema={id: long, customer: string, cents: long, at: timestamp}",
+        "input.orders.options.maxFilesPerTrigger=1",
+        "topology.sources.orders.options.event_time=at",
+    ]
+    application = YamlApplication(Settings.from_mapping(document, overrides))
+    assert application._inputs["orders"]._options == {"maxFilesPerTrigger": "1"}
+    assert application.topology().build().node("orders").options == {"event_time": "at"}
 
 
 @pytest.mark.parametrize(

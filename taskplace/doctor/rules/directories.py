@@ -26,12 +26,29 @@ NETWORK = (
 )
 #: File systems of one host's own disks.
 LOCAL = ("ext4", "ext3", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "ramfs", "f2fs", "apfs")
+#: Where remedies put files; the first one that may be a disk.
+DISKS = ("/data", "/srv", "/var/lib")
 _IN_MEMORY = ("tmpfs", "ramfs")
 _STATE, _CHECKPOINT = "state.dir", "checkpoint.dir"
 
 
 def _state(facts: Facts) -> str:
-    return f"/data/{facts.settings.application.id}/state"
+    """Return a directory for copies, on a local disk as far as this host tells."""
+    local = (facts.spark.get("spark.local.dir") or "").split(",")
+    own = f"{facts.settings.application.id}/state"
+    for disk in map(Path, DISKS):
+        kind, inside = facts.host.file_system(disk), [each for each in local if each.strip()]
+        if kind not in (*NETWORK, *_IN_MEMORY) and not any(
+            (disk / own).is_relative_to(each) for each in inside
+        ):
+            return f"{disk}/{own}"
+    return f"{DISKS[0]}/{own}"
+
+
+def _durable(facts: Facts) -> str:
+    """Return a directory for a checkpoint: on a file system that all hosts mount, if there are several."""
+    top = (_shared(facts) if facts.spark.several_hosts else "") or DISKS[0]
+    return f"{top}/{facts.settings.application.id}/checkpoint"
 
 
 def _checkpoint(facts: Facts) -> Path:
@@ -39,9 +56,15 @@ def _checkpoint(facts: Facts) -> Path:
 
 
 def _shared(facts: Facts) -> str:
-    """Return a directory that hosts share: the first one that this host has mounted."""
-    mounted = sorted(point for point, kind in facts.host.file_systems.items() if kind in NETWORK)
-    return next(iter(mounted), "/mnt/shared")
+    """Return a directory that hosts share: the first one that this host has mounted; "" for none."""
+    return min((point for point, kind in facts.host.file_systems.items() if kind in NETWORK), default="")
+
+
+def fresh(facts: Facts) -> str:
+    """Return a directory for a new checkpoint, beside that of the file unless that is a temporary one."""
+    path = _checkpoint(facts)
+    beside = _durable(facts) if _below(path, (*TEMPORARY, _FOR_DAYS)) else facts.settings.checkpoint_dir
+    return f"{beside}-2"
 
 
 def _below(path: Path, directories: tuple[str, ...]) -> str:
@@ -79,7 +102,7 @@ def checkpoint_in_temporary_directory(facts: Facts) -> Iterator[Found]:
             str(path),
             "The system may remove files there, at a boot or after some days. Without its checkpoint, a stream has "
             "lost its state and begins again.",
-            set_key(_CHECKPOINT, f"/data/{facts.settings.application.id}/checkpoint"),
+            set_key(_CHECKPOINT, _durable(facts)),
         )
 
 
@@ -126,7 +149,9 @@ def checkpoint_on_one_host(facts: Facts) -> Iterator[Found]:
             f"{path}, on {kind}, and the master {facts.spark.master}",
             "Executors write changes and snapshots to the checkpoint, and restore from it. On another host they find "
             "another, empty directory. Use a file system that all hosts mount.",
-            set_key(_CHECKPOINT, f"{_shared(facts)}/{facts.settings.application.id}/checkpoint"),
+            set_key(_CHECKPOINT, _durable(facts))
+            if _shared(facts)
+            else f"# mount a file system that all hosts share, such as NFS, and set {_CHECKPOINT} to a directory there",
         )
 
 

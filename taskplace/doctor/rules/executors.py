@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from taskplace.doctor.facts import Facts
 from taskplace.doctor.findings import Found, Severity, remove, rule, set_key
+from taskplace.doctor.spark_properties import local_cluster
 from taskplace.durations import milliseconds
 from taskplace.wording import lasting
 
@@ -45,11 +46,15 @@ def single_slot(facts: Facts) -> Iterator[Found]:
     """Find executors on which visits and batches take turns."""
     wanted = facts.settings.placement.num_standby_replicas
     if facts.spark.executors.slots == 1 and wanted and facts.spark.executors.most != 1:
+        cores, cluster = 2 * (facts.spark.number("spark.task.cpus", 1) or 1), facts.spark.of_cluster
+        remedy = _set_spark("spark.executor.cores", cores)
+        if cluster is not None and cores > cluster[1]:
+            remedy += f" {set_key(facts.spark.where_master, local_cluster(cluster[0], cores, cluster[2]))}"
         yield Found(
             facts.spark.where("spark.executor.cores"),
             "one slot on each executor",
             "Standbys follow in the executor's slots. With one slot, a batch waits for each visit to end.",
-            _set_spark("spark.executor.cores", 2 * (facts.spark.number("spark.task.cpus", 1) or 1)),
+            remedy,
         )
 
 

@@ -183,7 +183,10 @@ def input_missing(facts: Facts) -> Iterator[Found]:
             missing.path,
             str(missing.directory),
             f"The directory does not exist{near}. Spark refuses a source of files without one.",
-            f"mkdir -p {shlex.quote(str(missing.directory))}",
+            set_key(missing.path, missing.near)
+            if missing.near
+            else f"# make the input first, as the comments of {facts.file} may say; an empty directory is enough for a "
+            f"stream that waits for files: mkdir -p {shlex.quote(str(missing.directory))}",
             expected="a directory that exists"
             + (f"; did you mean {missing.near!r}?" if missing.near else ""),
         )

@@ -43,7 +43,7 @@ def locality_wait_ignored(facts: Facts) -> Iterator[Found]:
             _OWN_WAIT,
             f"{own} ms, and {facts.spark.where(_WAIT)} = {facts.spark.get(_WAIT)}",
             "The key sets Spark's property only where that is not set. So the key has no effect here.",
-            _set_spark(_WAIT, f"{own}ms"),
+            remove(_OWN_WAIT),
         )
 
 

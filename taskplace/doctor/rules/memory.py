@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from taskplace.doctor.facts import Facts
 from taskplace.doctor.findings import Found, Severity, rule, set_key
+from taskplace.doctor.spark_properties import local_cluster
 
 _MEMORY, _OVERHEAD = "spark.executor.memory", "spark.executor.memoryOverhead"
 _FACTOR = f"{_OVERHEAD}Factor"
@@ -19,6 +20,8 @@ WORKER_MEBIBYTES = 128
 #: The input of a bin of several tasks.
 BIN_MEBIBYTES = 64
 LEAST_OVERHEAD = 384.0
+#: The MiB of a heap below which Spark refuses to start.
+LEAST_HEAP = 512
 
 
 @rule("executor-memory", Severity.ERROR, "executors that never start: memory", steered=True)
@@ -106,13 +109,21 @@ def host_memory(facts: Facts) -> Iterator[Found]:
     if cluster is None or limit is None:
         return
     heaps = _driver_heap(facts) + cluster[0] * _heap(facts)
+    left = limit / _MEBI - _driver_heap(facts)
+    each = min(int(left / cluster[0]), cluster[2])
+    if each >= LEAST_HEAP:
+        remedy = set_key(f"spark.conf.{_MEMORY}", f"{each}m")
+    elif (fewer := int(left / _heap(facts))) > 0:
+        remedy = set_key(facts.spark.where_master, local_cluster(fewer, *cluster[1:]))
+    else:
+        remedy = f"# {heaps - limit / _MEBI:,.0f} MiB more memory for this host, or smaller heaps"
     if heaps > limit / _MEBI:
         yield Found(
             facts.spark.where(_MEMORY),
             f"{heaps:,.0f} MiB for the heaps of the driver and {cluster[0]} executors, and a limit of "
             f"{limit / _MEBI:,.0f} MiB",
             "All of them run on this host. Above the limit, the kernel kills one of them.",
-            set_key("spark.master", f"local-cluster[1,{cluster[1]},{cluster[2]}]"),
+            remedy,
         )
 
 

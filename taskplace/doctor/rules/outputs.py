@@ -130,10 +130,21 @@ def secret_in_plain_text(facts: Facts) -> Iterator[Found]:
                 path,
                 HIDDEN,
                 "Who reads the file, or a copy of it in a repository, has the secret.",
-                "# move the property to spark-defaults.conf, which only the user of the driver can read"
-                if section == "spark.conf"
-                else f"{path.rpartition('.')[2]}_env: VARIABLE  # below `kafka`: the environment variable that has it",
+                _hiding(path, section),
             )
+
+
+def _hiding(path: str, section: str) -> str:
+    """Return where a secret belongs."""
+    if section == "spark.conf":
+        return "# move the property to spark-defaults.conf, which only the user of the driver can read"
+    entry, options, name = path.partition(".options.")
+    if entry.endswith(".kafka") and options:
+        return f"# rename {path} to {name}_env, and give it the name of an environment variable"
+    if options and name.startswith("kafka."):
+        own = name.removeprefix("kafka.")
+        return f"# read the topic through {entry}.kafka, whose options take {own}_env: VARIABLE"
+    return f"# take {path} out of the file, and read it from the environment"
 
 
 def _secrets(value: Any, path: str) -> Iterator[str]:

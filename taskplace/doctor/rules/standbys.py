@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from taskplace.doctor.facts import Facts
-from taskplace.doctor.findings import Found, Severity, remove, rule, set_key
+from taskplace.doctor.findings import Found, Severity, remove, rule, set_key, write
 from taskplace.wording import count
 
 _STANDBYS = "placement.num.standby.replicas"
@@ -83,13 +83,16 @@ def tag_without_values(facts: Facts) -> Iterator[Found]:
     named = facts.settings.placement.rack_aware_assignment_tags
     missing = [tag for tag in named if tag != OWN_TAG and not any(tag in tags for tags in given.values())]
     if missing:
-        inner = ", ".join(f"{tag}: {tag}-1" for tag in missing)
-        added = [set_key(f"{_VALUES}.{host}.{tag}", f"{tag}-1") for host in given for tag in missing]
+        copies = 1 + facts.settings.placement.num_standby_replicas
+        hosts = list(given) or [f"HOST-{n}" for n in range(1, max(2, copies) + 1)]
+        added = {
+            host: {tag: f"{tag.upper()}-{n}" for tag in missing} for n, host in enumerate(hosts, start=1)
+        }
         yield Found(
             _TAGS,
             f"no host has a value of {', '.join(missing)}",
             f"Executors get their tags by their host, from {_VALUES}. Without a value, standbys are not kept apart.",
-            " ".join(added) or f"--set '{_VALUES}={{HOST: {{{inner}}}}}'",
+            f"{write(_VALUES, added)}, with your own names in place of those in capitals",
         )
 
 
@@ -110,7 +113,10 @@ def tag_values_too_few(facts: Facts) -> Iterator[Found]:
                 f"{len(values)} values of {tag!r}, and {copies} copies of each task",
                 "Some copies of a task share a value, so one loss takes both. Executors with another value, or fewer "
                 "standbys, keep them apart.",
-                set_key(_STANDBYS, max(0, len(values) - 1)),
+                set_key(_STANDBYS, len(values) - 1)
+                if len(values) > 1
+                else write(_VALUES, {"HOST": {tag: f"{tag.upper()}-2"}})
+                + ", with a host elsewhere, and your own names in place of those in capitals",
             )
 
 
@@ -122,20 +128,21 @@ def tag_values_too_few(facts: Facts) -> Iterator[Found]:
 def tags_ignored(facts: Facts) -> Iterator[Found]:
     """Find tags without effect."""
     config, given = facts.settings.placement, facts.settings.runtime.tags
+    useful = config.num_standby_replicas or facts.spark.executors.most != 1
     if given and not config.rack_aware_assignment_tags:
         names = sorted({name for tags in given.values() for name in tags})
         yield Found(
             _VALUES,
             "tags, and no names of tags to keep standbys apart by",
             f"Only the tags that {_TAGS} names are used.",
-            f"--set '{_TAGS}=[{', '.join(names)}]'",
+            f"--set '{_TAGS}=[{', '.join(names)}]'" if useful else remove(_VALUES),
         )
     elif config.rack_aware_assignment_tags and not config.num_standby_replicas:
         yield Found(
             _TAGS,
             f"{', '.join(config.rack_aware_assignment_tags)}, and no standbys",
             "The tags keep the standbys of a task apart. Without standbys they have no effect.",
-            set_key(_STANDBYS, 1),
+            set_key(_STANDBYS, 1) if useful else f"--set '{_TAGS}=[]'",
         )
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from taskplace.doctor.facts import Facts, StoreFacts
-from taskplace.doctor.findings import Found, Severity, remove, rule, set_key
+from taskplace.doctor.findings import Found, Severity, in_one_line, remove, rule, set_key, write
 from taskplace.durations import milliseconds
 from taskplace.wording import lasting
+from topology import Node
 
 _INTERVAL, _BYTES = "runtime.snapshot.interval", "runtime.snapshot.bytes"
 #: The fewest batches between two snapshots of a task, without a word.
 FEW_BATCHES = 3
 SMALL_BYTES = 1 << 20
-#: What a file needs first where no source has an event time.
-_SOURCE = (
-    "in topology.sources.NAME.options: {event_time: at, delay: 10 minutes}, with the rows' own column for at"
-)
+#: By kind of a node, its class in code.
+_CLASSES = {
+    "deduplicate": "Deduplicate",
+    "aggregate": "Aggregate",
+    "count": "Count",
+    "per-key": "PerKey",
+}
 
 
 @rule(
@@ -155,29 +160,95 @@ def _endless(facts: Facts) -> Iterator[StoreFacts]:
 def _ending(facts: Facts, store: StoreFacts) -> str:
     """Return the remedy for a store that keeps each key for ever.
 
-    Options of the command line can be pasted as they are. Where the store does not keep the event time yet, it takes
-    more than a `ttl`, which changes what the node sends. That is shown as lines for the file.
+    It takes a `ttl`, a column with the event time, and that the sources say which of their columns it is. If all of it
+    is known, the remedy can be pasted.
     """
-    column = _event_time(facts)
-    at, first = column or "at", "" if column else f"{_SOURCE}; "
     if not store.path.endswith(".options"):
-        return f'"retention_ms": 604_800_000, "time": "{column or "COLUMN"}"  # in the layout of the store'
-    if column and (time := _kept_time(facts, store, column)):
-        return f"{set_key(f'{store.path}.ttl', '7 days')} {set_key(f'{store.path}.time', time)}"
-    node = store.path.removesuffix(".options")
-    latest = f"last_at: {{max: {at}, type: timestamp}}"
-    match store.processor:
-        case "deduplicate":
-            return f"# {first}in {store.path}: {{ttl: 7 days, time: {at}}}"
-        case "aggregate":
-            return f"# {first}in {store.path}: {{aggregates: {{{latest}}}, ttl: 7 days, time: last_at}}"
-        case "count":
-            options = f"aggregates: {{count: count, {latest}}}, ttl: 7 days, time: last_at"
-            return f"# {first}in {node}: {{processor: aggregate, options: {{{options}}}}}"
-    return (
-        f"# {first}in {store.path}: {{state: {{last_at: timestamp}}, ttl: 7 days, time: last_at}}; the function keeps "
-        f"the newest {at} of a key in last_at"
+        column = next(iter(_event_times(facts)), "COLUMN")
+        made = _CLASSES.get(store.processor)
+        if made:
+            return f'# give {made}(\'{store.name}\', ...) the arguments ttl="7 days", time="{column}"'
+        return f'# in the layout of the store: "retention_ms": 604_800_000, "time": "{column}"'
+    name = store.path.removeprefix("topology.nodes.").removesuffix(".options")
+    sources = _sources(facts, name)
+    columns = {source.name: _column(facts, source) for source in sources}
+    column = next(filter(None, columns.values()), "COLUMN")
+    changes = [
+        (f"topology.sources.{source.name}.options", key, value)
+        for source in sources
+        if source.options.get("event_time") is None
+        for key, value in (("event_time", columns[source.name] or "COLUMN"), ("delay", "10 minutes"))
+    ]
+    changes += _with_time(facts, store, column)
+    if store.processor == "per-key":
+        return f"{_lines(changes)}; the function keeps the newest {column} of a key in last_at"
+    if not all(columns.values()) or not columns:
+        return f"{_lines(changes)}, with a column that has the time for COLUMN"
+    if not _reaches(facts, name):
+        return f"{_lines(changes)}, with the column {column} in the rows that reach {name}"
+    options = " ".join(set_key(f"{path}.{key}", in_one_line(value)) for path, key, value in changes)
+    return options if _kept_time(facts, store, column) else f"{options}  # then {name} also sends last_at"
+
+
+def _lines(changes: Iterable[tuple[str, str, Any]]) -> str:
+    """Return changes as lines for the file, those of the same mapping together."""
+    by_path: dict[str, dict[str, Any]] = {}
+    for path, key, value in changes:
+        by_path.setdefault(path, {})[key] = value
+    return "# " + "; ".join(write(path, keys).removeprefix("# ") for path, keys in by_path.items())
+
+
+def _with_time(facts: Facts, store: StoreFacts, column: str) -> list[tuple[str, str, Any]]:
+    """Return what ends the entries of a store, in whose input the event time is `column`: path, key, value."""
+    options, node = store.path, store.path.removesuffix(".options")
+    kept = _kept_time(facts, store, column)
+    ends = [(options, "ttl", "7 days"), (options, "time", kept or "last_at")]
+    latest = {"max": column, "type": "timestamp"}
+    if kept:
+        return ends
+    if store.processor == "aggregate":
+        return [(f"{options}.aggregates", "last_at", latest), *ends]
+    if store.processor == "count":
+        aggregates = {"count": "count", "last_at": latest}
+        return [(node, "processor", "aggregate"), (options, "aggregates", aggregates), *ends]
+    return [(f"{options}.state", "last_at", "timestamp"), *ends]
+
+
+def _reaches(facts: Facts, name: str) -> bool:
+    """Return whether all rows on the way to a node keep the columns of their source."""
+    passing = {store.path for store in facts.stores or () if store.processor in ("deduplicate", "table-join")}
+    return all(
+        node.kind in ("source", "merge", "repartition") or f"topology.nodes.{node.name}.options" in passing
+        for node in _before(facts, name)
+        if node.name != name
     )
+
+
+def _sources(facts: Facts, name: str) -> list[Node]:
+    """Return the external sources whose rows reach a node, in the order of the topology."""
+    return [node for node in _before(facts, name) if node.kind == "source" and not node.internal]
+
+
+def _before(facts: Facts, name: str) -> list[Node]:
+    """Return a node and those before it, in the order of the topology."""
+    nodes = {} if facts.topology is None else {node.name: node for node in facts.topology.nodes}
+    repartitions = {node.topic: node for node in nodes.values() if node.kind == "repartition"}
+    reached, waiting = set(), [name]
+    while waiting:
+        node = nodes.get(waiting.pop())
+        if node is None or node.name in reached:
+            continue
+        reached.add(node.name)
+        waiting += node.parents
+        if node.kind == "source" and node.internal and node.topic in repartitions:
+            waiting.append(repartitions[node.topic].name)
+    return [node for node in nodes.values() if node.name in reached]
+
+
+def _column(facts: Facts, source: Node) -> str:
+    """Return the column with the event time of a source: the one that it declares, or one that it could; "" if none."""
+    declared = source.options.get("event_time")
+    return facts.times.get(source.topic or "", "") if declared is None else f"{declared}"
 
 
 def _kept_time(facts: Facts, store: StoreFacts, column: str) -> str:
@@ -195,10 +266,11 @@ def _kept_time(facts: Facts, store: StoreFacts, column: str) -> str:
     return next((name for name, spec in aggregates.items() if spec == latest), "") if aggregates else ""
 
 
-def _event_time(facts: Facts) -> str:
-    """Return the column with the event time of the first source that declares one; "" without any."""
-    nodes = () if facts.topology is None else facts.topology.nodes
-    return next((f"{column}" for node in nodes if (column := node.options.get("event_time"))), "")
+def _event_times(facts: Facts) -> Iterator[str]:
+    """Yield the columns with the event time of the sources that declare one."""
+    for node in () if facts.topology is None else facts.topology.nodes:
+        if column := node.options.get("event_time"):
+            yield f"{column}"
 
 
 RULES = (

@@ -7,31 +7,43 @@ from collections.abc import Iterator
 from packaging.version import InvalidVersion, Version
 
 from taskplace.doctor.facts import Facts, Package
-from taskplace.doctor.findings import Found, Severity, remove, rule
+from taskplace.doctor.findings import Found, Severity, remove, rename, rule
+from taskplace.doctor.known_properties import misspelled
 from taskplace.doctor.spark_properties import mebibytes_of, seconds_of
 
 _OWN_RULES = ("pandas", "pyspark")
-#: Properties that rules read, and how: a value that Spark cannot read ends its start.
-_TIMES = (
-    "spark.locality.wait",
-    "spark.locality.wait.process",
-    "spark.locality.wait.node",
-    "spark.dynamicAllocation.executorIdleTimeout",
-)
-_SIZES = (
-    "spark.executor.memory",
-    "spark.executor.memoryOverhead",
-    "spark.executor.pyspark.memory",
-    "spark.driver.memory",
-)
-_INTEGERS = (
-    "spark.executor.cores",
-    "spark.executor.instances",
-    "spark.task.cpus",
-    "spark.task.maxFailures",
-    "spark.dynamicAllocation.minExecutors",
-    "spark.dynamicAllocation.maxExecutors",
-)
+#: Properties that rules read, each with a value that no rule finds: one that Spark cannot read ends its start.
+_TIMES = {
+    "spark.locality.wait": "30s",
+    "spark.locality.wait.process": "30s",
+    "spark.locality.wait.node": "30s",
+    "spark.dynamicAllocation.executorIdleTimeout": "600s",
+}
+_SIZES = {
+    "spark.executor.memory": "1g",
+    "spark.executor.memoryOverhead": "1g",
+    "spark.executor.pyspark.memory": "1g",
+    "spark.driver.memory": "1g",
+}
+_INTEGERS = {
+    "spark.executor.cores": "2",
+    "spark.executor.instances": "2",
+    "spark.task.cpus": "1",
+    "spark.task.maxFailures": "4",
+    "spark.dynamicAllocation.minExecutors": "2",
+    "spark.dynamicAllocation.maxExecutors": "4",
+}
+
+_BOOLEANS = {
+    "spark.speculation": "false",
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.shuffle.service.enabled": "false",
+    "spark.decommission.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.shuffle.reduceLocality.enabled": "false",
+}
 
 
 def _outside(package: Package) -> bool:
@@ -112,22 +124,67 @@ def spark_connect(facts: Facts) -> Iterator[Found]:
 @rule("spark-value", Severity.ERROR, "properties with a value that Spark cannot read", steered=True)
 def spark_value(facts: Facts) -> Iterator[Found]:
     """Find times, sizes and numbers that are none."""
-    for keys, read, expected, example in (
-        (_TIMES, seconds_of, "a time such as 30s", "30s"),
-        (_SIZES, mebibytes_of, "a size such as 2g", "2g"),
-        (_INTEGERS, _integer, "a whole number", "2"),
+    for keys, read, expected in (
+        (_TIMES, seconds_of, "a time such as 30s"),
+        (_SIZES, mebibytes_of, "a size such as 2g"),
+        (_INTEGERS, _integer, "a whole number"),
+        (_BOOLEANS, _boolean, "true or false"),
     ):
-        for key in keys:
+        for key, example in keys.items():
             value = facts.spark.get(key)
             if value is not None and read(value) is None:
                 where = facts.spark.where(key)
-                why = f"Spark expects {expected}, without spaces and fractions, and does not start."
+                exactly = "" if keys is _BOOLEANS else ", without spaces and fractions"
+                why = f"Spark expects {expected}{exactly}, and does not start."
                 remedy = f"--set spark.conf.{key}={example}"
-                yield Found(where, value, why, remedy, expected=f"{expected}, without spaces and fractions")
+                yield Found(
+                    where,
+                    value or "nothing",
+                    why,
+                    remedy,
+                    expected=expected + exactly,
+                )
 
 
 def _integer(text: str) -> float | None:
     return float(text) if text.strip().isdecimal() else None
+
+
+def _boolean(text: str) -> float | None:
+    return {"true": 1.0, "false": 0.0}.get(text.strip().lower())
+
+
+@rule(
+    "spark-property-unknown",
+    Severity.ERROR,
+    "names that are no properties of Spark: misspelled, or without `spark.`",
+    steered=True,
+)
+def spark_property_unknown(facts: Facts) -> Iterator[Found]:
+    """Find names that Spark ignores. Names below `spark.` may be anybody's: only those that are nearly known count."""
+    for key, value in facts.spark.conf.items():
+        if meant := misspelled(key):
+            sure = not key.startswith("spark.")
+            yield Found(
+                f"spark.conf.{key}",
+                "a name without `spark.`" if sure else value or "nothing",
+                "Spark has no property of this name, so the value has no effect.",
+                rename(f"spark.conf.{key}", meant),
+                None if sure else Severity.WARNING,
+                expected=meant if sure else "",
+            )
+    for key, value in {**facts.spark.file, **facts.spark.others}.items():
+        path, meant = f"{facts.spark.name}: {key}", misspelled(key)
+        if meant or key in facts.spark.others:
+            yield Found(
+                path,
+                value or "a name without a value",
+                "Spark has no property of this name, so the line has no effect."
+                if meant
+                else "Spark reads only names that begin with `spark.`, so the line has no effect.",
+                rename(path, meant) if meant else remove(path),
+                Severity.WARNING,
+            )
 
 
 @rule(
@@ -140,11 +197,12 @@ def spark_property_overridden(facts: Facts) -> Iterator[Found]:
     """Find values that lose: of the file of properties, and of the section `spark` beside `spark.conf`."""
     for key in sorted(facts.spark.conf.keys() & facts.spark.file.keys()):
         if facts.spark.conf[key] != facts.spark.file[key]:
+            path = f"{facts.spark.name}: {key}"
             yield Found(
-                f"{facts.spark.name}: {key}",
+                path,
                 f"{facts.spark.file[key]}, and spark.conf.{key} = {facts.spark.conf[key]}",
-                "The application's file has priority over the file of properties.",
-                remove(f"spark.conf.{key}"),
+                "The application's file has priority over the file of properties, so the value there has no effect.",
+                remove(path),
                 Severity.ADVICE,
             )
     section = {"spark.master": facts.settings.spark.master, "spark.app.name": facts.settings.spark.app_name}
@@ -154,8 +212,16 @@ def spark_property_overridden(facts: Facts) -> Iterator[Found]:
                 key,
                 f"{own}, and spark.conf.{key} = {facts.spark.conf[key]}",
                 "The property in `spark.conf` has priority, so the key has no effect.",
-                remove(f"spark.conf.{key}"),
+                remove(key),
             )
 
 
-RULES = (pandas_3, pyspark_version, package_untested, spark_connect, spark_value, spark_property_overridden)
+RULES = (
+    pandas_3,
+    pyspark_version,
+    package_untested,
+    spark_connect,
+    spark_value,
+    spark_property_unknown,
+    spark_property_overridden,
+)

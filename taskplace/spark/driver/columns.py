@@ -193,7 +193,7 @@ def _check_sink(node: Node, types: Types, kept: SinkSchema | None) -> None:
             raise InputError(
                 f"{path}.schema",
                 found=f"{'a' if missing else 'no'} column {wrong[0]!r}",
-                expected=f"the columns of the sink's input: {sorted(types)}",
+                expected=f"the columns of the sink's input: {', '.join(sorted(types))}",
                 hint=nearest(wrong[0], sorted(set(types) - set(names))) if missing else "",
             )
     for name in types:

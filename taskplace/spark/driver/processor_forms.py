@@ -82,5 +82,6 @@ def _check_store(path: str, processor: Any) -> None:
         raise InputError(
             f"{path}.store",
             found=store,
-            expected=f"the name of its store, since its class states traits of one: one of {sorted(declared)}",
+            expected="the name of its store, since its class states traits of one: one of "
+            + ", ".join(sorted(declared)),
         )

@@ -96,7 +96,7 @@ class SinkSchemas:
                 raise InputError(
                     f"sinks.{sink}.schema.{name}",
                     found="a column that the sink's target adds itself",
-                    expected=f"a name other than {sorted(self._reserved[sink])}",
+                    expected=f"a name other than {', '.join(sorted(self._reserved[sink]))}",
                 )
 
     def of(self, sinks: Iterable[str], identity: Mapping[str, Any]) -> dict[str, SinkSchema]:

@@ -36,7 +36,7 @@ from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.structure_differences import columns_changed, meaning_in_words, meanings_changed
 from taskplace.spark.messages import Declaration, StoreLayout, TypedColumns
 from taskplace.spark.worker.program import Program
-from topology import BuiltTopology, compare
+from topology import BuiltTopology, Evolution, compare
 
 
 class Kept(NamedTuple):
@@ -67,6 +67,18 @@ def declare(
             incarnations[name] = incarnations.get(name, -1) + 1
     id_ = before.id or _id(epochs) or new_id or uuid.uuid4().hex
     return Declaration(id_, built.to_dict(), layouts, incarnations, _sources(built), _split(programs))
+
+
+def differences(
+    root: Path, built: BuiltTopology, programs: Sequence[Program], committed: int
+) -> tuple[str, ...]:
+    """Return why the state of a checkpoint does not fit the topology, one reason each.
+
+    Errors: `CheckpointError` if the declaration cannot be read.
+    """
+    before = Epochs(root).declaration(committed)
+    evolution = _evolution(root, before, built)
+    return (*evolution.reasons, *_of_stores(before, _layouts(programs), _split(programs)))
 
 
 def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> None:
@@ -116,11 +128,28 @@ def _check(
     layouts: Mapping[str, StoreLayout],
     split: Mapping[str, tuple[str, ...]],
 ) -> None:
+    evolution = _evolution(root, before, built)
+    reasons = [] if evolution.compatible else [evolution.explain()]
+    reasons += _of_stores(before, layouts, split)
+    if reasons:
+        raise CheckpointError(
+            f"{root}: the checkpoint was created with another topology: {'; '.join(reasons)}\n"
+            "continue with that topology, or start a new checkpoint"
+        )
+
+
+def _evolution(root: Path, before: Declaration, built: BuiltTopology) -> Evolution:
     try:
-        evolution = compare(before.topology, built)
+        return compare(before.topology, built)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{root}: the stored topology of the checkpoint is damaged ({error})") from None
-    reasons = [] if evolution.compatible else [evolution.explain()]
+
+
+def _of_stores(
+    before: Declaration, layouts: Mapping[str, StoreLayout], split: Mapping[str, tuple[str, ...]]
+) -> list[str]:
+    """Return why the contents of stores do not fit, one reason each."""
+    reasons = []
     with_meanings = any(layout.meaning is not None for layout in before.stores.values())
     for store, layout in layouts.items():
         if (was := before.stores.get(store)) is None:
@@ -145,11 +174,7 @@ def _check(
                 f"store {store!r} was split by ({', '.join(one)}), and is now split by ({', '.join(other)}), so its "
                 "keys belong to other tasks"
             )
-    if reasons:
-        raise CheckpointError(
-            f"{root}: the checkpoint was created with another topology: {'; '.join(reasons)}\n"
-            "continue with that topology, or start a new checkpoint"
-        )
+    return reasons
 
 
 def _renamed(changed: set[str]) -> str:

@@ -111,7 +111,7 @@ def _lag(node: Node, inputs: Sequence[Times], *, forgets: bool) -> int:
     lag = times.lag(column.column)
     if lag is None and times.known:
         remedy = (
-            f"an event time of its input, one of {sorted(times.lags)}; use that column, or declare "
+            f"an event time of its input, one of {', '.join(sorted(times.lags))}; use that column, or declare "
             f"{column.column!r} as the source's event_time"
             if times.lags
             else "a column of the stream, not of a table that it was joined with; declare the column and its delay "

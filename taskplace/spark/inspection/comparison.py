@@ -54,11 +54,14 @@ def _reasons(root: Path, definition: StreamDefinition, schemas: Mapping[str, Str
     keys = last.identity.get("keys")
     checks: tuple[Callable[[], object], ...] = (
         lambda: structure.check_sources(root, built, last.epoch),
-        lambda: structure.declare(root, built, definition.programs, last.epoch),
         lambda: check_identity(root, own, last.identity),
         lambda: with_keys(root, keys, key_types(built, schemas)),
         lambda: SinkSchemas(built).check(root, last.identity),
     )
+    try:
+        yield from structure.differences(root, built, definition.programs, last.epoch)
+    except (CheckpointError, InputError) as error:
+        yield _line(root, error)
     for check in checks:
         try:
             check()

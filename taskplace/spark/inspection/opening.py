@@ -6,7 +6,7 @@ import difflib
 from contextlib import suppress
 from pathlib import Path
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, plainly
 from taskplace.paths import local_path
 
 
@@ -26,12 +26,15 @@ def checkpoint_at(given: str | Path) -> Path:
         around = [*_directories(path), path.parent, *_directories(path.parent)]
         near = [str(one) for one in around if is_checkpoint(one)]
         inside = sorted(one.name for one in _directories(path))[:8]
-        raise InputError(
+        hint = f"did you mean {near[0]}?" if near else ""
+        wrong = InputError(
             str(path),
             found=f"a directory with {', '.join(inside) or 'no directories'}",
             expected="a checkpoint of taskplace: a directory with manifests/ and epochs/",
-            hint=f"did you mean {near[0]}?" if near else "",
+            hint=hint,
         )
+        says = "this is no checkpoint of taskplace: it has no manifests/ and no epochs/"
+        raise plainly(wrong, says + (hint and f"; {hint}"))
     return path
 
 

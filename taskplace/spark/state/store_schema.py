@@ -79,7 +79,7 @@ class StoreSchema:
             raise InputError(
                 f"stores.{name}.time",
                 found=f"{time!r}, {columns.get(str(time), 'no column of the store')}",
-                expected=f"a timestamp or date column among {sorted(columns)}",
+                expected=f"a timestamp or date column among {', '.join(sorted(columns))}",
             )
         micros = 1000 * milliseconds(ttl, f"stores.{name}.retention_ms")
         return cls(name, schemas["key"], schemas["value"], logged, str(time), micros, meaning=meaning)

@@ -250,7 +250,7 @@ def test_data_of_a_writer_is_resolved_to_the_schema():
         (record(a="strin"), "Avro.schema: found .*UnknownType"),
         ("{", "expected a schema as JSON"),
         (7, "expected an Avro schema"),
-        ("long", "Avro.column: found None, expected a name of a column"),
+        ("long", "Avro.column: found nothing, expected a name of a column"),
     ],
 )
 def test_avro_refuses_schemas_that_have_no_columns(schema, message):

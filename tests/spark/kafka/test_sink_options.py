@@ -29,7 +29,7 @@ SECRET = "hunter2"
         ({"key": ["a", "a"]}, r"key: .*each column once"),
         ({"key_format": "jsn", "key": "a"}, r"key_format: found 'jsn', .*did you mean 'json'"),
         ({"key_format": "raw", "key": ["a", "b"]}, r"key: .*one column for the format raw"),
-        ({"value_format": "raw"}, r"value: found None, expected one column"),
+        ({"value_format": "raw"}, r"value: found nothing, expected one column"),
         ({"value_format": "avro"}, r"value_schema: found 'no schema'"),
         ({"value_schema": '"long"'}, r"value_schema: found 'a schema beside the format json'"),
         ({"value_format": "avro", "value_schema": {"type": "recrd"}}, r"value_schema: found .*recrd"),

@@ -179,7 +179,7 @@ def test_a_scan_has_the_store_as_it_was_when_it_began(store, monkeypatch, before
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"value": {"v": "int64"}}, r"stores\.s\.key: found None, expected columns"),
+        ({"value": {"v": "int64"}}, r"stores\.s\.key: found nothing, expected columns"),
         ({"key": {}, "value": {"v": "int64"}}, r"stores\.s\.key: found \{\}, expected columns"),
         (
             {"key": {"k": "int64"}, "value": {"v": "integer"}},

@@ -262,5 +262,5 @@ def test_the_key_has_one_name_of_two():
     assert TableJoin("s", by=key, columns=columns).layouts() == old.layouts()
     with pytest.raises(InputError, match=r"^TableJoin\('s'\)\.on: found 'both `by` and `on`'"):
         TableJoin("s", by=key, on=key, columns=columns)
-    with pytest.raises(InputError, match=r"^TableJoin\('s'\)\.by: found None, expected columns"):
+    with pytest.raises(InputError, match=r"^TableJoin\('s'\)\.by: found nothing, expected columns"):
         TableJoin("s", columns=columns)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from taskplace.doctor import Facts, Severity, StoreFacts
 from taskplace.yaml_io import override
+from tests.support.doctor.remedies import Changes
 from tests.support.doctor.sound_application import CHECKPOINT, facts, overridden
 
 ADVICE, WARNING = Severity.ADVICE, Severity.WARNING
@@ -33,9 +34,12 @@ class Case(NamedTuple):
     more: Mapping[str, Any] = MappingProxyType({})
     ends: bool = True
 
-    def facts(self, *overrides: str) -> Facts:
-        """Return the facts, with the overrides of a remedy."""
-        made = facts(*self.overrides, *overrides, **self.more)
+    def facts(self, *remedies: Changes) -> Facts:
+        """Return the facts, after the changes of remedies."""
+        overrides = [text for each in remedies for text in each.overrides]
+        removed = {path for each in remedies for path in each.removed}
+        written = {path: lines for each in remedies for path, lines in each.written.items()}
+        made = facts(*self.overrides, *overrides, **{"removed": removed, "lines": written} | self.more)
         for path, value in map(override, overrides):
             made = overridden(made, path, value) if path.startswith("topology.") else made
         return made

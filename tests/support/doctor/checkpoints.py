@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.doctor.cases import ADVICE, Cases, fires, with_checkpoint
+from tests.support.doctor.cases import ADVICE, Cases, fires, quiet, with_checkpoint
 
 CASES: Cases = {
     "start-refused": (
@@ -12,6 +12,10 @@ CASES: Cases = {
             "runtime.weights.9_9",
             says="an unknown task",
             refused="runtime.weights.9_9: found an unknown task",
+        ),
+        fires(
+            "input.clicks.kafka.servers_env",
+            refused="input.clicks.kafka.servers_env: found 'BROKERS', expected an environment variable",
         ),
     ),
     "driver-runs": (
@@ -31,7 +35,7 @@ CASES: Cases = {
             "checkpoint.dir",
             says="other columns",
             ends=False,
-            **with_checkpoint(refused=("store 'seen' has other columns",)),
+            **with_checkpoint(refused=("store 'seen' has other columns", "store 'n' keeps other values")),
         ),
     ),
     "checkpoint-elsewhere": (
@@ -39,7 +43,12 @@ CASES: Cases = {
             "checkpoint.dir",
             says="/backup",
             severity=ADVICE,
-            **with_checkpoint(path=Path("/backup/checkpoint")),
+            **with_checkpoint(path=Path("/shared/backup/checkpoint")),
+        ),
+        quiet(
+            **with_checkpoint(
+                path=Path("/shared/backup/checkpoint"), refused=("store 'seen' has other columns",)
+            )
         ),
     ),
 }

@@ -22,6 +22,12 @@ CASES: Cases = {
             spark("spark.locality.wait", "5s"),
             says="30000 ms, and spark.conf.spark.locality.wait",
         ),
+        fires(
+            "runtime.locality.wait.ms",
+            spark("spark.locality.wait", 0),
+            "runtime.locality.wait.ms=10",
+            says="10 ms",
+        ),
         quiet(spark("spark.locality.wait", "30s")),
         quiet(spark("spark.locality.wait", "5s"), written=frozenset()),
     ),

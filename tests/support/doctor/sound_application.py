@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
@@ -13,10 +13,12 @@ from packaging.specifiers import SpecifierSet
 from taskplace.doctor import CheckpointFacts, Facts, HostFacts, Package, SparkProperties, StoreFacts
 from taskplace.durations import milliseconds
 from taskplace.settings import SECTIONS, Settings
+from taskplace.settings import overridden as set_value
 from taskplace.yaml_io import override
 from topology import BuiltTopology, Topology
 
 DAY = 86_400_000
+PROPERTIES = "spark-defaults.conf"
 DOCUMENT: Mapping[str, Any] = {
     "application": {"id": "shop", "class": "shop:Shop"},
     "checkpoint": {"dir": "/shared/shop/checkpoint"},
@@ -100,11 +102,15 @@ def facts(
     *overrides: str,
     properties: Mapping[str, str] | None = None,
     without: Collection[str] = (),
+    removed: Collection[str] = (),
+    lines: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     **changes: Any,
 ) -> Facts:
     """Return the facts of the sound application with some changes.
 
     - `overrides`: as for `--set`; `without`: paths of keys that the file does not have
+    - `removed`: paths of keys that are removed after the overrides; `name: key` of a property in the file of them
+    - `lines`: by path, what is added to the file there
     - `properties`: of a file of Spark's properties
     - `changes`: fields of `Facts`
     """
@@ -112,19 +118,64 @@ def facts(
         section: {key: value for key, value in keys.items() if f"{section}.{key}" not in without}
         for section, keys in DOCUMENT.items()
     }
-    settings = Settings.from_mapping(document, overrides)
-    written = {f"{section}.{key}" for section in SECTIONS for key in document.get(section, {})}
+    of_topology = [text for text in overrides if text.startswith("topology.")]
+    for text in overrides:
+        document = set_value(document, *override(text)) if text not in of_topology else document
+    for path, more in lines.items():
+        document = merged(document, path, more)
+    for path in removed:
+        document = without_key(document, path)
+    settings = Settings.from_mapping(document, of_topology)
+    keys = {f"{section}.{key}" for section in SECTIONS for key in document.get(section) or {}}
+    kept = {key: value for key, value in (properties or {}).items() if f"{PROPERTIES}: {key}" not in removed}
     sound = Facts(
         settings=settings,
-        spark=SparkProperties(settings.spark, properties, "spark-defaults.conf"),
-        written=frozenset(written | {override(text)[0] for text in overrides}),
+        spark=SparkProperties(settings.spark, kept, PROPERTIES),
+        written=frozenset(keys | {key for text in overrides if (key := override(text)[0]) not in removed}),
         topology=topology(),
         stores=STORES,
         checkpoint=CHECKPOINT,
         host=HOST,
         packages=PACKAGES,
     )
-    return replace(sound, **changes)
+    made = replace(sound, **changes)
+    return made if "topology" in changes else without_options(made, removed)
+
+
+def merged(tree: Mapping[str, Any], path: str, lines: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested values with more of them at a path; what is there is kept."""
+    if path:
+        inner = [key for key in tree if f"{path}.".startswith(f"{key}.") and isinstance(tree[key], Mapping)]
+        key = max(inner, key=len) if inner else path.partition(".")[0]
+        return {**tree, key: merged(tree.get(key) or {}, path.removeprefix(key).removeprefix("."), lines)}
+    both = {
+        name: merged(tree[name], "", each)
+        for name, each in lines.items()
+        if isinstance(each, Mapping) and isinstance(tree.get(name), Mapping)
+    }
+    return {**tree, **lines, **both}
+
+
+def without_key(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return nested values without the one at a path; the longest key that leads on is followed at each step."""
+    inner = [key for key in tree if path.startswith(f"{key}.") and isinstance(tree[key], Mapping)]
+    if path in tree or not inner:
+        return {key: value for key, value in tree.items() if key != path}
+    key = max(inner, key=len)
+    return {**tree, key: without_key(tree[key], path.removeprefix(f"{key}."))}
+
+
+def without_options(made: Facts, removed: Collection[str]) -> Facts:
+    """Return facts without some options of the topology's source."""
+    names = [
+        path.rpartition(".")[2] for path in removed if path.startswith("topology.sources.orders.options.")
+    ]
+    if not names or made.topology is None:
+        return made
+    options = made.topology.node("orders").options
+    return replace(
+        made, topology=topology(**{k: v for k, v in options.items() if k not in names} or {"spare": 1})
+    )
 
 
 def overridden(made: Facts, path: str, value: Any) -> Facts:
@@ -141,17 +192,8 @@ def overridden(made: Facts, path: str, value: Any) -> Facts:
         return replace(made, topology=topology(**given))
     ends = {f"{store.path}.ttl": store for store in made.stores}
     if path not in ends:
-        assert rest == ["options", "time"]
-        return made
+        return made  # what else a node gets beside its `ttl`
     after = [
         s._replace(retention_ms=milliseconds(value, path)) if s == ends[path] else s for s in made.stores
     ]
     return replace(made, stores=tuple(after))
-
-
-def pasted(remedy: str) -> Sequence[str] | None:
-    """Return the overrides of a remedy that consists of options of the command line; None for another remedy."""
-    words = shlex.split(remedy, comments=True)
-    if not words or len(words) % 2 or any(word != "--set" for word in words[::2]):
-        return None
-    return words[1::2]

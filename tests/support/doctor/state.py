@@ -17,11 +17,17 @@ CASES: Cases = {
             stores=one_store(path="store 'seen'", processor=""),
         ),
         fires("topology.nodes.once.options.ttl", severity=ADVICE, stores=one_store(processor="aggregate")),
-        fires("topology.nodes.once.options.ttl", severity=ADVICE, stores=one_store(processor="per-key")),
+        fires(
+            "topology.nodes.once.options.ttl",
+            severity=ADVICE,
+            stores=one_store(processor="per-key"),
+            ends=False,
+        ),
         fires(
             "topology.nodes.once.options.ttl",
             stores=one_store(),
             topology=topology(12, spare="no event time"),
+            ends=False,
         ),
         quiet(stores=one_store(processor="table-join")),
     ),

@@ -39,6 +39,34 @@ CASES: Cases = {
         fires("spark.conf.spark.locality.wait", spark("spark.locality.wait", "soon"), says="soon"),
         fires("spark.conf.spark.executor.memory", spark("spark.executor.memory", "1.5g")),
         fires("spark.conf.spark.task.cpus", spark("spark.task.cpus", "one")),
+        fires("spark.conf.spark.speculation", spark("spark.speculation", "maybe"), says="maybe"),
+        fires("spark-defaults.conf: spark.speculation", says="nothing", properties={"spark.speculation": ""}),
+    ),
+    "spark-property-unknown": (
+        fires(
+            "spark.conf.spark.network.timeot",
+            spark("spark.network.timeot", "600s"),
+            says="600s",
+            severity=WARNING,
+        ),
+        fires("spark.conf.network.timeout", spark("network.timeout", "600s")),
+        fires(
+            "spark-defaults.conf: spark.executr.cores",
+            severity=WARNING,
+            properties={"spark.executr.cores": "2"},
+        ),
+        fires(
+            "spark-defaults.conf: garbage",
+            says="a name without a value",
+            severity=WARNING,
+            properties={"garbage": ""},
+        ),
+        quiet(
+            spark("spark.shop.level", 3),
+            spark("hive.exec.parallel", "true"),
+            spark("spark.hadoop.fs.s3a.path.style.access", "true"),
+            properties={"spark.executor.memoryOverheadFactor": "0.2"},
+        ),
     ),
     "spark-property-overridden": (
         fires(
@@ -46,6 +74,11 @@ CASES: Cases = {
             says="8g, and spark.conf.spark.executor.memory = 4g",
             severity=ADVICE,
             properties={"spark.executor.memory": "8g"},
+        ),
+        fires(
+            "spark-defaults.conf: spark.executor.memory",
+            severity=ADVICE,
+            properties={"spark.executor.memory": "lots"},
         ),
         fires(
             "spark.master",
