@@ -68,7 +68,7 @@ def _overview(explainer: Explainer) -> Iterator[str]:
     moving = sorted(explainer.on_their_way())
     for number, task in enumerate(moving):
         explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
-        yield textwrap.fill(explained.text, WIDTH, break_on_hyphens=False)
+        yield textwrap.fill(explained.text, WIDTH, break_on_hyphens=False, break_long_words=False)
     rest = len(problem.tasks) - len(moving)
     others = count(rest, "other task" if moving else "task")
     settled = f"{others} {noun(rest, 'is where it belongs', 'are where they belong')}; " if rest else ""

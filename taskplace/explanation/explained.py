@@ -120,7 +120,7 @@ class TaskExplanation:
         return self.roles[0].why if self.role == "active" else "the plan does not place it"
 
     def __str__(self) -> str:
-        lines = [textwrap.fill(self.text, WIDTH, break_on_hyphens=False)]
+        lines = [textwrap.fill(self.text, WIDTH, break_on_hyphens=False, break_long_words=False)]
         now, step = _listed(self.held), _listed((r.role, r.instance) for r in self.roles)
         lines += [f"  task    {self.nature}", f"  now     {now}"]
         if step != now:
@@ -193,6 +193,12 @@ def _listed(roles: Iterable[tuple[str, str]]) -> str:
 
 
 def _wrapped(lead: str, text: str) -> list[str]:
+    """Return the lines of a text behind a lead. A path that is longer than a line stays whole, to be copied."""
     return textwrap.wrap(
-        text, WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False
+        text,
+        WIDTH,
+        initial_indent=lead,
+        subsequent_indent=" " * len(lead),
+        break_on_hyphens=False,
+        break_long_words=False,
     )

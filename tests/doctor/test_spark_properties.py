@@ -121,5 +121,5 @@ def test_another_file_is_bad_input(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a readable file of Spark's properties"):
+    with pytest.raises(InputError, match="there is no such file"):
         read_properties(tmp_path / "none.conf")
