@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
 
@@ -156,8 +156,7 @@ class Bridge:
         object. A range without rows would have no pair at all. Its element is paired with an empty batch instead, which
         is the last partition. Spark does not read blocks whose size is 0, so these ranges are known to have no rows.
         """
-        none = self._located([b""], [None])
-        crossed = located.cartesian(self._shuffles.ranges(arrow.rows, ranges).union(none))
+        crossed = located.cartesian(self._shuffles.ranges(arrow.rows, ranges).union(self._no_rows))
         before = [0, *accumulate(arrow.sizes[partition] for partition in arrow.order)]
         width = len(ranges) + 1
         partitions = [
@@ -168,23 +167,34 @@ class Bridge:
 
     def _located(self, elements: Sequence[bytes], locations: Sequence[str | None]) -> Any:
         """Return a Java RDD with one partition per element, which prefers its location."""
-        # Each attribute of a JVM object is a call, so each is looked up once.
-        pairs, to_scala = (
-            self._jvm.java.util.ArrayList(),
-            self._jvm.scala.jdk.javaapi.CollectionConverters.asScala,
-        )
-        pair, add = self._jvm.scala.Tuple2, pairs.add
+        new_list, pair, to_scala, tag = self._located_with
+        pairs = new_list()
+        add = pairs.add
         places: dict[str | None, Any] = {}
         for location in locations:
             if location not in places:
-                of_one = self._jvm.java.util.ArrayList()
+                of_one = new_list()
                 if location:
                     of_one.add(location)
                 places[location] = to_scala(of_one).toSeq()
         for element, location in zip(elements, locations, strict=True):
             add(pair(element, places[location]))
-        tag = self._jvm.scala.reflect.ClassTag.apply(self._jvm.java.lang.Class.forName("java.lang.Object"))
         return self._jsc.makeRDD(to_scala(pairs).toSeq(), tag).toJavaRDD()
+
+    @cached_property
+    def _no_rows(self) -> Any:
+        """A Java RDD of one partition with an empty Arrow batch."""
+        return self._located([b""], [None])
+
+    @cached_property
+    def _located_with(self) -> tuple[Any, Any, Any, Any]:
+        """What `_located` calls. Each step on the way to a class or a method is a call into the JVM, in each batch."""
+        return (
+            self._jvm.java.util.ArrayList,
+            self._jvm.scala.Tuple2,
+            self._jvm.scala.jdk.javaapi.CollectionConverters.asScala,
+            self._jvm.scala.reflect.ClassTag.apply(self._jvm.java.lang.Class.forName("java.lang.Object")),
+        )
 
     def keep(self, name: str, value: object) -> Sent:
         """See `Cluster.keep`."""

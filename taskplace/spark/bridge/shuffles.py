@@ -31,7 +31,14 @@ class Shuffles:
     """Shuffles whose map side runs before the jobs that read them."""
 
     def __init__(self, jvm: Any) -> None:
-        self._jvm = jvm
+        # Each step on the way to a class or a method is a call into the JVM. So they are taken once, not in each batch.
+        self._await = jvm.org.apache.spark.util.ThreadUtils.awaitResult
+        self._for_ever = jvm.scala.concurrent.duration.Duration.Inf()
+        self._to_string = jvm.java.util.Arrays.toString
+        self._new_array = jvm.java.lang.reflect.Array.newInstance
+        self._specs = jvm.java.lang.Class.forName("org.apache.spark.sql.execution.ShufflePartitionSpec")
+        self._spec = jvm.org.apache.spark.sql.execution.CoalescedPartitionSpec
+        self._unknown = jvm.scala.Option.empty()
 
     def run(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
         """Run the map side of a shuffle; see `Cluster.arrow_input`."""
@@ -53,28 +60,19 @@ class Shuffles:
 
     def _shuffled(self, exchange: Any, partitions: int) -> tuple[int, ...]:
         """Run the map side of a shuffle, and return the decoded size of each partition in bytes, as an estimate."""
-        done = self._jvm.org.apache.spark.util.ThreadUtils.awaitResult(
-            exchange.submitShuffleJob(), self._jvm.scala.concurrent.duration.Duration.Inf()
-        )
+        done = self._await(exchange.submitShuffleJob(), self._for_ever)
         if done is None:  # the input has no map task
             return (0,) * partitions
-        written = json.loads(self._jvm.java.util.Arrays.toString(done.bytesByPartitionId()))
+        written = json.loads(self._to_string(done.bytesByPartitionId()))
         decoded = exchange.metrics().apply("dataSize").value()
         scale = max(1.0, decoded / (sum(written) or 1))
         return tuple(int(size * scale) for size in written)
 
     def ranges(self, shuffle: Shuffle, ranges: Sequence[tuple[int, int]]) -> Any:
         """Return a Java RDD of Arrow batches, with one partition for each range of a shuffle."""
-        classes = self._jvm.java.lang.Class
-        specs = self._jvm.java.lang.reflect.Array.newInstance(
-            classes.forName("org.apache.spark.sql.execution.ShufflePartitionSpec"), len(ranges)
-        )
-        spec, unknown = (
-            self._jvm.org.apache.spark.sql.execution.CoalescedPartitionSpec,
-            self._jvm.scala.Option.empty(),
-        )
+        specs = self._new_array(self._specs, len(ranges))
         for i, (start, end) in enumerate(ranges):
-            specs[i] = spec(start, end, unknown)
+            specs[i] = self._spec(start, end, self._unknown)
         session = shuffle.df.sparkSession
         with _Conf(session, {**WHILE_PLANNING, ROWS_OF_A_BATCH: str(shuffle.rows_at_once)}):
             rows = session._jsparkSession.internalCreateDataFrame(
