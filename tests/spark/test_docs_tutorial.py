@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -103,7 +104,8 @@ class Arriving:
     def __init__(self, world: World) -> None:
         self.world, self.read, self.stopped = world, set(), []
         self.builder = self.readStream = self
-        self.sparkContext = world.spark
+        self.sent = []
+        self.sparkContext = SimpleNamespace(addPyFile=self.sent.append)
 
     def __getattr__(self, name):
         """Return a step of a builder, or of a reader: each returns this object."""
@@ -143,3 +145,4 @@ def test_the_whole_program_runs_to_its_end(folder, world, monkeypatch, capsys):
     name = draining.removeprefix("draining ")
     assert empty.startswith(f"{name} is empty: yes: ")
     assert len(spark.stopped) == 2
+    assert spark.sent == [str(folder / "shop.py")]

@@ -60,6 +60,19 @@ def test_a_worker_with_another_python_is_told_in_one_line(name):
     assert own_error(sent(ModuleNotFoundError("No module named 'mine'"))) is None
 
 
+def test_a_module_that_the_driver_has_is_to_be_sent(tmp_path, monkeypatch):
+    (tmp_path / "of_mine.py").touch()
+    (tmp_path / "package_of_mine").mkdir()
+    (tmp_path / "package_of_mine/__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    found = own_error(sent(ModuleNotFoundError("No module named 'of_mine'")))
+    assert type(found) is InputError
+    assert f"spark.sparkContext.addPyFile('{tmp_path}/of_mine.py') before the start" in str(found)
+    found = own_error(sent(ModuleNotFoundError("No module named 'package_of_mine.inner'")))
+    assert f"the driver has it in {tmp_path}: send it as a zip file" in str(found)
+    assert own_error(sent(ModuleNotFoundError("No module named 'of_mine.inner'"))) is not None
+
+
 def test_what_is_no_error_of_a_worker_stays_as_it_is():
     assert own_error(ValueError("Traceback (most recent call last):\ntaskplace.errors.Fenced: x")) is None
     assert own_error(PythonException("no traceback")) is None
