@@ -116,9 +116,9 @@ def events(now: Status, checkpoint: str | Path = UNKNOWN) -> Iterator[str]:
 
     - `checkpoint`: the path that remedies name
     """
-    waiting = warmups(now)
+    waiting, hindered = warmups(now), {(name, task) for name, task, _ in stuck(now, checkpoint)}
     for name, task, lag, eta in waiting[:SHOWN]:
-        yield f"warm-up     {task} on {name}: lag {lag:,}, {eta}"
+        yield f"warm-up     {task} on {name}: lag {lag:,}, {'stuck' if (name, task) in hindered else eta}"
     if len(waiting) > SHOWN:
         yield f"warm-up     and {len(waiting) - SHOWN} more"
     yield from _stuck_lines(now, checkpoint)
