@@ -213,7 +213,9 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
         _counter("scratch-restores-total", "tasks", "active tasks that were restored without a local copy"),
         _counter("elsewhere-total", "tasks", "attempts that Spark ran on another executor than planned"),
         _counter(
-            "damaged-files-total", "files", "damaged files of the checkpoint that a recovery could do without"
+            "damaged-files-total",
+            "files",
+            "damaged files that recoveries could do without; one that none can do without leaves its copy stuck",
         ),
     ),
     "Size": (
