@@ -96,7 +96,9 @@ def test_a_job_that_fails_because_an_executor_is_about_to_go_is_lost(context, go
         raise RuntimeError("Connection reset")
 
     context.runJob = fail
-    with pytest.raises(JobLostError if going else RuntimeError, match="^1$" if going else "reset"):
+    with pytest.raises(
+        JobLostError if going else RuntimeError, match=r"^executors were lost: 1$" if going else "reset"
+    ):
         bridged(context, {"1"}, going).run(NOTHING, [0], tag="t", watch=frozenset("1"))
 
 
@@ -118,7 +120,7 @@ def test_wherever_a_loss_shows_first_the_round_is_called_off_before_its_tasks_ar
     made = bridged(context, alive)
     monkeypatch.setattr(jobs.Job, "_wait_for_tasks", lambda job: done.append("tasks have ended"))
     monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.0)
-    with pytest.raises(JobLostError, match=r"^1$"):
+    with pytest.raises(JobLostError, match=r"^executors were lost: 1$"):
         made.run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: done.append("called off"))
     assert done == ["called off", "tasks have ended"]
     assert len(context.cancelled) == (shows != "in the job"), "a job that has failed is not cancelled"
@@ -126,7 +128,7 @@ def test_wherever_a_loss_shows_first_the_round_is_called_off_before_its_tasks_ar
 
 def lose(context: Context, on_lost: Callable[[], None] = lambda: None) -> None:
     """Run a job on executor 1, which is lost."""
-    with pytest.raises(JobLostError, match=r"^1$"):
+    with pytest.raises(JobLostError, match=r"^executors were lost: 1$"):
         bridged(context, set()).run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=on_lost)
 
 

@@ -329,8 +329,9 @@ def test_the_number_that_failed_sparks_task_is_read_from_its_error(number):
     before, after = partition_columns._message("in", "partition", 4)
     text = f"Task 0 failed 4 times: [USER_RAISED_EXCEPTION] {before}{number}{after} SQLSTATE: P0001\n at x.y"
     error = partition_columns.out_of_range(RuntimeError(text), built)
+    found = "nothing" if number is None else number
     assert re.match(
-        rf"sources.in.partition_column: found {number}, expected a partition of 0 to 3 in the column 'partition'; the "
+        rf"sources.in.partition_column: found {found}, expected a partition of 0 to 3 in the column 'partition'; the "
         "topology declares partitions=4",
         str(error),
     )
