@@ -44,7 +44,7 @@ def test_the_loss_of_an_executor_and_its_recovery_appear_as_they_happen(pipeline
     browser.wait(lambda: browser.figures()["executors lost"] == "1")
     browser.wait(lambda: browser.figures()["batches"] == "4")
     [loss] = rows_of(browser, "recovery")
-    assert (loss["instance"], loss["during"], loss["active tasks"]) == (victim, "batch 3", "4")
+    assert (loss["executor"], loss["during"], loss["active tasks"]) == (victim, "batch 3", "4")
     assert (loss["promoted"], loss["restored from scratch"]) == ("4", "0")
     assert any(victim in row["what"] and row["kind"] == "loss" for row in rows_of(browser, "timeline"))
 
