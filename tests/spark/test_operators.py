@@ -64,7 +64,7 @@ def test_an_operator_empties_an_executor_from_another_process(pipeline, cluster,
 
         code, out = command("drain", path, name)
         assert code == 3, out
-        assert f"active {name} ->" in out
+        assert f"moves from {name} to " in out
         assert command("can-remove", path, name)[0] == 3
         code, out = command("drain", path, name, "--yes")
         assert code == 0, out

@@ -124,7 +124,7 @@ def test_a_committed_batch_is_published_also_when_its_rows_are_gone_from_the_sou
     p.reopen()
     gone = p.frame(p.data(1)).where(F.raise_error(F.lit("the file is gone")).isNull())
     p.placed.process_batch(gone, 1)
-    assert "the file is gone" in caplog.text
+    assert "its rows cannot be counted again: SparkRuntimeException" in caplog.text
     p.rows.extend(p.data(1))
     p.check()
 
