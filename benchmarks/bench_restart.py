@@ -18,6 +18,9 @@ Times of a restart, medians, by the clock:
 - "start": until `Placed` has read the checkpoint and Spark's query has started
 - "first batch": until the batch with the waiting file is in the query's commit log
 - "ordinary": a later batch of the same rows
+
+Of the last restart, also: how many cores were busy in each of these times (all processes of the machine count), the
+stages of the first batch, and the processor time of the first batch by process and kind of thread.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ from bench_recovery import (
     rows,
     snapshots,
 )
+from profile_batch import ProcessorTime, stages_of
 from spark_bench import (
     EXECUTORS,
     ROOT,
@@ -73,13 +77,27 @@ CONF = {
 }
 LONGEST = 900.0  # seconds that a driver may take for one step
 
+#: The steps of a restart, by the events at their start and end.
+STEPS = {
+    "session": ("begun", "executors"),
+    "start": ("executors", "started"),
+    "first batch": ("started", "committed"),
+}
+
 
 # -- the driver, in a process of its own
 
 
 def say(event: str, **figures: Any) -> None:
-    """Tell the measuring process that something has happened just now."""
-    print(json.dumps({"event": event, "at": time.time(), **figures}), flush=True)
+    """Tell the measuring process that something has happened just now, and the processor time until now."""
+    figures = {"event": event, "at": time.time(), "busy": busy_seconds(), **figures}
+    print(json.dumps(figures), flush=True)
+
+
+def busy_seconds() -> float:
+    """Return the seconds that the machine's cores have worked since it was started, added up over cores."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait)
 
 
 def drive(variant: str, folder: Path, data: Path) -> None:
@@ -94,8 +112,9 @@ def drive(variant: str, folder: Path, data: Path) -> None:
         stream = Stream(spark, variant, folder, SCHEMA, native if variant == NATIVE else placed(spark, 1))
         say("started")
         if stream.fed:
+            clock = ProcessorTime()
             at = stream.wait(stream.fed - 1)
-            say("committed", commit=at, phases=stream.phases([0]), spans=stream.spans([stream.fed - 1]))
+            say("committed", commit=at, **first_batch(stream, clock))
         else:
             for file in fills:
                 stream.run(file)
@@ -111,6 +130,18 @@ def drive(variant: str, folder: Path, data: Path) -> None:
             check(stream, fills, small)
             stream.stop()
             say("checked")
+
+
+def first_batch(stream: Stream, clock: ProcessorTime) -> dict[str, Any]:
+    """Return where the time of this driver's first batch went. `clock` was made when the query had started."""
+    used = {" / ".join(where): seconds for where, seconds in clock.since().items()}
+    stages = stages_of(stream.spark)
+    return {
+        "phases": stream.phases([0]),
+        "spans": stream.spans([stream.fed - 1]),
+        "used": used,
+        "stages": [(began, ended - began) for began, ended in stages],
+    }
 
 
 def recovered(stream: Stream) -> dict[str, int]:
@@ -207,12 +238,11 @@ def restart(variant: str, stopped: Driver, folder: Path, data: Path) -> tuple[Dr
     (folder / "input" / f"{number:06}.parquet").hardlink_to(next(data.glob("small-*.parquet")))
     driver = Driver(variant, folder, data)
     try:
-        at = {"begun": driver.begun}
+        at, busy = {"begun": driver.begun}, {"begun": busy_seconds()}
         for event in driver.until("ready"):
-            at[event["event"]] = event["at"]
+            at[event["event"]], busy[event["event"]] = event["at"], event["busy"]
             if event["event"] == "committed":
-                at["committed"] = event["commit"]
-                phases, spans = event["phases"], event["spans"]
+                at["committed"], first = event["commit"], event
     except BaseException:
         driver.end()
         raise
@@ -222,9 +252,14 @@ def restart(variant: str, stopped: Driver, folder: Path, data: Path) -> tuple[Dr
         "start": at["started"] - at["executors"],
         "first": at["committed"] - at["started"],
         "without_session": at["committed"] - at["executors"],
-        "phases": phases,
-        "spans": spans,
-        **{name: event[name] for name in event if name not in ("event", "at")},
+        "phases": first["phases"],
+        "spans": first["spans"],
+        "used": first["used"],
+        "stages": [(began - at["started"], seconds) for began, seconds in first["stages"]],
+        "cores": {
+            step: (busy[end] - busy[start]) / max(at[end] - at[start], 0.001) for step, (start, end) in STEPS.items()
+        },
+        **{name: event[name] for name in event if name not in ("event", "at", "busy")},
     }
 
 
@@ -285,6 +320,16 @@ def show(out: Out, results: dict[str, dict[str, Any]]) -> None:
                 )
                 out.phases("  first batch, as taskplace sees it", last["phases"])
             out.phases(f"  {size}, {name}: first batch, as Spark sees it", last["spans"])
+            show_profile(out, last)
+
+
+def show_profile(out: Out, restart: dict[str, Any]) -> None:
+    cores = ", ".join(f"{step} {busy:.2f}" for step, busy in restart["cores"].items())
+    out.say(f"  busy cores: {cores}")
+    stages = ", ".join(f"{began:.2f} s ({seconds:.2f} s)" for began, seconds in restart["stages"])
+    out.say(f"  stages, by their start after the query's, and how long they took: {stages}")
+    used = sorted(restart["used"].items(), key=lambda each: -each[1])
+    out.say("  processor time of the first batch: " + ", ".join(f"{who} {s:.1f} s" for who, s in used if s > 0.2))
 
 
 def main() -> None:
