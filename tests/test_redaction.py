@@ -84,7 +84,7 @@ def test_a_source_that_is_echoed_as_a_whole_shows_no_secret(option):
     given = document(option, SECRET)
     given["output"]["totals"] = [given["input"]["orders"]]
     text = told(lambda: YamlApplication(Settings.from_mapping(given)))
-    assert "'subscribe': 'orders'" in text
+    assert "subscribe: 'orders'" in text
     given = document("a", "b")
     given["input"]["orders"] = [{option: SECRET, "options": {option: SECRET}}]
     told(lambda: YamlApplication(Settings.from_mapping(given)))

@@ -256,7 +256,7 @@ def declared_topology(
     try:
         return Topology.from_dict(document, _registry(), targets)
     except TopologyError as error:
-        text = scrubbed(str(error)).replace(": found None,", ": found nothing,", 1)
+        text = scrubbed(str(error))
         if text.startswith("targets."):
             text = text.replace("targets.", "output.", 1)
         elif re.match(r"(sources|stores|nodes)\b", text):

@@ -18,6 +18,7 @@ from taskplace.paths import local_path
 from taskplace.settings import Settings, absolute
 from taskplace.spark.selected_columns import FIXED, UNKNOWN_TYPE, selected
 from taskplace.spark.state.type_text import TypeTextError
+from taskplace.validation import nearest
 from taskplace.yaml_fields import FILES, FORMATS, INPUT
 from topology import BuiltTopology, Node
 
@@ -321,7 +322,6 @@ def _written(path: str, error: TypeTextError) -> ConfigError:
 def _check_key(path: str, columns: Sequence[str], key: Sequence[str]) -> None:
     for column in key if columns else ():
         if column not in columns:
-            near = difflib.get_close_matches(column, columns, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else ""
             expected = f"columns that include the key column {column!r}"
+            hint = nearest(column, columns)
             raise ConfigError(path, found=", ".join(columns), expected=expected, hint=hint)
