@@ -1,6 +1,6 @@
 """The part of docs/configuration.md about `topology`, `input` and `output`: tables of their fields, and examples.
 
-Names and meanings come from `taskplace.yaml_fields`, defaults from the signatures of the classes. A test runs each
+Names and meanings come from `taskplace.yaml_fields`, defaults from the signatures of the classes, or from there as well. A test runs each
 example through `taskplace run --check`.
 """
 
@@ -145,11 +145,9 @@ def _part(
     }
     lines = ["| field | value | default | meaning |", "|---|---|---|---|"]
     for name, field in fields.items():
-        default = _default(parameters[name]) if name in parameters else field.default or "required"
-        if name == "store":
-            default = "the node's name"
-        if name == "servers":
-            default = "required, or `servers_env`"
+        default = field.default or "required"
+        if name in parameters and default == "none":
+            default = _default(parameters[name])
         cells = (f"`{name}`", field.value, default, field.meaning)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     yield "\n".join(lines)
