@@ -92,7 +92,7 @@ KAFKA_OUTPUTS = """totals:
   kafka: {topic: totals, servers: localhost:9092, key: customer, patience: 2 minutes}
 """
 INTRO = """An application of YAML alone reads these sections. A class may read `input` and `output` as it likes.
-[topology.md](topology.md) and [windows.md](windows.md) show whole files, [kafka.md](kafka.md) explains topics. The
+[Topology](topology.md) and [Event time and windows](windows.md) show whole files, [Kafka](kafka.md) explains topics. The
 examples are entries of the section that the heading names. A *duration* has a unit: `10 minutes`, `1.5 h`, `250 ms`.
 *Columns with types* are like `{id: long, name: string}`."""
 
