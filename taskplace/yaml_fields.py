@@ -2,8 +2,8 @@
 
 **Idea.** Classes (`Aggregate`, `KafkaSink`) read these sections. They know their defaults, but not how a YAML file
 writes their arguments. So each field is declared here once: for the refusal of keys at a wrong place, for the nearest
-known name, and for docs/configuration.md. Defaults are those of the classes' arguments. Only where an argument without a
-value (None) stands for something, the field says here what it stands for, and a test compares it with the code.
+known name, and for docs/configuration.md. Defaults are those of the classes' arguments. Only where an argument without
+a value (None) stands for something, the field says here what it stands for, and a test compares it with the code.
 
 Properties: plain data, without Spark or Arrow. Tests compare the names with the arguments of the classes.
 """
@@ -218,9 +218,7 @@ KAFKA_OUTPUT: Fields = {
         "raw, json, avro", "format of the keys", "`raw` for one column of strings or bytes, otherwise `json`"
     ),
     "key_schema": Field("mapping, JSON or `.avsc` file", "schema of Avro keys"),
-    "value": Field(
-        _SOME, "value of the records", "all columns but those of headers, timestamp and deleted"
-    ),
+    "value": Field(_SOME, "value of the records", "all columns but those of headers, timestamp and deleted"),
     "value_format": Field("json, raw, avro", "format of the values", "`json`"),
     "value_schema": Field("mapping, JSON or `.avsc` file", "schema of Avro values"),
     "headers": Field("list, or columns by header", "columns that become headers; a null is no header"),
@@ -230,7 +228,9 @@ KAFKA_OUTPUT: Fields = {
     "delivery": Field("exactly-once, at-least-once, parallel", "in one transaction, in none, or in several"),
     "transactions": Field("integer", "with delivery parallel: how many", "`4`"),
     "marker_topic": Field("name", "topic with the last batch of each sink; it is made if it is missing"),
-    "replication": Field("integer", "replicas of the marker topic", "`3`, or one for each broker if there are fewer"),
+    "replication": Field(
+        "integer", "replicas of the marker topic", "`3`, or one for each broker if there are fewer"
+    ),
     "changed_topics": Field("stop, go-on", "what a topic means that was made again, or got more partitions"),
     "patience": Field(_DURATION, "how long a batch is tried again while brokers cannot be reached"),
     "options": _CLIENT,

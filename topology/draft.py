@@ -23,9 +23,9 @@ from topology.names import (
 )
 from topology.node import Node, Store, StoreSpec
 from topology.processors import check_processor
+from topology.shown import shown
 from topology.stores import check_store, inline, laid_out, listed, unlike
 from topology.stream import Stream
-from topology.shown import shown
 
 
 class TopologyDraft:
@@ -229,7 +229,9 @@ class TopologyDraft:
             raise TopologyError(f"{where}: a {kind} without input; pass at least one stream", node=name)
         # A stream may be joined with itself. Merged with itself, it would have each record twice.
         if kind != "join" and len(set(parents)) != len(parents):
-            raise TopologyError(f"{where}: found inputs {shown(parents)}, expected each stream once", node=name)
+            raise TopologyError(
+                f"{where}: found inputs {shown(parents)}, expected each stream once", node=name
+            )
         if kind == "merge" and len(parents) < 2:
             raise TopologyError(f"{where}: a merge of one stream; pass at least two streams", node=name)
         if isinstance(target, str):  # it is the name of a topic

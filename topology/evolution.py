@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from topology.errors import TopologyError
+from topology.shown import shown
 from topology.splits import Inputs, Layout
 from topology.structure import SCHEMA, damage
-from topology.shown import shown
 
 if TYPE_CHECKING:
     from topology.built import BuiltTopology

@@ -53,7 +53,8 @@ def check_store(store: Store) -> None:
     check_legal_name(store.name, "store name")
     if not isinstance(store.logged, bool):
         raise TopologyError(
-            f"store {store.name!r}.logged: found {shown(store.logged)}, expected true or false", node=store.name
+            f"store {store.name!r}.logged: found {shown(store.logged)}, expected true or false",
+            node=store.name,
         )
     if store.retention_ms is not None:
         check_number(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 from topology.errors import TopologyError, nearest
 from topology.names import check_count, check_name
-from topology.stores import listed
 from topology.shown import shown
+from topology.stores import listed
 
 if TYPE_CHECKING:
     from topology.tasks import Task

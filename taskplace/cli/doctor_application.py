@@ -102,9 +102,7 @@ def wrong_inputs(application: Any, settings: Settings) -> tuple[WrongInput, ...]
     """Return the inputs of an application of YAML alone with a file of another format."""
     if settings.application.cls != YAML_APPLICATION:
         return ()
-    return tuple(
-        WrongInput(path, kind, *file) for path, (kind, file) in application.wrong_inputs().items()
-    )
+    return tuple(WrongInput(path, kind, *file) for path, (kind, file) in application.wrong_inputs().items())
 
 
 def _near(directory: Path) -> str:

@@ -7,8 +7,8 @@ are rows of nulls. Most formats are known by their first bytes, so a few bytes o
 Properties:
 - Looks at what Spark would read: not at names that begin with `_` or `.`, not at what `pathGlobFilter` leaves out, and
   at no empty file. At most `MOST_FILES` files, found in the order of the file system, and `HEAD` bytes of each.
-- Only what cannot be right is found. Text in no known form passes as csv and text. JSON and XML are not looked at if the
-  options say that other lines may come, or name a character set.
+- Only what cannot be right is found. Text in no known form passes as csv and text. Nothing is looked at if
+  the options say that other files or lines may come, or name a character set.
 - Files that cannot be read are left to Spark.
 
 Errors: none.

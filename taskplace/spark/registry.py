@@ -121,7 +121,9 @@ def load(name: object) -> Any:
         hint = nearest(name, error.known)
         raise TopologyError(f"found {shown(name)}, expected a name in module {module!r}; {hint}") from None
     except (ImportError, SyntaxError, ValueError) as error:
-        raise TopologyError(f"found {shown(name)}, expected a module that can be imported: {error}") from error
+        raise TopologyError(
+            f"found {shown(name)}, expected a module that can be imported: {error}"
+        ) from error
 
 
 # ------------------------------------------------------------------------------------------ custom
@@ -233,7 +235,9 @@ def _aggregate(
         )
     for name in aggregates:
         if not isinstance(name, str):
-            raise TopologyError(f"aggregates.{name}: found {shown(name)}, expected a string as name (quote it)")
+            raise TopologyError(
+                f"aggregates.{name}: found {shown(name)}, expected a string as name (quote it)"
+            )
     made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in aggregates.items()}
     # Aggregates become keyword arguments, beside these.
     for name in ("store", "by", "window", "ttl", "time", "over_changes"):
@@ -276,7 +280,9 @@ def _aggregation(path: str, spec: object) -> Aggregation:
     if not isinstance(column, str) or not column:
         raise TopologyError(f"{path}.{function}: found {shown(column)}, expected the name of a column")
     if kept and function == "count":
-        raise TopologyError(f"{path}.type: found {shown(kept['type'])}, expected nothing: a count is an int64")
+        raise TopologyError(
+            f"{path}.type: found {shown(kept['type'])}, expected nothing: a count is an int64"
+        )
     if kept:
         _columns(path, kept)
     return FUNCTIONS[function](column, **kept)
@@ -317,7 +323,9 @@ def _table_join(
     over_changes: Any = False,
 ) -> TableJoin:
     if how not in ("left", "inner"):
-        raise TopologyError(f"how: found {shown(how)}, expected left or inner; {nearest(how, ('left', 'inner'))}")
+        raise TopologyError(
+            f"how: found {shown(how)}, expected left or inner; {nearest(how, ('left', 'inner'))}"
+        )
     ordered = [order_by] if isinstance(order_by, str) else order_by
     if not isinstance(ordered, list | tuple) or not all(isinstance(column, str) for column in ordered):
         raise TopologyError(f"order_by: found {shown(order_by)}, expected a list of column names")

@@ -118,12 +118,14 @@ class YamlApplication:
         return {f"input.{topic}.path": path for topic, path in there.items() if path is not None}
 
     def wrong_inputs(self) -> Mapping[str, tuple[str, WrongFile]]:
-        """Return, by the path of the key in the file, inputs with a file of another format: the format, and the file."""
+        """Return, by the path of the key in the file, inputs with a file of another format: their format, and it."""
         if _is_true(self._settings.spark.conf.get("spark.sql.files.ignoreCorruptFiles")):
             return {}
         sources = {name: source for name, source in self._inputs.items() if isinstance(source, YamlSource)}
         found = {name: (source.format, source.wrong_file()) for name, source in sources.items()}
-        return {f"input.{name}.path": (kind, file) for name, (kind, file) in found.items() if file is not None}
+        return {
+            f"input.{name}.path": (kind, file) for name, (kind, file) in found.items() if file is not None
+        }
 
     def schemas(self) -> Mapping[str, StructType]:
         """Return the schemas of the rows of the sources that declare one, by external topic."""

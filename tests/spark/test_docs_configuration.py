@@ -18,7 +18,11 @@ pytest.importorskip("confluent_kafka")
 from taskplace import yaml_fields
 from taskplace.cli import main
 from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
-from taskplace.spark.driver.partition_columns import DEFAULT_PARTITIONER, PARTITION_OPTIONS, partitioned_topics
+from taskplace.spark.driver.partition_columns import (
+    DEFAULT_PARTITIONER,
+    PARTITION_OPTIONS,
+    partitioned_topics,
+)
 from taskplace.spark.driver.programs import event_times
 from taskplace.spark.kafka.marker import REPLICAS
 from taskplace.spark.kafka.records import KafkaRecords
@@ -147,7 +151,16 @@ IN_WORDS = {
 
 
 def sections() -> dict[str, yaml_fields.Fields]:
-    names = ("SOURCE_OPTIONS", "STORE_OPTIONS", "OWN_OPTIONS", "WINDOW", "INPUT", "KAFKA_INPUT", "OUTPUT", "KAFKA_OUTPUT")
+    names = (
+        "SOURCE_OPTIONS",
+        "STORE_OPTIONS",
+        "OWN_OPTIONS",
+        "WINDOW",
+        "INPUT",
+        "KAFKA_INPUT",
+        "OUTPUT",
+        "KAFKA_OUTPUT",
+    )
     plain = {name: getattr(yaml_fields, name) for name in names}
     return {**plain, **yaml_fields.PROCESSOR_OPTIONS, **yaml_fields.KAFKA_FORMATS}
 
@@ -189,7 +202,15 @@ def test_a_sink_without_these_fields_writes_what_the_page_says():
     row = {"k": "a", "n": 1, "head": "x", "at": None, "gone": False}
     for key, bytes_ in (("k", b"a"), ("n", b"1")):
         form = form_of_records(given | {"key": key}, dead_letters=False, max_bytes=1000)
-        schema = pa.schema([("k", "string"), ("n", "int64"), ("head", "string"), ("at", pa.timestamp("us")), ("gone", "bool")])
+        schema = pa.schema(
+            [
+                ("k", "string"),
+                ("n", "int64"),
+                ("head", "string"),
+                ("at", pa.timestamp("us")),
+                ("gone", "bool"),
+            ]
+        )
         (record,) = form.records("out", pa.Table.from_pylist([row], schema))
         assert record.key == bytes_
         assert json.loads(record.value) == {"k": "a", "n": 1}

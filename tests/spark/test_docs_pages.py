@@ -107,7 +107,13 @@ def test_the_yaml_and_the_python_on_windows_are_one_topology():
     page = run(WINDOWS, {}, slice(1))
     assert written.to_dict() == page["topology"].build().to_dict()
     wider = run(WINDOWS, {})["topology"].build()
-    assert [node.name for node in wider.nodes][-5:] == ["days", "by-day", "slides", "last-hour", "last-hour-out"]
+    assert [node.name for node in wider.nodes][-5:] == [
+        "days",
+        "by-day",
+        "slides",
+        "last-hour",
+        "last-hour-out",
+    ]
 
 
 def test_sliding_windows_have_the_clicks_of_their_hour(world):
@@ -124,7 +130,9 @@ def test_sliding_windows_have_the_clicks_of_their_hour(world):
         new = clicks[60 * batch : 60 * batch + 60] or [("c", clicks[-1][1] + timedelta(hours=batch))]
         times = pa.array([time for _, time in new], pa.timestamp("us", "UTC"))
         ids = [60 * batch + number for number in range(len(new))]
-        table = pa.table({"id": ids, "user": [user for user, _ in new], "page": ["p"] * len(new), "at": times})
+        table = pa.table(
+            {"id": ids, "user": [user for user, _ in new], "page": ["p"] * len(new), "at": times}
+        )
         watermark = placed.watermark and datetime.fromtimestamp(placed.watermark / 1e6, UTC)
         world.batch(placed, batch, clicks=table)
         for row in kept.rows.get(batch, ()):
@@ -148,7 +156,7 @@ def test_the_lists_of_the_page_are_those_of_plain_python():
     class Last(page["LastOrders"]):
         size = 3
 
-    drawn, kept, watermark = random.Random(5), {}, None
+    drawn, kept = random.Random(5), {}
     now = at("10:00")
     with ProcessorTester(Last(), key="customer", event_time="at", delay="1 minute") as tester:
         for number in range(60):
@@ -163,7 +171,8 @@ def test_the_lists_of_the_page_are_those_of_plain_python():
             result = tester.batch(rows)
             live = result.late_watermark - timedelta(days=1) if result.late_watermark else None
             given = sorted(
-                (row for row in rows if live is None or row["at"] > live), key=lambda row: (row["at"], row["id"])
+                (row for row in rows if live is None or row["at"] > live),
+                key=lambda row: (row["at"], row["id"]),
             )
             wanted = {}
             for row in given:

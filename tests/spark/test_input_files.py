@@ -58,7 +58,14 @@ def write(name: str, kind: str) -> None:
     elif kind == "orc":
         orc.write_table(ROWS, path)
     else:
-        texts = {"csv": "1,a\n", "json": '{"id": 1}\n', "xml": "<r/>", "yaml": "a: 1\n", "none": "", "list": "\n [{}]"}
+        texts = {
+            "csv": "1,a\n",
+            "json": '{"id": 1}\n',
+            "xml": "<r/>",
+            "yaml": "a: 1\n",
+            "none": "",
+            "list": "\n [{}]",
+        }
         path.write_text(texts[kind])
 
 
@@ -96,7 +103,9 @@ def test_a_file_instead_of_a_directory(capsys, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["in/_SUCCESS", "in/.x.crc", "in/_tmp/x.yaml", "in/.hidden/x.yaml", "in/x.none"])
+@pytest.mark.parametrize(
+    "name", ["in/_SUCCESS", "in/.x.crc", "in/_tmp/x.yaml", "in/.hidden/x.yaml", "in/x.none"]
+)
 def test_what_spark_does_not_read_does_not_matter(capsys, name):
     write(name, "none" if name.endswith("none") else "yaml")
     assert check(capsys) == ""
@@ -135,7 +144,7 @@ def test_text_that_is_compressed_or_begins_with_blanks(capsys):
         ),
         (
             {"format": "kafka", "path": None, "options": {"kafka.bootstrap.servers": "b:1"}},
-            "options.subscribe: found nothing, expected subscribe or subscribePattern or assign, which the format kafka",
+            "options.subscribe: found nothing, expected subscribe or subscribePattern or assign, which the format",
         ),
         (
             {"format": "socket", "path": None, "options": {"port": 1}},
@@ -169,7 +178,14 @@ def test_an_unknown_field_is_refused_at_every_level(capsys):
     }  # fmt: skip
     full["output"]["out"] = {"kafka": {"topic": "o", "servers": "b:1", "key": "customer"}}
     full |= {"checkpoint": {}, "state": {}, "runtime": {}, "placement": {}, "report": {}, "spark": {}}
-    names = {"sources", "nodes", "input", "output", "columns", "by"}  # whose keys are names that the user gives
+    names = {
+        "sources",
+        "nodes",
+        "input",
+        "output",
+        "columns",
+        "by",
+    }  # whose keys are names that the user gives
     for path in paths(full):
         if path and path[-1] in names:
             continue

@@ -104,7 +104,10 @@ BAD: list[tuple[Callable[[Topology, Stream], object], str]] = [
         lambda t, a: t.process("P", inputs="a", name="q"),
         "node 'q'.inputs: found 'a', expected a list of streams",
     ),
-    (lambda t, a: a.process(name="q", stores=None), "node 'q'.stores: found nothing, expected a list of stores"),
+    (
+        lambda t, a: a.process(name="q", stores=None),
+        "node 'q'.stores: found nothing, expected a list of stores",
+    ),
     (lambda t, a: a.process(name="q", stores=3), "node 'q'.stores: found 3, expected a list of stores"),
     (
         lambda t, a: a.process(name="q", stores=[{"name": "s", True: 1}]),

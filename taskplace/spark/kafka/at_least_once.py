@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from taskplace.errors import SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka.clients import Clients, PERMANENT, cause, outline
+from taskplace.spark.kafka.clients import PERMANENT, Clients, cause, outline
 from taskplace.spark.kafka.progress import Progress
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.kafka.sink_topics import SinkTopics

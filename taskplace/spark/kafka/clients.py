@@ -149,9 +149,7 @@ def outline(error: Any) -> str:
     import confluent_kafka as ck
 
     found = cause(error)
-    return (
-        type(error).__name__ if found is None else f"{ck.KafkaError(found.code()).str()} ({found.name()})"
-    )
+    return type(error).__name__ if found is None else f"{ck.KafkaError(found.code()).str()} ({found.name()})"
 
 
 def refuses(error: ck.KafkaError, names: Container[str] = tuple(PERMANENT)) -> bool:
