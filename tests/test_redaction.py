@@ -58,7 +58,12 @@ def document(option: str, value: object, **more: object) -> dict:
                 "totals": {"sink": "once"},
             },
         },
-        "input": {"orders": {"format": "kafka", "options": {"subscribe": "orders", option: value}}},
+        "input": {
+            "orders": {
+                "format": "kafka",
+                "options": {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders", option: value},
+            }
+        },
         "output": {"totals": {"path": "out"}},
         **more,
     }  # fmt: skip

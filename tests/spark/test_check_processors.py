@@ -21,7 +21,7 @@ BY = {"k": "string"}
     [
         (Count, r"found the class Count, expected an object of it: Count\(\.\.\.\)$"),
         (5, r"found 5, expected an object with process\(context, \*inputs\), or a function"),
-        ({"by": "k"}, r"found \{'by': 'k'\}, expected an object"),
+        ({"by": "k"}, r"found \{by: 'k'\}, expected an object"),
         (True, "found true"),
     ],
 )
