@@ -9,6 +9,7 @@ from taskplace.model.keys import Configuration
 from taskplace.partitioner import PartitionerConfig
 from taskplace.settings import FREE, SECTIONS, ChaosSettings
 from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.yaml_application import OF_FILE
 from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
 
 FILE = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -55,7 +56,7 @@ def page() -> str:
 
 def _entries() -> str:
     lines = ["| an entry of | fields |", "|---|---|"]
-    for section, fields in TOPOLOGY_SECTIONS.items():
+    for section, fields in {**TOPOLOGY_SECTIONS, "sources": OF_FILE}.items():
         lines.append(f"| `topology.{section}` | {', '.join(f'`{field}`' for field in fields)} |")
     return "\n".join(lines)
 

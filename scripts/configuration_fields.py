@@ -1,7 +1,7 @@
 """The part of docs/configuration.md about `topology`, `input` and `output`: tables of their fields, and examples.
 
-Names and meanings come from `taskplace.yaml_fields`, defaults from the signatures of the classes. A test runs each
-example through `taskplace run --check`.
+Names and meanings come from `taskplace.yaml_fields`; defaults from the signatures of the classes, or from there as
+well. A test runs each example through `taskplace run --check`.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ KAFKA_OUTPUTS = """totals:
   kafka: {topic: totals, servers: localhost:9092, key: customer, patience: 2 minutes}
 """
 INTRO = """An application of YAML alone reads these sections. A class may read `input` and `output` as it likes.
-[topology.md](topology.md) and [windows.md](windows.md) show whole files, [kafka.md](kafka.md) explains topics. The
-examples are entries of the section that the heading names. A *duration* has a unit: `10 minutes`, `1.5 h`, `250 ms`.
+[Topology](topology.md) and [Event time and windows](windows.md) show whole files, [Kafka](kafka.md) explains topics.
+The examples are entries of the section that the heading names. A *duration* has a unit: `10 minutes`, `1.5 h`,
+`250 ms`.
 *Columns with types* are like `{id: long, name: string}`."""
 
 
@@ -145,11 +146,9 @@ def _part(
     }
     lines = ["| field | value | default | meaning |", "|---|---|---|---|"]
     for name, field in fields.items():
-        default = _default(parameters[name]) if name in parameters else field.default or "required"
-        if name == "store":
-            default = "the node's name"
-        if name == "servers":
-            default = "required, or `servers_env`"
+        default = field.default or "required"
+        if name in parameters and default == "none":
+            default = _default(parameters[name])
         cells = (f"`{name}`", field.value, default, field.meaning)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     yield "\n".join(lines)

@@ -28,25 +28,11 @@ from collections.abc import Iterable, Mapping
 from taskplace.redaction import redacted, scrubbed
 from taskplace.wording import count as counted
 from topology.likeness import nearest_name
+from topology.shown import shown
 
 
 class TaskplaceError(Exception):
     """The base of all errors that taskplace raises on purpose."""
-
-
-#: The most letters of a value that an error shows.
-SHOWN = 1000
-
-
-def shown(found: object) -> str:
-    """Return a value as text for an error: at most `SHOWN` letters, also of values that cannot be printed."""
-    if isinstance(found, int) and found.bit_length() > 1024:
-        return repr(f"an integer of {found.bit_length()} bits")
-    try:
-        text = repr(found)
-    except Exception:  # an integer of thousands of digits, a value whose own repr fails
-        text = f"a value of type {type(found).__name__} that cannot be printed"
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} letters)"
 
 
 def listed(values: Mapping[str, object]) -> str:
@@ -80,8 +66,7 @@ class InputError(TaskplaceError, ValueError):
         self.found = found = redacted(found, path)
         self.expected = expected = _NAMES.sub(lambda names: names[1].replace("'", ""), expected)
         self.hint = hint = scrubbed(hint)
-        what = "nothing" if found is None else scrubbed(shown(found))
-        message = f"{path}: found {what}, expected {expected}{hint and '; ' + hint}"
+        message = f"{path}: found {scrubbed(shown(found))}, expected {expected}{hint and '; ' + hint}"
         super().__init__(message.encode(errors="backslashreplace").decode())  # so that any log can hold it
 
 

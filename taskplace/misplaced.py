@@ -135,10 +135,13 @@ def _check_words(section: str, given: Mapping[str, Any], sections: Sections) -> 
             _refuse(section, key, home, meant)
 
 
-def check_topology(topology: Mapping[str, Any], sections: Sections = _NONE) -> None:
+def check_topology(
+    topology: Mapping[str, Any], sections: Sections = _NONE, *, source: Collection[str] = SOURCE
+) -> None:
     """Refuse fields and options in the section `topology`, in its nested form, that belong elsewhere.
 
     - `sections`: as of `check_sections`
+    - `source`: the fields that a source may have here
 
     >>> check_topology({"sources": {"orders": {"event_time": "at"}}})
     Traceback (most recent call last):
@@ -151,7 +154,7 @@ def check_topology(topology: Mapping[str, Any], sections: Sections = _NONE) -> N
         options = _Place(f"{path}.options", SOURCE_OPTIONS)
         topic = entry.get("topic", name)
         given = _Place(f"input.{topic}", INPUT)
-        _check(path, entry, SOURCE, [options, given, *homes])
+        _check(path, entry, source, [options, given, *homes])
         _check(f"{path}.options", entry.get("options"), SOURCE_OPTIONS, [_Place(path, SOURCE), given, *homes])
     for name, entry in _entries(topology.get("stores")):
         path = f"topology.stores.{name}"

@@ -111,7 +111,7 @@ def of_type(value: Any, kind: type[_T], path: str) -> _T:
 
     >>> of_type({"tasks": []}, int, "problem")
     Traceback (most recent call last):
-    taskplace.errors.InputError: problem: found {'tasks': []}, expected an int
+    taskplace.errors.InputError: problem: found {tasks: []}, expected an int
     """
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOaeio" else "a"

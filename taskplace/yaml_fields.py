@@ -2,7 +2,8 @@
 
 **Idea.** Classes (`Aggregate`, `KafkaSink`) read these sections. They know their defaults, but not how a YAML file
 writes their arguments. So each field is declared here once: for the refusal of keys at a wrong place, for the nearest
-known name, and for docs/configuration.md. Defaults come from the classes themselves.
+known name, and for docs/configuration.md. Defaults are those of the classes' arguments. Only where an argument without
+a value (None) stands for something, the field says here what it stands for, and a test compares it with the code.
 
 Properties: plain data, without Spark or Arrow. Tests compare the names with the arguments of the classes.
 """
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 
 class Field(NamedTuple):
-    """A field: the kind of its values, its meaning, and its default where no class has one ("": required)."""
+    """A field: the kind of its values, its meaning, and its default where no argument says it ("": required)."""
 
     value: str
     meaning: str
@@ -25,9 +26,9 @@ Fields = Mapping[str, Field]
 
 _COLUMN, _COLUMNS, _DURATION = "name of a column", "columns with types", "duration"
 _EVENT_TIME = Field(_COLUMN, "event time of the rows that the node sends, for nodes behind it")
-_DELAY = Field(_DURATION, "how far `event_time` may be behind the watermark of the node's input")
+_DELAY = Field(_DURATION, "how far `event_time` may be behind the watermark of the node's input", "`0`")
 _BY = Field(_COLUMNS, "key of the state; contains the columns that the input is split by")
-_STORE = Field("name", "name of the state; default: the name of the node")
+_STORE = Field("name", "name of the state", "the node's name")
 _TTL = Field(_DURATION, "an entry expires this long after the event time in its column `time`")
 _OVER = Field("boolean", "take each change of a node before it for a row of its own")
 _WINDOW = Field(
@@ -124,8 +125,8 @@ PROCESSOR_OPTIONS: Mapping[str, Fields] = {
 }
 #: The options that a node with a processor of one's own has beside those of the processor.
 OWN_OPTIONS: Fields = {
-    "event_time": Field(_COLUMN, _EVENT_TIME.meaning),
-    "delay": Field(_DURATION, _DELAY.meaning, "`0`"),
+    "event_time": _EVENT_TIME,
+    "delay": _DELAY,
 }
 #: The fields of the option `window`.
 WINDOW: Fields = {
@@ -157,7 +158,7 @@ INPUT: Fields = {
     ),
 }
 _TOPIC = Field("name", "name of the topic in Kafka")
-_SERVERS = Field("`host:port,host:port`", "brokers; required, or `servers_env`")
+_SERVERS = Field("`host:port,host:port`", "brokers", "required, or `servers_env`")
 _SERVERS_ENV = Field("name of a variable", "environment variable of the driver that has the `servers`")
 _CLIENT = Field(
     "mapping",
@@ -214,22 +215,22 @@ KAFKA_OUTPUT: Fields = {
     "servers_env": _SERVERS_ENV,
     "key": Field(_SOME, "key of the records; without it, records have none"),
     "key_format": Field(
-        "raw, json, avro", "default: raw for one column of strings or bytes, json for everything else"
+        "raw, json, avro", "format of the keys", "`raw` for one column of strings or bytes, otherwise `json`"
     ),
     "key_schema": Field("mapping, JSON or `.avsc` file", "schema of Avro keys"),
-    "value": Field(
-        _SOME, "value of the records; default: all columns but those of headers, timestamp and deleted"
-    ),
-    "value_format": Field("json, raw, avro", "default: json"),
+    "value": Field(_SOME, "value of the records", "all columns but those of headers, timestamp and deleted"),
+    "value_format": Field("json, raw, avro", "format of the values", "`json`"),
     "value_schema": Field("mapping, JSON or `.avsc` file", "schema of Avro values"),
     "headers": Field("list, or columns by header", "columns that become headers; a null is no header"),
-    "timestamp": Field(_COLUMN, "time of the records; default: the time of sending"),
+    "timestamp": Field(_COLUMN, "time of the records", "the time of sending"),
     "deleted": Field(_COLUMN, "boolean column: where it is true, the record is a tombstone"),
     "dead_letters": Field("boolean", "the rows are dead letters; each becomes the record that it was"),
     "delivery": Field("exactly-once, at-least-once, parallel", "in one transaction, in none, or in several"),
-    "transactions": Field("integer", "with delivery parallel: how many, 4 by default"),
+    "transactions": Field("integer", "with delivery parallel: how many", "`4`"),
     "marker_topic": Field("name", "topic with the last batch of each sink; it is made if it is missing"),
-    "replication": Field("integer", "replicas of the marker topic; default: the brokers' own"),
+    "replication": Field(
+        "integer", "replicas of the marker topic", "`3`, or one for each broker if there are fewer"
+    ),
     "changed_topics": Field("stop, go-on", "what a topic means that was made again, or got more partitions"),
     "patience": Field(_DURATION, "how long a batch is tried again while brokers cannot be reached"),
     "options": _CLIENT,

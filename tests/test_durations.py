@@ -48,7 +48,7 @@ def test_a_text_with_units(text, ms):
         ("9" * 99, "expected a duration with its unit"),
         ("1 s" * 99, "found 'a string of 297 characters'"),
         ("", "expected a duration with its unit"),
-        (True, "found True"), (None, "found nothing"), (float("nan"), "found nan"), (float("inf"), "found inf"),
+        (True, "found true"), (None, "found nothing"), (float("nan"), "found nan"), (float("inf"), "found inf"),
         ([], "found"), (np.timedelta64(5, "s"), r"or a datetime\.timedelta"),
         pytest.param(10**5000, "hundreds of digits", id="endless"),
         (-5, "above 0"), (0, "above 0"), (2.5, "whole milliseconds"), (timedelta(0), "above 0"),

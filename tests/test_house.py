@@ -26,7 +26,7 @@ LONGEST_SENTENCE = 45  # words
 TOP = ("taskplace", "topology", "tests", "examples", "benchmarks", "scripts")
 #: Files of others that the docs name: kafka-python's and Faust's tests, and a user's module.
 OF_OTHERS = {"test_assignors.py", "test_coordinator.py", "test_copartitioned_assignor.py", "my_assignors.py"}
-OF_OTHERS |= {"my_processors.py", "my_sinks.py"}
+OF_OTHERS |= {"my_processors.py", "my_sinks.py", "make_orders.py"}
 LONGEST_FUNCTION = 70  # lines, with its docstring
 MOST_BY_POSITION = 6  # arguments
 SPARK_SIDE = {"pyspark", "py4j", "pyarrow", "lmdb", "psutil", "pandas"}
@@ -95,7 +95,17 @@ def test_every_promise_has_a_test_with_spark_in_every_run():
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.everyday"
     ]
     kept = {ast.literal_eval(name) for mark in marks for name in mark.args}
-    assert kept == set(sections) - {"Not promised"}
+    assert kept == set(sections) - {"Not promised", "Where each is tested"}
+
+
+def test_the_guarantees_read_without_the_files_that_test_them():
+    """The last section has them: all sections above it, and files that are there."""
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    above, _, below = text.partition("\n## Where each is tested\n")
+    assert re.findall(r"[\w/]+\.py\b", above) == []
+    assert re.findall(r"^### (.+)$", below, re.MULTILINE) == re.findall(r"^## (.+)$", above, re.MULTILINE)
+    named = {Path(name).name for name in re.findall(r"[\w/]*\btest_\w+\.py", below)}
+    assert named <= {path.name for path in TESTS.rglob("test_*.py")}
 
 
 def test_the_configuration_page_is_what_the_code_declares():

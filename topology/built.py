@@ -23,6 +23,7 @@ from topology.graph import Shape, split
 from topology.names import MOST_PARTITIONS, check_count
 from topology.node import Node, Store
 from topology.partitions import changed, differing, settle, width
+from topology.shown import shown
 from topology.view import Subtopology, TopologyView
 
 if TYPE_CHECKING:
@@ -124,7 +125,9 @@ class BuiltTopology(TopologyView):
         """
         external = {n.topic: self.partitions[n.topic] for n in self.nodes if _is_external(n) and n.topic}
         if not isinstance(counts, Mapping):
-            raise TopologyError(f"with_partitions: found {counts!r}, expected a mapping of topics to counts")
+            raise TopologyError(
+                f"with_partitions: found {shown(counts)}, expected a mapping of topics to counts"
+            )
         internal = dict(self._internal)
         known = {*self.partitions, *(store.changelog for store in self.stores if store.changelog)}
         for topic, count in counts.items():

@@ -47,6 +47,7 @@ from topology.errors import TopologyError, nearest
 from topology.fields import known_fields, placed, read_entries, read_options
 from topology.names import check_count, check_key, check_name
 from topology.node import Store
+from topology.shown import shown
 
 Registry = Mapping[str, Callable[..., Any]]
 DraftT = TypeVar("DraftT", bound=TopologyDraft)
@@ -73,7 +74,7 @@ def read_document(
     """
     for what, given in (("registry", registry), ("targets", targets or {})):
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-            raise TopologyError(f"{what}: found {given!r}, expected a mapping by name")
+            raise TopologyError(f"{what}: found {shown(given)}, expected a mapping by name")
     fields = known_fields(document, "topology", TOPOLOGY)
     for needed in ("name", "sources"):
         if not fields.get(needed):
@@ -153,14 +154,14 @@ def _stores(given: Any, path: str) -> Any:
     if given is None:
         return ()
     if not isinstance(given, str | list | tuple | Mapping):
-        raise TopologyError(f"{path}: found {given!r}, expected a list")
+        raise TopologyError(f"{path}: found {shown(given)}, expected a list")
     specs = [given] if isinstance(given, str | Mapping) else given
     read = []
     for position, spec in enumerate(specs):
         if isinstance(spec, Mapping):
             at = f"{path}[{position}]"
             if "name" not in spec:
-                raise TopologyError(f"{at}: found {dict(spec)!r}, expected a store with a 'name'")
+                raise TopologyError(f"{at}: found {shown(spec)}, expected a store with a 'name'")
             spec = _store(check_name(spec["name"], f"{at}.name"), spec, at, ("name",))
         read.append(spec)
     return read
@@ -183,7 +184,7 @@ class _Draft:
         for reference in self.inputs:
             if reference not in outputs:
                 raise TopologyError(
-                    f"{self.path}.{self.verb}: found {reference!r}, expected the name of a source or node; "
+                    f"{self.path}.{self.verb}: found {shown(reference)}, expected the name of a source or node; "
                     f"{nearest(reference, outputs)}",
                     node=self.name,
                 )
@@ -230,7 +231,7 @@ class _Draft:
             raise TopologyError(f"{self.path}.processor: {error}", node=self.name) from error
         if factory is None:
             raise TopologyError(
-                f"{self.path}.processor: found {name!r}, expected a registered processor; "
+                f"{self.path}.processor: found {shown(name)}, expected a registered processor; "
                 f"{nearest(name, registry)}",
                 node=self.name,
             )
@@ -242,7 +243,7 @@ class _Draft:
             raise TopologyError(f"{path}{error}", node=self.name) from error
         except (TypeError, ValueError) as error:  # the factory refuses its arguments
             raise TopologyError(
-                f"{self.path}.options: found {options!r}, expected the options of {name!r}: {error}",
+                f"{self.path}.options: found {shown(options)}, expected the options of {name!r}: {error}",
                 node=self.name,
             ) from error
         except ImportError:  # a missing package is no fault of the document
@@ -266,7 +267,7 @@ def _drafts(nodes: Any, topo: TopologyDraft, sources: Iterable[str]) -> Iterator
         path = f"nodes[{position}]" if name is None else f"nodes.{name}"
         if not isinstance(spec, Mapping):
             raise TopologyError(
-                f"{path}: found {spec!r}, expected a mapping with one of: {_LISTED}", node=name
+                f"{path}: found {shown(spec)}, expected a mapping with one of: {_LISTED}", node=name
             )
         verb = _verb(spec, path)
         fewest, most, further = VERBS[verb]
@@ -304,5 +305,5 @@ def _inputs(references: Any, path: str, fewest: int, most: int | None, node: str
         expected = wanted.get(
             (fewest, most or 0), f"the names of at least {fewest} input{'s' * (fewest > 1)}"
         )
-        raise TopologyError(f"{path}: found {references!r}, expected {expected}", node=node)
+        raise TopologyError(f"{path}: found {shown(references)}, expected {expected}", node=node)
     return tuple(given)

@@ -23,6 +23,7 @@ from topology.names import (
 )
 from topology.node import Node, Store, StoreSpec
 from topology.processors import check_processor
+from topology.shown import shown
 from topology.stores import check_store, inline, laid_out, listed, unlike
 from topology.stream import Stream
 
@@ -103,13 +104,13 @@ class TopologyDraft:
                 continue
             if not isinstance(spec, Store):
                 raise TopologyError(
-                    f"{where}.stores: found {spec!r}, expected the name of a store, or a Store"
+                    f"{where}.stores: found {shown(spec)}, expected the name of a store, or a Store"
                 )
             if self._stores.get(spec.name) is not spec:  # a store from `Topology.store` is declared already
                 self._declare(spec)
             names.append(spec.name)
         if len(set(names)) != len(names):
-            raise TopologyError(f"{where}.stores: found {names!r}, expected each store once")
+            raise TopologyError(f"{where}.stores: found {shown(names)}, expected each store once")
         return tuple(names)
 
     def _connected(self, processor: Any, names: tuple[str, ...], where: str) -> tuple[str, ...]:
@@ -144,7 +145,7 @@ class TopologyDraft:
         if not isinstance(stream, Stream):
             where = f"topology {self.name!r}" + (f", beside {beside!r}" if beside is not None else "")
             raise TopologyError(
-                f"{where}: found {stream!r} as an input, expected a stream of this topology", node=beside
+                f"{where}: found {shown(stream)} as an input, expected a stream of this topology", node=beside
             )
         if stream.topology is not self:
             raise TopologyError(
@@ -228,7 +229,9 @@ class TopologyDraft:
             raise TopologyError(f"{where}: a {kind} without input; pass at least one stream", node=name)
         # A stream may be joined with itself. Merged with itself, it would have each record twice.
         if kind != "join" and len(set(parents)) != len(parents):
-            raise TopologyError(f"{where}: found inputs {parents!r}, expected each stream once", node=name)
+            raise TopologyError(
+                f"{where}: found inputs {shown(parents)}, expected each stream once", node=name
+            )
         if kind == "merge" and len(parents) < 2:
             raise TopologyError(f"{where}: a merge of one stream; pass at least two streams", node=name)
         if isinstance(target, str):  # it is the name of a topic

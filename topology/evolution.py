@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from topology.errors import TopologyError
+from topology.shown import shown
 from topology.splits import Inputs, Layout
 from topology.structure import SCHEMA, damage
 
@@ -106,9 +107,9 @@ def _read(given: object, side: str) -> Layout:
     write = None if isinstance(given, type) else getattr(given, "to_dict", None)
     structure = given if isinstance(given, Mapping) else write() if callable(write) else None
     if not isinstance(structure, Mapping):
-        raise TopologyError(f"{side}: found {given!r}, expected a built topology or its structure")
+        raise TopologyError(f"{side}: found {shown(given)}, expected a built topology or its structure")
     if structure.get("schema") != SCHEMA:
-        raise TopologyError(f"{side}.schema: found {structure.get('schema')!r}, expected {SCHEMA!r}")
+        raise TopologyError(f"{side}.schema: found {shown(structure.get('schema'))}, expected {SCHEMA!r}")
     try:
         for wrong in damage(structure):
             raise TopologyError(f"{side}: not a topology's structure, {wrong}")

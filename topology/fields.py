@@ -13,6 +13,7 @@ from typing import Any
 from topology.errors import TopologyError, nearest
 from topology.names import check_name
 from topology.options import check_options
+from topology.shown import shown
 
 _OWN = re.compile(r"(?:node|store|source|repartition) '([^']*)'(?=[.:])")
 
@@ -32,7 +33,7 @@ def read_entries(value: Any, path: str) -> list[tuple[str, Any]]:
     if value is None and path != "topology":  # an empty entry in YAML
         return []
     if not isinstance(value, Mapping):
-        raise TopologyError(f"{path}: found {value!r}, expected a mapping")
+        raise TopologyError(f"{path}: found {shown(value)}, expected a mapping")
     return [(check_name(name, f"{path}: the name of an entry"), spec) for name, spec in value.items()]
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from topology.errors import TopologyError, TopologyNotReady, nearest
 from topology.names import check_count, is_legal_name
+from topology.shown import shown
 
 if TYPE_CHECKING:
     from topology.view import TopologyView
@@ -100,9 +101,9 @@ class InternalTopics:
         differs: delays-changelog (cleanup.policy delete, expected compact)
         """
         if not isinstance(prefix, str):
-            raise TopologyError(f"prefix: found {prefix!r}, expected a string")
+            raise TopologyError(f"prefix: found {shown(prefix)}, expected a string")
         if not isinstance(existing, Mapping):
-            raise TopologyError(f"existing: found {existing!r}, expected a mapping of topics to counts")
+            raise TopologyError(f"existing: found {shown(existing)}, expected a mapping of topics to counts")
         known = {name: _existing(name, what) for name, what in existing.items()}
         needed = {prefix + t.name: replace(t, name=prefix + t.name) for t in self.topics}
         there = [(t, *known[name]) for name, t in needed.items() if name in known]
@@ -128,7 +129,7 @@ class InternalTopics:
 def _existing(name: object, what: Any) -> tuple[int, frozenset[str]]:
     """Return the count and the policies of an existing topic. Empty policies are unknown."""
     if not isinstance(name, str):
-        raise TopologyError(f"existing: found {name!r}, expected the name of a topic")
+        raise TopologyError(f"existing: found {shown(name)}, expected the name of a topic")
     where = f"existing[{name!r}]"
     fields = what if isinstance(what, Mapping) else {"partitions": what}
     for field in fields:
@@ -145,7 +146,7 @@ def _existing(name: object, what: Any) -> tuple[int, frozenset[str]]:
     words = [word.strip() for word in policy.split(",")] if isinstance(policy, str) else []
     if not words or not set(words) <= set(_POLICIES):
         raise TopologyError(
-            f"{where}.cleanup.policy: found {policy!r}, expected compact, delete, or both separated by a comma",
+            f"{where}.cleanup.policy: found {shown(policy)}, expected compact, delete, or both separated by a comma",
             node=name,
         )
     return count, frozenset(words)

@@ -1,7 +1,8 @@
 """Finds the known name that a wrong one is likely to mean.
 
 **Idea.** A hint that names an unrelated word misleads more than none. So a name is only proposed if it is alike: a
-letter or two differ, or its words are those of the wrong name.
+letter or two differ, or its words are those of the wrong name. Numbers are no words: `executor-9` is another executor
+than `executor-99`, not a misspelling of it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     ('weather', 'end_offset')
     >>> nearest_name("format", ["foreach", "kafka", "path"]), nearest_name("fish", ["bash", "zsh"])
     ('', '')
+    >>> nearest_name("99", ["9", "98"]), nearest_name("executor-99", ["executor-9"]), nearest_name("int46", ["int64"])
+    ('', '', 'int64')
     """
-    names = list(known)
+    names = [each for each in known if _numbers(each) == _numbers(name)]
     near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
     if likely := [each for each in near if alike(name, each)]:
         return likely[0]
@@ -51,6 +54,11 @@ def alike(one: str, other: str) -> bool:
     if difflib.SequenceMatcher(None, left, right).ratio() >= _ALIKE:
         return True
     return abs(len(left) - len(right)) <= 1 and _within_one_edit(left, right)
+
+
+def _numbers(name: str) -> list[str]:
+    """Return the words of a name that are numbers; those of `num.standbys` and of `int64` are none."""
+    return [word for word in _WORDS.split(name) if word.isdecimal()]
 
 
 def _has_words(name: str, part: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Container, Sequence
 from urllib.parse import quote
 
 from topology.errors import TopologyError
+from topology.shown import shown
 
 # Names of stores and repartitions become names of topics and directories, so they follow Kafka's rule for topics.
 _LONGEST = 200
@@ -29,7 +30,7 @@ def check_name(value: object, where: str) -> str:
     topology.errors.TopologyError: source: found 'a\\nb', expected a name without control characters, '\\n' in it
     """
     if not isinstance(value, str) or not value.strip():
-        raise TopologyError(f"{where}: found {value!r}, expected a name (a string that is not blank)")
+        raise TopologyError(f"{where}: found {shown(value)}, expected a name (a string that is not blank)")
     return _seen(value, where, "a name")
 
 
@@ -37,7 +38,7 @@ def _seen(text: str, where: str, what: str) -> str:
     control = _UNSEEN.search(text)
     if control is not None:
         raise TopologyError(
-            f"{where}: found {text!r}, expected {what} without control characters, {control[0]!r} in it"
+            f"{where}: found {shown(text)}, expected {what} without control characters, {control[0]!r} in it"
         )
     return text
 
@@ -74,7 +75,7 @@ def check_legal_name(value: object, where: str) -> str:
     if not isinstance(value, str) or not is_legal_name(value):
         node = value if isinstance(value, str) else None
         raise TopologyError(
-            f"{where}: found {value!r}, expected 1 to 200 letters, digits, '.', '_', '-'", node=node
+            f"{where}: found {shown(value)}, expected 1 to 200 letters, digits, '.', '_', '-'", node=node
         )
     return value
 
@@ -97,11 +98,11 @@ def check_key(value: object, where: str) -> tuple[str, ...]:
         return ()
     columns = [value] if isinstance(value, str) else value
     if not isinstance(columns, list | tuple) or not all(isinstance(c, str) and c.strip() for c in columns):
-        raise TopologyError(f"{where}: found {value!r}, expected a list of column names")
+        raise TopologyError(f"{where}: found {shown(value)}, expected a list of column names")
     for column in columns:
         _seen(column, where, "column names")
     if len(set(columns)) != len(columns):
-        raise TopologyError(f"{where}: found {value!r}, expected each column once")
+        raise TopologyError(f"{where}: found {shown(value)}, expected each column once")
     return tuple(columns)
 
 
@@ -114,14 +115,14 @@ def check_number(value: object, where: str, node: str | None = None, most: int |
 
     >>> check_number(True, "retention_ms")
     Traceback (most recent call last):
-    topology.errors.TopologyError: retention_ms: found True, expected a whole number >= 1
+    topology.errors.TopologyError: retention_ms: found true, expected a whole number >= 1
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise TopologyError(f"{where}: found {value!r}, expected a whole number >= 1", node=node)
+        raise TopologyError(f"{where}: found {shown(value)}, expected a whole number >= 1", node=node)
     if most is not None and value > most:
         # Python refuses to print very long integers.
-        shown = value if value.bit_length() <= 64 else f"a number of {value.bit_length()} bits"
-        raise TopologyError(f"{where}: found {shown}, expected at most {most}", node=node)
+        number = value if value.bit_length() <= 64 else f"a number of {value.bit_length()} bits"
+        raise TopologyError(f"{where}: found {number}, expected at most {most}", node=node)
     return value
 
 

@@ -8,6 +8,7 @@ Errors: `TopologyError` with the node, what was found, and the remedy.
 from __future__ import annotations
 
 from topology.errors import TopologyError
+from topology.shown import shown
 
 _PLAIN = (bool, int, float, complex, bytes, bytearray, list, dict, set, frozenset)
 
@@ -24,7 +25,7 @@ def check_processor(processor: object, where: str, node: object = None) -> None:
         name = processor.__name__
         given, expected = f"the class {name}", f"an object of it: {name}(...)"
     elif isinstance(processor, _PLAIN):
-        given = repr(processor)
+        given = shown(processor)
         expected = "an object with process(context, *inputs), or a function of the same arguments"
     else:
         return

@@ -12,6 +12,7 @@ from topology.errors import TopologyError
 from topology.names import check_legal_name, check_number
 from topology.node import Store
 from topology.options import STORE, check_options
+from topology.shown import shown
 
 
 def listed(given: Any, where: str, expected: str) -> list[Any]:
@@ -22,7 +23,7 @@ def listed(given: Any, where: str, expected: str) -> list[Any]:
     topology.errors.TopologyError: node 'stats'.stores: found 3, expected a list of stores
     """
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise TopologyError(f"{where}: found {given!r}, expected {expected}")
+        raise TopologyError(f"{where}: found {shown(given)}, expected {expected}")
     return list(given)
 
 
@@ -33,7 +34,7 @@ def inline(spec: Mapping[Any, Any], where: str) -> Store:
     {'ttl': 5}
     """
     if "name" not in spec:
-        raise TopologyError(f"{where}: found {dict(spec)!r}, expected a store with a 'name'")
+        raise TopologyError(f"{where}: found {shown(spec)}, expected a store with a 'name'")
     for field in spec:
         if not isinstance(field, str):  # `on: 1` is true in YAML 1.1
             raise TopologyError(f"{where}: found the field {field!r}, expected strings as field names")
@@ -52,7 +53,8 @@ def check_store(store: Store) -> None:
     check_legal_name(store.name, "store name")
     if not isinstance(store.logged, bool):
         raise TopologyError(
-            f"store {store.name!r}.logged: found {store.logged!r}, expected true or false", node=store.name
+            f"store {store.name!r}.logged: found {shown(store.logged)}, expected true or false",
+            node=store.name,
         )
     if store.retention_ms is not None:
         check_number(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)
@@ -74,13 +76,13 @@ def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, 
     given = declare()
     if not isinstance(given, Mapping):
         raise TopologyError(
-            f"{where}, layouts(): found {given!r}, expected a mapping of stores to their layouts"
+            f"{where}, layouts(): found {shown(given)}, expected a mapping of stores to their layouts"
         )
     stores = {}
     for name, layout in given.items():
         if not isinstance(layout, Mapping):
             raise TopologyError(
-                f"{where}, layouts(): found {layout!r} for store {name!r}, expected a mapping"
+                f"{where}, layouts(): found {shown(layout)} for store {name!r}, expected a mapping"
             )
         store = inline({**layout, "name": name}, f"{where}, layouts()")
         try:

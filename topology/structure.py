@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from topology.shown import shown
+
 if TYPE_CHECKING:
     from topology.node import Node
     from topology.view import TopologyView
@@ -128,7 +130,7 @@ _COUNT: Rule = (lambda value: value is None or (type(value) is int and value >= 
 def _fields(entry: Mapping[str, Any], path: str, rules: Mapping[str, Rule]) -> Iterator[str]:
     for field, (fits, expected) in rules.items():
         if not fits(entry[field]):
-            yield f"{path}.{field}: found {entry[field]!r}, expected {expected}"
+            yield f"{path}.{field}: found {shown(entry[field])}, expected {expected}"
 
 
 def _twice(seen: set[tuple[str, object]], what: str, value: object, path: str) -> Iterator[str]:

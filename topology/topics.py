@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from topology.errors import TopologyError, nearest
 from topology.names import check_count, check_name
+from topology.shown import shown
 from topology.stores import listed
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def group_topics(counts: Mapping[str, int], changelogs: Collection[str] | str = 
     ('4_3', ['orders', 'users'], 3)
     """
     if not isinstance(counts, Mapping):
-        raise TopologyError(f"topics: found {counts!r}, expected a mapping of topics to counts")
+        raise TopologyError(f"topics: found {shown(counts)}, expected a mapping of topics to counts")
     changelogs = listed(
         [changelogs] if isinstance(changelogs, str) else changelogs, "changelogs", "a list of topics"
     )

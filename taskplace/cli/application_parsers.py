@@ -91,7 +91,11 @@ def add_to(commands: Any) -> None:
         help="serve a live page while it runs; 0: a free port. Without HOST only this host can see it; "
         "there is no authentication. With --check: only whether the address is free",
     )
-    run.add_argument("--check", action="store_true", help="check file, class and topology, then stop")
+    run.add_argument(
+        "--check",
+        action="store_true",
+        help="check file, class, topology, inputs on this host and values for Spark, then stop",
+    )
     run.add_argument(
         "--output",
         choices=("text", "json"),

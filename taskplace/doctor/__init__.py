@@ -21,7 +21,16 @@ Non-goals: what only a running stream shows (`taskplace status`); damage inside 
 """
 
 from taskplace.doctor.diagnosis import Diagnosis, diagnose, refusals
-from taskplace.doctor.facts import CheckpointFacts, Facts, HostFacts, MissingInput, Need, Package, StoreFacts
+from taskplace.doctor.facts import (
+    CheckpointFacts,
+    Facts,
+    HostFacts,
+    MissingInput,
+    Need,
+    Package,
+    StoreFacts,
+    WrongInput,
+)
 from taskplace.doctor.findings import Finding, Found, Rule, Severity
 from taskplace.doctor.rules import RULES, SUBJECTS
 from taskplace.doctor.spark_properties import SparkProperties, read_properties
@@ -42,6 +51,7 @@ __all__ = [
     "Severity",
     "SparkProperties",
     "StoreFacts",
+    "WrongInput",
     "diagnose",
     "read_properties",
     "refusals",

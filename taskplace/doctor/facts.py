@@ -69,6 +69,18 @@ class MissingInput(NamedTuple):
     near: str = ""
 
 
+class WrongInput(NamedTuple):
+    """An input with a file that is not of the input's format.
+
+    - `path`: of its key in the file; `format`: the input's; `file`: the first such file; `found`: what it is, in words
+    """
+
+    path: str
+    format: str
+    file: Path
+    found: str
+
+
 class HostFacts(NamedTuple):
     """This host.
 
@@ -110,6 +122,7 @@ class Facts:
     - `refused`: why a start would be refused; "" if nothing is known to be wrong
     - `times`: by external topic, the first column of its rows that is a timestamp, as far as their schema is known
     - `missing_inputs`: the input directories that do not exist on this host
+    - `wrong_inputs`: inputs with a file of another format
     - `unknown`: by fact that is missing, the reason
     """
 
@@ -126,6 +139,7 @@ class Facts:
     packages: tuple[Package, ...] = ()
     times: Mapping[str, str] = field(default_factory=dict)
     missing_inputs: tuple[MissingInput, ...] = ()
+    wrong_inputs: tuple[WrongInput, ...] = ()
     unknown: Mapping[Need, str] = field(default_factory=dict)
 
     @property

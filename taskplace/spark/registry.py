@@ -67,6 +67,7 @@ from taskplace.spark.yaml_words import said
 from topology import TopologyError
 from topology.errors import nearest
 from topology.names import check_legal_name
+from topology.shown import shown
 
 FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
     "count": count,
@@ -113,14 +114,16 @@ def load(name: object) -> Any:
     """
     module, colon, attribute = str(name).partition(":")
     if not isinstance(name, str) or not (module and colon and attribute):
-        raise TopologyError(f"found {name!r}, expected 'module:attribute'")
+        raise TopologyError(f"found {shown(name)}, expected 'module:attribute'")
     try:
         return named_objects.load(name)
     except named_objects.UnknownName as error:
         hint = nearest(name, error.known)
-        raise TopologyError(f"found {name!r}, expected a name in module {module!r}; {hint}") from None
+        raise TopologyError(f"found {shown(name)}, expected a name in module {module!r}; {hint}") from None
     except (ImportError, SyntaxError, ValueError) as error:
-        raise TopologyError(f"found {name!r}, expected a module that can be imported: {error}") from error
+        raise TopologyError(
+            f"found {shown(name)}, expected a module that can be imported: {error}"
+        ) from error
 
 
 # ------------------------------------------------------------------------------------------ custom
@@ -130,7 +133,7 @@ def _own(name: str) -> Callable[..., Any]:
     """Return the factory for "module:attribute"."""
     target = load(name.removesuffix("()"))
     if not callable(target) and not hasattr(target, "process"):
-        raise TopologyError(f"found {name!r}, expected a function or a class")
+        raise TopologyError(f"found {shown(name)}, expected a function or a class")
     if name.endswith("()") or isinstance(target, type):
         return partial(_checked, target, frozenset(), None)
     given = frozenset(
@@ -228,11 +231,13 @@ def _aggregate(
 ) -> Aggregate:
     if not isinstance(aggregates, Mapping) or not aggregates:
         raise TopologyError(
-            f"aggregates: found {_shown(aggregates)}, expected a mapping of names to aggregates, {_FORM}"
+            f"aggregates: found {shown(aggregates)}, expected a mapping of names to aggregates, {_FORM}"
         )
     for name in aggregates:
         if not isinstance(name, str):
-            raise TopologyError(f"aggregates.{name}: found {name!r}, expected a string as name (quote it)")
+            raise TopologyError(
+                f"aggregates.{name}: found {shown(name)}, expected a string as name (quote it)"
+            )
     made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in aggregates.items()}
     # Aggregates become keyword arguments, beside these.
     for name in ("store", "by", "window", "ttl", "time", "over_changes"):
@@ -248,7 +253,7 @@ def _window(given: object) -> Tumbling | None:
         return None
     names = [parameter.name for parameter in _parameters(Tumbling)]
     if not isinstance(given, Mapping):
-        raise TopologyError(f"window: found {given!r}, expected {{column: at, size: 1 hour}}")
+        raise TopologyError(f"window: found {shown(given)}, expected {{column: at, size: 1 hour}}")
     for name in given:
         if name not in names:
             raise TopologyError(f"window.{name}: found an unknown option; {nearest(name, names)}")
@@ -262,20 +267,22 @@ def _aggregation(path: str, spec: object) -> Aggregation:
     if spec == "count":
         return count()
     if isinstance(spec, str):
-        raise TopologyError(f"{path}: found {spec!r}, expected {_FORM}; {nearest(spec, ['count'])}")
+        raise TopologyError(f"{path}: found {shown(spec)}, expected {_FORM}; {nearest(spec, ['count'])}")
     fields = dict(spec) if isinstance(spec, Mapping) else {}
     kept = {"type": fields.pop("type")} if "type" in fields else {}
     if len(fields) != 1:
-        raise TopologyError(f"{path}: found {spec!r}, expected {_FORM}")
+        raise TopologyError(f"{path}: found {shown(spec)}, expected {_FORM}")
     ((function, column),) = fields.items()
     if function not in FUNCTIONS:
         raise TopologyError(
             f"{path}: found the function {function!r}, expected a known one; {nearest(function, FUNCTIONS)}"
         )
     if not isinstance(column, str) or not column:
-        raise TopologyError(f"{path}.{function}: found {column!r}, expected the name of a column")
+        raise TopologyError(f"{path}.{function}: found {shown(column)}, expected the name of a column")
     if kept and function == "count":
-        raise TopologyError(f"{path}.type: found {kept['type']!r}, expected nothing: a count is an int64")
+        raise TopologyError(
+            f"{path}.type: found {shown(kept['type'])}, expected nothing: a count is an int64"
+        )
     if kept:
         _columns(path, kept)
     return FUNCTIONS[function](column, **kept)
@@ -316,12 +323,14 @@ def _table_join(
     over_changes: Any = False,
 ) -> TableJoin:
     if how not in ("left", "inner"):
-        raise TopologyError(f"how: found {how!r}, expected left or inner; {nearest(how, ('left', 'inner'))}")
+        raise TopologyError(
+            f"how: found {shown(how)}, expected left or inner; {nearest(how, ('left', 'inner'))}"
+        )
     ordered = [order_by] if isinstance(order_by, str) else order_by
     if not isinstance(ordered, list | tuple) or not all(isinstance(column, str) for column in ordered):
-        raise TopologyError(f"order_by: found {order_by!r}, expected a list of column names")
+        raise TopologyError(f"order_by: found {shown(order_by)}, expected a list of column names")
     if not isinstance(deleted, str | None):
-        raise TopologyError(f"deleted: found {deleted!r}, expected the name of a boolean column")
+        raise TopologyError(f"deleted: found {shown(deleted)}, expected the name of a boolean column")
     kept = _columns("columns", columns)
     key = _columns("by", by)
     more: dict[str, Any] = {"order_by": ordered, "deleted": deleted, "ttl": ttl, "time": time}
@@ -354,12 +363,12 @@ def _columns(path: str, given: object) -> dict[str, str]:
     """Return columns with their types. Refuses unknown types."""
     if not isinstance(given, Mapping) or not given:
         raise TopologyError(
-            f"{path}: found {_shown(given)}, expected columns with their types, like {{id: int64}}"
+            f"{path}: found {shown(given)}, expected columns with their types, like {{id: int64}}"
         )
     for name, kind in given.items():
         if not isinstance(kind, str):
             raise TopologyError(
-                f"{path}.{name}: found {kind!r}, expected a column type; {nearest(kind, USUAL)}"
+                f"{path}.{name}: found {shown(kind)}, expected a column type; {nearest(kind, USUAL)}"
             )
         try:
             parsed(kind, f"{path}.{name}", "a column type")
@@ -367,11 +376,6 @@ def _columns(path: str, given: object) -> dict[str, str]:
             hint = f"; {nearest(kind, USUAL)}" if error.found == kind and not error.hint else ""
             raise TopologyError(f"{error}{hint}") from None
     return dict(given)
-
-
-def _shown(given: object) -> str:
-    """Return a value as text for an error: a key without a value has nothing."""
-    return "nothing" if given is None else repr(given)
 
 
 _BUILT_IN: Mapping[str, Callable[..., Any]] = {

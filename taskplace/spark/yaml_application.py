@@ -62,23 +62,27 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.misplaced import check_entries, check_topology
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
-from taskplace.settings import Settings, absolute, section_keys
+from taskplace.settings import YAML_APPLICATION, Settings, absolute, section_keys
 from taskplace.spark.targets import is_target
-from taskplace.spark.yaml_inputs import YamlInput, inputs_of, records_of, schemas_of, with_counts
+from taskplace.spark.yaml_inputs import YamlInput, YamlSource, inputs_of, records_of, schemas_of, with_counts
 from taskplace.spark.yaml_paths import YamlPaths, node_path
 from taskplace.spark.yaml_words import in_yaml, refused
 from taskplace.yaml_fields import INPUT, KAFKA_OUTPUT, OUTPUT
 from topology import BuiltTopology, Topology, TopologyError
+from topology.entry_fields import SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from taskplace.spark.driver.directory_overlaps import Used
+    from taskplace.spark.input_files import WrongFile
     from taskplace.spark.targets import CommitTarget
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
+#: The fields of a source in an application without a class.
+OF_FILE = tuple(field for field in SOURCE if field != "schema")
 _SINK = "{path: a directory}, {foreach: 'module:function'} or {kafka: {topic: ..., servers: ...}}"
 
 
@@ -112,6 +116,16 @@ class YamlApplication:
         """Return the input directories that do not exist on this host, by the path of their key in the file."""
         there = {topic: getattr(source, "missing", None) for topic, source in self._inputs.items()}
         return {f"input.{topic}.path": path for topic, path in there.items() if path is not None}
+
+    def wrong_inputs(self) -> Mapping[str, tuple[str, WrongFile]]:
+        """Return, by the path of the key in the file, inputs with a file of another format: their format, and it."""
+        if _is_true(self._settings.spark.conf.get("spark.sql.files.ignoreCorruptFiles")):
+            return {}
+        sources = {name: source for name, source in self._inputs.items() if isinstance(source, YamlSource)}
+        found = {name: (source.format, source.wrong_file()) for name, source in sources.items()}
+        return {
+            f"input.{name}.path": (kind, file) for name, (kind, file) in found.items() if file is not None
+        }
 
     def schemas(self) -> Mapping[str, StructType]:
         """Return the schemas of the rows of the sources that declare one, by external topic."""
@@ -167,6 +181,10 @@ def judge(
         check_overlaps(built, _directories(checkpoint, settings, inputs))
         if settings.runtime.weights:
             check_weights(settings.runtime.weights, built)
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() == "true"
 
 
 def _check_places(settings: Settings, given: Mapping[str, Any], output: Mapping[str, Any]) -> None:
@@ -251,12 +269,14 @@ def declared_topology(
         hint = "its name is the application's id"
         raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
     document = {**topology_section(settings.topology), "name": settings.application.id}
-    check_topology(document, section_keys())
+    # An application class may read the `schema` of a source from the topology; the file alone has it in `input`.
+    of_source = OF_FILE if settings.application.cls == YAML_APPLICATION else SOURCE
+    check_topology(document, section_keys(), source=of_source)
     document["sources"] = _with_readers(document.get("sources"), readers)
     try:
         return Topology.from_dict(document, _registry(), targets)
     except TopologyError as error:
-        text = scrubbed(str(error)).replace(": found None,", ": found nothing,", 1)
+        text = scrubbed(str(error))
         if text.startswith("targets."):
             text = text.replace("targets.", "output.", 1)
         elif re.match(r"(sources|stores|nodes)\b", text):

@@ -16,8 +16,10 @@ from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.settings import Settings, absolute
+from taskplace.spark.input_files import WrongFile, wrong_file
 from taskplace.spark.selected_columns import FIXED, UNKNOWN_TYPE, selected
 from taskplace.spark.state.type_text import TypeTextError
+from taskplace.validation import nearest
 from taskplace.yaml_fields import FILES, FORMATS, INPUT
 from topology import BuiltTopology, Node
 
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
+#: Sources of Spark that read no files, with the options that they need: one of each row.
+_WITHOUT_FILES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "kafka": (("kafka.bootstrap.servers",), ("subscribe", "subscribePattern", "assign")),
+    "socket": (("host",), ("port",)),
+    "rate": (),
+    "rate-micro-batch": (),
+}
 _SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}, or {kafka: {topic: ...}}"
 
 
@@ -118,6 +127,8 @@ class YamlSource:
             expected = "the columns of the files, like 'id long, name string'"
             raise ConfigError(f"{path}.schema", found=None, expected=expected)
         self._options = _options(f"{path}.options", entry.get("options"))
+        if self._format in _WITHOUT_FILES:
+            self._check_without_files(path)
         #: The columns with their types, as far as the file declares them; None: not known.
         self.columns = columns
         self._select = entry.get("select")
@@ -133,6 +144,17 @@ class YamlSource:
             _check_key(f"{path}.select", [name for name, _ in self.columns], key)
             if any(kind == UNKNOWN_TYPE for name, kind in self.columns if name in key):
                 self.columns = ()  # keys are compared by their types
+
+    def _check_without_files(self, path: str) -> None:
+        if self._path is not None:
+            expected = f"no path: the format {self._format} reads no files"
+            raise ConfigError(f"{path}.path", found=self._path, expected=expected)
+        given = {name.lower() for name in self._options}
+        for names in _WITHOUT_FILES[self._format]:
+            if given.isdisjoint(name.lower() for name in names):
+                expected = f"{' or '.join(names)}, which the format {self._format} needs"
+                hint = "" if given else "the options of a source are Spark's own"
+                raise ConfigError(f"{path}.options.{names[0]}", found=None, expected=expected, hint=hint)
 
     @property
     def directory(self) -> Path | None:
@@ -151,6 +173,16 @@ class YamlSource:
         if there is None or set(str(there)) & set("*?[{") or there.exists():
             return None
         return there
+
+    @property
+    def format(self) -> str:
+        """Spark's name of the format."""
+        return self._format
+
+    def wrong_file(self) -> WrongFile | None:
+        """Return a file that Spark would read and that is not of the input's format; None if none was found."""
+        there = self.directory if self._format in FILES else None
+        return None if there is None else wrong_file(there, self._format, self._options)
 
     def schema(self, timestamp: str) -> StructType | None:
         """Return the schema of the rows, as far as the file shows it; None if it is not known."""
@@ -321,7 +353,6 @@ def _written(path: str, error: TypeTextError) -> ConfigError:
 def _check_key(path: str, columns: Sequence[str], key: Sequence[str]) -> None:
     for column in key if columns else ():
         if column not in columns:
-            near = difflib.get_close_matches(column, columns, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else ""
             expected = f"columns that include the key column {column!r}"
+            hint = nearest(column, columns)
             raise ConfigError(path, found=", ".join(columns), expected=expected, hint=hint)

@@ -34,6 +34,7 @@ output:
   counts: {path: out}
 """)
 SEEN, SOURCE, INPUT = "topology.nodes.seen", "topology.sources.words", "input.words"
+_TO = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "a"}
 _KAFKA = {"format": "kafka", "select": ["cast(value as string) as word", "timestamp as at"]}
 _TOPIC = {"kafka": {"topic": "words", "servers": "broker:9092", "value": {"format": "json"}}}
 #: What is added to the file, or replaced in it; by path.
@@ -52,9 +53,9 @@ CASES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         SOURCE: {"options": {"event_time": "at"}},
         SEEN: {"processor": "deduplicate"},
     },
-    "kafka": {INPUT: _KAFKA},
+    "kafka": {INPUT: {**_KAFKA, "options": _TO}},
     "kafka with options": {
-        INPUT: {**_KAFKA, "options": {"subscribe": "a", "minPartitions": 8, "failOnDataLoss": False}}
+        INPUT: {**_KAFKA, "options": {**_TO, "minPartitions": 8, "failOnDataLoss": False}}
     },
     "several hosts": {"spark": {"master": "spark://driver:7077", "trigger.interval": "10 s"}},
     "few slots": {"spark": {"master": "local-cluster[2,1,1024]"}, "placement": {"num.standby.replicas": 1}},

@@ -158,7 +158,7 @@ def test_without_the_option_load_changes_nothing() -> None:
         (lambda: UniformStickyPartitioner(2).assign([1], [None, None]), "keys: found '2 keys'"),
         (lambda: UniformStickyPartitioner(2).update_load({2: 0}), "queues: found {2: 0}"),
         (lambda: UniformStickyPartitioner(2).update_leaders([0, 2]), "available: found 2"),
-        (lambda: UniformStickyPartitioner(2).update_leaders([True]), "available: found True"),
+        (lambda: UniformStickyPartitioner(2).update_leaders([True]), "available: found true"),
         (lambda: UniformStickyPartitioner(2).update_leaders(1), "available: found 1"),  # type: ignore[arg-type]
         (lambda: UniformStickyPartitioner(2).update_leaders("01"), "available: found '01'"),  # type: ignore[arg-type]
         (lambda: TopicPartitioner({"a": 0}), "partitions.a: found 0"),
@@ -171,7 +171,7 @@ def test_without_the_option_load_changes_nothing() -> None:
         (lambda: UniformStickyPartitioner(2).update_load({"0": 1}), "queues: found {'0': 1}"),  # type: ignore[dict-item]
         (lambda: UniformStickyPartitioner(2).update_load({-1: 1}), "queues: found {-1: 1}"),
         (lambda: UniformStickyPartitioner(2).update_load({0: -1}), "queues: found {0: -1}"),
-        (lambda: UniformStickyPartitioner(2).update_load({0: 0}, {1: True}), "waited_ms: found {1: True}"),
+        (lambda: UniformStickyPartitioner(2).update_load({0: 0}, {1: True}), "waited_ms: found {1: true}"),
         (lambda: UniformStickyPartitioner(2).update_leaders([-1]), "available: found -1"),
         (lambda: UniformStickyPartitioner(2).assign("12"), "sizes: found '12'"),  # type: ignore[arg-type]
         (lambda: UniformStickyPartitioner(2).assign({1: 2}), "sizes: found {1: 2}"),  # type: ignore[arg-type]

@@ -123,7 +123,7 @@ def test_members_are_read_in_any_form(staged: bool) -> None:
     [
         ([("B",)], "members[0]"),
         ([member("B", None)], "members[0]"),
-        ([("B", subscription(user_data=[("t", "x")]))], "members.B.owned[0]: found ('t', 'x')"),
+        ([("B", subscription(user_data=[("t", "x")]))], "members.B.owned[0]: found ['t', 'x']"),
         ([("B", subscription(user_data=["t0"]))], "members.B.owned[0]: found 't0'"),
         ([("B", subscription(user_data=[("t", [0, True])]))], "members.B.owned[0]"),
         ([("B", subscription(user_data=[SimpleNamespace(topic="t")]))], "members.B.owned[0]"),
@@ -168,7 +168,7 @@ def test_metadata_that_is_none_is_one_error(members: Any, message: str) -> None:
         (b"\0\0\0\0\0\1", 3, "assignment"),
         ([("t", 0)], 2**31, "generation: found 2147483648"),
         ([("t", 0)], SimpleNamespace(generation_id="3"), "generation: found '3'"),
-        ([("t", 0)], True, "generation: found True"),
+        ([("t", 0)], True, "generation: found true"),
         (5, 3, "assignment: found 5"),
     ],
 )

@@ -186,7 +186,7 @@ def test_racks_of_topics_that_nobody_hears_do_not_count() -> None:
     ("value", "message"),
     [
         ("rack", "did you mean 'racks'?"),
-        (True, "found True"),
+        (True, "found true"),
         (["racks"], "expected one of stickiness, racks"),
     ],
 )

@@ -51,7 +51,7 @@ GOOD: dict[str, Any] = {"topics": {"t": 2}, "members": {"C0": {"topics": ["t"], 
     [
         ({"members": {}}, "members: found 'no member', expected at least one"),
         ({"topics": {"t": -1}}, "topics.t: found -1, expected an integer of at least 0"),
-        ({"topics": {"t": True}}, "topics.t: found True, expected an integer of at least 0"),
+        ({"topics": {"t": True}}, "topics.t: found true, expected an integer of at least 0"),
         ({"topics": {"t": {"racks": []}}}, "topics.t.partitions: found nothing"),
         ({"topics": {"t": {"partitions": 1, "rack": []}}}, "did you mean 'racks'?"),
         ({"topics": {"t": {"partitions": 2, "racks": [["a"]]}}}, "one for each of the 2 partitions"),

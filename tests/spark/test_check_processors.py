@@ -21,8 +21,8 @@ BY = {"k": "string"}
     [
         (Count, r"found the class Count, expected an object of it: Count\(\.\.\.\)$"),
         (5, r"found 5, expected an object with process\(context, \*inputs\), or a function"),
-        ({"by": "k"}, r"found \{'by': 'k'\}, expected an object"),
-        (True, "found True"),
+        ({"by": "k"}, r"found \{by: 'k'\}, expected an object"),
+        (True, "found true"),
     ],
 )
 def test_at_the_call(processor, says, name):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import random
 import re
+from collections import Counter
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -16,6 +18,7 @@ pytest.importorskip("pyspark")
 from taskplace.settings import Settings
 from taskplace.spark.processors import Context
 from taskplace.spark.state.store import Store
+from taskplace.spark.testing import ProcessorTester
 from taskplace.spark.yaml_application import YamlApplication
 from tests.support.pages import ROOT, blocks, run
 from topology import Topology
@@ -104,7 +107,80 @@ def test_the_yaml_and_the_python_on_windows_are_one_topology():
     page = run(WINDOWS, {}, slice(1))
     assert written.to_dict() == page["topology"].build().to_dict()
     wider = run(WINDOWS, {})["topology"].build()
-    assert [node.name for node in wider.nodes][-2:] == ["days", "by-day"]
+    assert [node.name for node in wider.nodes][-5:] == [
+        "days",
+        "by-day",
+        "slides",
+        "last-hour",
+        "last-hour-out",
+    ]
+
+
+def test_sliding_windows_have_the_clicks_of_their_hour(world):
+    """Against plain Python. Each window is sent once, in the first batch whose watermark has passed its end."""
+    page = run(WINDOWS, {}, data=world.folder)
+    page["sliding"].sink("kept", target=(kept := Kept()))
+    world.come(1)
+    placed = world.open(page["topology"])
+    drawn, begin = random.Random(7), at("10:00")
+    clicks = [(drawn.choice("ab"), begin + timedelta(seconds=drawn.randrange(3 * 3600))) for _ in range(300)]
+    clicks.sort(key=lambda click: click[1])
+    ends, before = {}, None
+    for batch in range(7):
+        new = clicks[60 * batch : 60 * batch + 60] or [("c", clicks[-1][1] + timedelta(hours=batch))]
+        times = pa.array([time for _, time in new], pa.timestamp("us", "UTC"))
+        ids = [60 * batch + number for number in range(len(new))]
+        table = pa.table(
+            {"id": ids, "user": [user for user, _ in new], "page": ["p"] * len(new), "at": times}
+        )
+        watermark = placed.watermark and datetime.fromtimestamp(placed.watermark / 1e6, UTC)
+        world.batch(placed, batch, clicks=table)
+        for row in kept.rows.get(batch, ()):
+            end = row["window_start"] + timedelta(minutes=5)
+            assert (before is None or end > before) and end <= watermark
+            ends[row["user"], end] = row["clicks"]
+        before = watermark
+    sent = [(row["user"], row["window_start"]) for rows in kept.rows.values() for row in rows]
+    assert len(sent) == len(set(sent))
+    wanted = Counter()
+    for user, time in clicks:
+        end = begin + (time - begin) // timedelta(minutes=5) * timedelta(minutes=5) + timedelta(minutes=5)
+        wanted.update((user, end + number * timedelta(minutes=5)) for number in range(12))
+    assert {key: n for key, n in ends.items() if key[0] != "c"} == dict(wanted)
+
+
+def test_the_lists_of_the_page_are_those_of_plain_python():
+    """Lists of three elements at most, over batches of several rows of a key, with late rows and with days between."""
+    page = run(PROCESSORS, {})
+
+    class Last(page["LastOrders"]):
+        size = 3
+
+    drawn, kept = random.Random(5), {}
+    now = at("10:00")
+    with ProcessorTester(Last(), key="customer", event_time="at", delay="1 minute") as tester:
+        for number in range(60):
+            now += timedelta(hours=drawn.choice([0, 1, 5, 30]))
+            rows = [
+                {
+                    "id": 10 * number + i, "customer": drawn.choice("abc"), "cents": drawn.randrange(100),
+                    "at": now + timedelta(minutes=drawn.choice([0, 1, 2, -60 * 40])),
+                }
+                for i in range(drawn.randrange(1, 6))
+            ]  # fmt: skip
+            result = tester.batch(rows)
+            live = result.late_watermark - timedelta(days=1) if result.late_watermark else None
+            given = sorted(
+                (row for row in rows if live is None or row["at"] > live),
+                key=lambda row: (row["at"], row["id"]),
+            )
+            wanted = {}
+            for row in given:
+                kept[row["customer"]] = [*kept.get(row["customer"], []), row][-3:]
+            for customer in {row["customer"] for row in given}:
+                there = [row for row in kept[customer] if live is None or row["at"] > live]
+                wanted[customer] = [row["cents"] for row in there]
+            assert {row["customer"]: row["cents"] for row in result.rows.to_pylist()} == wanted, number
 
 
 def test_the_table_of_batches_is_what_happens(world):

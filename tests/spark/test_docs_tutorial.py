@@ -14,11 +14,14 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 pytest.importorskip("pyspark")
 
 from taskplace.cli import main
+from taskplace.settings import Settings
 from taskplace.spark import Placed
+from taskplace.spark.yaml_application import YamlApplication
 from tests.support.pages import ROOT, blocks
 from tests.support.placed_without_spark import World
 
@@ -30,11 +33,11 @@ PARTS = re.findall(
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A directory with an empty one for the orders, in which the commands run."""
-    (tmp_path / "in/orders").mkdir(parents=True)
+    """A directory with sample orders, in which the commands run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "shop", raising=False)
+    exec(blocks(PAGE, "python make_orders.py")[0], {})
     return tmp_path
 
 
@@ -59,15 +62,34 @@ def test_the_commands_print_what_the_page_says(folder):
     assert ran == 3
 
 
+def test_the_file_makes_of_the_sample_orders_what_the_page_says(folder, world, capsys):
+    """The last form of the file, run as `Placed` runs it, but without Spark."""
+    (folder / "shop.py").write_text(blocks(PAGE, "python shop.py")[0])
+    application = YamlApplication(Settings.from_mapping(yaml.safe_load(blocks(PAGE, "yaml orders.yaml")[-1])))
+    world.come(1)
+    placed = world.open(application.topology())
+    world.batch(placed, 0, orders=pq.read_table("in/orders"))
+    exec(blocks(PAGE, "python")[0], {})
+    (said,) = blocks(PAGE, "text")
+    assert capsys.readouterr().out == said
+
+
+def test_the_sample_orders_are_new_in_each_file(folder):
+    exec(blocks(PAGE, "python make_orders.py")[0], {})
+    first, second = (pq.read_table(f"in/orders/{number}.parquet").to_pylist() for number in (0, 1))
+    assert {row["id"] for row in first}.isdisjoint(row["id"] for row in second)
+    assert max(row["at"] for row in first) < min(row["at"] for row in second)
+
+
 def test_the_program_empties_an_executor(folder, world, monkeypatch, capsys):
     (folder / "shop.py").write_text(blocks(PAGE, "python shop.py")[0])
-    program, ask, tested, drain, removal = blocks(PAGE, "python")
+    _, program, ask, tested, drain, removal = blocks(PAGE, "python")
     monkeypatch.setattr(
         "taskplace.spark.Placed", lambda spark, *args, **more: Placed(spark, *args, bridge=world, **more)
     )
     world.come(2)
     names = {"spark": world.spark}
-    exec(program.replace('"/data/', f'"{world.folder}/'), names)
+    exec(program, names)
     placed = names["placed"]
 
     def batch(number):

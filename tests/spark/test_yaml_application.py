@@ -117,7 +117,7 @@ def test_a_sink_s_schema():
 def test_sources_that_are_no_files():
     kafka = {
         "format": "kafka",
-        "options": {"subscribe": "orders"},
+        "options": {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"},
         "select": ["cast(key as string) as customer", "cast(value as long) as id", "offset as cents"],
     }
     YamlApplication(settings(input__orders=kafka))

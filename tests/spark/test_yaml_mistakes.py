@@ -162,7 +162,7 @@ BAD = [
     ),
     (
         {"topology__nodes__spent__options__aggregates": {"n": {"max": "a", "min": "a"}}},
-        f"{TYPES}.aggregates.n: found {{'max': 'a', 'min': 'a'}}, expected 'count', or",
+        f"{TYPES}.aggregates.n: found {{max: 'a', min: 'a'}}, expected 'count', or",
     ),
     (
         {"topology__nodes__spent__options__aggregates": {"n": {"max": 3}}},
@@ -183,7 +183,7 @@ BAD = [
     ),
     (
         {"topology__nodes__more": node("table-join", by={"id": "long"}, columns={"a": "int"}, deleted=True)},
-        "topology.nodes.more.options.deleted: found True, expected the name of a boolean column",
+        "topology.nodes.more.options.deleted: found true, expected the name of a boolean column",
     ),
     (
         {"topology__nodes__more": node("per-key", function="x", by=1, state=1, output=1)},

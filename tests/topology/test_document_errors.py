@@ -29,7 +29,7 @@ def test_errors_of_the_whole(text: str, message: str) -> None:
     ("text", "message"),
     [
         ("{partitons: 3}", "sources.a.partitons: found an unknown field, expected one of 5; did you mean"),
-        ("{partitions: no}", "sources.a.partitions: found False, expected a whole number >= 1"),
+        ("{partitions: no}", "sources.a.partitions: found false, expected a whole number >= 1"),
         ("{key: 3}", "sources.a.key: found 3, expected a list of column names"),
         ("{options: {key: 3}}", "sources.a.options.key: belongs one level higher, beside `options`"),
         ("3", "sources.a: found 3, expected a mapping"),
@@ -60,7 +60,7 @@ def test_errors_of_a_store(text: str, message: str) -> None:
         ("{x: {proces: a}}", "did you mean 'process'?"),
         ("{x: {process: a, sink: a}}", "nodes.x: found process and sink, expected one of: process"),
         ("{x: {process: []}}", "nodes.x.process: found [], expected the names of at least 1 input"),
-        ("{x: {process: }}", "nodes.x.process: found None, expected the names of at least 1 input"),
+        ("{x: {process: }}", "nodes.x.process: found nothing, expected the names of at least 1 input"),
         ("{x: {join_table: a}}", "nodes.x.join_table: found 'a', expected the names of two inputs"),
         (
             "{x: {repartition: [a, a]}}",
@@ -108,7 +108,7 @@ def refused(document: dict[str, Any], message: str) -> None:
 
 
 def test_what_is_no_mapping_is_one_error() -> None:
-    with pytest.raises(TopologyError, match="topology: found None, expected a mapping"):
+    with pytest.raises(TopologyError, match="topology: found nothing, expected a mapping"):
         Topology.from_dict(None)  # type: ignore[arg-type]
 
 
@@ -125,8 +125,8 @@ def test_what_is_no_mapping_is_one_error() -> None:
             "{name: s, options: {logged: 3}}",
             "stores[0].options.logged: belongs one level higher, beside `options`",
         ),
-        ("{name: s, on: 1}", "nodes.x.stores[0]: the name of an entry: found True, expected a name"),
-        ("{logged: false}", "nodes.x.stores[0]: found {'logged': False}, expected a store with a 'name'"),
+        ("{name: s, on: 1}", "nodes.x.stores[0]: the name of an entry: found true, expected a name"),
+        ("{logged: false}", "nodes.x.stores[0]: found {logged: false}, expected a store with a 'name'"),
         ("{name: 3}", "nodes.x.stores[0].name: found 3, expected a name"),
         ("{name: s, logged: 3}", "nodes.x: store 's'.logged: found 3, expected true or false"),
     ],

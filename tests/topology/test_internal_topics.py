@@ -72,12 +72,12 @@ def test_clean_up_policies_are_compared_where_they_are_known() -> None:
     ("exists", "prefix", "message"),
     [
         (["a"], "", r"existing: found \['a'\], expected a mapping"),
-        (None, "", "existing: found None, expected a mapping"),
+        (None, "", "existing: found nothing, expected a mapping"),
         ({3: 1}, "", "existing: found 3, expected the name of a topic"),
         ({"a": "4"}, "", r"existing\['a'\]: found '4', expected a whole number >= 1"),
         ({"a": 0}, "", r"existing\['a'\]: found 0"),
         ({"a": {}}, "", r"existing\['a'\].partitions: missing"),
-        ({"a": {"partitions": True}}, "", r"existing\['a'\].partitions: found True"),
+        ({"a": {"partitions": True}}, "", r"existing\['a'\].partitions: found true"),
         ({"a": {"partition": 1}}, "", "unknown field 'partition'; did you mean 'partitions'"),
         (
             {"a": {"partitions": 1, "cleanup.policy": "kompact"}},
@@ -85,7 +85,7 @@ def test_clean_up_policies_are_compared_where_they_are_known() -> None:
             "cleanup.policy: found 'kompact', expected",
         ),
         ({"a": {"partitions": 1, "cleanup.policy": 3}}, "", "cleanup.policy: found 3, expected"),
-        ({}, None, "prefix: found None, expected a string"),
+        ({}, None, "prefix: found nothing, expected a string"),
     ],
 )
 def test_bad_metadata_is_one_error(exists: Any, prefix: Any, message: str) -> None:

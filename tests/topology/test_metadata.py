@@ -115,7 +115,7 @@ def test_what_hangs_on_an_unknown_count_is_unknown() -> None:
     [
         ({"flight": 3}, r"with_partitions\['flight'\]: unknown topic; did you mean 'flights'\?"),
         ({"flights": 0}, r"with_partitions\['flights'\]: found 0, expected a whole number >= 1"),
-        ({"flights": True}, "found True"),
+        ({"flights": True}, "found true"),
         ({"flights": 2.0}, "found 2.0"),
     ],
 )

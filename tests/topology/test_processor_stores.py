@@ -107,7 +107,7 @@ def test_a_declaration_counts_for_what_processors_leave_open():
     ("layouts", "says"),
     [
         (5, "found 5, expected a mapping of stores to their layouts"),
-        (None, "found None, expected a mapping"),
+        (None, "found nothing, expected a mapping"),
         (["s"], r"found \['s'\], expected a mapping"),
         ({"s": 5}, "found 5 for store 's', expected a mapping"),
         ({5: {}}, "store name: found 5, expected 1 to 200 letters"),

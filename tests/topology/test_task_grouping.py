@@ -131,7 +131,7 @@ def test_one_changelog_may_be_plain_text() -> None:
     ("topics", "changelogs", "message"),
     [
         (["a"], (), r"topics: found \['a'\], expected a mapping of topics to counts"),
-        ({"a": 1}, None, "changelogs: found None, expected a list of topics"),
+        ({"a": 1}, None, "changelogs: found nothing, expected a list of topics"),
         ({"a": 1}, 3, "changelogs: found 3, expected a list of topics"),
         ({"a": 1}, [3], "changelogs: found 3, expected a name"),
         ({3: 1}, (), "topic: found 3, expected a name"),

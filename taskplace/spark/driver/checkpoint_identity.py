@@ -11,6 +11,7 @@ from typing import Any
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.worker.hashing import UNTYPED
+from topology.shown import shown
 
 
 def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
@@ -18,7 +19,7 @@ def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) 
     for name, wanted in own.items():
         if wanted is not None and kept.get(name) is not None and kept[name] != wanted:
             raise CheckpointError(
-                f"{root}: the checkpoint was created with {name} = {kept[name]!r}, found {wanted!r}; "
+                f"{root}: the checkpoint was created with {name} = {kept[name]!r}, found {shown(wanted)}; "
                 "use the original value, or start a new checkpoint"
             )
 
@@ -28,7 +29,7 @@ def check_bound(root: Path, identity: Mapping[str, Any], name: str, value: Any) 
     bound = identity.get(name)
     if bound is not None and bound != value:
         raise CheckpointError(
-            f"{root}: the checkpoint belongs to {name} {bound!r}, found {value!r}; Spark's checkpoint and "
+            f"{root}: the checkpoint belongs to {name} {bound!r}, found {shown(value)}; Spark's checkpoint and "
             "this one belong together: keep both, or start a new checkpoint for both"
         )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from taskplace.errors import SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
+from taskplace.spark.kafka.clients import PERMANENT, Clients, cause, outline
 from taskplace.spark.kafka.progress import Progress
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.kafka.sink_topics import SinkTopics
@@ -81,7 +81,9 @@ class AtLeastOnce:
                 raise SinkError(
                     f"{what}: no further record was acknowledged within {self.patience:.0f} s; the last error: {said}"
                 )
-            log.warning("%s is sent again: %s", what, said)
+            failed = self._failed
+            log.warning("%s is sent again: %s", what, said if failed is None else outline(failed))
+            log.debug("the whole error: %s", said)
 
     def probe(self) -> None:
         """Make a producer, and give it up. Errors: `InputError` for properties that it refuses; no broker is asked."""
@@ -98,6 +100,7 @@ class AtLeastOnce:
 
     def _tried(self, batch: _Batch, records: Callable[[], Iterable[Record]]) -> str | None:
         """Return why a try has failed; None: all records were acknowledged."""
+        self._failed = None
         try:
             if self.topics is not None:
                 self.topics.check_now(LOOK_SECONDS)

@@ -4,6 +4,8 @@
 `sasl.password_file` a file. It is read when a client is made. So a file of settings has no secrets, and a password that
 was changed is found when the client is made again.
 
+librdkafka knows some properties by two names (`linger.ms` is `queue.buffering.max.ms`). Both are one property here.
+
 Properties:
 - No error, log line or representation shows a secret: a value from a file or a variable, or of a property whose name
   says that it is secret.
@@ -24,6 +26,22 @@ from taskplace.errors import InputError
 from taskplace.redaction import HIDDEN, scrubbed
 
 _SUFFIXES = ("_env", "_file")
+#: The other names of properties, by the name that librdkafka lists them under.
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "auto.commit.enable": ("enable.auto.commit",),
+    "compression.codec": ("compression.type",),
+    "fetch.message.max.bytes": ("max.partition.fetch.bytes",),
+    "max.in.flight.requests.per.connection": ("max.in.flight",),
+    "message.send.max.retries": ("retries",),
+    "message.timeout.ms": ("delivery.timeout.ms",),
+    "metadata.broker.list": ("bootstrap.servers",),
+    "queue.buffering.max.ms": ("linger.ms",),
+    "request.required.acks": ("acks",),
+    "sasl.mechanisms": ("sasl.mechanism",),
+    "sasl.oauthbearer.client.id": ("sasl.oauthbearer.client.credentials.client.id",),
+    "sasl.oauthbearer.client.secret": ("sasl.oauthbearer.client.credentials.client.secret",),
+}
+_LISTED = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 _SECRET = ("password", "passphrase", "secret", ".pem", "oauthbearer.config", "ssl_key", "ssl.key.pem")
 
 
@@ -73,14 +91,18 @@ class ClientOptions:
             at = f"{self._path}.{name}"
             if not isinstance(name, str) or not isinstance(value, str | int | float):
                 raise InputError(at, found=type(value).__name__, expected="a text, a number or true/false")
-            meant = _meant(name)
-            if meant in own or meant == "bootstrap.servers":
-                hint = "set `servers`" if meant == "bootstrap.servers" else ""
+            meant = listed_name(name)
+            of_brokers = meant == listed_name("bootstrap.servers")
+            if of_brokers or meant in map(listed_name, own):
                 raise InputError(
-                    at, found=meant, expected="a property that taskplace does not set itself", hint=hint
+                    at,
+                    found=_meant(name),
+                    expected="a property that taskplace does not set itself",
+                    hint="set `servers`" if of_brokers else "",
                 )
-            if meant in map(_meant, self._given):
-                raise InputError(at, found="a property given twice", expected="one value")
+            if other := [each for each in self._given if listed_name(each) == meant]:
+                expected = f"one value: {other[0]} is the same property"
+                raise InputError(at, found="a property given twice", expected=expected)
             self._given[name] = value
         self._given["bootstrap.servers"] = servers
 
@@ -98,11 +120,14 @@ class ClientOptions:
 
         Errors: `InputError` for one with a suffix: what a client finds there later could be another value.
         """
-        for suffixed in (name + suffix for suffix in _SUFFIXES):
-            if suffixed in self._given:
-                expected = f"`{name}` with the value itself, which taskplace has to know as well"
-                raise InputError(f"{self._path}.{suffixed}", found=suffixed, expected=expected)
-        return self._given.get(name, default)
+        meant = listed_name(name)
+        for given, value in self._given.items():
+            if listed_name(given) == meant:
+                if given != _meant(given):
+                    expected = f"`{_meant(given)}` with the value itself, which taskplace has to know as well"
+                    raise InputError(f"{self._path}.{given}", found=given, expected=expected)
+                return value
+        return default
 
     def resolved(self) -> dict[str, Any]:
         """Return the properties for a client, with their secrets. Errors: `InputError` for what cannot be read."""
@@ -133,6 +158,15 @@ class ClientOptions:
                     continue
                 text = text.replace(secret, HIDDEN) if secret else text
         return scrubbed(text)
+
+
+def listed_name(name: str) -> str:
+    """Return the name under which librdkafka lists a property, which may be written with a suffix or by another name.
+
+    >>> [listed_name(name) for name in ("bootstrap.servers", "linger.ms_env", "client.id")]
+    ['metadata.broker.list', 'queue.buffering.max.ms', 'client.id']
+    """
+    return _LISTED.get(_meant(name), _meant(name))
 
 
 def _meant(name: str) -> str:

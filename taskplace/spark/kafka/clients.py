@@ -141,6 +141,17 @@ class Clients:
         return self._options.scrubbed(text)
 
 
+def outline(error: Any) -> str:
+    """Return a client's error for a log: its code, in librdkafka's own words, or its type.
+
+    A broker's words about a record may quote the record, so they are only in the error that is raised.
+    """
+    import confluent_kafka as ck
+
+    found = cause(error)
+    return type(error).__name__ if found is None else f"{ck.KafkaError(found.code()).str()} ({found.name()})"
+
+
 def refuses(error: ck.KafkaError, names: Container[str] = tuple(PERMANENT)) -> bool:
     """Return whether what a client says to its callback is one of these, and does not pass by waiting.
 

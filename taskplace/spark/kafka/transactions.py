@@ -37,7 +37,7 @@ import msgspec
 
 from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka.clients import PERMANENT, Clients, cause
+from taskplace.spark.kafka.clients import PERMANENT, Clients, cause, outline
 from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic
 from taskplace.spark.kafka.progress import Progress
 from taskplace.spark.kafka.record_format import Record
@@ -62,7 +62,11 @@ Records = Callable[[], Iterable[Record]]
 
 
 class _TryAgain(Exception):
-    """A transaction did not come about, or its outcome is unknown."""
+    """A transaction did not come about, or its outcome is unknown. `logged`: its text for the log, without records."""
+
+    def __init__(self, said: str, logged: str | None = None) -> None:
+        super().__init__(said)
+        self.logged = said if logged is None else logged
 
 
 class _TooLong(Exception):
@@ -168,7 +172,8 @@ class Transactions:
                 raise SinkError(
                     f"{this.what}: not {done} within {self.patience:.0f} s; the last error: {this.last}"
                 ) from None
-            log.warning("%s is sent again: %s", this.what, again)
+            log.warning("%s is sent again: %s", this.what, again.logged)
+            log.debug("the whole error: %s", again)
             time.sleep(this.pause())
         return False
 
@@ -302,7 +307,8 @@ class Transactions:
                 self._look_for_topics(this)
                 if time.monotonic() >= until:
                     self._discard()
-                    raise _TryAgain(f"{what}: {self.clients.says(error)}") from None
+                    says = self.clients.says(error)
+                    raise _TryAgain(f"{what}: {says}", f"{what}: {outline(error)}") from None
 
     def _look_for_topics(self, this: _Try) -> None:
         """Look whether a call that does not succeed has lost its topic: a client goes on asking for it."""
@@ -336,7 +342,7 @@ class Transactions:
                 )
         elif self._is_over(this):
             self._over_time(this)
-        raise _TryAgain(said)
+        raise _TryAgain(said, outline(error))
 
     def _over_time(self, this: _Try) -> NoReturn:
         """Raise what follows from a transaction that was open for too long: the brokers' fault, or the batch's."""

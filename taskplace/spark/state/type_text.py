@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from taskplace.validation import nearest
+from topology.shown import shown
 
 #: Texts in quotes, names in backticks, signs, words.
 WORDS = re.compile(
@@ -37,7 +38,7 @@ class TypeTextError(ValueError):
 
     def __init__(self, place: tuple[str, ...], found: str, expected: str, hint: str = "") -> None:
         where = f"in {'.'.join(place)}: " if place else ""
-        super().__init__(f"{where}found {found!r}, expected {expected}{hint and '; ' + hint}")
+        super().__init__(f"{where}found {shown(found)}, expected {expected}{hint and '; ' + hint}")
         self.place, self.found, self.expected, self.hint = place, found, expected, hint
 
     @property

@@ -232,6 +232,26 @@ class Local:
         return []
 
 
+def run_without_reports(runtime, cluster, owners, sizes, costs):
+    """Run a stage of these tasks, whose inputs have these bytes, on a cluster that runs nothing."""
+    tasks, setting = list(owners), runtime.setting(runtime.first)
+    stage = stages.Stage(
+        program=runtime.first,
+        setting=setting,
+        boundaries={},
+        arrow=ArrowInput([], setting.schema, tuple(range(len(tasks))), sizes),
+        tasks=tasks,
+        idle=frozenset(),
+        expected=costs.estimates(tasks, sizes),
+        histories={},
+    )
+    assignment = stages.AssignmentInForce(
+        owners=lambda: owners, generation=lambda: 1, behind=lambda: (), on_lost=lambda lost: None
+    )
+    with pytest.raises(TaskplaceError, match=f"without a report of {len(tasks)}"):
+        stages.run(cluster, stage, assignment)
+
+
 @pytest.mark.parametrize(
     ("number", "seconds", "least", "most"), [(24, 0.001, 1, 5), (24, 0.2, 16, 24), (48, 0.2, 16, 32)]
 )
@@ -243,26 +263,8 @@ def test_a_local_session_is_one_owner_and_costly_tasks_use_all_its_slots(
     sizes = (50_000,) * len(tasks)
     reports = [Report(task, "a", "", "", None, {}, {}, 0, Recovery(), {"process": seconds}) for task in tasks]
     costs.count(reports, costs.estimates(tasks, sizes))
-    setting = runtime.setting(runtime.first)
-    stage = stages.Stage(
-        program=runtime.first,
-        setting=setting,
-        boundaries={},
-        arrow=ArrowInput([], setting.schema, tuple(range(len(tasks))), sizes),
-        tasks=tasks,
-        idle=frozenset(),
-        expected=costs.estimates(tasks, sizes),
-        histories={},
-    )
-    driver = Executor("driver", "localhost", 16)
-    assignment = stages.AssignmentInForce(
-        owners=lambda: dict.fromkeys(tasks, driver),
-        generation=lambda: 1,
-        behind=lambda: (),
-        on_lost=lambda lost: None,
-    )
-    with pytest.raises(TaskplaceError, match=f"without a report of {number}"):
-        stages.run(cluster, stage, assignment)
+    owners = dict.fromkeys(tasks, Executor("driver", "localhost", 16))
+    run_without_reports(runtime, cluster, owners, sizes, costs)
     assert least <= len(cluster.tasks) <= most
     assert sorted(task for bin_ in cluster.tasks for task in bin_) == tasks
     assert set(cluster.locations) == {None}
@@ -270,23 +272,8 @@ def test_a_local_session_is_one_owner_and_costly_tasks_use_all_its_slots(
 
 def test_tasks_of_one_executor_among_those_of_another_share_bins_that_name_the_others(runtime):
     tasks, cluster = [TaskId(0, p) for p in range(60)], Local()
-    sizes, setting = (1000,) * len(tasks), runtime.setting(runtime.first)
-    stage = stages.Stage(
-        program=runtime.first,
-        setting=setting,
-        boundaries={},
-        arrow=ArrowInput([], setting.schema, tuple(range(len(tasks))), sizes),
-        tasks=tasks,
-        idle=frozenset(),
-        expected=TaskCosts().estimates(tasks, sizes),
-        histories={},
-    )
     owners = {task: Executor(str(task.partition % 2), "host", 2) for task in tasks}
-    assignment = stages.AssignmentInForce(
-        owners=lambda: owners, generation=lambda: 1, behind=lambda: (), on_lost=lambda lost: None
-    )
-    with pytest.raises(TaskplaceError, match="without a report of 60"):
-        stages.run(cluster, stage, assignment)
+    run_without_reports(runtime, cluster, owners, (1000,) * len(tasks), TaskCosts())
     assert len(cluster.tasks) <= 8
     for of, skipped in zip(cluster.tasks, cluster.skipped, strict=True):
         mine = {task.partition for task in of}

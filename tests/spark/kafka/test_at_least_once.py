@@ -132,7 +132,7 @@ def test_brokers_that_acknowledge_nothing_any_more_end_it_after_patience(clock, 
     assert PATIENCE <= clock.now < 2 * PATIENCE + 2
 
 
-def test_a_record_that_has_failed_is_no_progress(clock):
+def test_a_record_that_has_failed_is_no_progress(clock, caplog):
     clients = SlowClients(clock, 0, failure="_MSG_TIMED_OUT", seconds=4.0)
     with pytest.raises(
         SinkError, match=r"no further record .* within 10 s; the last error: .*_MSG_TIMED_OUT"
@@ -140,6 +140,8 @@ def test_a_record_that_has_failed_is_no_progress(clock):
         publish(clients, 50)
     assert clock.now < 2 * PATIENCE
     assert len(clients.made) == 3, "each try ends with its first failure"
+    again = {one.getMessage() for one in caplog.records}
+    assert again == {"batch 0 of sink 's' is sent again: Local: Message timed out (_MSG_TIMED_OUT)"}
 
 
 def test_tries_that_get_further_go_on_and_tries_that_do_not_end(clock):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +15,7 @@ pytest.importorskip("confluent_kafka")
 from taskplace.errors import ConfigError, InputError
 from taskplace.settings import Settings
 from taskplace.spark import yaml_application
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.client_options import ALIASES, ClientOptions
 from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
 from taskplace.spark.yaml_application import YamlApplication
 from taskplace.yaml_fields import KAFKA_OUTPUT
@@ -66,7 +69,13 @@ SECRET = "hunter2"
         ({"options": {"linger.ms": None}}, r"options\.linger\.ms: found 'NoneType'"),
         (
             {"options": {"sasl.password_env": "X", "sasl.password_file": "x"}},
-            r"options\.sasl\.password_file: .*one value",
+            r"options\.sasl\.password_file: .*one value: sasl\.password_env is the same property",
+        ),
+        ({"options": {"metadata.broker.list": "x"}}, r"options\.metadata\.broker\.list: .*set `servers`"),
+        ({"options": {"auto.commit.enable": True}}, r"options\.auto\.commit\.enable: .*does not set itself"),
+        (
+            {"options": {"linger.ms": 5, "queue.buffering.max.ms": 50}},
+            r"options\.queue\.buffering\.max\.ms: .*one value: linger\.ms is the same property",
         ),
     ],
 )
@@ -81,6 +90,24 @@ def test_a_property_that_librdkafka_does_not_know_is_found_by_the_probe():
         InputError, match=r'^KafkaSink\.options: found .*No such configuration property: "linger.mss"'
     ):
         sink.probe()
+
+
+def test_the_aliases_are_those_of_librdkafka(tmp_path):
+    """librdkafka prints its properties itself."""
+    import confluent_kafka
+
+    beside = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
+    if not (libraries := [*beside.glob("librdkafka*.so*")]):
+        pytest.skip("librdkafka is not beside its package")
+    (library,) = libraries
+    rdkafka, libc = ctypes.CDLL(str(library)), ctypes.CDLL(None)
+    libc.fopen.restype, libc.fopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_char_p]
+    libc.fclose.argtypes = rdkafka.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
+    file = libc.fopen(str(tmp_path / "properties").encode(), b"w")
+    rdkafka.rd_kafka_conf_properties_show(file)
+    libc.fclose(file)
+    listed = re.findall(r"^(\S+) .*\bAlias for `([^`]+)`", (tmp_path / "properties").read_text(), re.M)
+    assert dict(listed) == {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

@@ -344,7 +344,7 @@ def test_a_start_after_a_failed_try_is_not_part_of_its_transaction(brokers):
     assert tries.until == 0.0, "patience does not begin anew"
 
 
-def test_brokers_that_do_not_come_back_are_an_error_without_secrets(brokers):
+def test_brokers_that_do_not_come_back_are_an_error_without_secrets(brokers, caplog):
     brokers.fail("init", error("_TIMED_OUT", **RETRIABLE), times=1000)
     with pytest.raises(
         SinkError, match=r"^batch 0 of sink 's': not published within 100 s; the last error: init"
@@ -356,6 +356,8 @@ def test_brokers_that_do_not_come_back_are_an_error_without_secrets(brokers):
         writer(brokers, patience=100).publish(commit(0), records())
     assert "hunter2" not in str(raised.value)
     assert "(hidden)" in str(raised.value)
+    assert "is sent again: Local: Communication failure with broker (_FAIL)" in caplog.text
+    assert "password" not in caplog.text
 
 
 def ck_error_with(text: str):
