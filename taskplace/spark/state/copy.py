@@ -210,7 +210,8 @@ class Copy:
         meta = txn.meta()
         txn.write_undo(self._overwritten(changes))
         for store, entries in changes.items():
-            txn.put(store, sorted(entries.items()))
+            keys = sorted(entries)
+            txn.put(store, keys, list(map(entries.__getitem__, keys)))
         txn.write_meta(replace(meta, at=to, undo=meta.at, fence=self._fence or meta.fence))
         txn.commit()
 
@@ -224,7 +225,7 @@ class Copy:
         for store, entries in changes.items():
             known = self._read_before.setdefault(store, {})
             self.get_many(store, [key for key in entries if key not in known])
-            old[store] = {key: known[key] for key in entries}
+            old[store] = dict(zip(entries, map(known.__getitem__, entries), strict=True))
         undo = encode_changes(old, {}, compression=None).to_pybytes()
         if len(undo) > LARGEST_STORED - CHECKSUM:
             raise InputError(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
@@ -355,13 +356,15 @@ class _Sealing(io.RawIOBase):
 def _batches(changes: Changes) -> Iterator[pa.RecordBatch]:
     for number, store in enumerate(sorted(changes)):
         written = changes[store]
-        entries = sorted(written.items())
-        if sum(map(len, written)) + sum(map(len, filter(None, written.values()))) > BYTES_PER_BATCH:
-            parts = pieces(store, entries)
+        keys = sorted(written)
+        values = list(map(written.__getitem__, keys))
+        if sum(map(len, keys)) + sum(map(len, filter(None, values))) > BYTES_PER_BATCH:
+            for piece in pieces(store, zip(keys, values, strict=True)):
+                yield record_batch(number, piece)
         else:  # the usual case: entries need not be measured one by one
-            parts = (entries[at : at + ROWS_PER_BATCH] for at in range(0, len(entries), ROWS_PER_BATCH))
-        for part in parts:
-            yield record_batch(number, part)
+            for at in range(0, len(keys), ROWS_PER_BATCH):
+                end = at + ROWS_PER_BATCH
+                yield _record_batch(number, keys[at:end], values[at:end])
 
 
 def pieces(
@@ -398,14 +401,12 @@ def pieces(
 
 def record_batch(store: int, entries: Sequence[tuple[bytes, bytes | None]]) -> pa.RecordBatch:
     """Return the `RECORD` batch of one store's entries, which are one of the `pieces`."""
-    return pa.record_batch(
-        [
-            pa.array([store] * len(entries), pa.uint8()),
-            pa.array([key for key, _ in entries], pa.binary()),
-            pa.array([value for _, value in entries], pa.binary()),
-        ],
-        schema=RECORD,
-    )
+    return _record_batch(store, [key for key, _ in entries], [value for _, value in entries])
+
+
+def _record_batch(store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.RecordBatch:
+    stores = pa.array(np.full(len(keys), store, np.uint8))
+    return pa.record_batch([stores, pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=RECORD)
 
 
 class RecordFile:

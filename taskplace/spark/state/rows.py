@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,6 @@ from taskplace.spark.state.keys import LARGEST
 
 Bytes = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int64]
-Slices = TypeVar("Slices", bytes, memoryview)
 LENGTH = np.dtype("<u4")
 
 #: The bytes that are encoded or decoded at a time: numpy needs one or two 8-byte positions for each byte.
@@ -86,7 +84,7 @@ class RowCodec:
                 fixed[:, start : start + field.width] = field.raw(column)
         heads = np.arange(count + 1) * self._fixed
         if not variable:
-            return _slices(fixed.tobytes(), heads)
+            return _slices(fixed, heads)
         lengths = sum((lengths for _, lengths in variable), np.full(count, self._fixed, np.int64))
         if count and (longest := int(lengths.max())) > LARGEST:
             raise InputError(
@@ -94,15 +92,15 @@ class RowCodec:
             )
         offsets = _offsets(lengths)
         if offsets[-1] > (self._fixed + WIDE) * count:
-            parts = [_slices(data.data, _offsets(lengths)) for data, lengths in variable]
-            return [b"".join(row) for row in zip(_slices(fixed.tobytes(), heads), *parts, strict=True)]
+            parts = [_slices(data, _offsets(lengths)) for data, lengths in variable]
+            return [b"".join(row) for row in zip(_slices(fixed, heads), *parts, strict=True)]
         out = np.zeros(int(offsets[-1]), np.uint8)
         out[offsets[:-1, None] + np.arange(self._fixed)] = fixed
         at = offsets[:-1] + self._fixed
         for data, lengths in variable:
             out[_spread(at, lengths)] = data
             at = at + lengths
-        return _slices(out.tobytes(), offsets)
+        return _slices(out, offsets)
 
     def canonical(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return the schema's columns of `table`, with values that are equal exactly if their encodings are.
@@ -332,6 +330,8 @@ def _spread(starts: Lengths, lengths: Lengths) -> Lengths:
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
 
 
-def _slices(data: Slices, offsets: Lengths) -> list[Slices]:
-    at = offsets.tolist()
-    return [data[a:b] for a, b in pairwise(at)]
+def _slices(data: bytes | Bytes, offsets: Lengths) -> list[bytes]:
+    """Cut data at the offsets. Arrow does it in a fraction of the time that slices take."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    cut: list[bytes] = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers).to_pylist()
+    return cut

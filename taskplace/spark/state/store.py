@@ -85,8 +85,8 @@ class Store:
     def changes(self) -> Changes:
         """Return the changes of this batch, by the store's name in the copy."""
         written = {self._name: self.writes, self._index_name: self._index}
-        # Sorted here once: changelog, undo record and copy sort again, which is cheap for sorted input.
-        return {name: dict(sorted(entries.items())) for name, entries in written.items() if entries}
+        # In order, because changelog, undo record and copy sort the keys, which is cheap for sorted ones.
+        return {name: {key: entries[key] for key in sorted(entries)} for name, entries in written.items() if entries}
 
     def get_many(self, keys: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """Return the values of `keys` (a table with the key columns), and which keys exist.
