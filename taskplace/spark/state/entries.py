@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import lmdb
 
-from taskplace.spark.state.keys import physical_all, restore_values
+from taskplace.spark.state.keys import physical_all, restore_columns
 
 if TYPE_CHECKING:
     from taskplace.spark.state.environment import Txn
@@ -20,25 +20,24 @@ SCANNED = 1.5
 AT_A_TIME = 512
 
 
-def get_values(txn: Txn, db: lmdb._Database, keys: Sequence[bytes]) -> list[bytes | None]:
-    """Return the value of each key, None for a missing key. O(keys x log size).
+def get_values(txn: Txn, db: lmdb._Database, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
+    """Return the value of each key, None for a missing key. It may return other entries of the store, too.
 
-    Errors: `DamagedEntry` for an entry that has changed since it was written.
+    O(keys x log size). Errors: `DamagedEntry` for an entry that has changed since it was written.
     """
-    wanted = physical_all(keys)
-    entries = _entries(txn, db, set(wanted))
-    values = dict(zip(entries, restore_values([*entries], [*entries.values()]), strict=True))
-    return list(map(values.get, wanted))
+    found: dict[bytes, bytes | None] = dict.fromkeys(keys)
+    found.update(zip(*restore_columns(*_stored(txn, db, physical_all([*found]))), strict=True))
+    return found
 
 
-def _entries(txn: Txn, db: lmdb._Database, keys: Set[bytes]) -> dict[bytes, bytes]:
-    """Return the stored entries with these keys; all of the store, if those are most of it and none is large."""
+def _stored(txn: Txn, db: lmdb._Database, keys: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """Return the stored keys and values of these entries; of the whole store, if they are most of it and small."""
     there = txn.stat(db=db)
     with txn.cursor(db=db) as cursor:
         if there["entries"] <= SCANNED * len(keys) and not there["overflow_pages"]:
-            return dict(cursor.iternext())
+            return [*cursor.iternext(values=False)], [*cursor.iternext(keys=False)]
         found: dict[bytes, bytes] = {}
-        in_order = sorted(keys)  # LMDB finds the next key faster on the page of the last one
+        in_order = sorted(keys)  # LMDB finds a key faster on the page of the one before
         for start in range(0, len(in_order), AT_A_TIME):
             found.update(cursor.getmulti(in_order[start : start + AT_A_TIME]))
-        return found
+        return [*found], [*found.values()]

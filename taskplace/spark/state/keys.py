@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from operator import add, itemgetter
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +100,7 @@ def store_all(keys: Sequence[bytes], values: Sequence[bytes]) -> Iterator[tuple[
         return map(store_entry, keys, values)
     # All at once: tuples that live on would set off Python's garbage collector again and again.
     checksums = _checksums(keys, values).view(f"V{CHECKSUM}").tolist()
-    return zip(keys, list(map(add, checksums, values)), strict=True)
+    return zip(keys, list(map(b"".join, zip(checksums, values, strict=True))), strict=True)
 
 
 def _checksums(keys: Sequence[bytes], values: Sequence[bytes]) -> npt.NDArray[np.uint32]:
@@ -120,19 +120,22 @@ def restore_entry(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:
     return value[4 : 4 + length], value[4 + length :]
 
 
-def restore_values(stored: Sequence[bytes], raw: Sequence[bytes]) -> list[bytes]:
-    """Return the original values of stored entries, in less time than `restore_entry` for each.
+def restore_columns(
+    stored: Sequence[bytes], raw: Sequence[bytes]
+) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """Return the original keys and values of stored entries, in less time than `restore_entry` for each.
 
     Errors: as `restore_entry`.
 
-    >>> restore_values(*zip(*store_all([b"k", b"l"], [b"v", b"w"])))
-    [b'v', b'w']
+    >>> restore_columns(*zip(*store_all([b"k", b"l"], [b"v", b"w"])))
+    ((b'k', b'l'), [b'v', b'w'])
     """
     if _short(stored):
         values = list(map(_content, raw))
         if _checksums(stored, values).tobytes() == b"".join(map(_checksum, raw)):
-            return values
-    return [restore_entry(key, value)[1] for key, value in zip(stored, raw, strict=True)]
+            return stored, values
+    entries = list(map(restore_entry, stored, raw))
+    return [key for key, _ in entries], [value for _, value in entries]
 
 
 def restore_all(entries: Iterable[tuple[bytes, bytes]], count: int) -> Iterator[tuple[bytes, bytes]]:

@@ -100,9 +100,8 @@ class View:
 
         Errors: `CheckpointError` if an entry is damaged; so does `scan`.
         """
-        missing = [key for key in keys if key not in self._overlay]
-        stored = dict(zip(missing, get_values(self._txn, self._db, missing), strict=True))
-        return [self._overlay[key] if key in self._overlay else stored[key] for key in keys]
+        found = get_values(self._txn, self._db, [key for key in keys if key not in self._overlay])
+        return [self._overlay[key] if key in self._overlay else found[key] for key in keys]
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield all (key, value). No order."""
