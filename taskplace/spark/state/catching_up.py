@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from taskplace.errors import CheckpointError, Fenced, TaskplaceError
 from taskplace.spark import faults
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Meta, Recovery, Snapshot
-from taskplace.spark.state.files import RecordFile, decode_records, open_sealed
+from taskplace.spark.state.files import RecordFile, open_sealed
 from taskplace.spark.state.history import Action, NoWay, Step, next_step, without
 from taskplace.spark.state.sections import open_section
 from taskplace.spark.state.transaction import Transaction, skipping
@@ -141,7 +141,7 @@ class CatchingUp:
     def _replay(self, txn: Transaction, meta: Meta, change: Change) -> None:
         if change.file:
             with self._files.read(change) as file:
-                meta = txn.apply(meta, decode_records(file))
+                meta = txn.apply(meta, RecordFile(file))
         txn.drop_undo()
         txn.write_meta(replace(meta, at=change.position, undo=None))
         self._done.replayed += change.records

@@ -21,7 +21,7 @@ and `look` reads where a copy is without opening it.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ from taskplace.spark.messages import EMPTY, Fence, History, Meta, Position, Reco
 from taskplace.spark.state import warm
 from taskplace.spark.state.catching_up import CatchingUp, CheckpointFiles, Progress, restored_attempt
 from taskplace.spark.state.environment import DAMAGED
-from taskplace.spark.state.files import Changes, encode_changes, pieces
+from taskplace.spark.state.files import Changes, Columns, encode_columns, in_order, pieces
 from taskplace.spark.state.keys import CHECKSUM, LARGEST_STORED
 from taskplace.spark.state.meta import META
 from taskplace.spark.state.transaction import Transaction
@@ -189,9 +189,11 @@ class Copy:
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each key, None for a missing key. O(keys x log size)."""
-        values = self._held().get(store, keys)
-        self._read_before.setdefault(store, {}).update(zip(keys, values, strict=True))
-        return values
+        found = self._held().get(store, keys)
+        known = self._read_before.setdefault(store, found)
+        if known is not found:
+            known.update(found)
+        return list(map(found.__getitem__, keys))
 
     def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:
         """Yield all (key, value), in the order of their bytes."""
@@ -208,9 +210,10 @@ class Copy:
         """
         txn = self._held()
         meta = txn.meta()
-        txn.write_undo(self._overwritten(changes))
-        for store, entries in changes.items():
-            txn.put(store, sorted(entries.items()))
+        written = {store: in_order(entries) for store, entries in changes.items()}
+        txn.write_undo(self._overwritten({store: keys for store, (keys, _) in written.items()}))
+        for store, (keys, values) in written.items():
+            txn.put(store, keys, values)
         txn.write_meta(replace(meta, at=to, undo=meta.at, fence=self._fence or meta.fence))
         txn.commit()
 
@@ -218,14 +221,14 @@ class Copy:
         """End the transaction of `bring_to` without further changes."""
         self._held().commit()
 
-    def _overwritten(self, changes: Changes) -> bytes:
-        """Return the records that undo `changes`."""
-        old: Changes = {}
-        for store, entries in changes.items():
+    def _overwritten(self, written: Mapping[str, list[bytes]]) -> bytes:
+        """Return the records that undo writes of these keys, which are in order."""
+        old: dict[str, Columns] = {}
+        for store, keys in written.items():
             known = self._read_before.setdefault(store, {})
-            self.get_many(store, [key for key in entries if key not in known])
-            old[store] = {key: known[key] for key in entries}
-        undo = encode_changes(old, {}, compression=None).to_pybytes()
+            self.get_many(store, [key for key in keys if key not in known])
+            old[store] = keys, list(map(known.__getitem__, keys))
+        undo = encode_columns(old, {}, compression=None).to_pybytes()
         if len(undo) > LARGEST_STORED - CHECKSUM:
             raise InputError(
                 f"task {self.path.name}",

@@ -12,9 +12,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+
+import numpy as np
+import numpy.typing as npt
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.crc import crc32
+from taskplace.spark.state.crc import crc32, crc32_all
 from taskplace.wording import count as counted
 
 LMDB_MAX = 511
@@ -25,6 +29,8 @@ CHECKSUM = 4
 LARGEST = 2**31 - 2
 #: The longest value of LMDB, bytes.
 LARGEST_STORED = 2**32 - 1
+
+_checksum, _content = itemgetter(slice(CHECKSUM)), itemgetter(slice(CHECKSUM, None))
 
 
 class DamagedEntry(CheckpointError):
@@ -42,6 +48,17 @@ def physical(key: bytes) -> bytes:
     if not key:
         raise ValueError("an encoded key is never empty")
     return key[:SHORT] + hashlib.blake2b(key, digest_size=DIGEST).digest()
+
+
+def physical_all(keys: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the keys under which `keys` are stored, in less time than `physical` for each."""
+    return keys if _short(keys) else [physical(key) for key in keys]
+
+
+def _short(keys: Sequence[bytes]) -> bool:
+    """Return whether all keys are stored unchanged."""
+    lengths = {*map(len, keys)}
+    return not lengths or (min(lengths) > 0 and max(lengths) <= SHORT)
 
 
 def checked(key: bytes, value: bytes) -> bytes:
@@ -79,15 +96,15 @@ def store_all(keys: Sequence[bytes], values: Sequence[bytes]) -> Iterator[tuple[
     >>> list(store_all([b"k"], [b"v"])) == [store_entry(b"k", b"v")]
     True
     """
-    lengths = {*map(len, keys)}
-    if not lengths or min(lengths) == 0 or max(lengths) > SHORT:
+    if not _short(keys):
         return map(store_entry, keys, values)
     # All at once: tuples that live on would set off Python's garbage collector again and again.
-    checked_values = [
-        crc32(value, crc32(key)).to_bytes(CHECKSUM, "little") + value
-        for key, value in zip(keys, values, strict=True)
-    ]
-    return zip(keys, checked_values, strict=True)
+    checksums = _checksums(keys, values).view(f"V{CHECKSUM}").tolist()
+    return zip(keys, list(map(b"".join, zip(checksums, values, strict=True))), strict=True)
+
+
+def _checksums(keys: Sequence[bytes], values: Sequence[bytes]) -> npt.NDArray[np.uint32]:
+    return np.fromiter(crc32_all(keys, values), np.dtype("<u4"), len(keys))
 
 
 def restore_entry(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:
@@ -101,6 +118,24 @@ def restore_entry(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:
         return stored, value
     length = int.from_bytes(value[:4], "little")
     return value[4 : 4 + length], value[4 + length :]
+
+
+def restore_columns(
+    stored: Sequence[bytes], raw: Sequence[bytes]
+) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """Return the original keys and values of stored entries, in less time than `restore_entry` for each.
+
+    Errors: as `restore_entry`.
+
+    >>> restore_columns(*zip(*store_all([b"k", b"l"], [b"v", b"w"])))
+    ((b'k', b'l'), [b'v', b'w'])
+    """
+    if _short(stored):
+        values = list(map(_content, raw))
+        if _checksums(stored, values).tobytes() == b"".join(map(_checksum, raw)):
+            return stored, values
+    entries = list(map(restore_entry, stored, raw))
+    return [key for key, _ in entries], [value for _, value in entries]
 
 
 def restore_all(entries: Iterable[tuple[bytes, bytes]], count: int) -> Iterator[tuple[bytes, bytes]]:

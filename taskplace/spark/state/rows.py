@@ -3,8 +3,8 @@
 One row is `[null bitmap][fixed part][variable part]`: every fixed-width column has its bytes in the fixed
 part, every string or binary column has its length there (uint32) and its bytes in the variable part.
 The encoding is canonical (a null is all zeros, `-0.0` is `0.0`, there is one NaN), so equal rows are equal
-bytes and a row can be a key. Encoding and decoding work on whole columns in numpy. Only wide rows, for which that is
-slower, are cut and joined one by one.
+bytes and a row can be a key. Encoding and decoding work on whole columns, in numpy and Arrow. Only wide rows, for which
+that is slower, are cut one by one to be decoded.
 
 Non-goals: ordering (bytes do not sort like values) and nested types.
 """
@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.state.casts import cast
@@ -27,13 +27,14 @@ from taskplace.spark.state.keys import LARGEST
 
 Bytes = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int64]
-Slices = TypeVar("Slices", bytes, memoryview)
 LENGTH = np.dtype("<u4")
 
 #: The bytes that are encoded or decoded at a time: numpy needs one or two 8-byte positions for each byte.
 AT_A_TIME = 1 << 20
-#: If the variable part has more bytes than this on average, rows are cut and joined one by one.
+#: If the variable part has more bytes than this on average, rows are cut one by one to be decoded.
 WIDE = 128
+#: What stands between the parts of a row.
+NOTHING = pa.scalar(b"", pa.large_binary())
 
 
 class RowCodec:
@@ -73,36 +74,29 @@ class RowCodec:
 
     def _encode(self, columns: Sequence[pa.Array], count: int) -> list[bytes]:
         fixed = np.zeros((count, self._fixed), np.uint8)
-        variable: list[tuple[Bytes, Lengths]] = []
+        variable: list[pa.Array] = []
+        total = np.full(count, self._fixed, np.int64)
         for i, (field, start, column) in enumerate(zip(self._fields, self._starts, columns, strict=False)):
             if column.null_count:
                 nulls = column.is_null().to_numpy(zero_copy_only=False)
                 fixed[:, i // 8] |= nulls.astype(np.uint8) << np.uint8(i % 8)
             if field.variable:
-                data, lengths = field.split(column)
+                variable.append(field.content(column))
+                lengths = pc.binary_length(variable[-1]).to_numpy()
                 fixed[:, start : start + 4] = lengths.astype(LENGTH).view(np.uint8).reshape(count, 4)
-                variable.append((data, lengths))
+                total += lengths
             else:
                 fixed[:, start : start + field.width] = field.raw(column)
-        heads = np.arange(count + 1) * self._fixed
-        if not variable:
-            return _slices(fixed.tobytes(), heads)
-        lengths = sum((lengths for _, lengths in variable), np.full(count, self._fixed, np.int64))
-        if count and (longest := int(lengths.max())) > LARGEST:
+        if count and (longest := int(total.max())) > LARGEST:
             raise InputError(
                 self._path or "rows", found=f"a row of {longest} bytes", expected=f"at most {LARGEST} bytes"
             )
-        offsets = _offsets(lengths)
-        if offsets[-1] > (self._fixed + WIDE) * count:
-            parts = [_slices(data.data, _offsets(lengths)) for data, lengths in variable]
-            return [b"".join(row) for row in zip(_slices(fixed.tobytes(), heads), *parts, strict=True)]
-        out = np.zeros(int(offsets[-1]), np.uint8)
-        out[offsets[:-1, None] + np.arange(self._fixed)] = fixed
-        at = offsets[:-1] + self._fixed
-        for data, lengths in variable:
-            out[_spread(at, lengths)] = data
-            at = at + lengths
-        return _slices(out.tobytes(), offsets)
+        buffers = [None, pa.py_buffer(np.arange(count + 1) * self._fixed), pa.py_buffer(fixed)]
+        rows = pa.Array.from_buffers(pa.large_binary(), count, buffers)
+        if variable:
+            rows = pc.binary_join_element_wise(rows, *variable, NOTHING)
+        encoded: list[bytes] = rows.to_pylist()
+        return encoded
 
     def canonical(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return the schema's columns of `table`, with values that are equal exactly if their encodings are.
@@ -265,18 +259,10 @@ class _Field:
         return pa.Array.from_buffers(self.arrow.type, count, [validity, pa.py_buffer(raw)])
 
     @staticmethod
-    def split(column: pa.Array) -> tuple[Bytes, Lengths]:
-        """Return a string or binary column's bytes, end to end without those of nulls, and each value's length."""
-        if column.null_count:
-            column = column.fill_null("" if pa.types.is_string(column.type) else b"")
-        if not len(column):
-            return np.zeros(0, np.uint8), np.zeros(0, np.int64)
-        offsets = np.frombuffer(column.buffers()[1], np.int32)[
-            column.offset : column.offset + len(column) + 1
-        ]
-        buffer = column.buffers()[2]
-        data = np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
-        return data[offsets[0] : offsets[-1]], np.diff(offsets).astype(np.int64)
+    def content(column: pa.Array) -> pa.Array:
+        """Return the bytes of each value of a string or binary column; none for null."""
+        content = column.cast(pa.large_binary())
+        return content.fill_null(b"") if content.null_count else content
 
     def join(self, data: Bytes | bytes, lengths: Lengths, validity: pa.Buffer | None) -> pa.Array:
         offsets = _offsets(lengths)
@@ -330,8 +316,3 @@ def _spread(starts: Lengths, lengths: Lengths) -> Lengths:
     """Return the positions starts[i], starts[i]+1, ... (lengths[i] of them) for every i, end to end."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
-
-
-def _slices(data: Slices, offsets: Lengths) -> list[Slices]:
-    at = offsets.tolist()
-    return [data[a:b] for a, b in pairwise(at)]

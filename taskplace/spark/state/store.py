@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import Changes, pieces
+from taskplace.spark.state.files import Changes, in_order, pieces
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store_schema import StoreSchema
 
@@ -85,8 +85,10 @@ class Store:
     def changes(self) -> Changes:
         """Return the changes of this batch, by the store's name in the copy."""
         written = {self._name: self.writes, self._index_name: self._index}
-        # Sorted here once: changelog, undo record and copy sort again, which is cheap for sorted input.
-        return {name: dict(sorted(entries.items())) for name, entries in written.items() if entries}
+        # Sorted here once: changelog and copy sort again, which is cheap for sorted keys.
+        return {
+            name: dict(zip(*in_order(entries), strict=True)) for name, entries in written.items() if entries
+        }
 
     def get_many(self, keys: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """Return the values of `keys` (a table with the key columns), and which keys exist.

@@ -5,7 +5,7 @@ All changes of a transaction appear together, or not at all: a killed process le
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import cast
 
 import lmdb
@@ -13,21 +13,17 @@ from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import Meta
+from taskplace.spark.state.entries import get_values
 from taskplace.spark.state.environment import Environment
-from taskplace.spark.state.files import decode_records
+from taskplace.spark.state.files import RecordFile
 from taskplace.spark.state.keys import (
     checked,
     physical,
     restore_all,
-    restore_entry,
     store_all,
     verified,
 )
 from taskplace.spark.state.meta import META, POSITION, UNDO, decode_meta, encode_meta
-
-#: Pieces of records: a store and some of its entries; the value None stands for a deleted key.
-Records = Iterable[tuple[str, list[tuple[bytes, bytes | None]]]]
-
 
 class Transaction:
     """A transaction on the current state of an environment. End it with `commit` or `abort`.
@@ -79,10 +75,10 @@ class Transaction:
 
     # -- the undo record
 
-    def undo(self) -> Records | None:
+    def undo(self) -> RecordFile | None:
         """Return the records that undo the last batch; None without an undo record."""
         record = self._txn.get(UNDO, db=self._dbs[META])
-        return None if record is None else decode_records(verified(UNDO, record))
+        return None if record is None else RecordFile(verified(UNDO, record))
 
     def write_undo(self, records: bytes) -> None:
         """Write the undo record of the batch that this transaction commits."""
@@ -94,12 +90,12 @@ class Transaction:
 
     # -- stores
 
-    def get(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key, None for a missing key. O(keys x log size)."""
-        with self._txn.cursor(db=self._db(store)) as cursor:
-            wanted = [physical(key) for key in keys]
-            entries = dict(cursor.getmulti(sorted(set(wanted))))
-        return [None if (raw := entries.get(key)) is None else restore_entry(key, raw)[1] for key in wanted]
+    def get(self, store: str, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+        """Return the value of each key, None for a missing key. It may return other entries of the store, too.
+
+        O(keys x log size).
+        """
+        return get_values(self._txn, self._db(store), keys)
 
     def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:
         """Yield all (key, value), in the order of their bytes."""
@@ -110,20 +106,18 @@ class Transaction:
         """Return the number of keys in a store. O(1)."""
         return int(self._txn.stat(db=self._db(store))["entries"])
 
-    def put(self, store: str, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+    def put(self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Write entries, and delete the keys whose value is None."""
         db = self._db(store)
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        for key, value in entries:
-            if value is None:
+        written = keys
+        if None in values:
+            entries = list(zip(keys, values, strict=True))
+            for key in (key for key, value in entries if value is None):
                 self._txn.delete(physical(key), db=db)
-            else:
-                keys.append(key)
-                values.append(value)
-        if keys:
-            with self._txn.cursor(db=db) as cursor:
-                cursor.putmulti(store_all(keys, values))
+            written = [key for key, value in entries if value is not None]
+            values = [value for value in values if value is not None]
+        with self._txn.cursor(db=db) as cursor:
+            cursor.putmulti(store_all(written, cast("Sequence[bytes]", values)))
 
     def load(self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Write entries of a snapshot. Entries behind the last key of the store are appended, without a search.
@@ -132,7 +126,7 @@ class Transaction:
         completely. In any other order, the entries are written as by `put`.
         """
         if None in values:  # no snapshot has deleted keys
-            self.put(store, zip(keys, values, strict=True))
+            self.put(store, keys, values)
             return
         there = cast("Sequence[bytes]", values)
         with self._txn.cursor(db=self._db(store)) as cursor:
@@ -140,15 +134,16 @@ class Transaction:
             if appended < asked:  # LMDB refuses to append a key that is not behind its last one
                 cursor.putmulti(store_all(keys, there))
 
-    def apply(self, meta: Meta, records: Records) -> Meta:
+    def apply(self, meta: Meta, records: RecordFile) -> Meta:
         """Write records; skip those of a store that the topology no longer has. Return the metadata after it.
 
         Skipped stores are recorded: if the topology gets such a store again, the copy counts as incomplete.
         """
-        for store, entries in records:
+        for number in range(len(records)):
+            store, keys, values = records.columns(number)
             if self.has(store):
-                self.put(store, entries)
-            else:
+                self.put(store, keys, values)
+            elif keys:
                 meta = skipping(meta, store)
         return meta
 

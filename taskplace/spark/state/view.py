@@ -16,9 +16,10 @@ import lmdb
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import History, Position
 from taskplace.spark.state import warm
+from taskplace.spark.state.entries import get_values
 from taskplace.spark.state.environment import DATA, Txn, check_length
 from taskplace.spark.state.files import decode_records
-from taskplace.spark.state.keys import physical, restore_all, restore_entry, verified
+from taskplace.spark.state.keys import restore_all, verified
 from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, decode_meta
 
 
@@ -99,16 +100,8 @@ class View:
 
         Errors: `CheckpointError` if an entry is damaged; so does `scan`.
         """
-        with self._txn.cursor(db=self._db) as cursor:
-            stored = dict(cursor.getmulti(sorted({physical(key) for key in keys})))
-        values = []
-        for key in keys:
-            if key in self._overlay:
-                values.append(self._overlay[key])
-            else:
-                raw = stored.get(physical(key))
-                values.append(None if raw is None else restore_entry(physical(key), raw)[1])
-        return values
+        found = get_values(self._txn, self._db, [key for key in keys if key not in self._overlay])
+        return [self._overlay[key] if key in self._overlay else found[key] for key in keys]
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield all (key, value). No order."""

@@ -249,7 +249,7 @@ class Lives(RuleBasedStateMachine):
         with Copy(self.path(copy), STORES, fence=Fence(self.epoch, self.batch)) as open_copy:
             open_copy.bring_to(self.history, self.root)
             for store, entries in writes.items():
-                open_copy._held().put(store, entries.items())
+                open_copy._held().put(store, [*entries], [*entries.values()])
         self.catch_up_with_fence(copy)
 
     @rule(
