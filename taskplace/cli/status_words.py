@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from taskplace.model.events import LateRows
+from taskplace.model.seen import Seen
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.inspection.now import batch_text, followup_text, warmup_text
-from taskplace.spark.inspection.stuck import UNKNOWN, stuck
 from taskplace.spark.operator_messages import ExecutorStatus, Status
+from taskplace.spark.stuck import UNKNOWN, stuck
 from taskplace.wording import ago, count, duration
 
 #: How many rebalances, losses and warm-ups are shown.
@@ -101,8 +102,7 @@ def warmups(now: Status) -> list[tuple[str, str, int, str]]:
     return found
 
 
-def _stuck_lines(now: Status, checkpoint: str | Path) -> Iterator[str]:
-    found = list(stuck(now, checkpoint))
+def _stuck_lines(found: Sequence[tuple[str, str, Seen]], checkpoint: str | Path) -> Iterator[str]:
     for name, task, why in found[:SHOWN]:
         yield f"stuck       {task} on {name}: {why.stalled}; {why.remedy}"
     if found:
@@ -116,12 +116,13 @@ def events(now: Status, checkpoint: str | Path = UNKNOWN) -> Iterator[str]:
 
     - `checkpoint`: the path that remedies name
     """
-    waiting, hindered = warmups(now), {(name, task) for name, task, _ in stuck(now, checkpoint)}
+    waiting, found = warmups(now), list(stuck(now, checkpoint))
+    hindered = {(name, task) for name, task, _ in found}
     for name, task, lag, eta in waiting[:SHOWN]:
         yield f"warm-up     {task} on {name}: lag {lag:,}, {'stuck' if (name, task) in hindered else eta}"
     if len(waiting) > SHOWN:
         yield f"warm-up     and {len(waiting) - SHOWN} more"
-    yield from _stuck_lines(now, checkpoint)
+    yield from _stuck_lines(found, checkpoint)
     for change in reversed(now.rebalances[-SHOWN:]):
         moved = f"{count(change.moves, 'move')}{', more to come' if change.followup else ''}"
         when = ago(now.written - change.at)

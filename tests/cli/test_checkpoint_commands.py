@@ -27,25 +27,7 @@ from taskplace.spark.operator_messages import (
     Status,
 )
 from tests.support.command_line import one_line
-from tests.support.operators import attended, run, stream, turn
-from tests.support.placed_without_spark import World
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch) -> World:
-    return World(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def placed(world):
-    """A driver that has tasks on two executors."""
-    placed = stream(world)
-    world.come()
-    for batch in (1, 2):
-        world.follow(placed)
-        run(world, placed, batch)
-    turn(placed)
-    return placed
+from tests.support.operators import attended, run, write_status
 
 
 def test_inspect(placed, capsys):
@@ -276,9 +258,7 @@ def test_the_end_of_a_drain_is_shown_first(placed, capsys):
     assert main(["drain", path, "2", "--undo"]) == 0
     assert "none of them drains" in capsys.readouterr().out
     placed.drain("2")
-    placed.rebalancer.recent.changes += 1
-    placed._runner.operations._last = 0.0
-    turn(placed)
+    write_status(placed)
     assert main(["drain", path, "2", "--undo"]) == 3
     assert capsys.readouterr().out.splitlines() == [
         "executor-2 would no longer drain",

@@ -10,13 +10,7 @@ from taskplace.cli import main
 from taskplace.spark.operator_messages import STATUS_FILE
 from taskplace.spark.state.copy import Copy
 from tests.support.command_line import one_line
-from tests.support.operators import run, stream, turn
-from tests.support.placed_without_spark import World
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch) -> World:
-    return World(tmp_path, monkeypatch)
+from tests.support.operators import run, stream, turn, write_status
 
 
 @pytest.fixture
@@ -28,13 +22,6 @@ def placed(world):
     run(world, placed, 1)
     turn(placed)
     return placed
-
-
-def write_status(placed) -> None:
-    """Have the driver write its status, however young the last one is."""
-    placed.rebalancer.recent.changes += 1
-    placed._runner.operations._last = 0.0
-    turn(placed)
 
 
 def moving(placed) -> str:

@@ -20,25 +20,7 @@ from taskplace.spark.operator_messages import (
     TotalsStatus,
     WaitingCopy,
 )
-from tests.support.operators import attended, run, stream, turn
-from tests.support.placed_without_spark import World
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch) -> World:
-    return World(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def placed(world):
-    """A driver that has tasks on two executors."""
-    placed = stream(world)
-    world.come()
-    for batch in (1, 2):
-        world.follow(placed)
-        run(world, placed, batch)
-    turn(placed)
-    return placed
+from tests.support.operators import attended, run, write_status
 
 
 def test_status_watched(placed, capsys):
@@ -62,9 +44,7 @@ def test_a_line_is_printed_again_only_if_it_differs(world, placed, capsys, monke
         looks.append(0)
         if len(looks) == 3:
             run(world, placed, 3)
-        placed._runner.operations._last = 0.0
-        placed.rebalancer.recent.changes += 1
-        turn(placed)
+        write_status(placed)
 
     monkeypatch.setattr("taskplace.cli.status.time.sleep", pause)
     assert main(["status", str(placed.checkpoint), "--watch", "--count", "2"]) == 0

@@ -6,8 +6,8 @@ It also reports the stream's long work (`stream_work`).
     <checkpoint>/requests/, answers/    see `taskplace.spark.driver.request_desk`
 
 Properties:
-- Beside the batches: a batch only notes what happened (`RecentEvents`). An error here is logged once, and never fails a
-  batch.
+- Beside the batches: a batch only notes what happened (`RecentEvents`). An error here is logged, at growing intervals
+  if it repeats, and never fails a batch.
 - The status is written after each batch and each rebalance, but at most once per `LEAST_SECONDS`; and every
   `HEARTBEAT_SECONDS`, which shows that the driver runs. Its last status says that it has ended.
 - A driver that another one has replaced writes and answers nothing more.
@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from taskplace.errors import Fenced
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.recent_events import RecentEvents
@@ -65,7 +66,7 @@ class Operations:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen, self._last, self._looked = -1, float("-inf"), float("-inf")
-        self._warned = False
+        self._repeated = RepeatedWarnings()
 
     @property
     def began(self) -> bool:
@@ -82,7 +83,10 @@ class Operations:
         return self._recent.batch(number)
 
     def turn(self) -> None:
-        """Answer requests, and write the status if it is time. An error is logged, the first time as a warning."""
+        """Answer requests, and write the status if it is time.
+
+        An error is logged, at growing intervals if it repeats.
+        """
         try:
             self._journal.check_epoch()
             self._desk.look()
@@ -94,14 +98,12 @@ class Operations:
         except Fenced:
             self._stopped.set()
         except Exception as error:
-            level = logging.DEBUG if self._warned else logging.WARNING
-            self._warned = True
-            log.log(
-                level,
-                "operators do not see the state of the stream, which is not affected: %s: %s",
-                type(error).__name__,
-                error,
-            )
+            if (times := self._repeated.again("", kind=type(error))) is not None:
+                said = "operators do not see the state of the stream, which is not affected: %s: %s%s"
+                log.warning(said, type(error).__name__, error, times)
+        else:
+            if (times := self._repeated.over("")) is not None:
+                log.warning("operators see the state of the stream again%s", times)
 
     def stop(self) -> None:
         """Stop the thread, and write a last status. May be called again; does nothing if it never ran."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from taskplace.report.html.values import CopyLag, InstanceRow, Now, State
-from taskplace.spark.inspection.stuck import UNKNOWN, stuck
 from taskplace.spark.operator_messages import Status, WarmupStatus
+from taskplace.spark.stuck import UNKNOWN, stuck
 from taskplace.wording import about, count, duration, lasting
 
 #: The most copies of a page; those that lack most.

@@ -9,9 +9,11 @@ import time
 
 import pytest
 
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver import operations
 from taskplace.spark.inspection.asking import ask
 from taskplace.spark.operator_messages import STATUS_FILE, Request, Status, read, write
+from taskplace.spark.state.copy import Copy
 from taskplace.wording import about
 from tests.support.operators import STRICT, run, stream, turn
 from tests.support.word_counts import counts, words
@@ -196,6 +198,38 @@ def test_damage_of_a_copy_is_told_without_keys_of_rows(world, monkeypatch, caplo
     assert any(why.startswith(damaged) for why in told)
     assert f"cannot follow: {damaged}" in caplog.text and key not in caplog.text
     assert world.stored(placed, "n").count((key, 1)) == 1, "the copies are made anew"
+
+
+def test_a_copy_that_cannot_follow_is_logged_at_growing_intervals_and_when_it_follows_again(
+    world, monkeypatch, caplog
+):
+    world.come()
+    placed = world.open(counts(world), config={**STRICT, "num.standby.replicas": 1})
+    world.batch(placed, 0, **{"in": words(*"abcdefgh")})
+    followers, seconds, free = placed._runner.followers, [0.0], [1_000]
+    followers._repeated = RepeatedWarnings(clock=lambda: seconds[0])
+    really = Copy.follow
+
+    def full(*_, **__):
+        free[0] -= 1
+        raise OSError(28, f"No space left on device: {free[0]} bytes")
+
+    monkeypatch.setattr(Copy, "follow", full)
+    for _ in range(20):
+        world.follow(placed)
+        seconds[0] += 0.7
+    said = [record.getMessage() for record in caplog.records if "cannot follow" in record.getMessage()]
+    tasks = sorted({line.split()[1] for line in said})
+    assert tasks and len(said) == 2 * len(tasks), "at once, and after 5 s"
+    assert all(" (9 times since " in line for line in said[-len(tasks) :])
+
+    monkeypatch.setattr(Copy, "follow", really)
+    caplog.clear()
+    for _ in range(3):
+        world.follow(placed)
+    again = [line for line in caplog.messages if "follows again" in line]
+    assert sorted(line.split()[1] for line in again) == tasks, "once for each"
+    assert all("follows again (after it failed 20 times since " in line for line in again)
 
 
 # -- requests
