@@ -10,7 +10,7 @@ from pathlib import Path
 from taskplace.model.events import LateRows
 from taskplace.model.seen import Seen
 from taskplace.spark.inspection.driver_seen import DriverSeen
-from taskplace.spark.inspection.now import batch_text, followup_text, warmup_text
+from taskplace.spark.inspection.now import batch_text, followup_text, undone_text, warmup_text
 from taskplace.spark.operator_messages import ExecutorStatus, Status
 from taskplace.spark.stuck import UNKNOWN, stuck
 from taskplace.wording import ago, count, duration
@@ -77,8 +77,8 @@ def headings(now: Status) -> Iterator[str]:
     if (seen := now.totals) is not None:
         late = LateRows(seen.late, seen.late_here, seen.since)
         yield f"late rows: {late.text_of(seen.rows)}"
-    if now.failed is not None:
-        yield f"batch {now.failed.batch} failed: {now.failed.error}"
+    if undone := undone_text(now):
+        yield undone
     if now.followup:
         yield followup_text(now)
     if now.homeless:

@@ -119,6 +119,12 @@ class Cluster(Protocol):
     def query_id(self) -> str | None:
         """Return the id of the streaming query on whose thread this is called; None outside a query."""
 
+    def query_stopped(self) -> bool:
+        """Return whether the streaming query on whose thread this is called was stopped; False outside a query.
+
+        A query whose batch fails is not stopped until its batch function has returned.
+        """
+
     def arrow_input(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
         """Shuffle `df`'s rows by partition, and run the map side, so that jobs only read.
 

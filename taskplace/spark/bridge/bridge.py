@@ -120,6 +120,14 @@ class Bridge:
         """See `Cluster.query_id`. Spark keeps the id in a property of the thread."""
         return self.sc.getLocalProperty("sql.streaming.queryId")
 
+    def query_stopped(self) -> bool:
+        """See `Cluster.query_stopped`. A query is found by its id, whichever session has started it."""
+        if (query_id := self.query_id()) is None:
+            return False
+        queries = self._spark._jsparkSession.sharedState().activeStreamingQueries()
+        query = queries.get(self._jvm.java.util.UUID.fromString(query_id))
+        return query is not None and not query.isActive()
+
     def arrow_input(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
         """See `Cluster.arrow_input`."""
         return self._shuffles.run(df, order, partition_id)

@@ -77,10 +77,15 @@ class Operations:
         """Return the status now, without writing it."""
         return (self._board or self._make_board(HEARTBEAT_SECONDS)).status()
 
-    def batch(self, number: int) -> AbstractContextManager[None]:
-        """Note that a batch runs within this block. Starts the thread, because the driver is in charge by now."""
+    def batch(
+        self, number: int, stopped: Callable[[], bool] = lambda: False
+    ) -> AbstractContextManager[None]:
+        """Note that a batch runs within this block. Starts the thread, because the driver is in charge by now.
+
+        `stopped`: whether the query was stopped; see `RecentEvents.batch`.
+        """
         self._start()
-        return self._recent.batch(number)
+        return self._recent.batch(number, stopped)
 
     def turn(self) -> None:
         """Answer requests, and write the status if it is time.

@@ -38,18 +38,30 @@ def now_of(status: Status, *, checkpoint: str | Path = UNKNOWN, version: int = 0
 def state_of(status: Status) -> State:
     """Return the state of a stream in words."""
     if status.ended:
-        return State(
-            "ended", f"last batch {status.batch}" if status.batch >= 0 else "no batch was committed", "good"
-        )
+        last = f"last batch {status.batch}" if status.batch >= 0 else "no batch was committed"
+        tone = "good" if status.failed is None else "bad"
+        return State("ended", "; ".join(filter(None, (undone_text(status), last))), tone)
     if status.failed is not None:
         text = f"batch {status.failed.batch}: {status.failed.error}"
         return State("batch failed", text, "bad", live=True)
+    if status.stopped is not None:
+        return State("stopped", undone_text(status), "busy", live=True)
     text = batch_text(status)
     if status.homeless:
         text += f"; {count(len(status.homeless), 'task')} without an executor until the next rebalance"
     if status.followup:
         text += f"; {followup_text(status)}"
     return State("running", text, "busy" if status.followup or status.homeless else "good", live=True)
+
+
+def undone_text(status: Status) -> str:
+    """Return how the last batch ended if it is not done: it failed, or the query was stopped; else ""."""
+    if status.failed is not None:
+        return f"batch {status.failed.batch} failed: {status.failed.error}"
+    if status.stopped is not None:
+        again = "publishes" if status.batch >= status.stopped.batch else "runs"
+        return f"stopped during batch {status.stopped.batch}; the next start {again} it again"
+    return ""
 
 
 def followup_text(status: Status) -> str:
