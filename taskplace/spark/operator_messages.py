@@ -237,12 +237,22 @@ class WaitingCopy(Message, frozen=True):
     seconds: float | None = None
 
 
+class StuckCopy(Message, frozen=True):
+    """A copy that makes no progress, for which a task waits; see `taskplace.explanation.Stuck`."""
+
+    task: str
+    at: str
+    cause: str
+    remedy: str
+
+
 class RemovalAnswer(Message, frozen=True):
     """Whether an executor can be removed now, without a stall and without a task on it.
 
     - `gone`: whether it is gone already
     - `active`, `standby`, `warmup`: the numbers of its tasks
     - `waits`: the tasks that must catch up elsewhere first; `seconds`: until each has, if that is known
+    - `stuck`: the copies that its tasks wait for and that make no progress
     """
 
     executor: str
@@ -255,6 +265,7 @@ class RemovalAnswer(Message, frozen=True):
     warmup: int = 0
     waits: tuple[WaitingCopy, ...] = ()
     seconds: float | None = None
+    stuck: tuple[StuckCopy, ...] = ()
 
 
 class PlannedMove(Message, frozen=True):

@@ -15,6 +15,7 @@ from taskplace.cli.drain import json_schema as answer_schema
 from taskplace.cli.inspect import lag_lines
 from taskplace.cli.status import json_schema
 from taskplace.cli.status_words import events
+from taskplace.errors import CheckpointError
 from taskplace.model import schema as schemas
 from taskplace.model.schema import schema
 from taskplace.report.json_lines import schema as line_schema
@@ -26,6 +27,7 @@ from taskplace.spark.operator_messages import (
     RebalanceStatus,
     Status,
 )
+from taskplace.spark.state.copy import Copy
 from tests.support.command_line import one_line
 from tests.support.operators import attended, run, write_status
 
@@ -251,6 +253,46 @@ def test_drain_and_can_remove(world, placed, capsys):
         capsys.readouterr()
         assert main(["drain", path, "2", "--undo", "--yes"]) == 0
         assert capsys.readouterr().out == "executor-2 no longer drains, from the next rebalance on\n"
+
+
+def test_a_stuck_copy_that_a_drain_waits_for_is_named_and_counted(world, placed, capsys, monkeypatch):
+    path = str(placed.checkpoint)
+
+    def fails(*_, **__):
+        raise CheckpointError("changelog/1.segment: damaged. Restore it")
+
+    run(world, placed, 3)  # the copy that executor-1 has left of 0_1 lacks records
+    run(world, placed, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(Copy, "follow", fails)
+        placed.drain("2")
+        for batch in (5, 6):
+            run(world, placed, batch)
+            world.follow(placed)
+        write_status(placed)
+    stuck = (
+        "but the copy of 0_1 on executor-1 is stuck: executor-1 cannot follow: CheckpointError: changelog/1.segment: "
+        f"damaged; `taskplace inspect {path} --verify` names damaged files; restore them from a backup, or "
+    )
+    with attended(placed):
+        assert main(["can-remove", path, "2"]) == 3
+        said = capsys.readouterr().out
+        assert said.startswith("executor-2: no: 1 task must catch up elsewhere first: 0_1 (executor-1 ")
+        assert f"; it drains, {stuck}" in said
+        assert main(["can-remove", path, "2", "--output", "json"]) == 3
+        found = json.loads(capsys.readouterr().out)
+        jsonschema.validate(found, schema("answer"), cls=jsonschema.Draft202012Validator)
+        assert [(one["task"], one["at"]) for one in found["removals"][0]["stuck"]] == [("0_1", "executor-1")]
+        assert main(["drain", path, "2", "--yes"]) == 0
+        assert f"; {stuck.removeprefix('but ')}" in capsys.readouterr().out
+    assert main(["explain", path, "--can-remove", "2"]) == 3
+    assert capsys.readouterr().out.splitlines()[-1] == said.rstrip("\n")
+    assert placed.metrics()["stuck-copies"] == 1
+
+    world.follow(placed)
+    write_status(placed)
+    assert placed.metrics()["stuck-copies"] == 0
+    assert placed.removal("2").stuck == ()
 
 
 def test_the_end_of_a_drain_is_shown_first(placed, capsys):

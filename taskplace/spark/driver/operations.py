@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from taskplace.errors import Fenced
+from taskplace.model.seen import Seen
 from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.logged_errors import log_failure
@@ -31,6 +32,8 @@ from taskplace.spark.driver.request_desk import RequestDesk
 from taskplace.spark.driver.status_board import StatusBoard
 from taskplace.spark.driver.stream_work import StreamWork
 from taskplace.spark.operator_messages import STATUS_FILE, Status, write
+from taskplace.spark.stuck import seen_of, stuck
+from topology import TaskId
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +48,11 @@ new_thread: type[threading.Thread] = threading.Thread
 
 
 class Operations:
-    """The thread of one driver. Lifetime: from its first batch until it ends; `written` counts the statuses."""
+    """The thread of one driver. Lifetime: from its first batch until it ends.
+
+    - `written`: counts the statuses
+    - `stuck_copies`: how many copies the last status names as stuck
+    """
 
     def __init__(
         self,
@@ -58,7 +65,7 @@ class Operations:
         work: StreamWork | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.written = 0
+        self.written = self.stuck_copies = 0
         self._root, self._journal, self._recent, self._desk = root, journal, recent, desk
         self._make_board, self._work = board, work
         self._board: StatusBoard | None = None
@@ -77,9 +84,11 @@ class Operations:
         """Return the status now, without writing it."""
         return (self._board or self._make_board(HEARTBEAT_SECONDS)).status()
 
-    def batch(
-        self, number: int, stopped: Callable[[], bool] = lambda: False
-    ) -> AbstractContextManager[None]:
+    def seen(self) -> dict[tuple[str, TaskId], Seen]:
+        """Return what is known now of the copies that catch up, by instance and task."""
+        return seen_of(self.status(), runs=True, checkpoint=self._root)
+
+    def batch(self, number: int, stopped: Callable[[], bool] = lambda: False) -> AbstractContextManager[None]:
         """Note that a batch runs within this block. Starts the thread, because the driver is in charge by now.
 
         `stopped`: whether the query was stopped; see `RecentEvents.batch`.
@@ -94,7 +103,7 @@ class Operations:
         """
         try:
             self._journal.check_epoch()
-            self._desk.look()
+            self._desk.look(self.seen)
             self._look_at_work()
             waited = self._monotonic() - self._last
             news = self._recent.changes != self._seen
@@ -153,5 +162,7 @@ class Operations:
         if self._board is None:
             return
         self._seen, self._last = self._recent.changes, self._monotonic()
-        write(self._root / STATUS_FILE, self._board.status(ended=ended))
+        status = self._board.status(ended=ended)
+        self.stuck_copies = sum(1 for _ in stuck(status))
+        write(self._root / STATUS_FILE, status)
         self.written += 1

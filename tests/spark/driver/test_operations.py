@@ -8,11 +8,23 @@ import re
 import time
 
 import pytest
+from msgspec.structs import replace
 
+from taskplace.errors import CheckpointError
 from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver import operations
 from taskplace.spark.inspection.asking import ask
-from taskplace.spark.operator_messages import STATUS_FILE, Request, Status, read, write
+from taskplace.spark.inspection.now import state_of
+from taskplace.spark.operator_messages import (
+    STATUS_FILE,
+    DriverIdentity,
+    FailedBatch,
+    Request,
+    Status,
+    StoppedBatch,
+    read,
+    write,
+)
 from taskplace.spark.state.copy import Copy
 from taskplace.wording import about
 from tests.support.operators import STRICT, run, stream, turn
@@ -160,6 +172,57 @@ def test_a_failed_batch_is_in_the_status_without_values_of_rows(world):
     run(world, placed, 1)
     turn(placed)
     assert status_of(world).failed is None
+
+
+def test_a_batch_whose_query_was_stopped_has_not_failed(world):
+    placed, errors = stream(world), []
+
+    def fails(point):
+        if point == "batch.staged":
+            raise errors.pop()
+
+    world.at, world.stopped = fails, True
+    errors.append(OSError("the job was cancelled"))
+    with pytest.raises(OSError, match="cancelled"):
+        run(world, placed, 1)
+    turn(placed)
+    status = status_of(world)
+    assert (status.failed, status.stopped.batch) == (None, 1)
+    assert state_of(status).word == "stopped"
+
+    errors.append(CheckpointError("manifests: damaged"))
+    with pytest.raises(CheckpointError):
+        run(world, placed, 1)
+    turn(placed)
+    assert (status_of(world).failed.batch, status_of(world).stopped) == (1, None), "an error of taskplace"
+
+    def gone():
+        raise ConnectionError
+
+    world.query_stopped = gone
+    errors.append(OSError("the JVM has ended"))
+    with pytest.raises(OSError, match="JVM"):
+        run(world, placed, 1)
+    turn(placed)
+    assert status_of(world).failed.error == "OSError", "it is not known why"
+    world.at = lambda point: None
+    run(world, placed, 1)
+    turn(placed)
+    assert (status_of(world).failed, status_of(world).stopped) == (None, None)
+
+
+def test_the_last_status_says_how_the_last_batch_ended():
+    driver = DriverIdentity("h", 7, "app", 0.0)
+    ended = Status("id", "t", 1, driver, 9.0, 1, 2.0, batch=4, ended=True)
+    assert state_of(ended).text == "last batch 4"
+    stopped = replace(ended, stopped=StoppedBatch(8.0, 5))
+    assert state_of(stopped).text == "stopped during batch 5; the next start runs it again; last batch 4"
+    published = replace(ended, stopped=StoppedBatch(8.0, 4))
+    assert (
+        state_of(published).text == "stopped during batch 4; the next start publishes it again; last batch 4"
+    )
+    failed = state_of(replace(ended, failed=FailedBatch(8.0, 5, "OSError")))
+    assert (failed.text, failed.tone) == ("batch 5 failed: OSError; last batch 4", "bad")
 
 
 def damage(state, key):
