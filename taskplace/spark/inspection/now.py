@@ -64,19 +64,19 @@ def undone_text(status: Status) -> str:
     return ""
 
 
-def followup_text(status: Status) -> str:
-    """Return that tasks still have to move, and when that is looked at again."""
-    text, due = "the assignment is not yet the target", status.next_probing
-    if due is None:
+def followup_text(status: Status, *, runs: bool = True) -> str:
+    """Return that tasks still have to move, and when that is looked at again. `runs`: whether the driver still runs."""
+    text, due = f"the assignment {'is not yet' if runs else 'was not yet'} the target", status.next_probing
+    if due is None or not runs:
         return text
     return f"{text}; the next check for moves is due {'now' if due < 1 else f'in {lasting(due)}'}"
 
 
-def batch_text(status: Status) -> str:
-    """Return the running batch, or the last one."""
+def batch_text(status: Status, *, runs: bool = True) -> str:
+    """Return the running batch, or the last one. `runs`: whether the driver still runs."""
     if status.running is not None:
         since = max(0.0, status.written - status.running.since)
-        return f"batch {status.running.batch} has been running for {lasting(since)}"
+        return f"batch {status.running.batch} {'has' if runs else 'had'} been running for {lasting(since)}"
     if status.batches:
         last = status.batches[-1]
         return f"batch {last.batch} took {duration(last.seconds)} for {count(last.rows, 'row')}"
