@@ -30,7 +30,7 @@ FORGOTTEN_SECONDS = 2 * MOST_SECONDS
 class _Warned:
     """A warning that repeats. Monotonic: `due`, when its next line is, and `last`. `since`: seconds since 1970."""
 
-    kind: Hashable
+    kind: object
     since: float
     last: float
     due: float
@@ -63,7 +63,7 @@ class RepeatedWarnings:
         self._warned: dict[Hashable, _Warned] = {}
         self._lock = threading.Lock()
 
-    def again(self, key: Hashable, *, kind: Hashable = None) -> str | None:
+    def again(self, key: Hashable, *, kind: object = None) -> str | None:
         """Count a warning. Return what to add to its line: "" for the first one; None if it is not to be logged now.
 
         `kind`: the cause. Another one than before is a new warning. It should not contain what always differs, such as

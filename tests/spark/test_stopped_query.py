@@ -51,6 +51,22 @@ def test_a_query_that_is_stopped_within_a_batch_has_not_failed(
     assert "stopped during batch 0" in page.read_text()
 
 
+def test_ctrl_c_cancels_all_jobs_before_the_query_is_stopped(stream, cluster, tmp_path, fault_orders):
+    """PySpark's handler of the signal does, and raises KeyboardInterrupt then."""
+    placed, files = stream
+    (fault_orders / "attempt.processed").write_text("hold")
+    query = placed.start({"events": files})
+    try:
+        wait_until((fault_orders / "attempt.processed.held").exists, "an attempt is held")
+        cluster.sparkContext.cancelAllJobs()
+        wait_until(lambda: placed._runner.rebalancer.recent.running is None, "the batch has ended")
+    finally:
+        query.stop()
+    status = read(tmp_path / "checkpoint" / STATUS_FILE, Status)
+    assert status.failed is None
+    assert status.stopped is not None and status.stopped.batch == 0
+
+
 def test_a_batch_that_fails_is_a_failure_also_if_the_query_is_stopped_later(stream, tmp_path):
     placed, files = stream
 

@@ -211,7 +211,7 @@ class World:
     def query_id(self) -> str:
         return self.query
 
-    def query_stopped(self) -> bool:
+    def query_stopped(self, error: BaseException) -> bool:
         return self.stopped
 
     def alive(self) -> frozenset[str]:

@@ -30,6 +30,8 @@ from taskplace.spark.worker.bin_input import with_batches
 
 #: So many elements are paired with as many ranges at once: `n` of them make `n * (n + 1)` partitions, most never run.
 PAIRED_AT_ONCE = 100
+#: In the error of a job, if all jobs of the application were cancelled.
+ALL_CANCELLED = "cancelled as part of cancellation of all jobs"
 
 
 class Bridge:
@@ -120,8 +122,10 @@ class Bridge:
         """See `Cluster.query_id`. Spark keeps the id in a property of the thread."""
         return self.sc.getLocalProperty("sql.streaming.queryId")
 
-    def query_stopped(self) -> bool:
+    def query_stopped(self, error: BaseException) -> bool:
         """See `Cluster.query_stopped`. A query is found by its id, whichever session has started it."""
+        if ALL_CANCELLED in str(error):
+            return True
         if (query_id := self.query_id()) is None:
             return False
         queries = self._spark._jsparkSession.sharedState().activeStreamingQueries()

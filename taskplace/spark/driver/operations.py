@@ -88,10 +88,12 @@ class Operations:
         """Return what is known now of the copies that catch up, by instance and task."""
         return seen_of(self.status(), runs=True, checkpoint=self._root)
 
-    def batch(self, number: int, stopped: Callable[[], bool] = lambda: False) -> AbstractContextManager[None]:
+    def batch(
+        self, number: int, stopped: Callable[[BaseException], bool] = lambda error: False
+    ) -> AbstractContextManager[None]:
         """Note that a batch runs within this block. Starts the thread, because the driver is in charge by now.
 
-        `stopped`: whether the query was stopped; see `RecentEvents.batch`.
+        `stopped`: see `RecentEvents.batch`.
         """
         self._start()
         return self._recent.batch(number, stopped)

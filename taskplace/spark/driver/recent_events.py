@@ -47,18 +47,20 @@ class RecentEvents:
     # -- notes
 
     @contextmanager
-    def batch(self, number: int, stopped: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    def batch(
+        self, number: int, stopped: Callable[[BaseException], bool] = lambda error: False
+    ) -> Iterator[None]:
         """Note that a batch runs within this block, and its error if it fails.
 
-        - `stopped`: whether the query was stopped. Spark cancels the batch then, which is an error for the batch and no
-          failure of the stream. An error of taskplace is always one
+        - `stopped`: whether an error came of a stop of the query. Spark cancels the batch then, which is an error for
+          the batch and no failure of the stream. An error of taskplace is always a failure
         """
         self.running = RunningBatch(number, self._clock())
         self.changes += 1
         try:
             yield
         except Exception as error:
-            if not isinstance(error, TaskplaceError) and _true(stopped):
+            if not isinstance(error, TaskplaceError) and _true(stopped, error):
                 self.failed, self.stopped = None, StoppedBatch(self._clock(), number)
             else:
                 self.failed, self.stopped = FailedBatch(self._clock(), number, shown_error(error)), None
@@ -118,10 +120,10 @@ class RecentEvents:
             return tuple(self._losses)
 
 
-def _true(question: Callable[[], bool]) -> bool:
+def _true(stopped: Callable[[BaseException], bool], error: BaseException) -> bool:
     """Return the answer; False if it is not known, because Spark itself has ended."""
     try:
-        return question()
+        return stopped(error)
     except Exception:
         return False
 

@@ -39,8 +39,8 @@ def state_of(status: Status) -> State:
     """Return the state of a stream in words."""
     if status.ended:
         last = f"last batch {status.batch}" if status.batch >= 0 else "no batch was committed"
-        tone = "good" if status.failed is None else "bad"
-        return State("ended", "; ".join(filter(None, (undone_text(status), last))), tone)
+        text = "; ".join(filter(None, (undone_text(status), last)))
+        return State("ended", text, "good" if status.failed is None else "bad")
     if status.failed is not None:
         text = f"batch {status.failed.batch}: {status.failed.error}"
         return State("batch failed", text, "bad", live=True)

@@ -70,11 +70,10 @@ class CollectedRows:
         self._writer.close()
         self._file.flush()
         if (times := _REPEATED.again((self._what, self._folder))) is not None:
+            size = f"{self._bytes + self.in_file} bytes of rows in one batch, of which {self.in_file} are in a file"
             log.warning(
-                "%s: %d bytes of rows in one batch, of which %d are in a file in %s; a task keeps at most "
-                "runtime.bytes.per.task = %d in memory. Make batches smaller with most_records, or use more "
-                "partitions%s",
-                self._what, self._bytes + self.in_file, self.in_file, self._folder, self._most, times,
+                "%s: %s in %s; a task keeps at most runtime.bytes.per.task = %d in memory. Make batches smaller with "
+                "most_records, or use more partitions%s", self._what, size, self._folder, self._most, times,
             )  # fmt: skip
         mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         self._file.close()  # the mapping keeps the file

@@ -196,7 +196,7 @@ def test_a_batch_whose_query_was_stopped_has_not_failed(world):
     turn(placed)
     assert (status_of(world).failed.batch, status_of(world).stopped) == (1, None), "an error of taskplace"
 
-    def gone():
+    def gone(error):
         raise ConnectionError
 
     world.query_stopped = gone
