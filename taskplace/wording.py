@@ -128,6 +128,15 @@ def counted_since(batch: int) -> str:
     return f"since batch {batch:,}" if batch else "since the checkpoint was created"
 
 
+def before(seconds: float) -> str:
+    """Return a time before a point that the text has named.
+
+    >>> before(0.4), before(75)
+    ('just before', '1 min 15 s before')
+    """
+    return "just before" if seconds < 1 else f"{lasting(seconds)} before"
+
+
 def ago(seconds: float) -> str:
     """Return a time in the past.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,18 @@ def read(path: Path, expected: str = "a mapping with the key 'application'") -> 
     return document
 
 
-def nearest_file(path: Path, pattern: str) -> str:
-    """Return the file whose name is most like that of a missing one; "" if there is none.
+def nearest_file(path: Path, pattern: str, wanted: Callable[[Path], bool] = Path.exists) -> str:
+    """Return the file whose name is most like that of a missing one; "" if there is none that is `wanted`.
 
     It has the same name, in a directory beside the missing file (`conf/app.yaml` for `app.yaml`), or lies beside it.
     """
-    beside = [str(one) for one in sorted(path.parent.glob(pattern)) if one != path]
-    below = [str(one) for one in sorted(path.parent.glob(f"*/{path.name}"))] if path.name else []
-    return next(iter([*below, *difflib.get_close_matches(str(path), beside, n=1)]), "")
+    beside = {one.name: str(one) for one in sorted(path.parent.glob(pattern)) if one != path and wanted(one)}
+    names = sorted(path.parent.glob(f"*/{path.name}")) if path.name else []
+    below = [str(one) for one in names if wanted(one)]
+    near = difflib.get_close_matches(
+        path.name, beside, n=1
+    )  # not whole paths: in long ones, all names are alike
+    return next(iter([*below, *(beside[name] for name in near)]), "")
 
 
 def flatten(

@@ -153,6 +153,25 @@ def page_option(option: str, path: str | None, output: str = "text") -> None:
         raise InputError(option, found=path, expected="a path in a directory that is there", hint=hint)
 
 
+def is_directory(path: str, *wanted: str) -> bool:
+    """Return whether a path is a directory, for a command that takes a checkpoint or a file of one of these kinds.
+
+    Errors: `InputError` if nothing is there; it names the nearest checkpoint or file. A name that ends in ".json" is
+    meant for a file, whose reader says that it is missing.
+    """
+    given = Path(path)
+    if path == STDIN or given.exists() or given.suffix == ".json":
+        return path != STDIN and given.is_dir()
+    from taskplace.spark.inspection.opening import is_checkpoint
+    from taskplace.yaml_io import nearest_file
+
+    near = nearest_file(given, "*", lambda one: one.suffix == ".json" or is_checkpoint(one))
+    hint = f"did you mean {near!r}?" if near else ""
+    expected = f"the directory of a checkpoint, or {_expected(wanted)}"
+    wrong = InputError(path, found="nothing there", expected=expected, hint=hint)
+    raise plainly(wrong, f"there is neither a checkpoint nor a file of this name{hint and '; ' + hint}")
+
+
 def json_document(path: str, *wanted: str) -> Any:
     """Return a JSON document of one of these kinds; "-" is standard input.
 

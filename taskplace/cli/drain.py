@@ -13,7 +13,8 @@ import msgspec
 from taskplace import validation
 from taskplace.cli import codes, documents
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.explanation import Held, Wait
+from taskplace.explanation import Held, Stuck, Wait
+from taskplace.explanation.removal import stuck_text
 from taskplace.spark.inspection.asking import ask
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.instances import instance_name
@@ -209,11 +210,13 @@ def emptiness(one: RemovalAnswer) -> str:
         return f"can be removed now ({one.text.partition(': ')[2]})"
     held = Held(one.active, one.standby, one.warmup)
     state = "is not empty yet" if any(held) else "cannot be removed yet"
+    stuck = stuck_text([Stuck(TaskId.parse(s.task), s.at, s.cause, s.remedy) for s in one.stuck])
     if not one.waits:
-        return f"{state}: it has {held}, which move with the next plans"
+        return f"{state}: it has {held}, {f'but {stuck}' if stuck else 'which move with the next plans'}"
     takes = "" if one.seconds is None else f", which takes {about(one.seconds)}"
     best = [f"{w.task}: {Wait(TaskId.parse(w.task), w.role, w.at, w.behind).best}" for w in one.waits]
-    return f"{state}: {count(len(one.waits), 'task')} must catch up elsewhere first{takes} ({listed(best, most=FEW)})"
+    text = f"{state}: {count(len(one.waits), 'task')} must catch up elsewhere first{takes} ({listed(best, most=FEW)})"
+    return f"{text}; {stuck}" if stuck else text
 
 
 def _removal_lines(answer: OperatorAnswer) -> Iterator[str]:

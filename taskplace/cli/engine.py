@@ -10,13 +10,12 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import taskplace
 from taskplace import simulation, validation
 from taskplace.cli import codes
-from taskplace.cli.documents import STDOUT, json_document, needs, one_stdin, page_option
+from taskplace.cli.documents import STDOUT, is_directory, json_document, needs, one_stdin, page_option
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.model.plan import Plan
@@ -51,7 +50,7 @@ def plan(args: argparse.Namespace) -> int:
 
 def explain(args: argparse.Namespace) -> int:
     """Print what the plan changes and why each task is where it is; with `--task`, only these, in full."""
-    if Path(args.file).is_dir():
+    if is_directory(args.file, "problem"):
         from taskplace.cli import explain_checkpoint
 
         return explain_checkpoint.explain(args)
@@ -88,7 +87,7 @@ def verify(args: argparse.Namespace) -> int:
 
     A directory is taken for a checkpoint.
     """
-    if Path(args.file).is_dir():
+    if is_directory(args.file, "problem"):
         from taskplace.cli import verify_checkpoint
 
         return verify_checkpoint.verify(args)

@@ -29,7 +29,7 @@ EXPLAIN = Help(
     group="engine",
     line="explain why each task is where it is, what would change it, and when it moves",
     text="""FILE is a problem, or the directory of a stream's checkpoint. Then the last status of its driver is
-explained, also if no driver runs any more; the first line says of when it is.""",
+explained, also if no driver runs any more; the first lines say of when it is.""",
     examples=[
         ("explain problem.json", "what changes, and why each task is where it is"),
         (

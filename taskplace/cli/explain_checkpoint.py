@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from taskplace.cli import codes
-from taskplace.cli.status_words import headline
+from taskplace.cli.status_words import headline, introduction, unchecked
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.explanation.explained import WIDTH
@@ -52,8 +51,8 @@ def _explanation(args: argparse.Namespace, seen: DriverSeen, found: Situation) -
         whole = plan_explanation(found.problem, plan, args.task, explainer=explainer)
         _print_json({**whole, "driver": _driver(seen)})
     else:
-        parts = _named(explainer, args.task) if args.task else _overview(explainer)
-        print("\n\n".join([_as_of(seen), *parts]))
+        parts = _named(explainer, args.task) if args.task else _overview(explainer, runs=seen.runs)
+        print("\n\n".join(["\n".join(introduction(seen)), *parts]))
     return codes.DONE if plan.stable else codes.MOVES
 
 
@@ -61,11 +60,16 @@ def _named(explainer: Explainer, tasks: list[str]) -> list[str]:
     return [str(explainer.in_full(task)) for task in tasks]
 
 
-def _overview(explainer: Explainer) -> Iterator[str]:
-    """Yield the plan, the tasks that are on their way, and how many are not."""
+def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
+    """Yield the plan, the tasks that are on their way, and how many are not. `runs`: whether the driver still runs."""
     problem, plan = explainer.problem, explainer.plan
-    yield explain_plan(problem, plan)
     moving = sorted(explainer.on_their_way())
+    if not moving and not plan.warnings:
+        where = f"{count(len(problem.tasks), 'task')} on {count(len(problem.instances), 'instance')}"
+        yield f"{'Nothing to do: every' if runs else 'Every'} task is where it belongs ({where})"
+        yield "--task explains any task in full"
+        return
+    yield explain_plan(problem, plan)
     for number, task in enumerate(moving):
         explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
         yield textwrap.fill(explained.text, WIDTH, break_on_hyphens=False, break_long_words=False)
@@ -82,7 +86,7 @@ def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> in
     if args.output == "json":
         _print_json({**removal.to_dict(), "driver": _driver(seen)})
     else:
-        print(f"{_as_of(seen)}\n{removal.instance}: {removal.text}")
+        print("\n".join([*introduction(seen), f"{removal.instance}: {removal.text}"]))
     return codes.DONE if removal.can_remove else codes.MOVES
 
 
@@ -112,19 +116,11 @@ def _from_the_manifest(args: argparse.Namespace, seen: DriverSeen, last: Manifes
     print(
         "lags and warm-ups are not known without a driver's status; `taskplace inspect` shows what is committed"
     )
+    print(unchecked(seen.root))
     for task, roles in where.items():
         places = listed(f"{role} on {name}" for name, role in sorted(roles.items(), key=lambda one: one[1]))
         print(f"{task} was {places} at the commit of batch {last.batch if last else -1}")
     return codes.NO_DRIVER
-
-
-def _as_of(seen: DriverSeen) -> str:
-    """Return whether a driver runs, and if none does, of when the answer is."""
-    status = seen.status
-    if seen.runs or status is None:
-        return headline(seen)
-    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(status.written))
-    return f"{headline(seen)}\nWhat follows is its last status, of {at}."
 
 
 def _driver(seen: DriverSeen) -> dict[str, Any]:

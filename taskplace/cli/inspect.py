@@ -64,7 +64,7 @@ def _lines(found: Inspection) -> Iterator[str]:
 
 
 def damage_lines(found: Inspection) -> Iterator[str]:
-    """Yield a line for each damaged or missing file, up to `SHOWN`."""
+    """Yield a line for each damaged or missing file, up to `SHOWN`, and for damage that does not count."""
     for damage in found.damaged[:SHOWN]:
         tasks = ""
         if damage.lost:
@@ -74,6 +74,13 @@ def damage_lines(found: Inspection) -> Iterator[str]:
         yield f"damaged     {damage.kind} {damage.file}: {damage.what}{tasks}"
     if len(found.damaged) > SHOWN:
         yield f"damaged     and {len(found.damaged) - SHOWN} more; --output json has all"
+    for damage in found.unneeded[:SHOWN]:
+        yield (
+            f"unneeded    {damage.kind} {damage.file}: {damage.what}; no copy needs it any more, because newer files "
+            f"have the state of {_named(damage.tasks)}; nothing needs to be done"
+        )
+    if len(found.unneeded) > SHOWN:
+        yield f"unneeded    and {len(found.unneeded) - SHOWN} more; --output json has all"
 
 
 def _assignment(found: Inspection) -> Iterator[str]:

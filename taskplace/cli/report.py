@@ -15,6 +15,7 @@ from taskplace.cli.documents import (
     STDIN,
     STDOUT,
     checkpoint,
+    is_directory,
     json_document,
     json_in,
     kind_of,
@@ -72,7 +73,7 @@ def report_of(file: str, *, problem: str | None = None) -> Report:
 
     Errors: `InputError` for a file that is none of those that have a page.
     """
-    if problem is None and file != STDIN and Path(file).is_dir():
+    if problem is None and is_directory(file, *KINDS[:-1]):
         from taskplace.spark.inspection.report import report_of_checkpoint
 
         return report_of_checkpoint(checkpoint(file))

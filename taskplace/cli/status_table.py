@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from taskplace.cli.status_words import events, headings, headline
+from taskplace.cli.status_words import events, headings, introduction
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import Status
 
@@ -14,11 +14,12 @@ from taskplace.spark.operator_messages import Status
 def view(seen: DriverSeen) -> RenderableType:
     """Return the status: whether a driver runs, the placement, and the last events."""
     style = "green" if seen.runs else "bold red"
-    parts: list[RenderableType] = [Text(headline(seen), style=style)]
+    first, *others = introduction(seen)
+    parts: list[RenderableType] = [Text(first, style=style), *map(Text, others)]
     if seen.status is not None:
-        parts += [Text(line) for line in headings(seen.status)]
+        parts += [Text(line) for line in headings(seen.status, runs=seen.runs)]
         parts.append(_table(seen.status))
-        parts += [Text(line) for line in events(seen.status, seen.root)]
+        parts += [Text(line) for line in events(seen.status, seen.root, runs=seen.runs)]
     return Group(*parts)
 
 

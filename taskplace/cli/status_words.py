@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from taskplace.model.events import LateRows
+from taskplace.model.seen import Seen
 from taskplace.spark.inspection.driver_seen import DriverSeen
-from taskplace.spark.inspection.now import batch_text, followup_text, warmup_text
-from taskplace.spark.inspection.stuck import UNKNOWN, stuck
+from taskplace.spark.inspection.now import batch_text, followup_text, undone_text, warmup_text
 from taskplace.spark.operator_messages import ExecutorStatus, Status
-from taskplace.wording import ago, count, duration
+from taskplace.spark.stuck import UNKNOWN, stuck
+from taskplace.wording import ago, before, count, duration
 
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5
@@ -23,6 +25,24 @@ INDENT = " " * 12
 def headline(seen: DriverSeen) -> str:
     """Return whether a driver runs, and how that is known."""
     return f"{'running' if seen.runs else 'no driver runs'}: {seen.why}"
+
+
+def introduction(seen: DriverSeen) -> Iterator[str]:
+    """Yield whether a driver runs and, if none does, of when the rest is, and how to check the files.
+
+    All times in the rest are relative to the status: to now if a driver runs, and else to the time that is named here.
+    """
+    yield headline(seen)
+    if not seen.runs and seen.status is not None:
+        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seen.status.written))
+        yield f"What follows is its last status, of {at}; times are relative to it."
+        yield unchecked(seen.root)
+
+
+def unchecked(checkpoint: str | Path) -> str:
+    """Return that no file of a checkpoint was checked, and how to do that."""
+    command = f"taskplace inspect {shlex.quote(str(checkpoint))} --verify"
+    return f"Files of the checkpoint were not checked; `{command}` does that."
 
 
 def line(seen: DriverSeen) -> str:
@@ -45,15 +65,17 @@ def line(seen: DriverSeen) -> str:
 
 def lines(seen: DriverSeen) -> Iterator[str]:
     """Yield the status for people, a line each."""
-    yield headline(seen)
+    yield from introduction(seen)
     if seen.status is None:
+        if seen.epoch:
+            yield unchecked(seen.root)
         return
-    yield from headings(seen.status)
+    yield from headings(seen.status, runs=seen.runs)
     yield ""
     yield f"{'executor':<16}{'host':<20}{'active':>7}{'standby':>9}{'warm-up':>9}{'lag':>10}"
     for name, executor in seen.status.executors.items():
         yield _executor(name, executor)
-    yield from events(seen.status, seen.root)
+    yield from events(seen.status, seen.root, runs=seen.runs)
 
 
 def folded(text: str, width: int) -> str:
@@ -70,18 +92,19 @@ def folded(text: str, width: int) -> str:
     )
 
 
-def headings(now: Status) -> Iterator[str]:
-    """Yield the lines above the table of executors."""
-    yield f"{now.topology}: {batch_text(now)}, generation {now.generation}"
+def headings(now: Status, *, runs: bool = True) -> Iterator[str]:
+    """Yield the lines above the table of executors. `runs`: whether the driver still runs."""
+    yield f"{now.topology}: {batch_text(now, runs=runs)}, generation {now.generation}"
     if (seen := now.totals) is not None:
         late = LateRows(seen.late, seen.late_here, seen.since)
         yield f"late rows: {late.text_of(seen.rows)}"
-    if now.failed is not None:
-        yield f"batch {now.failed.batch} failed: {now.failed.error}"
+    if undone := undone_text(now):
+        yield undone
     if now.followup:
-        yield followup_text(now)
+        yield followup_text(now, runs=runs)
     if now.homeless:
-        yield f"{count(len(now.homeless), 'task')} without an executor until the next rebalance"
+        until = " until the next rebalance" if runs else ""
+        yield f"{count(len(now.homeless), 'task')} without an executor{until}"
 
 
 def _executor(name: str, executor: ExecutorStatus) -> str:
@@ -101,8 +124,7 @@ def warmups(now: Status) -> list[tuple[str, str, int, str]]:
     return found
 
 
-def _stuck_lines(now: Status, checkpoint: str | Path) -> Iterator[str]:
-    found = list(stuck(now, checkpoint))
+def _stuck_lines(found: Sequence[tuple[str, str, Seen]], checkpoint: str | Path) -> Iterator[str]:
     for name, task, why in found[:SHOWN]:
         yield f"stuck       {task} on {name}: {why.stalled}; {why.remedy}"
     if found:
@@ -111,21 +133,24 @@ def _stuck_lines(now: Status, checkpoint: str | Path) -> Iterator[str]:
         yield f"            {more}{command} says what follows from it"
 
 
-def events(now: Status, checkpoint: str | Path = UNKNOWN) -> Iterator[str]:
+def events(now: Status, checkpoint: str | Path = UNKNOWN, *, runs: bool = True) -> Iterator[str]:
     """Yield the lines below the table of executors: warm-ups, copies that are stuck, rebalances, losses, batches.
 
     - `checkpoint`: the path that remedies name
+    - `runs`: whether the driver still runs; otherwise times are before its last status
     """
-    waiting, hindered = warmups(now), {(name, task) for name, task, _ in stuck(now, checkpoint)}
+    when = ago if runs else before
+    waiting, found = warmups(now), list(stuck(now, checkpoint))
+    hindered = {(name, task) for name, task, _ in found}
     for name, task, lag, eta in waiting[:SHOWN]:
         yield f"warm-up     {task} on {name}: lag {lag:,}, {'stuck' if (name, task) in hindered else eta}"
     if len(waiting) > SHOWN:
         yield f"warm-up     and {len(waiting) - SHOWN} more"
-    yield from _stuck_lines(now, checkpoint)
+    yield from _stuck_lines(found, checkpoint)
     for change in reversed(now.rebalances[-SHOWN:]):
         moved = f"{count(change.moves, 'move')}{', more to come' if change.followup else ''}"
-        when = ago(now.written - change.at)
-        yield f"rebalance   generation {change.generation}, batch {change.batch}, {when}: {change.reason}; {moved}"
+        at = when(now.written - change.at)
+        yield f"rebalance   generation {change.generation}, batch {change.batch}, {at}: {change.reason}; {moved}"
         if change is now.rebalances[-1]:
             yield from (f"            {shown}" for shown in change.shown)
             if left := change.moves - len(change.shown):
@@ -133,7 +158,7 @@ def events(now: Status, checkpoint: str | Path = UNKNOWN) -> Iterator[str]:
     for loss in reversed(now.losses[-SHOWN:]):
         verb = "leaves" if loss.leaving else "was lost"
         tasks = count(loss.tasks, "active task")
-        yield f"loss        {loss.executor} {verb} in batch {loss.batch} with {tasks}, {ago(now.written - loss.at)}"
+        yield f"loss        {loss.executor} {verb} in batch {loss.batch} with {tasks}, {when(now.written - loss.at)}"
     if now.batches:
         times = ", ".join(duration(batch.seconds) for batch in now.batches)
         yield f"batches     {now.batches[0].batch} to {now.batches[-1].batch}: {times}"

@@ -8,7 +8,7 @@ value); `plans` (the whole plan); `removal` (an instance). Results have a text f
 from taskplace.explanation.edits import Edit
 from taskplace.explanation.explained import Change, Outlook, Refusal, Role, TaskExplanation
 from taskplace.explanation.plans import explain_plan, plan_explanation
-from taskplace.explanation.removal import Copy, Held, Removal, Wait, can_remove, removable
+from taskplace.explanation.removal import Copy, Held, Removal, Stuck, Wait, can_remove, removable
 from taskplace.explanation.tasks import Explainer, explain
 from taskplace.model.seen import Seen
 
@@ -23,6 +23,7 @@ __all__ = [
     "Removal",
     "Role",
     "Seen",
+    "Stuck",
     "TaskExplanation",
     "Wait",
     "can_remove",

@@ -62,5 +62,7 @@ def plan_explanation(
 def _summary(problem: Problem, plan: Plan) -> str:
     c = problem.columns
     counts = f"{count(c.n, 'task')} on {count(c.m, 'instance')}"
+    if not (plan.moves or plan.followup or plan.optimality.moves):
+        return f"{counts}: nothing has to move, every task is where it belongs"
     state = "plan again once copies have caught up" if plan.followup else "then nothing is left to move"
     return f"{counts}: {plan.optimality}; {state}"

@@ -8,6 +8,10 @@
    changelog, a store that is not logged) only need another instance that stays.
 2. *Empty*: the instance has no role. Otherwise its tasks are promoted elsewhere while they run. A drain empties it.
 
+A drain waits for the *target*: a task leaves the instance once the copy at its target is caught up, and a standby once
+its replacement is. So it waits for a copy that cannot follow, although another copy is caught up. Such copies are named
+with their cause and a remedy, as far as the caller has seen them (`Seen`).
+
 `removable` applies the rule to plain copies, for callers without a `Problem`. `can_remove` applies it to a problem. The
 engine, `Placed`, the command line and the driver's answers to operators all use it, so they give the same answer.
 
@@ -16,7 +20,7 @@ Source: KIP-441 (a task never loses its last caught-up copy).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -101,11 +105,43 @@ class Wait(NamedTuple):
         return f"{self.task} ({self.best})"
 
 
+class Stuck(NamedTuple):
+    """A copy elsewhere that makes no progress, and that the instance's task waits for.
+
+    - `at`: the instance that has it
+    - `cause`, `remedy`: why it makes no progress, and what to do about it, as clauses
+    """
+
+    task: TaskId
+    at: str
+    cause: str
+    remedy: str
+
+
+def stuck_text(stuck: Sequence[Stuck]) -> str:
+    """Return that copies are stuck, as a clause; "" without any.
+
+    >>> one = Stuck(TaskId(0, 4), "c", "c cannot follow: DiskFull", "make room on its disk")
+    >>> stuck_text([one])
+    'the copy of 0_4 on c is stuck: c cannot follow: DiskFull; make room on its disk'
+    >>> stuck_text([one, one]).partition(": ")[0]
+    '2 copies that it waits for are stuck, such as that of 0_4 on c'
+    """
+    if not stuck:
+        return ""
+    task, at, cause, remedy = stuck[0]
+    what = f"the copy of {task} on {at} is stuck"
+    if len(stuck) > 1:
+        what = f"{len(stuck):,} copies that it waits for are stuck, such as that of {task} on {at}"
+    return f"{what}: {cause}; {remedy}"
+
+
 @dataclass(frozen=True)
 class Removal:
     """The answer to whether an instance can be removed now.
 
     - `waits`: the tasks that must catch up elsewhere first
+    - `stuck`: the copies elsewhere that its tasks wait for and that make no progress, as far as that is known
     - `alone`: whether no other instance can take work
     - `held`: the numbers of its tasks
     - `draining`: whether it drains; `gone`: whether it is gone already
@@ -117,6 +153,7 @@ class Removal:
     held: Held = NOTHING
     draining: bool = False
     gone: bool = False
+    stuck: tuple[Stuck, ...] = ()
 
     @property
     def can_remove(self) -> bool:
@@ -159,13 +196,17 @@ class Removal:
             why = f"{count(len(self.waits), 'task')} must catch up elsewhere first{takes}: {named}"
         else:
             why = f"it still has {self.held}, although each is caught up elsewhere or needs no copy"
+        stuck = stuck_text(self.stuck)
         if self.draining:
-            return f"no: {why}; it drains, so they move with the next plans"
-        return f"no: {why}; drain it first" if any(self.held) else f"no: {why}"
+            return f"no: {why}; it drains, {f'but {stuck}' if stuck else 'so they move with the next plans'}"
+        todo = ("drain it first",) if any(self.held) else ()
+        return "; ".join(filter(None, (f"no: {why}", *todo, stuck)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as a "taskplace.removal/1" dict."""
-        waits = [{**w._asdict(), "task": str(w.task)} for w in self.waits]
+        waits, stuck = (
+            [{**w._asdict(), "task": str(w.task)} for w in each] for each in (self.waits, self.stuck)
+        )
         return {
             "schema": SCHEMA,
             "instance": self.instance,
@@ -174,6 +215,7 @@ class Removal:
             "draining": self.draining,
             "held": self.held._asdict(),
             "waits": waits,
+            "stuck": stuck,
             "seconds": self.seconds,
             "text": self.text,
         }
@@ -186,6 +228,7 @@ def removable(
     *,
     held: Held | None = None,
     draining: bool = False,
+    seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({}),
 ) -> Removal:
     """Return whether `instance` can be removed. O(copies * log copies).
 
@@ -193,6 +236,7 @@ def removable(
     - `staying`: the instances that stay and can take work
     - `held`: the numbers of its tasks; None: they are the roles among `copies`
     - `draining`: whether it drains
+    - `seen`: what is known of copies that catch up; the answer names those that make no progress
 
     >>> t = TaskId(0, 0)
     >>> mine, other = Copy(t, "a", "standby", 0, True), Copy(t, "b", "active", 7, True)
@@ -221,7 +265,17 @@ def removable(
         ):
             continue
         waits.append(Wait(task, copy.role, there and there.instance, there.lag if there else None))
-    return Removal(instance, tuple(waits), held=held, draining=draining)
+    kept = {task for task, copy in mine.items() if copy.role != "none"} | {wait.task for wait in waits}
+    stuck = _stuck([copy for copy in copies if copy.task in kept and copy.instance in staying], seen)
+    return Removal(instance, tuple(waits), held=held, draining=draining, stuck=tuple(stuck))
+
+
+def _stuck(others: Iterable[Copy], seen: Mapping[tuple[str, TaskId], Seen]) -> Iterator[Stuck]:
+    """Yield the followers that are not caught up and make no progress. Warm-ups first: tasks move there next."""
+    for copy in sorted(others, key=lambda copy: (copy.role != "warmup", copy.task, copy.instance)):
+        known = seen.get((copy.instance, copy.task))
+        if copy.role in ("standby", "warmup") and not copy.caught_up and known and known.stalled:
+            yield Stuck(copy.task, copy.instance, known.stalled, known.remedy)
 
 
 def _best(copies: Sequence[Copy]) -> dict[TaskId, Copy]:
@@ -289,7 +343,7 @@ def can_remove(
     roles = c.role[c.inst == at]
     held = Held(int((c.owner == at).sum()), int((roles == STANDBY).sum()), int((roles == WARMUP).sum()))
     staying = {i.id for i in problem.instances if i.capacity and not i.draining}
-    found = removable(instance, copies, staying, held=held, draining=bool(c.draining[at]))
+    found = removable(instance, copies, staying, held=held, draining=bool(c.draining[at]), seen=seen)
     return found.timed(_followers(problem, seen, rates)) if found.waits else found
 
 

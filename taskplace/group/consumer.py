@@ -33,6 +33,7 @@ from taskplace.group.pattern import Pattern
 from taskplace.group.protocol import Round, TryAgain
 from taskplace.group.subscription import NEWEST, Assignment, Probe, Subscription, by_topics
 from taskplace.group.topics import Topics, subscription_hash
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.validation import optional_text, text
 from topology.node import TopicPartition
 
@@ -107,6 +108,7 @@ class ConsumerProtocol:
         self.standby: tuple[TopicPartition, ...] = ()
         self.followup = False
         self._fetch = fetch
+        self._repeated = RepeatedWarnings()
         self._view: Topics | None = None
         self._hashed = hashed
         self._compress = compress
@@ -133,12 +135,15 @@ class ConsumerProtocol:
         try:
             seen = self._fetch()
         except Exception as error:  # any error may be temporary
-            log.warning("the topics cannot be fetched", exc_info=True)
+            if (times := self._repeated.again("", kind=type(error))) is not None:
+                log.warning("the topics cannot be fetched%s", times, exc_info=True)
             detail = f"the topics cannot be fetched: {type(error).__name__}: {error}"
             raise TryAgain(detail, code=Code.TOPICS_UNAVAILABLE) from error
         if not isinstance(seen, Topics):
             detail = f"fetch returned {type(seen).__name__}, expected Topics"
             raise TryAgain(detail, code=Code.TOPICS_UNAVAILABLE)
+        if (times := self._repeated.over("")) is not None:
+            log.warning("the topics are fetched again%s", times)
         return seen
 
     # ------------------------------------------------------------------------------- what a member asks for

@@ -21,6 +21,7 @@ from taskplace.group.messages import Ack, Joined, decode, encode
 from taskplace.group.phases import Replies
 from taskplace.group.protocol import Assigned, Effect, Failed, GroupProtocol, Revoked, Send
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
+from taskplace.repeated_warnings import RepeatedWarnings
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +140,7 @@ class LocalMember:
         self.member_id = uuid.uuid4().hex
         self.error: GroupError | None = None
         self._machine = Member(group, self.member_id, protocol, settings)
+        self._repeated = RepeatedWarnings()
         self._refresh: Callable[[], bool] | None = getattr(protocol, "refresh", None)
         self._max_age = (settings or MemberSettings()).metadata_max_age_ms / 1000
         self._coordinator = coordinator
@@ -240,8 +242,11 @@ class LocalMember:
         try:
             changed = self._refresh is not None and self._refresh()
         except Exception as error:
-            log.warning("%s could not fetch its topics: %s", self.member_id, error)
+            if (times := self._repeated.again("", kind=type(error))) is not None:
+                log.warning("%s could not fetch its topics: %s%s", self.member_id, error, times)
             return
+        if (times := self._repeated.over("")) is not None:
+            log.warning("%s fetches its topics again%s", self.member_id, times)
         if changed:
             self._apply(self._machine.rejoin(self._clock()))
 

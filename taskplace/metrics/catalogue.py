@@ -189,6 +189,12 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
         ),
         _gauge("warmup-tasks", "copies", "warm-up copies that are catching up"),
         _gauge("warmup-waiting-tasks", "copies", "copies that wait for their turn to warm up"),
+        _gauge(
+            "stuck-copies",
+            "copies",
+            "copies that should follow and make no progress, parked ones included; `taskplace status` has each with "
+            "its cause",
+        ),
         _gauge("parked-copies", "copies", "copies without progress that were taken out of the plans"),
         _gauge(
             "records-lag",

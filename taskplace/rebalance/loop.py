@@ -28,6 +28,7 @@ from taskplace.model.problem import Instance, Problem, Task
 from taskplace.rebalance.schedule import ProbingSchedule
 from taskplace.rebalance.triggers import EVENTS, RULES, Situation, Trigger
 from taskplace.refine.parking import ProgressWatch, with_parked
+from taskplace.repeated_warnings import RepeatedWarnings
 from topology.ids import TaskId
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class RebalanceLoop:
         self._tasks: frozenset[TaskId] = frozenset()
         self._ignored: frozenset[Trigger] = frozenset()
         self._released: tuple[Trigger, ...] = ()
+        self._repeated = RepeatedWarnings()
 
     def look(
         self,
@@ -135,9 +137,13 @@ class RebalanceLoop:
             if self.plan is None:
                 raise
             self.failed += 1
-            log.error("the plan for %s is invalid, so the assignment in force stays: %s", suggested, error)
+            if (times := self._repeated.again("")) is not None:
+                said = "the plan for %s is invalid, so the assignment in force stays: %s%s"
+                log.error(said, suggested, error, times)
             self.probing.planned(followup=True)
             return None
+        if (times := self._repeated.over("")) is not None:
+            log.warning("the plan is valid again%s", times)
         changed = self.plan is None or _roles(plan) != _roles(self.plan)
         self.generation += changed
         self.plan, self.problem = plan, problem

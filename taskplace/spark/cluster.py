@@ -119,6 +119,13 @@ class Cluster(Protocol):
     def query_id(self) -> str | None:
         """Return the id of the streaming query on whose thread this is called; None outside a query."""
 
+    def query_stopped(self, error: BaseException) -> bool:
+        """Return whether `error` ended a batch because the query was stopped. Called on the query's thread.
+
+        Spark cancels the batch of a query that is stopped. A query whose batch fails is not stopped until its batch
+        function has returned. PySpark answers Ctrl-C by cancelling all jobs, and the query is stopped after that.
+        """
+
     def arrow_input(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
         """Shuffle `df`'s rows by partition, and run the map side, so that jobs only read.
 

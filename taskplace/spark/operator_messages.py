@@ -160,6 +160,13 @@ class FailedBatch(Message, frozen=True):
     error: str
 
 
+class StoppedBatch(Message, frozen=True):
+    """The batch during which the query was stopped. It is not a failure: the next start runs the batch again."""
+
+    at: float
+    batch: int
+
+
 class Status(Message, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     """The state of a stream as its driver sees it.
 
@@ -168,6 +175,7 @@ class Status(Message, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     - `ended`: whether the driver has ended; this is its last status
     - `batch`: the last committed one; -1 before the first
     - `followup`: whether the assignment is not yet the target; `next_probing`: seconds until the next probing rebalance
+    - `failed`, `stopped`: how the last batch ended, if it is not done
     - `homeless`: the tasks that no executor runs until the next rebalance
     - `rebalances`, `losses`, `batches`: the last ones, oldest first
     - `config`: the keys of the placement; `weights`: of tasks, if not 1
@@ -199,6 +207,7 @@ class Status(Message, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     stateless: tuple[str, ...] = ()
     unlogged: tuple[str, ...] = ()
     totals: TotalsStatus | None = None
+    stopped: StoppedBatch | None = None
 
 
 # -- requests of operators, and their answers
@@ -228,12 +237,22 @@ class WaitingCopy(Message, frozen=True):
     seconds: float | None = None
 
 
+class StuckCopy(Message, frozen=True):
+    """A copy that makes no progress, for which a task waits; see `taskplace.explanation.Stuck`."""
+
+    task: str
+    at: str
+    cause: str
+    remedy: str
+
+
 class RemovalAnswer(Message, frozen=True):
     """Whether an executor can be removed now, without a stall and without a task on it.
 
     - `gone`: whether it is gone already
     - `active`, `standby`, `warmup`: the numbers of its tasks
     - `waits`: the tasks that must catch up elsewhere first; `seconds`: until each has, if that is known
+    - `stuck`: the copies that its tasks wait for and that make no progress
     """
 
     executor: str
@@ -246,6 +265,7 @@ class RemovalAnswer(Message, frozen=True):
     warmup: int = 0
     waits: tuple[WaitingCopy, ...] = ()
     seconds: float | None = None
+    stuck: tuple[StuckCopy, ...] = ()
 
 
 class PlannedMove(Message, frozen=True):

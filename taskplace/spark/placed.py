@@ -106,7 +106,9 @@ class Placed:
         self.programs, self.state_root = stream.programs, stream.state_root
         self.journal, self.rebalancer = self._runner.journal, self._runner.rebalancer
         self.loop, self.stats = self.rebalancer.loop, self.rebalancer.stats
-        self._metrics = DriverMetrics(self.rebalancer, self.config)
+        self._metrics = DriverMetrics(
+            self.rebalancer, self.config, stuck=lambda: self._runner.operations.stuck_copies
+        )
         self._servers: list[MetricsServer | ServedRun] = []
         self.error: Exception | None = None
 
@@ -271,9 +273,10 @@ class Placed:
     def removal(self, executor: str | int) -> Removal:
         """Return whether an executor can be removed now, and if not, which tasks keep it; `text` is one line.
 
-        The answer of `can_remove`, with its reasons: how a drain proceeds. Errors: as for `can_remove`.
+        The answer of `can_remove`, with its reasons: how a drain proceeds, and which copies hold it up.
+        Errors: as for `can_remove`.
         """
-        return self.rebalancer.removal(executor)
+        return self.rebalancer.removal(executor, self._runner.operations.seen())
 
     def explain(self, task: TaskId | str) -> TaskExplanation:
         """Return why a task ("0_3") is where it is, why it does not move, what would have to change, and when it will.

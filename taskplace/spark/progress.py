@@ -20,6 +20,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from taskplace.callables import check_function
+from taskplace.repeated_warnings import RepeatedWarnings
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class MetricsListener(StreamingQueryListener):
 
     Spark calls its listeners in a thread of their own, after the batch, so the metrics may be newer than the progress:
     compare `batches-total` with the progress' `batchId`. The function delays other listeners, but no batch. An error of
-    the function is logged, and the stream goes on.
+    the function is logged, at growing intervals if it repeats, and the stream goes on.
     Errors: `InputError` for a function that does not take these two arguments.
 
         def show(progress, metrics):
@@ -58,6 +59,7 @@ class MetricsListener(StreamingQueryListener):
     def __init__(self, placed: Measured, on_progress: OnProgress) -> None:
         check_function(on_progress, "MetricsListener.on_progress", arguments=["progress", "metrics"])
         self._placed, self._on_progress = placed, on_progress
+        self._repeated = RepeatedWarnings()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Do nothing."""
@@ -68,8 +70,13 @@ class MetricsListener(StreamingQueryListener):
             return
         try:
             self._on_progress(event.progress, self._placed.metrics())
-        except Exception:
-            log.warning("the listener of batch %d failed", event.progress.batchId, exc_info=True)
+        except Exception as error:
+            if (times := self._repeated.again("", kind=type(error))) is not None:
+                batch = event.progress.batchId
+                log.warning("the listener of batch %d failed%s", batch, times, exc_info=True)
+        else:
+            if (times := self._repeated.over("")) is not None:
+                log.warning("the listener works again%s", times)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Do nothing."""

@@ -33,3 +33,27 @@ def shop(tmp_path, monkeypatch):
 
     yield write
     sys.modules.pop("shop", None)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """A cluster without Spark."""
+    from tests.support.placed_without_spark import (
+        World,  # loads PySpark, which most of these tests do without
+    )
+
+    return World(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def placed(world):
+    """A driver that has tasks on two executors."""
+    from tests.support.operators import run, stream, turn
+
+    placed = stream(world)
+    world.come()
+    for batch in (1, 2):
+        world.follow(placed)
+        run(world, placed, batch)
+    turn(placed)
+    return placed

@@ -27,25 +27,6 @@ from taskplace.spark.operator_messages import (
     Status,
 )
 from tests.support.command_line import one_line
-from tests.support.operators import attended, run, stream, turn
-from tests.support.placed_without_spark import World
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch) -> World:
-    return World(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def placed(world):
-    """A driver that has tasks on two executors."""
-    placed = stream(world)
-    world.come()
-    for batch in (1, 2):
-        world.follow(placed)
-        run(world, placed, batch)
-    turn(placed)
-    return placed
 
 
 def test_inspect(placed, capsys):
@@ -242,74 +223,3 @@ def test_a_terminal_gets_no_line_that_it_would_break(placed, capsys, monkeypatch
     assert any(len(line) > 70 for line in long)
     for line in long:
         assert line in re.sub(r"\n {12}(?=\S)", " ", folded)
-
-
-def test_drain_and_can_remove(world, placed, capsys):
-    path = str(placed.checkpoint)
-    with attended(placed):
-        assert main(["drain", path, "executor-2"]) == 3
-        out = capsys.readouterr().out
-        assert re.search(r"^0_\d: moves from executor-2 to executor-1$", out, re.M)
-        assert "\n1 change in all\n" in out
-        assert out.endswith(f"nothing was changed; to do it: taskplace drain {path} executor-2 --yes\n")
-        assert not placed.state.draining
-        assert main(["can-remove", path, "2", "--output", "json"]) == 3
-        assert json.loads(capsys.readouterr().out)["removals"][0]["can_remove"] is False
-        assert main(["drain", path, "executor-2", "--yes"]) == 0
-        out = capsys.readouterr().out
-        assert "draining: executor-2; it takes effect within a second, or" in out
-        assert "executor-2 is not empty yet: it has 1 active task, which move with the next plans\n" in out
-    for batch in (3, 4):
-        world.follow(placed)
-        run(world, placed, batch)
-    with attended(placed):
-        assert main(["can-remove", path, "2"]) == 0
-        assert "executor-2: yes" in capsys.readouterr().out
-        assert main(["drain", path, "2"]) == 0  # nothing would move
-        capsys.readouterr()
-        assert main(["drain", path, "2", "--undo", "--yes"]) == 0
-        assert capsys.readouterr().out == "executor-2 no longer drains, from the next rebalance on\n"
-
-
-def test_the_end_of_a_drain_is_shown_first(placed, capsys):
-    path = str(placed.checkpoint)
-    assert main(["drain", path, "2", "--undo"]) == 0
-    assert "none of them drains" in capsys.readouterr().out
-    placed.drain("2")
-    placed.rebalancer.recent.changes += 1
-    placed._runner.operations._last = 0.0
-    turn(placed)
-    assert main(["drain", path, "2", "--undo"]) == 3
-    assert capsys.readouterr().out.splitlines() == [
-        "executor-2 would no longer drain",
-        f"nothing was changed; to do it: taskplace drain {path} 2 --undo --yes",
-    ]
-    assert placed.state.draining == {"executor-2"}
-
-
-def test_unknown_executors_and_refused_drains_are_bad_input(placed, capsys):
-    path = str(placed.checkpoint)
-    assert main(["drain", path, "executor-22"]) == 2
-    wanted = "taskplace: EXECUTOR: found 'executor-22', expected one of executor-1, executor-2\n"
-    assert one_line(capsys) == wanted
-    with attended(placed):
-        assert main(["drain", path, "1", "2", "--yes"]) == 2
-        assert "at least one stays" in one_line(capsys)
-        assert main(["can-remove", path, "7"]) == 2
-        line = one_line(capsys)
-        assert line.count("found") == 1 and "did you mean" not in line
-        assert line == "taskplace: EXECUTOR: found '7', expected one of executor-1, executor-2\n"
-    assert not placed.state.draining
-
-
-@pytest.mark.parametrize("command", ["drain", "can-remove"])
-def test_no_answer_and_no_driver_are_answers(placed, command, capsys):
-    arguments = [command, str(placed.checkpoint), "2"]
-    assert main([*arguments, "--timeout", "0.01"]) == 5
-    assert capsys.readouterr().out.startswith("no answer: ")
-    assert list((placed.checkpoint / "requests").iterdir()) == []
-    placed.close()
-    assert main(arguments) == 4
-    assert capsys.readouterr().out.startswith("no driver runs: ")
-    assert main([*arguments, "--output", "json"]) == 4
-    assert json.loads(capsys.readouterr().out)["outcome"] == "no driver runs"

@@ -10,13 +10,7 @@ from taskplace.cli import main
 from taskplace.spark.operator_messages import STATUS_FILE
 from taskplace.spark.state.copy import Copy
 from tests.support.command_line import one_line
-from tests.support.operators import run, stream, turn
-from tests.support.placed_without_spark import World
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch) -> World:
-    return World(tmp_path, monkeypatch)
+from tests.support.operators import run, stream, turn, write_status
 
 
 @pytest.fixture
@@ -28,13 +22,6 @@ def placed(world):
     run(world, placed, 1)
     turn(placed)
     return placed
-
-
-def write_status(placed) -> None:
-    """Have the driver write its status, however young the last one is."""
-    placed.rebalancer.recent.changes += 1
-    placed._runner.operations._last = 0.0
-    turn(placed)
 
 
 def moving(placed) -> str:
@@ -73,8 +60,8 @@ def test_without_a_task_it_says_what_is_on_its_way(world, placed, capsys):
     run(world, placed, 2)
     write_status(placed)
     assert main(["explain", path]) == 0
-    assert capsys.readouterr().out.endswith(
-        "2 tasks are where they belong; --task explains any task in full\n"
+    assert capsys.readouterr().out.partition("\n\n")[2] == (
+        "Nothing to do: every task is where it belongs (2 tasks on 2 instances)\n\n--task explains any task in full\n"
     )
 
 
@@ -88,8 +75,10 @@ def test_a_task_at_rest_is_not_stuck_because_no_driver_runs(world, capsys, runs)
     if not runs:
         placed.close()
     assert main(["explain", str(placed.checkpoint)]) == (0 if runs else 4)
-    *_, last = capsys.readouterr().out.split("\n\n")
-    assert last == "2 tasks are where they belong; --task explains any task in full\n"
+    _, first, last = capsys.readouterr().out.split("\n\n")
+    every = "Nothing to do: every" if runs else "Every"
+    assert first == f"{every} task is where it belongs (2 tasks on 2 instances)"
+    assert last == "--task explains any task in full\n"
 
 
 def test_a_warm_up_that_is_caught_up_moves_with_the_next_rebalance(world, placed, capsys):
@@ -140,7 +129,8 @@ def test_without_a_driver_the_last_status_is_explained_with_its_time(placed, cap
     assert main(["explain", path, "--task", task]) == 4
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("no driver runs: driver 1 (app-1, process ")
-    assert "What follows is its last status, of 2" in text
+    assert "What follows is its last status, of 2" in text and "; times are relative to it. Files" in text
+    assert f"were not checked; `taskplace inspect {path} --verify` does that. {task} is active" in text
     assert (
         "but no driver runs, so nothing catches up. It moves once executor-2 lacks no record. Start the"
         in text
@@ -159,6 +149,9 @@ def test_without_a_status_the_last_manifest_is_told(placed, capsys):
     assert main(["explain", path, "--task", "0_0"]) == 4
     out = capsys.readouterr().out
     assert out.startswith("no driver runs: ")
+    assert (
+        f"\nFiles of the checkpoint were not checked; `taskplace inspect {path} --verify` does that.\n" in out
+    )
     assert "0_0 was active on executor-1" in out
     assert main(["explain", path, "--task", "9_9"]) == 2
     assert "task: found '9_9', expected one of 2 tasks of the last manifest" in one_line(capsys)

@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from taskplace.cli import main
 from taskplace.cli.drain import emptiness
-from taskplace.cli.status_words import headings
-from taskplace.spark.inspection.driver_seen import look
+from taskplace.cli.status_words import events, headings, lines
+from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.operator_messages import (
     DriverIdentity,
+    LossStatus,
+    RebalanceStatus,
     RemovalAnswer,
     RunningBatch,
     Status,
     TotalsStatus,
     WaitingCopy,
 )
-from tests.support.operators import attended, run, stream, turn
-from tests.support.placed_without_spark import World
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch) -> World:
-    return World(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def placed(world):
-    """A driver that has tasks on two executors."""
-    placed = stream(world)
-    world.come()
-    for batch in (1, 2):
-        world.follow(placed)
-        run(world, placed, batch)
-    turn(placed)
-    return placed
+from tests.support.operators import attended, run, write_status
 
 
 def test_status_watched(placed, capsys):
@@ -62,9 +47,7 @@ def test_a_line_is_printed_again_only_if_it_differs(world, placed, capsys, monke
         looks.append(0)
         if len(looks) == 3:
             run(world, placed, 3)
-        placed._runner.operations._last = 0.0
-        placed.rebalancer.recent.changes += 1
-        turn(placed)
+        write_status(placed)
 
     monkeypatch.setattr("taskplace.cli.status.time.sleep", pause)
     assert main(["status", str(placed.checkpoint), "--watch", "--count", "2"]) == 0
@@ -110,6 +93,50 @@ def test_an_end_is_told_once(placed, capsys, monkeypatch):
 )
 def test_how_far_a_drain_is_has_no_answer_to_a_question(answer, says):
     assert emptiness(RemovalAnswer("a", **{"can_remove": False, "text": "no: ", **answer})) == says
+
+
+def test_the_times_of_a_status_are_relative_to_one_point():
+    """That is now while the driver runs. Without one, it is the last status, whose time is said."""
+    driver = DriverIdentity("h", 7, "app", 0.0)
+    rebalance = RebalanceStatus(25.0, 3, 18, "probing", followup=True)
+    now = Status(
+        "id",
+        "t",
+        1,
+        driver,
+        100.0,
+        1,
+        2.0,
+        followup=True,
+        next_probing=30.0,
+        running=RunningBatch(18, 97.0),
+        rebalances=(rebalance,),
+        losses=(LossStatus(99.5, "executor-2", 18, 4),),
+    )
+    runs = "\n".join(lines(DriverSeen(True, "it wrote its status just now", now, 0.5, 1, Path("/c d"))))
+    assert "; the next check for moves is due in 30 s" in runs and " has been running for 3 s" in runs
+    assert "batch 18, 1 min 15 s ago: probing" in runs and "with 4 active tasks, just now" in runs
+    assert "relative" not in runs and "--verify" not in runs
+
+    ended = "\n".join(lines(DriverSeen(False, "it has ended, 3 h ago", now, 10_800.0, 1, Path("/c d"))))
+    first, second, third, *_ = ended.splitlines()
+    assert first == "no driver runs: it has ended, 3 h ago"
+    assert second == (
+        "What follows is its last status, of 1970-01-01 00:01:40 UTC; times are relative to it."
+    )
+    assert third == (
+        "Files of the checkpoint were not checked; `taskplace inspect '/c d' --verify` does that."
+    )
+    assert "batch 18, 1 min 15 s before: probing" in ended and "with 4 active tasks, just before" in ended
+    assert "batch 18 had been running for 3 s" in ended and "the next check" not in ended
+    assert ended.count(" ago") == 1
+
+
+def test_a_status_looks_for_stuck_copies_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr("taskplace.cli.status_words.stuck", lambda *_: asked.append(1) or iter(()))
+    list(events(Status("id", "t", 1, DriverIdentity("h", 7, "app", 0.0), 9.0, 1, 2.0)))
+    assert asked == [1]
 
 
 def test_times_of_a_status_are_said_as_they_are_meant():

@@ -137,6 +137,7 @@ class World:
         self.leaving: set[str] = set()
         self.there: dict[str, Executor] = {}
         self.running: str | None = None
+        self.stopped = False
         self._one_task = threading.RLock()  # `running` is one for all threads
         self.at: Callable[[str], None] = lambda point: None
         self.adopted = 0
@@ -209,6 +210,9 @@ class World:
 
     def query_id(self) -> str:
         return self.query
+
+    def query_stopped(self, error: BaseException) -> bool:
+        return self.stopped
 
     def alive(self) -> frozenset[str]:
         return frozenset(self.there)

@@ -30,6 +30,8 @@ from taskplace.spark.worker.bin_input import with_batches
 
 #: So many elements are paired with as many ranges at once: `n` of them make `n * (n + 1)` partitions, most never run.
 PAIRED_AT_ONCE = 100
+#: In the error of a job, if all jobs of the application were cancelled.
+ALL_CANCELLED = "cancelled as part of cancellation of all jobs"
 
 
 class Bridge:
@@ -119,6 +121,16 @@ class Bridge:
     def query_id(self) -> str | None:
         """See `Cluster.query_id`. Spark keeps the id in a property of the thread."""
         return self.sc.getLocalProperty("sql.streaming.queryId")
+
+    def query_stopped(self, error: BaseException) -> bool:
+        """See `Cluster.query_stopped`. A query is found by its id, whichever session has started it."""
+        if ALL_CANCELLED in str(error):
+            return True
+        if (query_id := self.query_id()) is None:
+            return False
+        queries = self._spark._jsparkSession.sharedState().activeStreamingQueries()
+        query = queries.get(self._jvm.java.util.UUID.fromString(query_id))
+        return query is not None and not query.isActive()
 
     def arrow_input(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
         """See `Cluster.arrow_input`."""

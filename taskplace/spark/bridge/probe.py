@@ -26,9 +26,10 @@ NEEDED: Mapping[str, Sequence[str]] = {
         "executorsPendingDecommission", "getExecutorDecommissionState",
     ),
     "org.apache.spark.sql.classic.Dataset": ("toArrowBatchRdd", "queryExecution"),
-    "org.apache.spark.sql.classic.SparkSession": ("internalCreateDataFrame",),
+    "org.apache.spark.sql.classic.SparkSession": ("internalCreateDataFrame", "sharedState"),
     "org.apache.spark.sql.execution.CoalescedPartitionSpec": ("startReducerIndex", "endReducerIndex"),
     "org.apache.spark.sql.execution.exchange.ShuffleExchangeLike": ("submitShuffleJob", "getShuffleRDD"),
+    "org.apache.spark.sql.internal.SharedState": ("activeStreamingQueries",),
     "org.apache.spark.status.AppStatusStore": ("executorList", "lastStageAttempt", "taskList"),
 }  # fmt: skip
 

@@ -83,7 +83,8 @@ class BatchRunner:
             if last is not None and batch_id == last.batch:
                 self._repeat(df, last)
             else:
-                with self.rebalancer.batch(), self.operations.batch(batch_id):
+                running = self.operations.batch(batch_id, self.bridge.query_stopped)
+                with self.rebalancer.batch(), running:
                     self._run(self._begin(df, batch_id))
         self.no_data_batches.request_batch()
 

@@ -18,12 +18,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from taskplace.explanation.removal import Copy, Held, Removal, removable
 from taskplace.lag import LagIndex
 from taskplace.model.events import InstanceView
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Task
+from taskplace.model.seen import Seen
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.journal import Journal
@@ -214,8 +216,13 @@ class ClusterState:
         }
         return frozenset(self._journal.history.keys() - complete)
 
-    def removal(self, instance: str) -> Removal:
-        """Return the copies that must catch up elsewhere before a member can be removed. O(roles)."""
+    def removal(
+        self, instance: str, seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({})
+    ) -> Removal:
+        """Return the copies that must catch up elsewhere before a member can be removed. O(roles).
+
+        `seen`: what is known of copies that catch up; see `removable`.
+        """
         roles = {
             (name, task): role
             for name in self.members
@@ -242,7 +249,8 @@ class ClusterState:
             if member.executor.cores and name not in self.draining
         }
         tasks = Held(*map(len, self.roles(instance)))
-        return removable(instance, copies, staying, held=tasks, draining=instance in self.draining)
+        draining = instance in self.draining
+        return removable(instance, copies, staying, held=tasks, draining=draining, seen=seen)
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each member runs and follows, and the lag of its followers, one commit back."""

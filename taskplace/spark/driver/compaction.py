@@ -22,11 +22,15 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.messages import Change, History, segment_file
 from taskplace.spark.state.sections import SectionFile, open_section
 from topology import TaskId
 
 log = logging.getLogger(__name__)
+
+#: By path: each pass finds the same files again.
+_REPEATED = RepeatedWarnings()
 
 #: The part of a segment that may be needed when its sections move.
 MOST_NEEDED = 0.25
@@ -57,7 +61,7 @@ def compacted(
                 moved |= {(name, part.start): (into.name, _copy(root, part, into)) for part in sections}
         into.sync()
     except (OSError, CheckpointError) as error:
-        log.warning("the sections of old changelog segments stay where they are: %s", error)
+        _warn(root, "the sections of old changelog segments stay where they are: %s", error)
         with suppress(OSError):
             into.path.unlink(missing_ok=True)
         return dict(histories)
@@ -109,7 +113,7 @@ def _mostly_unneeded(
             if _freed(root, name, size, batch):
                 found.append((size, name, sections))
         except OSError as error:  # whoever needs the segment will say more
-            log.warning("the changelog segment cannot be emptied: %s", error)
+            _warn(root / name, "the changelog segment cannot be emptied: %s", error)
     moved = 0
     for size, name, sections in sorted(found, key=lambda one: one[:2]):
         if moved >= BYTES_LIMIT:
@@ -118,13 +122,20 @@ def _mostly_unneeded(
         yield name, sections
 
 
+def _warn(path: Path, text: str, error: Exception) -> None:
+    """Log a warning about a file, at growing intervals. `text` has a %s for the error."""
+    if (times := _REPEATED.again(path, kind=type(error))) is not None:
+        log.warning(f"{text}%s", error, times)
+
+
 def _readable(root: Path, sections: Sequence[Change]) -> bool:
     """Return whether all sections are there and whole. If not, log the error."""
     try:
         for part in sections:
             _open(root, part).close()
     except (OSError, CheckpointError) as error:
-        log.warning("the changelog segment stays because of an unreadable section: %s", error)
+        segment = root / sections[0].file
+        _warn(segment, "the changelog segment stays because of an unreadable section: %s", error)
         return False
     return True
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from taskplace.errors import TaskplaceError
 from taskplace.model.placed_options import PlacedOptions
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.rebalancer import Rebalancer
@@ -66,6 +67,7 @@ class Followers:
         self._rests: dict[str, float] = {}
         self._sweeps: dict[str, float] = {}
         self.troubles = Troubles()
+        self._repeated = RepeatedWarnings()
         self._loads = rebalancer.loads
         self._snapshots_left = 0  # due, but not ordered yet
         #: The snapshots that visits have made.
@@ -178,7 +180,9 @@ class Followers:
                 visit.copies |= self._committed(visit.attempted)
                 copies = visit.copies if member is None else self._merged(visit, member)
                 wanted = {*self._state.following(visit.instance), *self._parked(visit.instance)}
+                before = frozenset(self.troubles.of(visit.instance))
                 self.troubles.answered(visit, {} if member is None else member.copies, wanted)
+                self._log_troubles(visit, before)
                 new = member is None or copies != member.copies
                 if new or visit.snapshots or visit.restored:  # a piece of a snapshot; more pieces will follow
                     progress.add(visit.instance)
@@ -191,11 +195,25 @@ class Followers:
                 self._state.caught_up_by(visit.instance, visit.replayed + visit.restored, visit.seconds)
                 self._journal.add_snapshots(visit.snapshots)
                 self.snapshots_made += len(visit.snapshots)
-                for task, error in visit.errors.items():
-                    log.warning("%s: %s cannot follow: %s", visit.instance, task, shown_text(error))
                 self._loads.absorb(visit)
             self._spare_what_is_restored()
         return frozenset(progress)
+
+    def _log_troubles(self, visit: FollowReport, before: frozenset[TaskId]) -> None:
+        """Log the copies that cannot follow, at growing intervals, and those that follow again.
+
+        `before`: the tasks whose copies could not follow before this visit.
+        """
+        name = visit.instance
+        for task, error in sorted(visit.errors.items()):
+            shown = shown_text(error)
+            times = self._repeated.again((name, task), kind=shown.partition(":")[0])
+            if times is not None:
+                log.warning("%s: %s cannot follow: %s%s", name, task, shown, times)
+        for task in sorted(before - self.troubles.of(name).keys()):
+            times = self._repeated.over((name, task))
+            if times is not None and task in self._state.following(name):
+                log.warning("%s: %s follows again%s", name, task, times)
 
     def _parked(self, name: str) -> list[TaskId]:
         return [task for instance, task in self._rebalancer.loop.parked if instance == name]

@@ -10,12 +10,28 @@ import logging
 import traceback
 from pathlib import Path
 
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver.recent_events import shown_error
 
 
 def log_failure(log: logging.Logger, message: str, *args: object, error: BaseException) -> None:
     """Log a warning with an error's type and place, and the whole error at DEBUG. `message`: as for `log.warning`."""
     log.warning(f"{message}: %s", *args, described(error), stacklevel=2)
+    log.debug("the whole error:", exc_info=error, stacklevel=2)
+
+
+def log_repeated_failure(
+    log: logging.Logger,
+    repeated: RepeatedWarnings,
+    key: str,
+    message: str,
+    *args: object,
+    error: BaseException,
+) -> None:
+    """Log a failure that is retried, as `log_failure`, at growing intervals. `key`: what `repeated.over` gets."""
+    times = repeated.again(key, kind=type(error))
+    if times is not None:
+        log.warning(f"{message}: %s%s", *args, described(error), times, stacklevel=2)
     log.debug("the whole error:", exc_info=error, stacklevel=2)
 
 

@@ -95,17 +95,22 @@ class View:
 
 
 class DriverMetrics:
-    """Reads the metrics of one stream. May be called from any thread. `clock`: the monotonic clock of `Stats`."""
+    """Reads the metrics of one stream. May be called from any thread.
+
+    - `stuck`: returns how many copies the last status names as stuck
+    - `clock`: the monotonic clock of `Stats`
+    """
 
     def __init__(
         self,
         rebalancer: Rebalancer,
         config: PlacementConfig,
         *,
+        stuck: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rebalancer, self._config = rebalancer, config
-        self._clock = clock
+        self._stuck, self._clock = stuck, clock
         self._began = clock()
         with rebalancer.lock:
             self._view = View.of(rebalancer)
@@ -200,6 +205,7 @@ class DriverMetrics:
             "standbys-missing": max(0, wanted - counts["standby"]),
             "warmup-tasks": counts["warmup"],
             "warmup-waiting-tasks": view.waiting,
+            "stuck-copies": self._stuck(),
             "parked-copies": view.parked,
             "records-lag": series,
             "warmup-remaining-seconds": _remaining(view),

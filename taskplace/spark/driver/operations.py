@@ -6,8 +6,8 @@ It also reports the stream's long work (`stream_work`).
     <checkpoint>/requests/, answers/    see `taskplace.spark.driver.request_desk`
 
 Properties:
-- Beside the batches: a batch only notes what happened (`RecentEvents`). An error here is logged once, and never fails a
-  batch.
+- Beside the batches: a batch only notes what happened (`RecentEvents`). An error here is logged, at growing intervals
+  if it repeats, and never fails a batch.
 - The status is written after each batch and each rebalance, but at most once per `LEAST_SECONDS`; and every
   `HEARTBEAT_SECONDS`, which shows that the driver runs. Its last status says that it has ended.
 - A driver that another one has replaced writes and answers nothing more.
@@ -23,6 +23,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from taskplace.errors import Fenced
+from taskplace.model.seen import Seen
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.recent_events import RecentEvents
@@ -30,6 +32,8 @@ from taskplace.spark.driver.request_desk import RequestDesk
 from taskplace.spark.driver.status_board import StatusBoard
 from taskplace.spark.driver.stream_work import StreamWork
 from taskplace.spark.operator_messages import STATUS_FILE, Status, write
+from taskplace.spark.stuck import seen_of, stuck
+from topology import TaskId
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +48,11 @@ new_thread: type[threading.Thread] = threading.Thread
 
 
 class Operations:
-    """The thread of one driver. Lifetime: from its first batch until it ends; `written` counts the statuses."""
+    """The thread of one driver. Lifetime: from its first batch until it ends.
+
+    - `written`: counts the statuses
+    - `stuck_copies`: how many copies the last status names as stuck
+    """
 
     def __init__(
         self,
@@ -57,7 +65,7 @@ class Operations:
         work: StreamWork | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.written = 0
+        self.written = self.stuck_copies = 0
         self._root, self._journal, self._recent, self._desk = root, journal, recent, desk
         self._make_board, self._work = board, work
         self._board: StatusBoard | None = None
@@ -65,7 +73,7 @@ class Operations:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen, self._last, self._looked = -1, float("-inf"), float("-inf")
-        self._warned = False
+        self._repeated = RepeatedWarnings()
 
     @property
     def began(self) -> bool:
@@ -76,16 +84,28 @@ class Operations:
         """Return the status now, without writing it."""
         return (self._board or self._make_board(HEARTBEAT_SECONDS)).status()
 
-    def batch(self, number: int) -> AbstractContextManager[None]:
-        """Note that a batch runs within this block. Starts the thread, because the driver is in charge by now."""
+    def seen(self) -> dict[tuple[str, TaskId], Seen]:
+        """Return what is known now of the copies that catch up, by instance and task."""
+        return seen_of(self.status(), runs=True, checkpoint=self._root)
+
+    def batch(
+        self, number: int, stopped: Callable[[BaseException], bool] = lambda error: False
+    ) -> AbstractContextManager[None]:
+        """Note that a batch runs within this block. Starts the thread, because the driver is in charge by now.
+
+        `stopped`: see `RecentEvents.batch`.
+        """
         self._start()
-        return self._recent.batch(number)
+        return self._recent.batch(number, stopped)
 
     def turn(self) -> None:
-        """Answer requests, and write the status if it is time. An error is logged, the first time as a warning."""
+        """Answer requests, and write the status if it is time.
+
+        An error is logged, at growing intervals if it repeats.
+        """
         try:
             self._journal.check_epoch()
-            self._desk.look()
+            self._desk.look(self.seen)
             self._look_at_work()
             waited = self._monotonic() - self._last
             news = self._recent.changes != self._seen
@@ -94,14 +114,12 @@ class Operations:
         except Fenced:
             self._stopped.set()
         except Exception as error:
-            level = logging.DEBUG if self._warned else logging.WARNING
-            self._warned = True
-            log.log(
-                level,
-                "operators do not see the state of the stream, which is not affected: %s: %s",
-                type(error).__name__,
-                error,
-            )
+            if (times := self._repeated.again("", kind=type(error))) is not None:
+                said = "operators do not see the state of the stream, which is not affected: %s: %s%s"
+                log.warning(said, type(error).__name__, error, times)
+        else:
+            if (times := self._repeated.over("")) is not None:
+                log.warning("operators see the state of the stream again%s", times)
 
     def stop(self) -> None:
         """Stop the thread, and write a last status. May be called again; does nothing if it never ran."""
@@ -146,5 +164,7 @@ class Operations:
         if self._board is None:
             return
         self._seen, self._last = self._recent.changes, self._monotonic()
-        write(self._root / STATUS_FILE, self._board.status(ended=ended))
+        status = self._board.status(ended=ended)
+        self.stuck_copies = sum(1 for _ in stuck(status))
+        write(self._root / STATUS_FILE, status)
         self.written += 1

@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
@@ -19,6 +20,7 @@ from taskplace.model.events import Change, ExecutorLost, InstanceView, Rebalance
 from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
+from taskplace.model.seen import Seen
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState
@@ -133,12 +135,14 @@ class Rebalancer:
         """Return whether an executor has no role, and no copy that the others lack; True once it is gone."""
         return self.removal(executor).can_remove
 
-    def removal(self, executor: str | int) -> Removal:
-        """Return whether an executor can be removed now, and if not, why."""
+    def removal(
+        self, executor: str | int, seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({})
+    ) -> Removal:
+        """Return whether an executor can be removed now, and if not, why. `seen`: as for `removable`."""
         with self.lock:
             if instance_name(executor) in self.state.gone:
                 return Removal(instance_name(executor), gone=True)
-            found = self.state.removal(self.instance(executor))
+            found = self.state.removal(self.instance(executor), seen)
             return found.timed(self.warmups.remaining) if found.waits else found
 
     # -- changes

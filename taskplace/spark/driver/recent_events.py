@@ -21,6 +21,7 @@ from taskplace.spark.operator_messages import (
     LossStatus,
     RebalanceStatus,
     RunningBatch,
+    StoppedBatch,
 )
 
 #: How many events of each kind are kept.
@@ -37,6 +38,7 @@ class RecentEvents:
         self.changes = 0
         self.running: RunningBatch | None = None
         self.failed: FailedBatch | None = None
+        self.stopped: StoppedBatch | None = None
         self._clock, self._lock = clock, threading.Lock()
         self._batches: deque[BatchStatus] = deque(maxlen=KEPT)
         self._rebalances: deque[RebalanceStatus] = deque(maxlen=KEPT)
@@ -45,17 +47,26 @@ class RecentEvents:
     # -- notes
 
     @contextmanager
-    def batch(self, number: int) -> Iterator[None]:
-        """Note that a batch runs within this block, and its error if it fails."""
+    def batch(
+        self, number: int, stopped: Callable[[BaseException], bool] = lambda error: False
+    ) -> Iterator[None]:
+        """Note that a batch runs within this block, and its error if it fails.
+
+        - `stopped`: whether an error came of a stop of the query. Spark cancels the batch then, which is an error for
+          the batch and no failure of the stream. An error of taskplace is always a failure
+        """
         self.running = RunningBatch(number, self._clock())
         self.changes += 1
         try:
             yield
         except Exception as error:
-            self.failed = FailedBatch(self._clock(), number, shown_error(error))
+            if not isinstance(error, TaskplaceError) and _true(stopped, error):
+                self.failed, self.stopped = None, StoppedBatch(self._clock(), number)
+            else:
+                self.failed, self.stopped = FailedBatch(self._clock(), number, shown_error(error)), None
             raise
         else:
-            self.failed = None
+            self.failed = self.stopped = None
         finally:
             self.running = None
             self.changes += 1
@@ -107,6 +118,14 @@ class RecentEvents:
         """Return the last losses, oldest first."""
         with self._lock:
             return tuple(self._losses)
+
+
+def _true(stopped: Callable[[BaseException], bool], error: BaseException) -> bool:
+    """Return the answer; False if it is not known, because Spark itself has ended."""
+    try:
+        return stopped(error)
+    except Exception:
+        return False
 
 
 def shown_error(error: BaseException) -> str:

@@ -15,8 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.cluster import Cluster
-from taskplace.spark.driver.logged_errors import log_failure
+from taskplace.spark.driver.logged_errors import log_repeated_failure
 from taskplace.spark.driver.visits import POLL_SECONDS, Order, Visits, raise_error
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
 #: Seconds without visits to an executor whose visit has failed.
 PAUSE_SECONDS = 1.0
+
+#: The key of a warning about a turn; those about visits have the instance.
+TURN = ""
 
 #: Returns the visits to make now, to other instances than these.
 OrdersFor = Callable[[Collection[str]], Sequence[Order]]
@@ -50,6 +54,7 @@ class Replicator:
         self._woken = self._looked = 0.0  # the times of the last `wake`, and of the last look for work
         self._in_vain: set[str] = set()  # without progress in their last visit; until the next tick
         self._pauses: dict[str, float] = {}  # by instance: the end of its pause after a failed visit
+        self._repeated = RepeatedWarnings()
         self._stopped = threading.Event()
         self._deadline = 0.0  # after a stop: until then, running visits may end
         self._thread: threading.Thread | None = None
@@ -89,9 +94,13 @@ class Replicator:
         while not self._stopped.is_set():
             try:
                 self._turn()
+                if (times := self._repeated.over(TURN)) is not None:
+                    log.warning("replication works again%s", times)
             except Exception as error:
                 if not self._stopped.wait(TICK_SECONDS):
-                    log_failure(log, "replication failed and is retried", error=error)
+                    log_repeated_failure(
+                        log, self._repeated, TURN, "replication failed and is retried", error=error
+                    )
         try:
             while self._visits.running() and time.monotonic() < self._deadline:
                 self._visits.wait(min(POLL_SECONDS, max(0.0, self._deadline - time.monotonic())))
@@ -125,11 +134,16 @@ class Replicator:
         for visit in ended:
             name = visit.executor.instance
             if visit.lost:
+                self._repeated.over(name)
                 log.info("the visit to %s ended with its executor", name)
             elif visit.error is not None:
                 self._pauses[name] = time.monotonic() + PAUSE_SECONDS
                 if not visit.awaited:
-                    log_failure(log, "a visit to %s failed and is retried", name, error=visit.error)
-            elif not visit.progress and visit.began > self._woken:
-                self._in_vain.add(name)
+                    said = "a visit to %s failed and is retried"
+                    log_repeated_failure(log, self._repeated, name, said, name, error=visit.error)
+            else:
+                if (times := self._repeated.over(name)) is not None:
+                    log.warning("visits to %s succeed again%s", name, times)
+                if not visit.progress and visit.began > self._woken:
+                    self._in_vain.add(name)
         return len(ended)

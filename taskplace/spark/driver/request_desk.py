@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
 from taskplace.model.plan import Plan, Roles
+from taskplace.model.seen import Seen
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.operator_messages import (
     ANSWERS,
@@ -30,6 +31,7 @@ from taskplace.spark.operator_messages import (
     PlannedMove,
     RemovalAnswer,
     Request,
+    StuckCopy,
     WaitingCopy,
     read,
     write,
@@ -39,6 +41,8 @@ from topology import TaskId
 
 log = logging.getLogger(__name__)
 
+#: What is known of the copies that catch up, by instance and task.
+SeenCopies = Mapping[tuple[str, TaskId], Seen]
 #: After so many seconds, nobody waits for an answer any more.
 UNREAD_SECONDS = 600.0
 
@@ -55,14 +59,17 @@ class RequestDesk:
         for path in self._requests.glob(f"*{TAKEN}"):
             path.unlink(missing_ok=True)
 
-    def look(self) -> int:
-        """Follow and answer the waiting requests; return their number. Errors: `OSError`."""
+    def look(self, seen: Callable[[], SeenCopies] = dict) -> int:
+        """Follow and answer the waiting requests; return their number. Errors: `OSError`.
+
+        `seen`: returns what is known of copies that catch up. It is called if there is a request.
+        """
         done = 0
         for path in sorted(self._requests.glob("*.json")):
             request = self._read(path)
             if request is None or not self._take(path):
                 continue
-            answer = self._answer(request)
+            answer = self._answer(request, seen)
             private_directory(self._answers)
             write(self._answers / path.name, answer)
             path.with_suffix(TAKEN).unlink(missing_ok=True)
@@ -102,18 +109,18 @@ class RequestDesk:
 
     # -- answers
 
-    def _answer(self, request: Request) -> OperatorAnswer:
+    def _answer(self, request: Request, seen: Callable[[], SeenCopies]) -> OperatorAnswer:
         moves: tuple[PlannedMove, ...] = ()
         warnings: tuple[str, ...] = ()
         removals: tuple[RemovalAnswer, ...] = ()
         error = ""
         try:
             if request.kind == "can-remove":
-                removals = tuple(self._removal(executor) for executor in request.executors)
+                removals = self._removals(request.executors, seen())
             else:
                 moves, warnings = self._drain(request)
                 names = map(self._rebalancer.instance, request.executors)
-                removals = tuple(self._removal(name) for name in names)
+                removals = self._removals(names, seen())
         except TaskplaceError as refused:
             error = str(refused)
         with self._rebalancer.lock:
@@ -154,8 +161,11 @@ class RequestDesk:
                 hint=f"the members are {sorted(state.members)}, draining {sorted(state.draining)}",
             )
 
-    def _removal(self, executor: str) -> RemovalAnswer:
-        found = self._rebalancer.removal(executor)
+    def _removals(self, executors: Iterable[str], seen: SeenCopies) -> tuple[RemovalAnswer, ...]:
+        return tuple(self._removal(executor, seen) for executor in executors)
+
+    def _removal(self, executor: str, seen: SeenCopies) -> RemovalAnswer:
+        found = self._rebalancer.removal(executor, seen)
         return RemovalAnswer(
             executor=found.instance,
             can_remove=found.can_remove,
@@ -165,6 +175,7 @@ class RequestDesk:
             **found.held._asdict(),
             waits=tuple(WaitingCopy(str(w.task), w.role, w.at, w.behind, w.seconds) for w in found.waits),
             seconds=found.seconds,
+            stuck=tuple(StuckCopy(str(s.task), s.at, s.cause, s.remedy) for s in found.stuck),
         )
 
     def _moves(self, plan: Plan) -> Iterator[PlannedMove]:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver.staging import read_staged, write_staged
 from taskplace.spark.messages import SinkSchema, StagedFile
 from taskplace.spark.worker.columns import Unreadable, readable, text, untyped
@@ -29,6 +30,9 @@ from taskplace.spark.worker.schemas import arrow
 from taskplace.spark.worker.unify import common, converted
 
 log = logging.getLogger(__name__)
+
+#: By checkpoint and sink: each batch may find the same difference again.
+_REPEATED = RepeatedWarnings()
 
 
 def agreeing(
@@ -44,7 +48,10 @@ def agreeing(
             schema = _united(sink, batch, staged, schemas)
         if agree and schema.equals(pq.read_schema(root / staged[0].file)):
             return list(staged)
-        log.warning("batch %d: the staged rows of sink %r are published as %s", batch, sink, _written(schema))
+        written = _written(schema)
+        if (times := _REPEATED.again((root, sink), kind=written)) is not None:
+            said = "batch %d: the staged rows of sink %r are published as %s%s"
+            log.warning(said, batch, sink, written, times)
         return [
             write_staged(root, sink, file, _as(read_staged(root, file), schema, file, sink, batch))
             for file in staged

@@ -80,6 +80,7 @@ class StatusBoard:
                 ended=ended,
                 running=recent.running,
                 failed=recent.failed,
+                stopped=recent.stopped,
                 followup=bool(loop.plan and loop.plan.followup),
                 next_probing=None if due is None else max(0.0, due - self._monotonic()),
                 executors=executors,

@@ -73,8 +73,9 @@ class Generation:
 
 @dataclass
 class Inspection:
-    """What was found. `sound`: whether nothing is damaged or missing.
+    """What was found. `sound`: whether nothing that is needed is damaged or missing.
 
+    - `unneeded`: damaged parts of files that manifests name, and that no copy needs any more
     - `totals`: the rows and late rows that the last manifest has counted over restarts
     - `generations`: in the order of their batches
     - `status`: the lags in the last status file; None if there is none, or if it cannot be read: `status_error`
@@ -95,13 +96,14 @@ class Inspection:
     tasks: dict[str, TaskState] = field(default_factory=dict)
     sizes: dict[str, Kind] = field(default_factory=dict)
     damaged: list[Damage] = field(default_factory=list)
+    unneeded: list[Damage] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     status: LastStatus | None = None
     status_error: str = ""
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is damaged or missing."""
+        """Whether nothing that is needed is damaged or missing."""
         return not self.damaged
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,10 +114,11 @@ class Inspection:
         plain["status"] = None if self.status is None else self.status.to_dict()
         plain["tasks"] = {name: vars(task) for name, task in self.tasks.items()}
         plain["sizes"] = {name: vars(kind) for name, kind in self.sizes.items()}
-        plain["damaged"] = [
-            {**damage._asdict(), "tasks": list(damage.tasks), "lost": list(damage.lost)}
-            for damage in self.damaged
-        ]
+        for name in ("damaged", "unneeded"):
+            plain[name] = [
+                {**damage._asdict(), "tasks": list(damage.tasks), "lost": list(damage.lost)}
+                for damage in plain[name]
+            ]
         return {"schema": SCHEMA, "sound": self.sound, **plain}
 
 
@@ -169,7 +172,8 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
             wrong = broken(root, kinds, verify=True, progress=work.add)
     else:
         wrong = broken(root, kinds, verify=False)
-    found.damaged += damages(history, kinds, wrong)
+    damaged, found.unneeded = damages(history, kinds, wrong)
+    found.damaged += damaged
     if last is None or found.batches[-1] == last.batch:
         _compare_with_spark(root, found, last)
     found.sizes = _sizes(root, kinds)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from taskplace.spark.messages import Change, History, Manifest
+from taskplace.spark.messages import Change, History, Manifest, Snapshot
 from taskplace.spark.state.history import is_whole
 from taskplace.wording import count
 from topology import TaskId
@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """A damaged or missing file.
+    """A damaged or missing file, or the damaged parts of a file.
 
     - `kind`: manifest, declaration, changelog, snapshot or output
     - `tasks`: those whose committed state it holds
@@ -45,7 +45,7 @@ def parts_of(history: Mapping[TaskId, History], last: Manifest | None) -> dict[P
     parts: dict[Part, str] = {}
     for one in history.values():
         parts |= {_of_change(change): "changelog" for change in one.changes if change.file}
-        parts |= {Part(s.file, 0, s.size, s.checksum, True): "snapshot" for s in one.snapshots}
+        parts |= {_of_snapshot(snapshot): "snapshot" for snapshot in one.snapshots}
     if last is not None:
         staged = [file for files in last.sinks.values() for file in files]
         parts |= {Part(file.file, 0, file.size, file.checksum, True): "output" for file in staged}
@@ -54,6 +54,10 @@ def parts_of(history: Mapping[TaskId, History], last: Manifest | None) -> dict[P
 
 def _of_change(change: Change) -> Part:
     return Part(change.file, change.start, change.size, change.checksum, not change.file.endswith(".segment"))
+
+
+def _of_snapshot(snapshot: Snapshot) -> Part:
+    return Part(snapshot.file, 0, snapshot.size, snapshot.checksum, True)
 
 
 def broken(
@@ -105,14 +109,52 @@ def _checksum(file: BinaryIO, part: Part, progress: Callable[[int], None]) -> st
 
 def damages(
     history: Mapping[TaskId, History], kinds: Mapping[Part, str], wrong: Mapping[Part, str]
+) -> tuple[list[Damage], list[Damage]]:
+    """Return the damages by file, with the tasks that they concern: those that count, and those that do not.
+
+    A damaged part does not count if no copy needs it: a whole snapshot behind it, and the changes since, have the state
+    of each task that it belongs to. Its file is removed once no history names it.
+    """
+    needless = _needless(history, wrong)
+    counts, counts_not = (
+        {part: what for part, what in wrong.items() if (part in needless) == without}
+        for without in (False, True)
+    )
+    lost = {task for task, one in history.items() if start_of(one, wrong) is None}
+    return _by_file(history, kinds, counts, lost), _by_file(history, kinds, counts_not, lost)
+
+
+def _needless(history: Mapping[TaskId, History], wrong: Mapping[Part, str]) -> set[Part]:
+    """Return the damaged parts that no task's state is made of any more."""
+    needless: set[Part] = set()
+    needed: set[Part] = set()
+    for one in history.values():
+        parts = _parts(one).intersection(wrong)
+        start = start_of(one, wrong) if parts else None
+        old = set() if start is None else {part for part in parts if _version(one, part) <= start}
+        needless |= old
+        needed |= parts - old
+    return needless - needed
+
+
+def _version(history: History, part: Part) -> int:
+    """Return the version that a part leads to."""
+    versions = [change.version for change in history.changes if _of_change(change) == part]
+    versions += [snapshot.version for snapshot in history.snapshots if _of_snapshot(snapshot) == part]
+    return max(versions)
+
+
+def _by_file(
+    history: Mapping[TaskId, History],
+    kinds: Mapping[Part, str],
+    wrong: Mapping[Part, str],
+    lost: Collection[TaskId],
 ) -> list[Damage]:
-    """Return the damages by file, with the tasks that they concern."""
     found: dict[tuple[str, str], Damage] = {}
     holders: dict[Part, list[TaskId]] = {}
     for task, one in sorted(history.items()):
         for part in _parts(one):
             holders.setdefault(part, []).append(task)
-    lost = {task for task, one in history.items() if not recoverable(one, wrong)}
     causes: dict[tuple[str, str], set[str]] = {}
     for part, what in wrong.items():
         causes.setdefault((part.file, kinds[part]), set()).add(what)
@@ -129,14 +171,21 @@ def damages(
     return [found[key] for key in sorted(found)]
 
 
-def recoverable(history: History, wrong: Mapping[Part, str]) -> bool:
-    """Return whether a task's state can be made: from a whole snapshot, or from nothing, and the changes since."""
-    starts = [s.version for s in history.snapshots if Part(s.file, 0, s.size, s.checksum, True) not in wrong]
+def start_of(history: History, wrong: Mapping[Part, str]) -> int | None:
+    """Return from which version on a task's state can be made; None if it cannot.
+
+    It is that of the newest snapshot that is whole, with whole changes since; -1 for nothing but changes.
+    """
+    starts = [s.version for s in history.snapshots if _of_snapshot(s) not in wrong]
     if is_whole(history):
         starts.append(-1)
-    return any(
-        all(_of_change(c) not in wrong for c in history.changes if c.version > start and c.file)
-        for start in starts
+    return max(
+        (
+            start
+            for start in starts
+            if all(_of_change(c) not in wrong for c in history.changes if c.version > start and c.file)
+        ),
+        default=None,
     )
 
 
@@ -144,6 +193,6 @@ def _parts(history: History) -> frozenset[Part]:
     return frozenset(
         [
             *(_of_change(change) for change in history.changes),
-            *(Part(s.file, 0, s.size, s.checksum, True) for s in history.snapshots),
+            *map(_of_snapshot, history.snapshots),
         ]
     )

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from taskplace.report.html.values import CopyLag, InstanceRow, Now, State
-from taskplace.spark.inspection.stuck import UNKNOWN, stuck
 from taskplace.spark.operator_messages import Status, WarmupStatus
+from taskplace.spark.stuck import UNKNOWN, stuck
 from taskplace.wording import about, count, duration, lasting
 
 #: The most copies of a page; those that lack most.
@@ -38,12 +38,14 @@ def now_of(status: Status, *, checkpoint: str | Path = UNKNOWN, version: int = 0
 def state_of(status: Status) -> State:
     """Return the state of a stream in words."""
     if status.ended:
-        return State(
-            "ended", f"last batch {status.batch}" if status.batch >= 0 else "no batch was committed", "good"
-        )
+        last = f"last batch {status.batch}" if status.batch >= 0 else "no batch was committed"
+        text = "; ".join(filter(None, (undone_text(status), last)))
+        return State("ended", text, "good" if status.failed is None else "bad")
     if status.failed is not None:
         text = f"batch {status.failed.batch}: {status.failed.error}"
         return State("batch failed", text, "bad", live=True)
+    if status.stopped is not None:
+        return State("stopped", undone_text(status), "busy", live=True)
     text = batch_text(status)
     if status.homeless:
         text += f"; {count(len(status.homeless), 'task')} without an executor until the next rebalance"
@@ -52,19 +54,29 @@ def state_of(status: Status) -> State:
     return State("running", text, "busy" if status.followup or status.homeless else "good", live=True)
 
 
-def followup_text(status: Status) -> str:
-    """Return that tasks still have to move, and when that is looked at again."""
-    text, due = "the assignment is not yet the target", status.next_probing
-    if due is None:
+def undone_text(status: Status) -> str:
+    """Return how the last batch ended if it is not done: it failed, or the query was stopped; else ""."""
+    if status.failed is not None:
+        return f"batch {status.failed.batch} failed: {status.failed.error}"
+    if status.stopped is not None:
+        again = "publishes" if status.batch >= status.stopped.batch else "runs"
+        return f"stopped during batch {status.stopped.batch}; the next start {again} it again"
+    return ""
+
+
+def followup_text(status: Status, *, runs: bool = True) -> str:
+    """Return that tasks still have to move, and when that is looked at again. `runs`: whether the driver still runs."""
+    text, due = f"the assignment {'is not yet' if runs else 'was not yet'} the target", status.next_probing
+    if due is None or not runs:
         return text
     return f"{text}; the next check for moves is due {'now' if due < 1 else f'in {lasting(due)}'}"
 
 
-def batch_text(status: Status) -> str:
-    """Return the running batch, or the last one."""
+def batch_text(status: Status, *, runs: bool = True) -> str:
+    """Return the running batch, or the last one. `runs`: whether the driver still runs."""
     if status.running is not None:
         since = max(0.0, status.written - status.running.since)
-        return f"batch {status.running.batch} has been running for {lasting(since)}"
+        return f"batch {status.running.batch} {'has' if runs else 'had'} been running for {lasting(since)}"
     if status.batches:
         last = status.batches[-1]
         return f"batch {last.batch} took {duration(last.seconds)} for {count(last.rows, 'row')}"

@@ -24,7 +24,7 @@ from taskplace.report.html.values import (
 )
 from taskplace.spark.inspection.checkpoint import Inspection, inspect
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
-from taskplace.spark.inspection.now import now_of
+from taskplace.spark.inspection.now import now_of, undone_text
 from taskplace.spark.inspection.situation import situation
 from taskplace.spark.operator_messages import RebalanceStatus, Status
 from taskplace.wording import count, counted_since, size
@@ -78,8 +78,11 @@ def _began(status: Status | None) -> float | None:
 def _state(found: Inspection, seen: DriverSeen) -> State:
     if not found.sound:
         return State("damaged", f"{count(len(found.damaged), 'finding')}; {seen.why}", "bad")
-    if not seen.runs or seen.status is None:
+    if seen.status is None:
         return State("driver runs" if seen.runs else "no driver runs", seen.why, "good" if seen.runs else "")
+    if not seen.runs:
+        text = "; ".join(filter(None, (seen.why, undone_text(seen.status))))
+        return State("no driver runs", text, "bad" if seen.status.failed is not None else "")
     state = now_of(seen.status).state
     return State(state.word, f"{state.text}; {seen.why}", state.tone)
 

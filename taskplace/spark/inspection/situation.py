@@ -15,8 +15,8 @@ from taskplace.explanation import Explainer, Seen
 from taskplace.model.cluster import Instance, Task
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Problem
-from taskplace.spark.inspection.stuck import UNKNOWN, seen_of
 from taskplace.spark.operator_messages import ExecutorStatus, Status
+from taskplace.spark.stuck import UNKNOWN, seen_of
 from taskplace.wording import lasting, listed, noun
 from topology import TaskId
 

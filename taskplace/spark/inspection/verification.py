@@ -55,6 +55,7 @@ class CheckpointVerification:
             "valid": self.valid,
             "path": found["path"],
             "damaged": found["damaged"],
+            "unneeded": found["unneeded"],
             "unfinished": found["unfinished"],
             "sizes": found["sizes"],
             "tasks": self.tasks,

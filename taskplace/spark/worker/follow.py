@@ -19,6 +19,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from taskplace.errors import TaskplaceError
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark import faults
 from taskplace.spark.messages import (
     FollowReport,
@@ -46,6 +47,9 @@ from taskplace.spark.worker.guard import guarded, raising_disk_full, remove_mark
 from topology import TaskId
 
 log = logging.getLogger(__name__)
+
+#: By directory of a copy. A worker process makes many visits.
+_REPEATED = RepeatedWarnings()
 
 
 def visit_all(elements: Iterable[bytes]) -> Iterator[bytes]:
@@ -157,7 +161,7 @@ class Visit:
             ):
                 recovery = copy.growing(lambda: copy.follow(history, self._root, self.budget.left))
         except Exception as error:
-            done.errors[task] = _told(task, error)
+            done.errors[task] = _told(task, self.home / str(task), error)
             return
         faults.point("follow.applied")
         if recovery is not None:
@@ -178,10 +182,10 @@ class Visit:
                 return
             self.done.snapshots[task] = self._place_snapshot(task, *written)
         except DAMAGED as error:
-            self.done.errors[task] = f"{_told(task, error)}; the copy is discarded"
+            self.done.errors[task] = f"{_told(task, self.home / str(task), error)}; the copy is discarded"
             self._remove(task)
         except Exception as error:
-            self.done.errors[task] = _told(task, error)
+            self.done.errors[task] = _told(task, self.home / str(task), error)
 
     def _write_snapshot(self, task: TaskId, copy: Copy, end: Position) -> tuple[Path, Snapshot] | None:
         """Write a copy, piece by piece, into a file of its own; None if the copy is not at `end`."""
@@ -236,7 +240,7 @@ class Visit:
         self.done.removed.append(task)
 
 
-def _told(task: TaskId, error: Exception) -> str:
+def _told(task: TaskId, copy: Path, error: Exception) -> str:
     """Return an error for the driver, as "type: message". Damage that LMDB finds is that of an entry, too.
 
     The driver shows the messages of taskplace alone: those of others may have values of rows. So this executor logs
@@ -246,7 +250,10 @@ def _told(task: TaskId, error: Exception) -> str:
         return f"{DamagedEntry.__name__}: {error}"
     if not isinstance(error, TaskplaceError):
         where = "".join(traceback.format_tb(error.__traceback__))
-        log.warning("the copy of task %s cannot follow: %s, raised by\n%s", task, type(error).__name__, where)
+        kind = type(error).__name__
+        times = _REPEATED.again(copy, kind=(kind, where))
+        if times is not None:
+            log.warning("the copy of task %s cannot follow: %s%s, raised by\n%s", task, kind, times, where)
     return f"{type(error).__name__}: {error}"
 
 

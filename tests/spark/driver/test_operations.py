@@ -8,10 +8,24 @@ import re
 import time
 
 import pytest
+from msgspec.structs import replace
 
+from taskplace.errors import CheckpointError
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver import operations
 from taskplace.spark.inspection.asking import ask
-from taskplace.spark.operator_messages import STATUS_FILE, Request, Status, read, write
+from taskplace.spark.inspection.now import state_of
+from taskplace.spark.operator_messages import (
+    STATUS_FILE,
+    DriverIdentity,
+    FailedBatch,
+    Request,
+    Status,
+    StoppedBatch,
+    read,
+    write,
+)
+from taskplace.spark.state.copy import Copy
 from taskplace.wording import about
 from tests.support.operators import STRICT, run, stream, turn
 from tests.support.word_counts import counts, words
@@ -160,6 +174,57 @@ def test_a_failed_batch_is_in_the_status_without_values_of_rows(world):
     assert status_of(world).failed is None
 
 
+def test_a_batch_whose_query_was_stopped_has_not_failed(world):
+    placed, errors = stream(world), []
+
+    def fails(point):
+        if point == "batch.staged":
+            raise errors.pop()
+
+    world.at, world.stopped = fails, True
+    errors.append(OSError("the job was cancelled"))
+    with pytest.raises(OSError, match="cancelled"):
+        run(world, placed, 1)
+    turn(placed)
+    status = status_of(world)
+    assert (status.failed, status.stopped.batch) == (None, 1)
+    assert state_of(status).word == "stopped"
+
+    errors.append(CheckpointError("manifests: damaged"))
+    with pytest.raises(CheckpointError):
+        run(world, placed, 1)
+    turn(placed)
+    assert (status_of(world).failed.batch, status_of(world).stopped) == (1, None), "an error of taskplace"
+
+    def gone(error):
+        raise ConnectionError
+
+    world.query_stopped = gone
+    errors.append(OSError("the JVM has ended"))
+    with pytest.raises(OSError, match="JVM"):
+        run(world, placed, 1)
+    turn(placed)
+    assert status_of(world).failed.error == "OSError", "it is not known why"
+    world.at = lambda point: None
+    run(world, placed, 1)
+    turn(placed)
+    assert (status_of(world).failed, status_of(world).stopped) == (None, None)
+
+
+def test_the_last_status_says_how_the_last_batch_ended():
+    driver = DriverIdentity("h", 7, "app", 0.0)
+    ended = Status("id", "t", 1, driver, 9.0, 1, 2.0, batch=4, ended=True)
+    assert state_of(ended).text == "last batch 4"
+    stopped = replace(ended, stopped=StoppedBatch(8.0, 5))
+    assert state_of(stopped).text == "stopped during batch 5; the next start runs it again; last batch 4"
+    published = replace(ended, stopped=StoppedBatch(8.0, 4))
+    assert (
+        state_of(published).text == "stopped during batch 4; the next start publishes it again; last batch 4"
+    )
+    failed = state_of(replace(ended, failed=FailedBatch(8.0, 5, "OSError")))
+    assert (failed.text, failed.tone) == ("batch 5 failed: OSError; last batch 4", "bad")
+
+
 def damage(state, key):
     """Change the byte behind each entry's key in all copies: the first one of its checksum."""
     stored = b"\0" + len(key).to_bytes(4, "little") + key.encode()
@@ -196,6 +261,38 @@ def test_damage_of_a_copy_is_told_without_keys_of_rows(world, monkeypatch, caplo
     assert any(why.startswith(damaged) for why in told)
     assert f"cannot follow: {damaged}" in caplog.text and key not in caplog.text
     assert world.stored(placed, "n").count((key, 1)) == 1, "the copies are made anew"
+
+
+def test_a_copy_that_cannot_follow_is_logged_at_growing_intervals_and_when_it_follows_again(
+    world, monkeypatch, caplog
+):
+    world.come()
+    placed = world.open(counts(world), config={**STRICT, "num.standby.replicas": 1})
+    world.batch(placed, 0, **{"in": words(*"abcdefgh")})
+    followers, seconds, free = placed._runner.followers, [0.0], [1_000]
+    followers._repeated = RepeatedWarnings(clock=lambda: seconds[0])
+    really = Copy.follow
+
+    def full(*_, **__):
+        free[0] -= 1
+        raise OSError(28, f"No space left on device: {free[0]} bytes")
+
+    monkeypatch.setattr(Copy, "follow", full)
+    for _ in range(20):
+        world.follow(placed)
+        seconds[0] += 0.7
+    said = [record.getMessage() for record in caplog.records if "cannot follow" in record.getMessage()]
+    tasks = sorted({line.split()[1] for line in said})
+    assert tasks and len(said) == 2 * len(tasks), "at once, and after 5 s"
+    assert all(" (9 times since " in line for line in said[-len(tasks) :])
+
+    monkeypatch.setattr(Copy, "follow", really)
+    caplog.clear()
+    for _ in range(3):
+        world.follow(placed)
+    again = [line for line in caplog.messages if "follows again" in line]
+    assert sorted(line.split()[1] for line in again) == tasks, "once for each"
+    assert all("follows again (after it failed 20 times since " in line for line in again)
 
 
 # -- requests

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from taskplace.cli import main
 from taskplace.errors import InputError
-from taskplace.spark.inspection.checkpoint import inspect
+from taskplace.model.schema import schema
+from taskplace.spark.inspection.checkpoint import committed, inspect
 from taskplace.spark.inspection.damage import Part, damages
 from taskplace.spark.inspection.opening import checkpoint_at
 from taskplace.spark.inspection.verification import verify_checkpoint
@@ -85,16 +89,22 @@ def test_all_damaged_parts_of_a_file_are_counted():
     parts = [Part("a.segment", start, 10, "", whole=False) for start in (0, 10, 20)]
     wrong = {part: f"the bytes {part.start} to {part.start + 10} were changed" for part in parts}
     kinds = dict.fromkeys(parts, "changelog")
-    (damage,) = damages({}, kinds, wrong)
+    (damage,), _ = damages({}, kinds, wrong)
     assert damage.what == "the bytes 0 to 10 were changed (2 more parts of the file as well)"
-    (damage,) = damages({}, kinds, dict.fromkeys(parts, "missing"))
+    (damage,), _ = damages({}, kinds, dict.fromkeys(parts, "missing"))
     assert damage.what == "missing"
 
 
 @pytest.mark.parametrize("kind", ["changelog", "snapshot", "output"])
 def test_changed_bytes_are_found_by_verify(checkpoint, kind):
     path = named(checkpoint, kind)
-    flip(path)
+    if kind == "changelog":  # within the newest change, because a snapshot stands for the others
+        histories, _ = committed(checkpoint)
+        newest = max((history.changes[-1] for history in histories.values()), key=lambda one: one.version)
+        path = checkpoint / newest.file
+        flip_within(checkpoint, newest)
+    else:
+        flip(path)
     assert inspect(checkpoint).sound
     read = []
     (damage,) = inspect(checkpoint, verify=True, progress=read.append).damaged
@@ -130,6 +140,67 @@ def test_damage_that_costs_state_is_told_from_damage_that_does_not(checkpoint):
         path.unlink(missing_ok=True)
     lost = {name for damage in inspect(checkpoint).damaged for name in damage.lost}
     assert task in lost
+
+
+def flip_within(checkpoint, change):
+    """Change a byte of one change in its file."""
+    path = checkpoint / change.file
+    data = bytearray(path.read_bytes())
+    data[change.start + change.size // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_damage_that_no_copy_needs_any_more_is_no_alarm(checkpoint, capsys):
+    """A newer snapshot stands for a damaged change. Without this snapshot, the same change counts."""
+    histories, _ = committed(checkpoint)
+    task, history, old = next(
+        (task, history, change)
+        for task, history in sorted(histories.items())
+        if history.snapshots
+        for change in history.changes
+        if change.file
+        and max((s.version for s in history.snapshots[:-1]), default=-1)
+        < change.version
+        <= history.snapshots[-1].version
+    )
+    flip_within(checkpoint, old)
+    found = inspect(checkpoint, verify=True)
+    assert found.sound and found.damaged == []
+    (damage,) = found.unneeded
+    assert (damage.file, damage.tasks, damage.lost) == (old.file, (str(task),), ())
+    assert main(["inspect", str(checkpoint), "--verify"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        f"\nunneeded    changelog {old.file}: the bytes {old.start} to {old.start + old.size} were changed; no "
+        in out
+    )
+    assert f"because newer files have the state of {task}; nothing needs to be done\n" in out
+    assert out.endswith("result      sound (all bytes were read)\n")
+    for command, kind in (("inspect", "inspection"), ("verify", "checkpoint_verification")):
+        verify = ["--verify"] if command == "inspect" else []
+        assert main([command, str(checkpoint), *verify, "--output", "json"]) == 0
+        written = json.loads(capsys.readouterr().out)
+        jsonschema.validate(written, schema(kind), cls=jsonschema.Draft202012Validator)
+        assert (written["damaged"], len(written["unneeded"])) == ([], 1)
+
+    (checkpoint / history.snapshots[-1].file).unlink()
+    found = inspect(checkpoint, verify=True)
+    assert {damage.kind for damage in found.damaged} == {"changelog", "snapshot"}
+    assert old.file in {damage.file for damage in found.damaged}
+
+
+def test_a_change_that_a_copy_needs_is_an_alarm_beside_one_that_none_needs(checkpoint):
+    histories, _ = committed(checkpoint)
+    task, history = next(
+        (task, history)
+        for task, history in sorted(histories.items())
+        if history.snapshots and history.changes[-1].version > history.snapshots[-1].version
+    )
+    last = history.changes[-1]
+    flip_within(checkpoint, last)
+    found = inspect(checkpoint, verify=True)
+    assert not found.sound
+    assert {name for damage in found.damaged for name in damage.lost} == {str(task)}
 
 
 def test_what_is_unfinished(checkpoint):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from taskplace.explanation import Seen
-from taskplace.spark.inspection.stuck import IDLE_SECONDS, SILENT_SECONDS, seen_of, stuck
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     ExecutorStatus,
@@ -13,6 +12,7 @@ from taskplace.spark.operator_messages import (
     Status,
     WarmupStatus,
 )
+from taskplace.spark.stuck import IDLE_SECONDS, SILENT_SECONDS, seen_of, stuck
 from topology import TaskId
 
 NOW = 1_000_000.0

@@ -1,0 +1,98 @@
+"""Logs a warning that repeats at growing intervals, with its count, and says when it is over.
+
+**Idea.** Some causes are met again and again: each visit to an executor finds the same damaged file, and visits come
+every second. A line for each hides all others. One line in all does not say whether it goes on. So the first one is
+logged at once, and the next one after `FIRST_SECONDS`. Each interval is twice the one before, up to `MOST_SECONDS`. A
+line says how often, and since when.
+
+Properties: never raises, and may be called from any thread. It keeps one entry for each key, until `over` or a silence
+of `FORGOTTEN_SECONDS`. Imports nothing of the project but `taskplace.wording`, so every module can use it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from taskplace.wording import count
+
+#: From the first line to the second one.
+FIRST_SECONDS = 5.0
+#: The longest interval between two lines.
+MOST_SECONDS = 300.0
+#: After so long without the warning, the next one is a new one.
+FORGOTTEN_SECONDS = 2 * MOST_SECONDS
+
+
+@dataclass
+class _Warned:
+    """A warning that repeats. Monotonic: `due`, when its next line is, and `last`. `since`: seconds since 1970."""
+
+    kind: object
+    since: float
+    last: float
+    due: float
+    interval: float = FIRST_SECONDS
+    times: int = 1
+
+    def text(self) -> str:
+        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since))
+        return f"{count(self.times, 'time')} since {at}"
+
+
+class RepeatedWarnings:
+    """The warnings of one part of the program. `clock`: monotonic; `wall_clock`: seconds since 1970.
+
+    >>> now = 0.0
+    >>> repeated = RepeatedWarnings(clock=lambda: now, wall_clock=lambda: now)
+    >>> repeated.again("disk"), repeated.again("disk")
+    ('', None)
+    >>> now = 6.0
+    >>> repeated.again("disk"), repeated.again("disk", kind="another cause")
+    (' (3 times since 1970-01-01 00:00:00 UTC)', '')
+    >>> repeated.over("disk"), repeated.over("disk")
+    (' (after it failed 1 time since 1970-01-01 00:00:06 UTC)', None)
+    """
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.monotonic, wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock, self._wall_clock = clock, wall_clock
+        self._warned: dict[Hashable, _Warned] = {}
+        self._lock = threading.Lock()
+
+    def again(self, key: Hashable, *, kind: object = None) -> str | None:
+        """Count a warning. Return what to add to its line: "" for the first one; None if it is not to be logged now.
+
+        `kind`: the cause. Another one than before is a new warning. It should not contain what always differs, such as
+        the bytes that are free.
+        """
+        with self._lock:
+            now, known = self._clock(), self._warned.get(key)
+            if known is None or known.kind != kind or now - known.last > FORGOTTEN_SECONDS:
+                self._forget(now)
+                self._warned[key] = _Warned(kind, self._wall_clock(), now, now + FIRST_SECONDS)
+                return ""
+            known.times, known.last = known.times + 1, now
+            if now < known.due:
+                return None
+            known.interval = min(2 * known.interval, MOST_SECONDS)
+            known.due = now + known.interval
+            return f" ({known.text()})"
+
+    def over(self, key: Hashable) -> str | None:
+        """Note that the cause of a warning is gone.
+
+        Return what to add to the line that says so; None if there was no warning.
+        """
+        with self._lock:
+            known = self._warned.pop(key, None)
+            return None if known is None else f" (after it failed {known.text()})"
+
+    def _forget(self, now: float) -> None:
+        """Drop the warnings that are long over, so that the entries do not grow with the program's life."""
+        old = [key for key, known in self._warned.items() if now - known.last > FORGOTTEN_SECONDS]
+        for key in old:
+            del self._warned[key]

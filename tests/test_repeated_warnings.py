@@ -1,0 +1,71 @@
+"""Warnings that repeat: when they are logged, with which count, and what is forgotten."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from taskplace.repeated_warnings import (
+    FIRST_SECONDS,
+    FORGOTTEN_SECONDS,
+    MOST_SECONDS,
+    RepeatedWarnings,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def repeated(clock: Clock) -> RepeatedWarnings:
+    return RepeatedWarnings(clock=clock, wall_clock=clock)
+
+
+def test_the_intervals_double_up_to_the_longest_one(repeated: RepeatedWarnings, clock: Clock) -> None:
+    shown = []
+    while clock.seconds < 2_000:
+        if repeated.again("visit") is not None:
+            shown.append(clock.seconds)
+        clock.seconds += 0.5
+    gaps = [after - before for before, after in pairwise(shown)]
+    assert gaps[:4] == [FIRST_SECONDS * 2**k for k in range(4)]
+    assert gaps[-2:] == [MOST_SECONDS, MOST_SECONDS]
+    assert gaps == sorted(gaps)
+
+
+def test_a_line_has_the_count_and_the_time_of_the_first(repeated: RepeatedWarnings, clock: Clock) -> None:
+    clock.seconds = 60.0
+    assert repeated.again("visit") == ""
+    clock.seconds += 1
+    assert repeated.again("visit") is None
+    clock.seconds += FIRST_SECONDS
+    assert repeated.again("visit") == " (3 times since 1970-01-01 00:01:00 UTC)"
+    assert repeated.over("visit") == " (after it failed 3 times since 1970-01-01 00:01:00 UTC)"
+    assert repeated.again("visit") == "", "what is over begins anew"
+
+
+def test_keys_are_independent_and_another_cause_is_a_new_warning(repeated: RepeatedWarnings) -> None:
+    assert repeated.again("a", kind=OSError) == ""
+    assert repeated.again("b", kind=OSError) == ""
+    assert repeated.again("a", kind=OSError) is None
+    assert repeated.again("a", kind=ValueError) == ""
+    assert repeated.over("c") is None
+
+
+def test_what_was_silent_for_long_is_forgotten(repeated: RepeatedWarnings, clock: Clock) -> None:
+    for executor in range(100):
+        repeated.again(executor)
+    clock.seconds = FORGOTTEN_SECONDS + 1
+    assert repeated.again(0) == ""
+    assert len(repeated._warned) == 1
