@@ -24,7 +24,9 @@ from taskplace.spark.state.keys import (
 )
 
 DB = b"s"
-keys_of_any_length = st.binary(min_size=1, max_size=4) | st.binary(max_size=3).map(lambda end: b"p" * SHORT + end)
+keys_of_any_length = st.binary(min_size=1, max_size=4) | st.binary(max_size=3).map(
+    lambda end: b"p" * SHORT + end
+)
 #: Short ones, long ones, and one that LMDB keeps on pages of its own.
 values_of_any_length = st.binary(max_size=9) | st.sampled_from([b"v" * LONG, b"v" * 5000])
 stores = st.dictionaries(keys_of_any_length, values_of_any_length, max_size=12)
