@@ -226,7 +226,8 @@ class Copy:
         old: dict[str, Columns] = {}
         for store, keys in written.items():
             known = self._read_before.setdefault(store, {})
-            self.get_many(store, [key for key in keys if key not in known])
+            if missing := [key for key in keys if key not in known]:
+                self.get_many(store, missing)
             old[store] = keys, list(map(known.__getitem__, keys))
         undo = encode_columns(old, {}, compression=None).to_pybytes()
         if len(undo) > LARGEST_STORED - CHECKSUM:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import lmdb
 
@@ -12,12 +13,9 @@ from taskplace.spark.state.keys import physical_all, restore_columns
 if TYPE_CHECKING:
     from taskplace.spark.state.environment import Txn
 
-#: A store with at most so many entries for each key that is asked for is read from end to end. A search for a key takes
-#: about four times as long as reading the next entry.
+#: A store with at most so many entries for each key that is asked for is read from end to end: the next entry takes less
+#: than half of the time of a search.
 SCANNED = 1.5
-#: So many keys are searched at a time. LMDB returns a tuple for each; more that live on would set off Python's garbage
-#: collector again and again.
-AT_A_TIME = 512
 
 
 def get_values(txn: Txn, db: lmdb._Database, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
@@ -30,14 +28,15 @@ def get_values(txn: Txn, db: lmdb._Database, keys: Iterable[bytes]) -> dict[byte
     return found
 
 
-def _stored(txn: Txn, db: lmdb._Database, keys: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
+def _stored(txn: Txn, db: lmdb._Database, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
     """Return the stored keys and values of these entries; of the whole store, if they are most of it and small."""
     there = txn.stat(db=db)
-    with txn.cursor(db=db) as cursor:
-        if there["entries"] <= SCANNED * len(keys) and not there["overflow_pages"]:
+    if there["entries"] <= SCANNED * len(keys) and not there["overflow_pages"]:
+        with txn.cursor(db=db) as cursor:
             return [*cursor.iternext(values=False)], [*cursor.iternext(keys=False)]
-        found: dict[bytes, bytes] = {}
-        in_order = sorted(keys)  # LMDB finds a key faster on the page of the one before
-        for start in range(0, len(in_order), AT_A_TIME):
-            found.update(cursor.getmulti(in_order[start : start + AT_A_TIME]))
-        return [*found], [*found.values()]
+    in_order = sorted(keys)  # neighbours are on one page
+    found: list[bytes | None] = list(map(partial(txn.get, db=db), in_order))
+    if None in found:
+        entries = [(key, raw) for key, raw in zip(in_order, found, strict=True) if raw is not None]
+        return [key for key, _ in entries], [raw for _, raw in entries]
+    return in_order, cast("list[bytes]", found)

@@ -420,7 +420,9 @@ def record_batch(store: int, entries: Sequence[tuple[bytes, bytes | None]]) -> p
 
 def _record_batch(store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.RecordBatch:
     stores = pa.array(np.full(len(keys), store, np.uint8))
-    return pa.record_batch([stores, pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=RECORD)
+    return pa.record_batch(
+        [stores, pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=RECORD
+    )
 
 
 class RecordFile:

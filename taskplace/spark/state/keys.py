@@ -120,9 +120,7 @@ def restore_entry(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:
     return value[4 : 4 + length], value[4 + length :]
 
 
-def restore_columns(
-    stored: Sequence[bytes], raw: Sequence[bytes]
-) -> tuple[Sequence[bytes], Sequence[bytes]]:
+def restore_columns(stored: Sequence[bytes], raw: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
     """Return the original keys and values of stored entries, in less time than `restore_entry` for each.
 
     Errors: as `restore_entry`.

@@ -33,8 +33,6 @@ LENGTH = np.dtype("<u4")
 AT_A_TIME = 1 << 20
 #: If the variable part has more bytes than this on average, rows are cut one by one to be decoded.
 WIDE = 128
-#: What stands between the parts of a row.
-NOTHING = pa.scalar(b"", pa.large_binary())
 
 
 class RowCodec:
@@ -94,7 +92,8 @@ class RowCodec:
         buffers = [None, pa.py_buffer(np.arange(count + 1) * self._fixed), pa.py_buffer(fixed)]
         rows = pa.Array.from_buffers(pa.large_binary(), count, buffers)
         if variable:
-            rows = pc.binary_join_element_wise(rows, *variable, NOTHING)
+            nothing_between = pa.scalar(b"", pa.large_binary())
+            rows = pc.binary_join_element_wise(rows, *variable, nothing_between)
         encoded: list[bytes] = rows.to_pylist()
         return encoded
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import chain, islice, takewhile
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -101,14 +102,13 @@ class Store:
         if self.schema.ttl and (stale := self.schema.expired(keys, values, self._late)).any():
             raw = [None if old else value for value, old in zip(raw, stale, strict=True)]
             values = self._decoded(raw)
-        return values, np.fromiter((value is not None for value in raw), np.bool_, len(raw))
+        return values, _present(raw)
 
     def contains_many(self, keys: pa.Table) -> npt.NDArray[np.bool_]:
         """Return, for each of `keys`, whether the store has it."""
         if self.schema.ttl:
             return self.get_many(keys)[1]
-        raw = self._get(self._encoded(keys))
-        return np.fromiter((value is not None for value in raw), np.bool_, len(raw))
+        return _present(self._get(self._encoded(keys)))
 
     def put_many(self, rows: pa.Table) -> None:
         """Set the value of each key; `rows` has the key and the value columns. The last row of a key wins. O(rows).
@@ -273,7 +273,9 @@ class Store:
 
     def _decoded(self, raw: Sequence[bytes | None]) -> pa.Table:
         """Return values as a table, with a row of nulls for a missing value."""
-        return self._values.decode([self._null_row() if value is None else value for value in raw])
+        if None in raw:
+            raw = [self._null_row() if value is None else value for value in raw]
+        return self._values.decode(cast("Sequence[bytes]", raw))
 
     def _null_row(self) -> bytes:
         if self._absent is None:
@@ -287,3 +289,9 @@ class Store:
         return pa.table(
             [*keys.columns, *values.columns], schema=pa.schema([*self.schema.key, *self.schema.value])
         )
+
+
+def _present(raw: Sequence[bytes | None]) -> npt.NDArray[np.bool_]:
+    if None not in raw:
+        return np.ones(len(raw), np.bool_)
+    return np.fromiter((value is not None for value in raw), np.bool_, len(raw))

@@ -25,6 +25,7 @@ from taskplace.spark.state.keys import (
 )
 from taskplace.spark.state.meta import META, POSITION, UNDO, decode_meta, encode_meta
 
+
 class Transaction:
     """A transaction on the current state of an environment. End it with `commit` or `abort`.
 

@@ -66,6 +66,20 @@ def test_rows_of_other_tasks_are_an_error(partitions):
         ExternalRows(_Setting, 3, partitions, batches([2, 5])).of(2)
 
 
+@pytest.mark.parametrize("other", [-254, 0, 3, 258, 65_538])
+@pytest.mark.parametrize("partitions", [{2}, {2, 5}, {2, 300}])
+def test_no_row_of_another_task_passes_for_one_of_the_bin(partitions, other):
+    """Partitions are compared as small numbers, of which 258 and 2 could be one."""
+    with pytest.raises(TaskplaceError, match=rf"batch 7: a bin of partitions .* got rows of \[{other}\]"):
+        ExternalRows(_Setting, 3, partitions, batches([2, *partitions, other])).of(2)
+
+
+@pytest.mark.parametrize("high", [255, 256, 65_535, 65_536, 1 << 30])
+def test_partitions_may_have_any_number(high):
+    rows = ExternalRows(_Setting, 3, {0, 1, high}, batches([high, 0, high, 1, 0]))
+    assert [rows.of(one)["n"].to_pylist() for one in (0, 1, high)] == [[1, 4], [3], [0, 2]]
+
+
 def test_the_tag_of_a_source_stays_with_the_rows(runtime):
     table = pa.Table.from_batches(
         [

@@ -1,0 +1,116 @@
+"""Entries of a copy, many at a time: they are what single entries are, however they are found."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from taskplace.spark.state import crc, entries
+from taskplace.spark.state.crc import LONG, crc32, crc32_all
+from taskplace.spark.state.environment import Environment
+from taskplace.spark.state.keys import (
+    SHORT,
+    DamagedEntry,
+    physical,
+    physical_all,
+    restore_columns,
+    restore_entry,
+    store_all,
+    store_entry,
+)
+
+DB = b"s"
+keys_of_any_length = st.binary(min_size=1, max_size=4) | st.binary(max_size=3).map(
+    lambda end: b"p" * SHORT + end
+)
+#: Short ones, long ones, and one that LMDB keeps on pages of its own.
+values_of_any_length = st.binary(max_size=9) | st.sampled_from([b"v" * LONG, b"v" * 5000])
+stores = st.dictionaries(keys_of_any_length, values_of_any_length, max_size=12)
+
+
+def filled(root: Path, state: dict[bytes, bytes]) -> Environment:
+    environment = Environment(root, [DB])
+    with environment.begin(write=True) as txn, txn.cursor(db=environment.databases[DB]) as cursor:
+        cursor.putmulti(store_all(list(state), list(state.values())))
+    return environment
+
+
+@settings(print_blob=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(stores, st.lists(keys_of_any_length, max_size=6), st.data(), st.sampled_from([0, 1.5, 100]))
+def test_values_are_those_that_were_stored(tmp_path_factory, monkeypatch, state, others, data, scanned):
+    """Whether the store is read from end to end or searched; a key may be missing, or asked for twice."""
+    asked = data.draw(st.lists(st.sampled_from([*state, *others]), max_size=20)) if state or others else []
+    environment = filled(tmp_path_factory.mktemp("entries"), state)
+    monkeypatch.setattr(entries, "SCANNED", scanned)
+    with environment.begin() as txn:
+        found = entries.get_values(txn, environment.databases[DB], asked)
+    environment.close()
+    assert {key: found[key] for key in asked} == {key: state.get(key) for key in asked}
+    assert all(found[key] == state.get(key) for key in found)
+
+
+@pytest.mark.parametrize("scanned", [0, 1.5])
+@pytest.mark.parametrize("length", [3, SHORT + 1])
+@pytest.mark.parametrize("at", [0, 4, -1])
+def test_a_damaged_entry_is_told(tmp_path, monkeypatch, scanned, length, at):
+    state = {b"%0*d" % (length, i): b"value" for i in range(5)}
+    environment = filled(tmp_path, state)
+    monkeypatch.setattr(entries, "SCANNED", scanned)
+    database, key = environment.databases[DB], list(state)[2]
+    with environment.begin(write=True) as txn:
+        raw = bytearray(txn.get(physical(key), db=database) or b"")
+        raw[at] ^= 1
+        txn.put(physical(key), bytes(raw), db=database)
+    with environment.begin() as txn, pytest.raises(DamagedEntry, match="its checksum does not fit"):
+        entries.get_values(txn, database, list(state))
+    environment.close()
+
+
+@settings(print_blob=True, deadline=None)
+@given(st.lists(st.tuples(keys_of_any_length, values_of_any_length), max_size=8))
+def test_columns_are_restored_as_single_entries_are(some):
+    stored = [store_entry(key, value) for key, value in some]
+    keys, raw = [key for key, _ in stored], [value for _, value in stored]
+    restored = [restore_entry(*entry) for entry in stored]
+    assert list(zip(*restore_columns(keys, raw), strict=True)) == restored == some
+    assert list(physical_all([key for key, _ in some])) == keys
+
+
+@settings(print_blob=True, deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=5), st.data())
+def test_any_changed_byte_of_columns_is_told(keys, data):
+    stored = [store_entry(key, data.draw(st.binary(max_size=9))) for key in keys]
+    raw = [bytearray(value) for _, value in stored]
+    row = data.draw(st.integers(0, len(raw) - 1))
+    kept = data.draw(st.integers(0, len(raw[row])))
+    if kept < len(raw[row]) and data.draw(st.booleans()):
+        raw[row][kept] ^= data.draw(st.integers(1, 255))
+    else:
+        raw[row] = raw[row][:kept] if kept < len(raw[row]) else raw[row] + b"\0"
+    with pytest.raises(DamagedEntry):
+        restore_columns([key for key, _ in stored], [bytes(value) for value in raw])
+
+
+@settings(print_blob=True, deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=20) | st.just(b"v" * 2000)), max_size=6))
+def test_checksums_of_columns_are_those_of_their_bytes(some):
+    keys, values = [key for key, _ in some], [value for _, value in some]
+    assert list(crc32_all(keys, values)) == [zlib.crc32(key + value) for key, value in some]
+
+
+@pytest.mark.parametrize(("length", "long"), [(LONG - 1, 0), (LONG, 1)])
+def test_only_long_data_is_left_to_the_package(monkeypatch, length, long):
+    calls: list[int] = []
+
+    def counted(data: bytes, start: int) -> int:
+        calls.append(len(data))
+        return zlib.crc32(data, start)
+
+    monkeypatch.setattr(crc, "crc32_of_long", counted)
+    data = b"v" * length
+    assert crc32(data) == zlib.crc32(data) == next(crc32_all([b""], [data]))
+    assert calls == [length] * 2 * long
