@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver import rebalancer, replication, visits
 from tests.support.ended_jobs import Ended
 from tests.support.held_visits import HeldVisits
@@ -105,6 +106,36 @@ def test_a_failed_visit_makes_a_pause_for_its_executor_only(world, placed, monke
         turn(replicator, held)
     clock.seconds += replication.PAUSE_SECONDS
     assert turn(replicator, held) == ["1"]
+
+
+def test_a_visit_that_fails_again_and_again_is_logged_seldom_and_its_end_is_logged(
+    world, placed, monkeypatch, clock, caplog
+):
+    world.follow(placed)
+    held, replicator = HeldVisits(world, monkeypatch), placed._runner.replicator
+    replicator._repeated = RepeatedWarnings(clock=lambda: clock.seconds)
+    start, fails = world.start, [True]
+
+    def fail(job, *args, **kwargs):
+        if fails and job.locations == [world.there["1"].location]:
+            return Ended([], OSError("no slot"))
+        return start(job, *args, **kwargs)
+
+    monkeypatch.setattr(world, "start", fail)
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    for _ in range(8):
+        clock.seconds += 1.01 * replication.PAUSE_SECONDS
+        turn(replicator, held)
+        turn(replicator, held)
+    said = [line for line in caplog.messages if line.startswith("a visit to executor-1 failed")]
+    assert len(said) == 2 and " times since " in said[1]
+    fails.clear()
+    clock.seconds += 1.01 * replication.PAUSE_SECONDS
+    turn(replicator, held)
+    turn(replicator, held)
+    assert [line.partition(" (")[0] for line in caplog.messages if "again" in line.partition(" (")[0]] == [
+        "visits to executor-1 succeed again"
+    ]
 
 
 def test_an_executor_whose_visit_made_no_progress_waits_for_a_wake_or_a_tick(
