@@ -13,8 +13,8 @@ from taskplace.spark.state.keys import physical_all, restore_columns
 if TYPE_CHECKING:
     from taskplace.spark.state.environment import Txn
 
-#: A store with at most so many entries for each key that is asked for is read from end to end: the next entry takes less
-#: than half of the time of a search.
+#: A store with at most so many entries for each key that is asked for is read from end to end: the next entry takes
+#: less than half of the time of a search.
 SCANNED = 1.5
 
 
