@@ -257,7 +257,8 @@ def restart(variant: str, stopped: Driver, folder: Path, data: Path) -> tuple[Dr
         "used": first["used"],
         "stages": [(began - at["started"], seconds) for began, seconds in first["stages"]],
         "cores": {
-            step: (busy[end] - busy[start]) / max(at[end] - at[start], 0.001) for step, (start, end) in STEPS.items()
+            step: (busy[end] - busy[start]) / max(at[end] - at[start], 0.001)
+            for step, (start, end) in STEPS.items()
         },
         **{name: event[name] for name in event if name not in ("event", "at", "busy")},
     }
@@ -329,7 +330,9 @@ def show_profile(out: Out, restart: dict[str, Any]) -> None:
     stages = ", ".join(f"{began:.2f} s ({seconds:.2f} s)" for began, seconds in restart["stages"])
     out.say(f"  stages, by their start after the query's, and how long they took: {stages}")
     used = sorted(restart["used"].items(), key=lambda each: -each[1])
-    out.say("  processor time of the first batch: " + ", ".join(f"{who} {s:.1f} s" for who, s in used if s > 0.2))
+    out.say(
+        "  processor time of the first batch: " + ", ".join(f"{who} {s:.1f} s" for who, s in used if s > 0.2)
+    )
 
 
 def main() -> None:
