@@ -71,10 +71,15 @@ def of_checkpoint(seen: Browser, job: Job) -> None:
 
 def of_run(seen: Browser, job: Job) -> None:
     """Take the picture of the run's terminal at its most telling moment."""
+    if not job.screen:
+        raise RuntimeError(
+            "the run's terminal never showed a loss or copies that catch up, with the count of batches"
+        )
     picture(seen, "terminal-run", job.screen)
 
 
 def doctor(seen: Browser, job: Job) -> None:
     """Take the picture of `doctor` on the file of docs/doctor.md."""
+    (job.folder / "in").mkdir(exist_ok=True)  # its input
     (job.folder / "clicks.yaml").write_text(blocks("docs/doctor.md", "yaml clicks.yaml")[0])
     picture(seen, "terminal-doctor", job.command("doctor", "clicks.yaml"))

@@ -13,8 +13,9 @@ from taskplace.cli.doctor_facts import gather
 from taskplace.doctor import Diagnosis, Finding, Severity, diagnose
 from taskplace.wording import count
 
-#: How wide explanations are. Remedies are never broken, because they are to be pasted.
+#: How wide texts are. Remedies to paste are never broken; those that begin with # are comments.
 WIDTH = 110
+INDENT = " " * 12
 _CODES = {Severity.ERROR: codes.FAILED, Severity.WARNING: codes.WARNINGS}
 
 
@@ -47,17 +48,26 @@ def lines(found: Diagnosis) -> Iterator[str]:
 def _finding(finding: Finding) -> Iterator[str]:
     yield f"  {finding.path}  [{finding.rule}]"
     for name, text in (("found", finding.found), ("why", finding.why)):
-        yield textwrap.fill(
-            text,
-            WIDTH,
-            initial_indent=f"    {name:<8}",
-            subsequent_indent=" " * 12,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        yield _wrapped(text, f"    {name:<8}", INDENT)
+    if not finding.remedy.startswith("# "):  # to be copied as it is
+        yield f"    remedy  {finding.remedy}"
+        return
     first, *more = finding.remedy.split("; in ") if finding.remedy.startswith("# in ") else [finding.remedy]
-    yield f"    remedy  {first}"
-    yield from (f"            # in {line}" for line in more)
+    yield _wrapped(first, "    remedy  ", f"{INDENT}# ")
+    for line in more:
+        yield _wrapped(f"# in {line}", INDENT, f"{INDENT}# ")
+
+
+def _wrapped(text: str, first: str, others: str) -> str:
+    """Return a text as lines, behind `first`, and behind `others` from the second one on."""
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _count(severity: Severity, number: int) -> str:
