@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import lmdb
 
@@ -13,30 +13,18 @@ from taskplace.spark.state.keys import physical_all, restore_columns
 if TYPE_CHECKING:
     from taskplace.spark.state.environment import Txn
 
-#: A store with at most so many entries for each key that is asked for is read from end to end: the next entry takes
-#: less than half of the time of a search.
-SCANNED = 1.5
-
 
 def get_values(txn: Txn, db: lmdb._Database, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
-    """Return the value of each key, None for a missing key. It may return other entries of the store, too.
+    """Return the value of each key, None for a missing key. O(keys x log size).
 
-    O(keys x log size). Errors: `DamagedEntry` for an entry that has changed since it was written.
+    Errors: `DamagedEntry` for an entry that has changed since it was written.
     """
     found: dict[bytes, bytes | None] = dict.fromkeys(keys)
-    found.update(zip(*restore_columns(*_stored(txn, db, physical_all([*found]))), strict=True))
+    stored = physical_all([*found])
+    # Not `getmulti`: it would return a tuple and one more key for each.
+    raw = list(map(partial(txn.get, db=db), stored))
+    if None in raw:
+        stored = [key for key, value in zip(stored, raw, strict=True) if value is not None]
+    there = [value for value in raw if value is not None]
+    found.update(zip(*restore_columns(stored, there), strict=True))
     return found
-
-
-def _stored(txn: Txn, db: lmdb._Database, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return the stored keys and values of these entries; of the whole store, if they are most of it and small."""
-    there = txn.stat(db=db)
-    if there["entries"] <= SCANNED * len(keys) and not there["overflow_pages"]:
-        with txn.cursor(db=db) as cursor:
-            return [*cursor.iternext(values=False)], [*cursor.iternext(keys=False)]
-    in_order = sorted(keys)  # neighbours are on one page
-    found: list[bytes | None] = list(map(partial(txn.get, db=db), in_order))
-    if None in found:
-        entries = [(key, raw) for key, raw in zip(in_order, found, strict=True) if raw is not None]
-        return [key for key, _ in entries], [raw for _, raw in entries]
-    return in_order, cast("list[bytes]", found)

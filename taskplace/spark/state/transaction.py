@@ -92,10 +92,7 @@ class Transaction:
     # -- stores
 
     def get(self, store: str, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
-        """Return the value of each key, None for a missing key. It may return other entries of the store, too.
-
-        O(keys x log size).
-        """
+        """Return the value of each key, None for a missing key. O(keys x log size)."""
         return get_values(self._txn, self._db(store), keys)
 
     def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:

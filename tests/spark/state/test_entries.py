@@ -1,4 +1,4 @@
-"""Entries of a copy, many at a time: they are what single entries are, however they are found."""
+"""Entries of a copy, many at a time: they are what single entries are."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskplace.spark.state import crc, entries
+from taskplace.spark.state import crc
 from taskplace.spark.state.crc import LONG, crc32, crc32_all
+from taskplace.spark.state.entries import get_values
 from taskplace.spark.state.environment import Environment
 from taskplace.spark.state.keys import (
     SHORT,
@@ -39,34 +40,30 @@ def filled(root: Path, state: dict[bytes, bytes]) -> Environment:
     return environment
 
 
-@settings(print_blob=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(stores, st.lists(keys_of_any_length, max_size=6), st.data(), st.sampled_from([0, 1.5, 100]))
-def test_values_are_those_that_were_stored(tmp_path_factory, monkeypatch, state, others, data, scanned):
-    """Whether the store is read from end to end or searched; a key may be missing, or asked for twice."""
+@settings(print_blob=True, deadline=None)
+@given(stores, st.lists(keys_of_any_length, max_size=6), st.data())
+def test_values_are_those_that_were_stored(tmp_path_factory, state, others, data):
+    """A key may be missing, or asked for twice."""
     asked = data.draw(st.lists(st.sampled_from([*state, *others]), max_size=20)) if state or others else []
     environment = filled(tmp_path_factory.mktemp("entries"), state)
-    monkeypatch.setattr(entries, "SCANNED", scanned)
     with environment.begin() as txn:
-        found = entries.get_values(txn, environment.databases[DB], asked)
+        found = get_values(txn, environment.databases[DB], asked)
     environment.close()
-    assert {key: found[key] for key in asked} == {key: state.get(key) for key in asked}
-    assert all(found[key] == state.get(key) for key in found)
+    assert found == {key: state.get(key) for key in asked}
 
 
-@pytest.mark.parametrize("scanned", [0, 1.5])
 @pytest.mark.parametrize("length", [3, SHORT + 1])
 @pytest.mark.parametrize("at", [0, 4, -1])
-def test_a_damaged_entry_is_told(tmp_path, monkeypatch, scanned, length, at):
+def test_a_damaged_entry_is_told(tmp_path, length, at):
     state = {b"%0*d" % (length, i): b"value" for i in range(5)}
     environment = filled(tmp_path, state)
-    monkeypatch.setattr(entries, "SCANNED", scanned)
     database, key = environment.databases[DB], list(state)[2]
     with environment.begin(write=True) as txn:
         raw = bytearray(txn.get(physical(key), db=database) or b"")
         raw[at] ^= 1
         txn.put(physical(key), bytes(raw), db=database)
     with environment.begin() as txn, pytest.raises(DamagedEntry, match="its checksum does not fit"):
-        entries.get_values(txn, database, list(state))
+        get_values(txn, database, list(state))
     environment.close()
 
 
