@@ -122,10 +122,10 @@ def test_the_function_may_change_what_it_was_given(bench, tmp_path):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ({"x": 1}, r"PerKey\('s'\)\.function: found \{'x': 1\}, expected \(the new state"),
+        ({"x": 1}, r"PerKey\('s'\)\.function: found \{x: 1\}, expected \(the new state"),
         (None, r"function: found nothing, expected \(the new state"),
         (({"x": 1}, None), r"function: found .*expected \(the new state"),
-        ((5, []), r"function: found \(5, \[\]\)"),
+        ((5, []), r"function: found \[5, \[\]\]"),
         (({"x": 1}, {"k": "a"}), r"function: found"),
         (
             ({"x": 1}, [{"kk": 1}]),

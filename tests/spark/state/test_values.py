@@ -188,7 +188,7 @@ def test_a_value_comes_back_or_is_refused(value, kind):
 
 def test_rows_that_are_no_dicts():
     with pytest.raises(
-        InputError, match=r"^output: found \(1, 2\), expected a dict with the columns \['x'\]"
+        InputError, match=r"^output: found \[1, 2\], expected a dict with the columns \['x'\]"
     ):
         table_of([(1, 2)], arrow_schema({"x": "int64"}), "output")
 
