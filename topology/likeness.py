@@ -1,8 +1,8 @@
 """Finds the known name that a wrong one is likely to mean.
 
 **Idea.** A hint that names an unrelated word misleads more than none. So a name is only proposed if it is alike: a
-letter or two differ, or its words are those of the wrong name. Numbers are no words: `executor-9` is another executor
-than `executor-99`, not a misspelling of it.
+letter or two differ, or its words are those of the wrong name. Other numbers mean another thing: `executor-9` is no
+misspelling of `executor-99`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     ('', '')
     >>> nearest_name("99", ["9", "98"]), nearest_name("executor-99", ["executor-9"]), nearest_name("int46", ["int64"])
     ('', '', 'int64')
+    >>> nearest_name("orders-6x", ["orders-6"])
+    'orders-6'
     """
-    names = [each for each in known if _numbers(each) == _numbers(name)]
+    names = [each for each in known if not _numbered_otherwise(each, name)]
     near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
     if likely := [each for each in near if alike(name, each)]:
         return likely[0]
@@ -56,9 +58,10 @@ def alike(one: str, other: str) -> bool:
     return abs(len(left) - len(right)) <= 1 and _within_one_edit(left, right)
 
 
-def _numbers(name: str) -> list[str]:
-    """Return the words of a name that are numbers; those of `num.standbys` and of `int64` are none."""
-    return [word for word in _WORDS.split(name) if word.isdecimal()]
+def _numbered_otherwise(one: str, other: str) -> bool:
+    """Return whether two names have as many numbers as words, but others. `num.standbys` and `int64` have none."""
+    left, right = ([word for word in _WORDS.split(name) if word.isdecimal()] for name in (one, other))
+    return len(left) == len(right) and left != right
 
 
 def _has_words(name: str, part: str) -> bool:

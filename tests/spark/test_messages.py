@@ -360,9 +360,11 @@ def test_the_table_in_the_docs_names_every_message():
     operators |= {
         "BatchStatus",
         "RunningBatch",
+        "StoppedBatch",
         "FailedBatch",
         "RemovalAnswer",
         "WaitingCopy",
+        "StuckCopy",
         "PlannedMove",
         "TotalsStatus",
     }
