@@ -11,6 +11,7 @@ of `FORGOTTEN_SECONDS`. Imports nothing of the project but `taskplace.wording`, 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -90,6 +91,29 @@ class RepeatedWarnings:
         with self._lock:
             known = self._warned.pop(key, None)
             return None if known is None else f" (after it failed {known.text()})"
+
+    def warn(
+        self,
+        log: logging.Logger,
+        message: str,
+        *args: object,
+        key: Hashable = "",
+        kind: object = None,
+        level: int = logging.WARNING,
+        exc_info: bool = False,
+        stacklevel: int = 2,
+    ) -> None:
+        """Log a warning, with its count, if it is to be logged now.
+
+        `key`, `kind`: as of `again`; the others: as of `logging`.
+        """
+        if (times := self.again(key, kind=kind)) is not None:
+            log.log(level, f"{message}%s", *args, times, exc_info=exc_info, stacklevel=stacklevel)
+
+    def settle(self, log: logging.Logger, message: str, *args: object, key: Hashable = "") -> None:
+        """Note that the cause of a warning is gone, and log that, if there was one."""
+        if (times := self.over(key)) is not None:
+            log.warning(f"{message}%s", *args, times, stacklevel=2)
 
     def _forget(self, now: float) -> None:
         """Drop the warnings that are long over, so that the entries do not grow with the program's life."""

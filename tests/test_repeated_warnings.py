@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +71,19 @@ def test_what_was_silent_for_long_is_forgotten(repeated: RepeatedWarnings, clock
     clock.seconds = FORGOTTEN_SECONDS + 1
     assert repeated.again(0) == ""
     assert len(repeated._warned) == 1
+
+
+def test_lines_have_the_count_and_the_place_of_the_caller(caplog, repeated, clock):
+    log = logging.getLogger("taskplace.repeated")
+    repeated.settle(log, "%s works again", "it")
+    for _ in range(3):
+        repeated.warn(log, "%s fails", "it", kind=ValueError, level=logging.ERROR)
+        clock.seconds += FIRST_SECONDS / 2
+    repeated.settle(log, "%s works again", "it")
+    since = "1970-01-01 00:00:00 UTC"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", "it fails"),
+        ("ERROR", f"it fails (3 times since {since})"),
+        ("WARNING", f"it works again (after it failed 3 times since {since})"),
+    ]
+    assert {record.filename for record in caplog.records} == {Path(__file__).name}

@@ -59,7 +59,10 @@ def alike(one: str, other: str) -> bool:
 
 
 def _numbered_otherwise(one: str, other: str) -> bool:
-    """Return whether two names have as many numbers as words, but others. `num.standbys` and `int64` have none."""
+    """Return whether two names have the same count of words that are numbers, and other numbers.
+
+    `num.standbys` and `int64` have no such word.
+    """
     left, right = ([word for word in _WORDS.split(name) if word.isdecimal()] for name in (one, other))
     return len(left) == len(right) and left != right
 

@@ -135,15 +135,13 @@ class ConsumerProtocol:
         try:
             seen = self._fetch()
         except Exception as error:  # any error may be temporary
-            if (times := self._repeated.again("", kind=type(error))) is not None:
-                log.warning("the topics cannot be fetched%s", times, exc_info=True)
+            self._repeated.warn(log, "the topics cannot be fetched", kind=type(error), exc_info=True)
             detail = f"the topics cannot be fetched: {type(error).__name__}: {error}"
             raise TryAgain(detail, code=Code.TOPICS_UNAVAILABLE) from error
         if not isinstance(seen, Topics):
             detail = f"fetch returned {type(seen).__name__}, expected Topics"
             raise TryAgain(detail, code=Code.TOPICS_UNAVAILABLE)
-        if (times := self._repeated.over("")) is not None:
-            log.warning("the topics are fetched again%s", times)
+        self._repeated.settle(log, "the topics are fetched again")
         return seen
 
     # ------------------------------------------------------------------------------- what a member asks for

@@ -242,11 +242,10 @@ class LocalMember:
         try:
             changed = self._refresh is not None and self._refresh()
         except Exception as error:
-            if (times := self._repeated.again("", kind=type(error))) is not None:
-                log.warning("%s could not fetch its topics: %s%s", self.member_id, error, times)
+            said = "%s could not fetch its topics: %s"
+            self._repeated.warn(log, said, self.member_id, error, kind=type(error))
             return
-        if (times := self._repeated.over("")) is not None:
-            log.warning("%s fetches its topics again%s", self.member_id, times)
+        self._repeated.settle(log, "%s fetches its topics again", self.member_id)
         if changed:
             self._apply(self._machine.rejoin(self._clock()))
 

@@ -137,13 +137,11 @@ class RebalanceLoop:
             if self.plan is None:
                 raise
             self.failed += 1
-            if (times := self._repeated.again("")) is not None:
-                said = "the plan for %s is invalid, so the assignment in force stays: %s%s"
-                log.error(said, suggested, error, times)
+            said = "the plan for %s is invalid, so the assignment in force stays: %s"
+            self._repeated.warn(log, said, suggested, error, level=logging.ERROR)
             self.probing.planned(followup=True)
             return None
-        if (times := self._repeated.over("")) is not None:
-            log.warning("the plan is valid again%s", times)
+        self._repeated.settle(log, "the plan is valid again")
         changed = self.plan is None or _roles(plan) != _roles(self.plan)
         self.generation += changed
         self.plan, self.problem = plan, problem

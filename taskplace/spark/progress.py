@@ -71,12 +71,10 @@ class MetricsListener(StreamingQueryListener):
         try:
             self._on_progress(event.progress, self._placed.metrics())
         except Exception as error:
-            if (times := self._repeated.again("", kind=type(error))) is not None:
-                batch = event.progress.batchId
-                log.warning("the listener of batch %d failed%s", batch, times, exc_info=True)
+            said, batch = "the listener of batch %d failed", event.progress.batchId
+            self._repeated.warn(log, said, batch, kind=type(error), exc_info=True)
         else:
-            if (times := self._repeated.over("")) is not None:
-                log.warning("the listener works again%s", times)
+            self._repeated.settle(log, "the listener works again")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Do nothing."""

@@ -118,7 +118,7 @@ class YamlApplication:
         return {f"input.{topic}.path": path for topic, path in there.items() if path is not None}
 
     def wrong_inputs(self) -> Mapping[str, tuple[str, WrongFile]]:
-        """Return, by the path of the key in the file, inputs with a file of another format: their format, and it."""
+        """Return the inputs with a file of another format: format and file, by the path of the input's key in YAML."""
         if _is_true(self._settings.spark.conf.get("spark.sql.files.ignoreCorruptFiles")):
             return {}
         sources = {name: source for name, source in self._inputs.items() if isinstance(source, YamlSource)}

@@ -124,8 +124,7 @@ def _mostly_unneeded(
 
 def _warn(path: Path, text: str, error: Exception) -> None:
     """Log a warning about a file, at growing intervals. `text` has a %s for the error."""
-    if (times := _REPEATED.again(path, kind=type(error))) is not None:
-        log.warning(f"{text}%s", error, times)
+    _REPEATED.warn(log, text, error, key=path, kind=type(error), stacklevel=3)
 
 
 def _readable(root: Path, sections: Sequence[Change]) -> bool:

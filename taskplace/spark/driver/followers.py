@@ -207,9 +207,10 @@ class Followers:
         name = visit.instance
         for task, error in sorted(visit.errors.items()):
             shown = shown_text(error)
-            times = self._repeated.again((name, task), kind=shown.partition(":")[0])
-            if times is not None:
-                log.warning("%s: %s cannot follow: %s%s", name, task, shown, times)
+            kind = shown.partition(":")[0]
+            self._repeated.warn(
+                log, "%s: %s cannot follow: %s", name, task, shown, key=(name, task), kind=kind
+            )
         for task in sorted(before - self.troubles.of(name).keys()):
             times = self._repeated.over((name, task))
             if times is not None and task in self._state.following(name):

@@ -29,9 +29,7 @@ def log_repeated_failure(
     error: BaseException,
 ) -> None:
     """Log a failure that is retried, as `log_failure`, at growing intervals. `key`: what `repeated.over` gets."""
-    times = repeated.again(key, kind=type(error))
-    if times is not None:
-        log.warning(f"{message}: %s%s", *args, described(error), times, stacklevel=2)
+    repeated.warn(log, f"{message}: %s", *args, described(error), key=key, kind=type(error), stacklevel=3)
     log.debug("the whole error:", exc_info=error, stacklevel=2)
 
 

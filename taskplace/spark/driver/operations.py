@@ -114,12 +114,10 @@ class Operations:
         except Fenced:
             self._stopped.set()
         except Exception as error:
-            if (times := self._repeated.again("", kind=type(error))) is not None:
-                said = "operators do not see the state of the stream, which is not affected: %s: %s%s"
-                log.warning(said, type(error).__name__, error, times)
+            said = "operators do not see the state of the stream, which is not affected: %s: %s"
+            self._repeated.warn(log, said, type(error).__name__, error, kind=type(error))
         else:
-            if (times := self._repeated.over("")) is not None:
-                log.warning("operators see the state of the stream again%s", times)
+            self._repeated.settle(log, "operators see the state of the stream again")
 
     def stop(self) -> None:
         """Stop the thread, and write a last status. May be called again; does nothing if it never ran."""

@@ -94,8 +94,7 @@ class Replicator:
         while not self._stopped.is_set():
             try:
                 self._turn()
-                if (times := self._repeated.over(TURN)) is not None:
-                    log.warning("replication works again%s", times)
+                self._repeated.settle(log, "replication works again", key=TURN)
             except Exception as error:
                 if not self._stopped.wait(TICK_SECONDS):
                     log_repeated_failure(
@@ -142,8 +141,7 @@ class Replicator:
                     said = "a visit to %s failed and is retried"
                     log_repeated_failure(log, self._repeated, name, said, name, error=visit.error)
             else:
-                if (times := self._repeated.over(name)) is not None:
-                    log.warning("visits to %s succeed again%s", name, times)
+                self._repeated.settle(log, "visits to %s succeed again", name, key=name)
                 if not visit.progress and visit.began > self._woken:
                     self._in_vain.add(name)
         return len(ended)

@@ -49,9 +49,8 @@ def agreeing(
         if agree and schema.equals(pq.read_schema(root / staged[0].file)):
             return list(staged)
         written = _written(schema)
-        if (times := _REPEATED.again((root, sink), kind=written)) is not None:
-            said = "batch %d: the staged rows of sink %r are published as %s%s"
-            log.warning(said, batch, sink, written, times)
+        said = "batch %d: the staged rows of sink %r are published as %s"
+        _REPEATED.warn(log, said, batch, sink, written, key=(root, sink), kind=written)
         return [
             write_staged(root, sink, file, _as(read_staged(root, file), schema, file, sink, batch))
             for file in staged

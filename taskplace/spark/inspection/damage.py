@@ -115,22 +115,24 @@ def damages(
     A damaged part does not count if no copy needs it: a whole snapshot behind it, and the changes since, have the state
     of each task that it belongs to. Its file is removed once no history names it.
     """
-    needless = _needless(history, wrong)
+    starts = {task: start_of(one, wrong) for task, one in history.items()}
+    needless = _needless(history, wrong, starts)
     counts, counts_not = (
         {part: what for part, what in wrong.items() if (part in needless) == without}
         for without in (False, True)
     )
-    lost = {task for task, one in history.items() if start_of(one, wrong) is None}
+    lost = {task for task, start in starts.items() if start is None}
     return _by_file(history, kinds, counts, lost), _by_file(history, kinds, counts_not, lost)
 
 
-def _needless(history: Mapping[TaskId, History], wrong: Mapping[Part, str]) -> set[Part]:
-    """Return the damaged parts that no task's state is made of any more."""
+def _needless(
+    history: Mapping[TaskId, History], wrong: Mapping[Part, str], starts: Mapping[TaskId, int | None]
+) -> set[Part]:
+    """Return the damaged parts that no task's state is made of any more. `starts`: of each task, see `start_of`."""
     needless: set[Part] = set()
     needed: set[Part] = set()
-    for one in history.values():
-        parts = _parts(one).intersection(wrong)
-        start = start_of(one, wrong) if parts else None
+    for task, one in history.items():
+        parts, start = _parts(one).intersection(wrong), starts[task]
         old = set() if start is None else {part for part in parts if _version(one, part) <= start}
         needless |= old
         needed |= parts - old
@@ -153,7 +155,7 @@ def _by_file(
     found: dict[tuple[str, str], Damage] = {}
     holders: dict[Part, list[TaskId]] = {}
     for task, one in sorted(history.items()):
-        for part in _parts(one):
+        for part in _parts(one).intersection(wrong):
             holders.setdefault(part, []).append(task)
     causes: dict[tuple[str, str], set[str]] = {}
     for part, what in wrong.items():

@@ -69,12 +69,15 @@ class CollectedRows:
             return pa.concat_tables([self._columns.empty_table(), *self._kept])
         self._writer.close()
         self._file.flush()
-        if (times := _REPEATED.again((self._what, self._folder))) is not None:
-            size = f"{self._bytes + self.in_file} bytes of rows in one batch, of which {self.in_file} are in a file"
-            log.warning(
-                "%s: %s in %s; a task keeps at most runtime.bytes.per.task = %d in memory. Make batches smaller with "
-                "most_records, or use more partitions%s", self._what, size, self._folder, self._most, times,
-            )  # fmt: skip
+        size = (
+            f"{self._bytes + self.in_file} bytes of rows in one batch, of which {self.in_file} are in a file"
+        )
+        _REPEATED.warn(
+            log,
+            "%s: %s in %s; a task keeps at most runtime.bytes.per.task = %d in memory. Make batches smaller with "
+            "most_records, or use more partitions",
+            self._what, size, self._folder, self._most, key=(self._what, self._folder),
+        )  # fmt: skip
         mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         self._file.close()  # the mapping keeps the file
         return pa.concat_tables([*self._kept, pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()])
