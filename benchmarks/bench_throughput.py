@@ -6,7 +6,8 @@ All variants keep a count and a sum by key, in 12 partitions, and send on the ne
 touched. Every data file has each key equally often, in random order; a file is a batch.
 
 - placed: `Aggregate`, without standbys; into a `ParquetSink`, and without a sink
-- native: `groupBy().agg()`, RocksDB, changelog checkpointing; into the noop sink, and into Parquet by `foreachBatch`
+- native: `groupBy().agg()`, RocksDB, changelog checkpointing; into the noop sink, and into Parquet by `foreachBatch`.
+  "Logs as placed": with the properties of Spark that `Placed.start` sets for its own query
 - transformWithStateInPandas, applyInPandasWithState: one value per key, into the noop sink
 
 First what a standby costs the batches, back to back and with idle time between them; then two sizes, the smaller one
@@ -45,6 +46,7 @@ RESULT = "key string, n bigint, total bigint"
 
 PLACED, PLACED_BARE = "placed, Parquet", "placed, no sink"
 NATIVE, NATIVE_PARQUET = "native agg, noop", "native agg, Parquet"
+NATIVE_LOGS = "native agg, noop, logs as placed"
 TWS, APIWS = "transformWithStateInPandas, noop", "applyInPandasWithState, noop"
 
 
@@ -86,6 +88,13 @@ def observed(frame: Any) -> Any:
 
 def native(frame: Any, folder: Path) -> Any:
     return start_native(observed(aggregated(frame)).writeStream.format("noop"), folder)
+
+
+def native_with_logs_as_placed(frame: Any, folder: Path) -> Any:
+    from taskplace.spark.temporary_conf import conf_of_a_placed_query
+
+    with conf_of_a_placed_query(frame.sparkSession):
+        return native(frame, folder)
 
 
 def native_parquet(frame: Any, folder: Path) -> Any:
@@ -364,6 +373,7 @@ def main() -> None:
             PLACED_BARE: placed(spark, sink=False),
             NATIVE: native,
             NATIVE_PARQUET: native_parquet,
+            NATIVE_LOGS: native_with_logs_as_placed,
         }
         pandas = {TWS: transform_with_state, APIWS: apply_in_pandas_with_state}
         small, large = (

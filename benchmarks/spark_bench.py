@@ -227,6 +227,7 @@ def start_placed(
 ) -> tuple[Any, Path, Any]:
     """Start a placed stream over one source, as `Stream` wants it."""
     from taskplace.spark import Placed
+    from taskplace.spark.temporary_conf import conf_of_a_placed_query
 
     placed = Placed(
         spark,
@@ -236,9 +237,10 @@ def start_placed(
         config={"num.standby.replicas": standbys},
         **options,
     )
-    query = frame.writeStream.foreachBatch(placed.process_batch)
-    query = query.option("checkpointLocation", str(folder / "query")).start()
-    return query, folder / "query", placed
+    writer = frame.writeStream.foreachBatch(placed.process_batch)
+    writer = writer.option("checkpointLocation", str(folder / "query"))
+    with conf_of_a_placed_query(spark):  # as `Placed.start` does it
+        return writer.start(), folder / "query", placed
 
 
 def start_native(writer: Any, folder: Path) -> tuple[Any, Path, None]:

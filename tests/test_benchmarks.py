@@ -42,6 +42,7 @@ def test_throughput(tmp_path):
     figures, text = run("bench_throughput.py", tmp_path)
     sizes = [found for name, found in figures.items() if name.endswith(" keys")]
     placed_and_native = {"placed, Parquet", "placed, no sink", "native agg, noop", "native agg, Parquet"}
+    placed_and_native.add("native agg, noop, logs as placed")
     pandas = {"transformWithStateInPandas, noop", "applyInPandasWithState, noop"}
     assert [set(found) for found in sizes] == [placed_and_native, placed_and_native | pandas]
     for found in sizes:

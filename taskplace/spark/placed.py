@@ -43,6 +43,7 @@ from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.live_run import LiveRun, ServedRun, explainer_of
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import ReadOptions, StoreReader
+from taskplace.spark.temporary_conf import conf_of_a_placed_query
 from taskplace.wording import count
 from topology import BuiltTopology, TaskId, Topology
 
@@ -128,7 +129,9 @@ class Placed:
           Spark's default
         - `name`: the query's name, unique among the session's active queries
 
-        Spark's checkpoint is a subdirectory of this checkpoint. Work that is due by event time also runs without rows,
+        Spark's checkpoint is a subdirectory of this checkpoint. For this query alone, Spark writes its logs without
+        starting processes, and keeps those of the last ten batches, unless the session has set `minBatchesToRetain` and
+        `checkpointFileManagerClass`. Work that is due by event time also runs without rows,
         unless the checkpoint was made without ticks; then a warning is logged.
         Errors: `InputError` for a wrong argument, or for a source that is missing, unknown or not streaming;
         `CheckpointError` if Spark's checkpoint and the placed state are not of the same run.
@@ -146,7 +149,8 @@ class Placed:
             writer = writer.queryName(name)
         if triggered:
             writer = writer.trigger(**triggered)
-        return PlacedQuery(self, writer.start())
+        with conf_of_a_placed_query(united.sparkSession):
+            return PlacedQuery(self, writer.start())
 
     def unite(self, sources: Mapping[str, DataFrame], *, ticks: bool = False) -> DataFrame:
         """Return the one data frame that `process_batch` takes, for a topology with several sources.

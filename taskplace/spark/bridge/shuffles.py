@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from taskplace.spark.cluster import ArrowInput
 from taskplace.spark.session_conf import ROWS_OF_A_BATCH, WHILE_PLANNING
+from taskplace.spark.temporary_conf import temporary_conf
 
 #: An Arrow batch has so many bytes at most, if rows are about equally large, and so many rows.
 BYTES_AT_ONCE, MOST_ROWS_AT_ONCE = 8 << 20, 10_000
@@ -47,7 +48,7 @@ class Shuffles:
         if any(partition != at for at, partition in enumerate(order)):
             listed = ",".join(str(position[partition]) for partition in range(len(order)))
             by = f"element_at(array({listed}), {by} + 1)"
-        with _Conf(df.sparkSession, WHILE_PLANNING):
+        with temporary_conf(df.sparkSession, WHILE_PLANNING):
             placed = df.repartitionById(len(order), F.expr(by))
             exchange = _exchange(placed)
         sizes = self._shuffled(exchange, len(order))
@@ -74,7 +75,7 @@ class Shuffles:
         for i, (start, end) in enumerate(ranges):
             specs[i] = self._spec(start, end, self._unknown)
         session = shuffle.df.sparkSession
-        with _Conf(session, {**WHILE_PLANNING, ROWS_OF_A_BATCH: str(shuffle.rows_at_once)}):
+        with temporary_conf(session, {**WHILE_PLANNING, ROWS_OF_A_BATCH: str(shuffle.rows_at_once)}):
             rows = session._jsparkSession.internalCreateDataFrame(
                 shuffle.exchange.getShuffleRDD(specs), shuffle.df._jdf.schema(), False
             )
@@ -93,23 +94,3 @@ def _rows_at_once(exchange: Any) -> int:
     rows = exchange.metrics().apply("shuffleRecordsWritten").value()
     decoded = exchange.metrics().apply("dataSize").value()
     return max(1, min(MOST_ROWS_AT_ONCE, rows * BYTES_AT_ONCE // (decoded or 1)))
-
-
-class _Conf:
-    """Sets SQL configuration for a block, and restores the previous values after it."""
-
-    def __init__(self, spark: SparkSession, values: dict[str, str]) -> None:
-        self._spark, self._values = spark, values
-        self._before: dict[str, str | None] = {}
-
-    def __enter__(self) -> None:
-        for key, value in self._values.items():
-            self._before[key] = self._spark.conf.get(key, None)
-            self._spark.conf.set(key, value)
-
-    def __exit__(self, *_: object) -> None:
-        for key, value in self._before.items():
-            if value is None:
-                self._spark.conf.unset(key)
-            else:
-                self._spark.conf.set(key, value)
