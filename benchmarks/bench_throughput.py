@@ -91,10 +91,10 @@ def native(frame: Any, folder: Path) -> Any:
 
 
 def native_with_logs_as_placed(frame: Any, folder: Path) -> Any:
-    from taskplace.spark.temporary_conf import conf_of_a_placed_query
+    from taskplace.spark.bridge import start_query
 
-    with conf_of_a_placed_query(frame.sparkSession):
-        return native(frame, folder)
+    writer = observed(aggregated(frame)).writeStream.format("noop")
+    return start_native(writer, folder, lambda writer: start_query(writer, frame.sparkSession))
 
 
 def native_parquet(frame: Any, folder: Path) -> Any:

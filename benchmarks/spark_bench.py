@@ -227,7 +227,7 @@ def start_placed(
 ) -> tuple[Any, Path, Any]:
     """Start a placed stream over one source, as `Stream` wants it."""
     from taskplace.spark import Placed
-    from taskplace.spark.temporary_conf import conf_of_a_placed_query
+    from taskplace.spark.bridge import start_query
 
     placed = Placed(
         spark,
@@ -239,14 +239,15 @@ def start_placed(
     )
     writer = frame.writeStream.foreachBatch(placed.process_batch)
     writer = writer.option("checkpointLocation", str(folder / "query"))
-    with conf_of_a_placed_query(spark):  # as `Placed.start` does it
-        return writer.start(), folder / "query", placed
+    return start_query(writer, spark), folder / "query", placed  # as `Placed.start` does it
 
 
-def start_native(writer: Any, folder: Path) -> tuple[Any, Path, None]:
+def start_native(
+    writer: Any, folder: Path, start: Callable[[Any], Any] = lambda writer: writer.start()
+) -> tuple[Any, Path, None]:
     """Start a query of Spark's own, as `Stream` wants it."""
-    query = writer.outputMode("update").option("checkpointLocation", str(folder / "query")).start()
-    return query, folder / "query", None
+    writer = writer.outputMode("update").option("checkpointLocation", str(folder / "query"))
+    return start(writer), folder / "query", None
 
 
 def write_files(

@@ -33,7 +33,7 @@ from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
 from taskplace.report.fan_out import FanOut
 from taskplace.report.html.of_run import RunRecorder
 from taskplace.spark import options as checks
-from taskplace.spark.bridge import Bridge
+from taskplace.spark.bridge import Bridge, start_query
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.assembly import assemble
 from taskplace.spark.driver.cluster_state import ClusterState
@@ -43,7 +43,6 @@ from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.live_run import LiveRun, ServedRun, explainer_of
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import ReadOptions, StoreReader
-from taskplace.spark.temporary_conf import conf_of_a_placed_query
 from taskplace.wording import count
 from topology import BuiltTopology, TaskId, Topology
 
@@ -149,8 +148,7 @@ class Placed:
             writer = writer.queryName(name)
         if triggered:
             writer = writer.trigger(**triggered)
-        with conf_of_a_placed_query(united.sparkSession):
-            return PlacedQuery(self, writer.start())
+        return PlacedQuery(self, start_query(writer, united.sparkSession))
 
     def unite(self, sources: Mapping[str, DataFrame], *, ticks: bool = False) -> DataFrame:
         """Return the one data frame that `process_batch` takes, for a topology with several sources.

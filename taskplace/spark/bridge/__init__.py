@@ -13,6 +13,7 @@ The calls beyond the public API, and their reasons:
   `TaskSchedulerImpl.executorsPendingDecommission` and `getExecutorDecommissionState`: those being decommissioned.
 - `SparkContext.killTaskAttempt` and `AppStatusStore.taskList`: interrupt the tasks of a cancelled job that hang.
 - `PythonUtils.getBroadcastThreshold`: from which size on PySpark itself makes a broadcast of a function.
+- `StreamExecution.awaitInitialization`: a query has its sources, which have read the session's configuration.
 - `DataSourceRegistration` with a stand-in for the session: a source that the driver's own Python plans.
 """
 
@@ -20,6 +21,7 @@ from taskplace.spark.bridge.bridge import Bridge as Bridge
 from taskplace.spark.bridge.data_sources import register_source as register_source
 from taskplace.spark.bridge.jobs import Job as Job
 from taskplace.spark.bridge.jobs import Pinned as Pinned
+from taskplace.spark.bridge.queries import start_query as start_query
 from taskplace.spark.cluster import ArrowInput as ArrowInput
 from taskplace.spark.cluster import Executor as Executor
 from taskplace.spark.cluster import JobLostError as JobLostError

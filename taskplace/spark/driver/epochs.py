@@ -15,6 +15,7 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.codec import damaged, sealed, unsealed
 from taskplace.spark.messages import Declaration
 from taskplace.spark.state.files import create_exclusively, lasting_directory
+from taskplace.spark.state.numbered import DIGITS, numbered
 
 
 class Epochs:
@@ -25,7 +26,7 @@ class Epochs:
 
     def newest(self) -> int:
         """Return the number of the last driver that has taken over the checkpoint; 0 before the first."""
-        return max(self._numbers(), default=0)
+        return max(numbered(self.folder, digits=DIGITS), default=0)
 
     def take(self, number: int, declaration: Declaration) -> bool:
         """Take a number if it is free; return whether this call took it."""
@@ -51,14 +52,8 @@ class Epochs:
 
     def below(self, number: int) -> list[Path]:
         """Return the files of all drivers with lower numbers."""
-        return [self.path(earlier) for earlier in self._numbers() if earlier < number]
-
-    def _numbers(self) -> list[int]:
-        try:
-            return [int(path.name) for path in self.folder.iterdir() if path.name.isdigit()]
-        except FileNotFoundError:
-            return []
+        return [self.path(earlier) for earlier in numbered(self.folder, digits=DIGITS) if earlier < number]
 
     def path(self, number: int) -> Path:
         """Return the file of a driver's declaration."""
-        return self.folder / f"{number:010d}"
+        return self.folder / f"{number:0{DIGITS}d}"

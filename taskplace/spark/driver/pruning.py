@@ -16,6 +16,7 @@ from pathlib import Path
 from taskplace.spark.driver.histories import files_of
 from taskplace.spark.driver.listings import Listing
 from taskplace.spark.messages import FollowRequest, History, Snapshot, batch_dir
+from taskplace.spark.state.numbered import number_of
 from topology import TaskId
 
 ABANDONED_SECONDS = 3600.0
@@ -58,17 +59,24 @@ def unneeded(
                 if not name.endswith(".arrow") or f"{folder}/{name}" in needed:
                     continue
                 version = _version(name)
-                if version > history.end.version or (kind == "snapshots" and version in made.get(task, ())):
+                if (
+                    version is None
+                    or version > history.end.version
+                    or (kind == "snapshots" and version in made.get(task, ()))
+                ):
                     continue
                 paths.add(root / folder / name)
     for name in there["changelog"].files:
-        if name.endswith(".segment") and _version(name) <= last and f"changelog/{name}" not in needed:
+        version = _version(name) if name.endswith(".segment") else None
+        if version is not None and version <= last and f"changelog/{name}" not in needed:
             paths.add(root / "changelog" / name)
     return paths
 
 
-def _version(name: str) -> int:
-    return int(name.split("-")[0])
+def _version(name: str) -> int | None:
+    """Return the version with which the name of a file begins; None for a file of others."""
+    number, dash, _ = name.partition("-")
+    return number_of(number, digits=len(number)) if dash else None
 
 
 def batch_files(root: Path, last: int, kept: int) -> Iterator[Path]:
@@ -108,7 +116,8 @@ def abandoned(root: Path, epoch: int, snapshots: Listing) -> Iterator[Path]:
 
 def numbered_below(folder: Path, number: int) -> list[Path]:
     """Return the files and directories in a folder that are named by lower numbers."""
-    return [path for path in sorted(folder.glob("*")) if path.stem.isdigit() and int(path.stem) < number]
+    below = ((path, number_of(path.stem, digits=len(path.stem))) for path in sorted(folder.glob("*")))
+    return [path for path, found in below if found is not None and found < number]
 
 
 def remove(paths: Iterable[Path]) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.state.numbered import numbered
 
 #: The directory of Spark's own checkpoint, inside the checkpoint.
 SPARK_CHECKPOINT = "spark"
@@ -88,7 +89,4 @@ def _upcoming(root: Path) -> int:
 
 
 def _newest(log: Path) -> int:
-    try:
-        return max((int(path.name) for path in log.iterdir() if path.name.isdigit()), default=-1)
-    except (FileNotFoundError, NotADirectoryError):
-        return -1
+    return max(numbered(log), default=-1)

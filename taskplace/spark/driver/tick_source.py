@@ -32,6 +32,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from taskplace.spark.cluster import Cluster
+from taskplace.spark.state.numbered import numbered
 
 FORMAT = "taskplace-ticks"
 NAME = "taskplace_ticks"
@@ -76,8 +77,7 @@ def carries_ticks(spark_checkpoint: Path) -> bool | None:
     offsets = spark_checkpoint / "offsets"
     if not offsets.exists():
         return None
-    numbers = [int(path.name) for path in offsets.iterdir() if path.name.isdigit()]
-    for number in sorted(numbers, reverse=True):
+    for number in reversed(numbered(offsets)):
         version, *lines = (offsets / str(number)).read_text(errors="replace").splitlines() or [""]
         if lines[1:]:  # otherwise the file is half written, from a crash of the host
             return any(_is_tick(line if version == "v1" else line.partition(":")[2]) for line in lines[1:])
@@ -119,7 +119,7 @@ def _source() -> type[DataSource]:
                     text = file.read()
             except FileNotFoundError:
                 return start
-            if not text.endswith(END) or not text.strip().isdigit():
+            if not text.endswith(END) or not text.strip().isdecimal():
                 return start
             return {OFFSET: max(start[OFFSET], int(text))}
 

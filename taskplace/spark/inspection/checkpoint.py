@@ -25,9 +25,9 @@ from taskplace.spark.codec import unsealed
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.last_status import LastStatus, last_status
-from taskplace.spark.inspection.opening import numbered
 from taskplace.spark.messages import Declaration, History, Manifest, batch_dir
-from taskplace.spark.state.committed import read_histories
+from taskplace.spark.state.committed import numbers, path_of, read_histories
+from taskplace.spark.state.numbered import DIGITS, numbered
 from taskplace.spark.state.versions import read_manifest
 from topology import TaskId
 
@@ -125,9 +125,9 @@ class Inspection:
 def inspect(root: Path, *, verify: bool = False, progress: Show = lambda event: None) -> Inspection:
     """Inspect a checkpoint. With `verify`, `progress` gets how many bytes have been verified."""
     for attempt in range(ATTEMPTS):
-        before = numbered(root / "manifests", ".json")
+        before = numbers(root)
         found = _inspected(root, verify, progress)
-        if found.sound or attempt == ATTEMPTS - 1 or numbered(root / "manifests", ".json") == before:
+        if found.sound or attempt == ATTEMPTS - 1 or numbers(root) == before:
             break
     return found
 
@@ -135,7 +135,7 @@ def inspect(root: Path, *, verify: bool = False, progress: Show = lambda event: 
 def committed(root: Path) -> tuple[Mapping[TaskId, History], Manifest | None]:
     """Return the histories that a checkpoint's readable manifests have, and the last manifest; None without one."""
     found = Inspection(str(root))
-    found.batches = numbered(root / "manifests", ".json")
+    found.batches = numbers(root)
     manifests = _manifests(root, found)
     history, _ = read_histories(manifests)
     return history, manifests[-1] if manifests else None
@@ -143,8 +143,8 @@ def committed(root: Path) -> tuple[Mapping[TaskId, History], Manifest | None]:
 
 def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
     found = Inspection(str(root), verified=verify)
-    found.epochs = numbered(root / "epochs")
-    found.batches = numbered(root / "manifests", ".json")
+    found.epochs = numbered(root / "epochs", digits=DIGITS)
+    found.batches = numbers(root)
     manifests = _manifests(root, found)
     history, found.full = read_histories(manifests)
     last = manifests[-1] if manifests else None
@@ -203,20 +203,29 @@ def _manifests(root: Path, found: Inspection) -> list[Manifest]:
     else:
         first = last.needs
     manifests = []
-    for batch in range(first, newest):
-        if batch not in found.batches:
-            found.damaged.append(Damage(f"manifests/{batch:010d}.json", "manifest", "missing"))
-        elif (one := _manifest(root, batch, found)) is not None:
+    expected = first
+    for batch in (batch for batch in found.batches if batch >= first):
+        if batch > expected:
+            found.damaged.append(_missing(root, expected, batch - expected))
+        if batch != newest and (one := _manifest(root, batch, found)) is not None:
             manifests.append(one)
+        expected = batch + 1
     return [*manifests, last] if last is not None else manifests
 
 
+def _missing(root: Path, batch: int, number: int = 1) -> Damage:
+    """Return the damage that the manifests of `number` batches are missing, from `batch` on."""
+    more = f", and so are those of the {number - 1:,} batches after it" if number > 2 else ""
+    more = more or (", and so is that of the batch after it" if number == 2 else "")
+    return Damage(str(path_of(root, batch).relative_to(root)), "manifest", f"missing{more}")
+
+
 def _manifest(root: Path, batch: int, found: Inspection) -> Manifest | None:
-    name = f"manifests/{batch:010d}.json"
+    name = str(path_of(root, batch).relative_to(root))
     try:
         return read_manifest(root / name)
     except FileNotFoundError:
-        found.damaged.append(Damage(name, "manifest", "missing"))
+        found.damaged.append(_missing(root, batch))
     except (CheckpointError, OSError) as error:
         found.damaged.append(Damage(name, "manifest", _reason(error, root / name)))
     return None
@@ -302,7 +311,7 @@ def _unfinished(root: Path, found: Inspection, last: Manifest | None) -> list[st
         )
     lines += [
         f"batch {number}: files of attempts, and no manifest: {batch_dir(number)}"
-        for number in numbered(root / "batches")
+        for number in numbered(root / "batches", digits=DIGITS)
         if number > batch
     ]
     if found.epochs and (last is None or found.epochs[-1] > last.epoch):

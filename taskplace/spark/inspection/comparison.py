@@ -18,7 +18,7 @@ from taskplace.spark.driver.checkpoint_identity import check_identity, with_keys
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.sources import key_types
 from taskplace.spark.driver.staging import SinkSchemas
-from taskplace.spark.inspection.opening import numbered
+from taskplace.spark.state.committed import numbers, path_of
 from taskplace.spark.state.versions import read_manifest
 from taskplace.spark.worker.hashing import HASH_VERSION
 
@@ -38,12 +38,12 @@ def reasons_against(
 
 
 def _reasons(root: Path, definition: StreamDefinition, schemas: Mapping[str, StructType]) -> Iterator[str]:
-    batches = numbered(root / "manifests", ".json")
+    batches = numbers(root)
     if not batches:
         return
     built = definition.built
     try:
-        last = read_manifest(root / f"manifests/{batches[-1]:010d}.json")
+        last = read_manifest(path_of(root, batches[-1]))
     except (CheckpointError, OSError) as error:
         yield _line(root, error)
         return

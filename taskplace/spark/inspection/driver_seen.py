@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from taskplace.spark.inspection.opening import numbered
 from taskplace.spark.operator_messages import STATUS_FILE, Status, read
+from taskplace.spark.state.numbered import DIGITS, numbered
 from taskplace.wording import ago
 
 #: A driver that has written nothing for so long does not run. It writes every two seconds.
@@ -79,9 +79,8 @@ def _judged(root: Path, clock: Callable[[], float]) -> DriverSeen:
     status = None
     with suppress(FileNotFoundError):
         status = read(root / STATUS_FILE, Status)
-    epoch = max(
-        numbered(root / "epochs"), default=0
-    )  # after the status: a newer driver may have taken over since
+    # After the status: a newer driver may have taken over since.
+    epoch = max(numbered(root / "epochs", digits=DIGITS), default=0)
     age = None if status is None else clock() - status.written
     if not epoch:
         return DriverSeen(False, "no driver has taken this checkpoint over yet", status, age, epoch, root)

@@ -43,15 +43,6 @@ def is_checkpoint(path: Path) -> bool:
     return (path / "epochs").is_dir() or (path / "manifests").is_dir()
 
 
-def numbered(folder: Path, suffix: str = "") -> list[int]:
-    """Return the numbers that name the files in a folder, in order; none without the folder."""
-    with suppress(FileNotFoundError):
-        names = [path.name for path in folder.iterdir() if path.name.endswith(suffix)]
-        stems = [name.removesuffix(suffix) for name in names]
-        return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
-    return []
-
-
 def _directories(folder: Path) -> list[Path]:
     with suppress(OSError):
         return sorted(path for path in folder.iterdir() if path.is_dir())

@@ -80,7 +80,7 @@ def one_of(given: object, argument: str, known: Sequence[str]) -> str:
 def number(options: ClientOptions, name: str, default: int, least: int) -> int:
     """Return a property of clients that is a number."""
     value = options.get(name, default)
-    if isinstance(value, str) and value.isdigit():
+    if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value)
     return integer(value, f"{PATH}.options.{name}", least) or default
 

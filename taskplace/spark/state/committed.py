@@ -12,20 +12,22 @@ from pathlib import Path
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import Change, History, Manifest, Snapshot
+from taskplace.spark.state.numbered import DIGITS, numbered
 from taskplace.spark.state.versions import read_manifest
 from topology import TaskId
 
 SNAPSHOTS_KEPT = 2
+_FOLDER, _SUFFIX = "manifests", ".json"
 
 
 def path_of(root: Path, batch: int) -> Path:
     """Return the file of a batch's manifest in the checkpoint `root`."""
-    return root / "manifests" / f"{batch:010d}.json"
+    return root / _FOLDER / f"{batch:0{DIGITS}d}{_SUFFIX}"
 
 
 def numbers(root: Path) -> list[int]:
     """Return the batches that have a manifest, in order, including manifests that are no longer needed."""
-    return sorted(int(path.stem) for path in path_of(root, 0).parent.glob("*.json") if path.stem.isdigit())
+    return numbered(root / _FOLDER, _SUFFIX, DIGITS)
 
 
 def history_before(root: Path, batch: int, task: TaskId) -> History:

@@ -277,3 +277,45 @@ def test_checkpoints_of_earlier_versions_are_sound(file, tmp_path):
     assert found.last is not None
     assert found.tasks
     assert verified.valid and verified.tasks >= len(found.tasks)
+
+
+FOREIGN = {
+    "manifests": ["9" * 30 + ".json", "²000000000.json", "5.json", "+000000005.json", "note.json"],
+    "epochs": ["9" * 30, "loop", "7"],
+    "changelog": ["dir.segment", "²-1-a.segment", "note.segment"],
+    "batches": ["9" * 30, "x", "²"],
+    "spark/offsets": ["9" * 30, "²", "0000000099"],
+    "spark/commits": ["9" * 30, "²", "0000000099"],
+}
+
+
+def test_files_of_others_are_left_alone(world):
+    """By the inspection, and by a driver that commits and prunes."""
+    placed = stream(world, snapshot_interval=2)
+    files = [placed.checkpoint / folder / name for folder, names in FOREIGN.items() for name in names]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("not of taskplace")
+    for batch in range(1, BATCHES):
+        world.follow(placed)
+        run(world, placed, batch)
+    assert placed.journal.last_batch == BATCHES - 1
+    placed.close()
+    found = inspect(placed.checkpoint, verify=True)
+    assert (found.damaged, found.epochs, found.last["batch"]) == ([], [1], BATCHES - 1)
+    assert all(file.exists() for file in files)
+
+
+def test_manifests_that_are_missing_in_a_row_are_one_damage(checkpoint):
+    """However many they are: a damaged last manifest does not say from which one on they are needed."""
+    newest = named(checkpoint, "manifest")
+    flip(newest)
+    newest.rename(newest.with_name("9000000000.json"))
+    last = inspect(checkpoint).batches[-2]
+    missing = [one for one in inspect(checkpoint).damaged if one.what.startswith("missing")]
+    assert [(one.file, one.what) for one in missing] == [
+        (
+            f"manifests/{last + 1:010d}.json",
+            f"missing, and so are those of the {9_000_000_000 - last - 2:,} batches after it",
+        )
+    ]
