@@ -8,7 +8,9 @@ refused.
 from __future__ import annotations
 
 import os
+import pwd
 import re
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +20,30 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|file:", re.IGNORECASE)
 _HOSTS = ("", "localhost")
 #: The most bytes of a file's name.
 MOST_BYTES = 255
+
+
+def why_not(error: OSError) -> str:
+    """Return why the file system refused something, and whose the file is if it is another user's.
+
+    >>> why_not(FileNotFoundError(2, "No such file or directory", "/nowhere"))
+    'No such file or directory'
+    """
+    why = error.strerror or type(error).__name__
+    owner = _owner(Path(os.fsdecode(error.filename))) if error.filename is not None else None
+    if isinstance(error, PermissionError) and owner is not None and owner[0] != os.geteuid():
+        return f"{why}; it belongs to {owner[1]}: run the command as that user"
+    return why
+
+
+def _owner(path: Path) -> tuple[int, str] | None:
+    """Return the id and the name of a file's owner, or of the nearest directory above it that this user may see."""
+    for one in (path, *path.parents):
+        with suppress(OSError):
+            uid = one.stat().st_uid
+            with suppress(KeyError):
+                return uid, f"user {pwd.getpwuid(uid).pw_name!r}"
+            return uid, f"the user with id {uid}"
+    return None
 
 
 def is_uri(text: str) -> bool:

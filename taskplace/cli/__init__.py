@@ -24,6 +24,7 @@ from taskplace.cli import (
 )
 from taskplace.cli.parsers import MainParser
 from taskplace.errors import TaskplaceError
+from taskplace.paths import why_not
 from topology.errors import TopologyError
 
 
@@ -50,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has gone (`| head`); what is still buffered must not be reported at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return codes.FAILED
+    except OSError as error:  # of a file that no command has an error of its own for
+        if error.filename is None:
+            raise
+        return _print_error(f"{os.fsdecode(error.filename)}: {why_not(error)}", codes.of(error))
 
 
 def _as_option(words: list[str]) -> list[str]:

@@ -33,7 +33,7 @@ def explain(args: argparse.Namespace) -> int:
     root = checkpoint_at(args.file)
     seen = look(root)
     histories, last = committed(root)
-    if seen.status is None or not (seen.status.executors or seen.status.homeless):
+    if seen.status is None or not seen.status.executors:
         return _from_the_manifest(args, seen, last)
     ends = {str(task): history.end.offset for task, history in histories.items()}
     found = situation(seen.status, ends, runs=seen.runs, checkpoint=seen.root)
@@ -82,7 +82,10 @@ def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
 def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:
     if args.task:
         raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
-    removal = can_remove(found.problem, instance_name(args.can_remove), seen=found.seen, rates=found.rates)
+    stalled = any(one.stalled for one in found.seen.values())
+    target = found.explainer().plan.target if stalled else None
+    name = instance_name(args.can_remove)
+    removal = can_remove(found.problem, name, seen=found.seen, rates=found.rates, target=target)
     if args.output == "json":
         _print_json({**removal.to_dict(), "driver": _driver(seen)})
     else:
@@ -91,7 +94,14 @@ def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> in
 
 
 def _from_the_manifest(args: argparse.Namespace, seen: DriverSeen, last: Manifest | None) -> int:
-    """Print where the named tasks were at the last commit: without a status, lags and warm-ups are not known."""
+    """Print where the named tasks were at the last commit: without a status that names executors, no more is known."""
+    if args.can_remove is not None:
+        raise InputError(
+            "--can-remove",
+            found=args.can_remove,
+            expected=f"an executor of the driver's status; {_unknown(seen)}",
+        )
+    code = codes.MOVES if seen.runs else codes.NO_DRIVER
     held = {} if last is None else last.assignment
     known = {task for roles in held.values() for tasks in roles.values() for task in tasks}
     tasks = args.task or ()
@@ -111,16 +121,22 @@ def _from_the_manifest(args: argparse.Namespace, seen: DriverSeen, last: Manifes
     }
     if args.output == "json":
         _print_json({"schema": "taskplace.last-commit/1", "driver": _driver(seen), "tasks": where})
-        return codes.NO_DRIVER
+        return code
     print(headline(seen))
-    print(
-        "lags and warm-ups are not known without a driver's status; `taskplace inspect` shows what is committed"
-    )
+    print(f"{_unknown(seen)}; `taskplace inspect` shows what is committed")
     print(unchecked(seen.root))
     for task, roles in where.items():
         places = listed(f"{role} on {name}" for name, role in sorted(roles.items(), key=lambda one: one[1]))
         print(f"{task} was {places} at the commit of batch {last.batch if last else -1}")
-    return codes.NO_DRIVER
+    return code
+
+
+def _unknown(seen: DriverSeen) -> str:
+    """Return why lags and warm-ups are not known, as a clause."""
+    if seen.status is None or not seen.status.homeless:
+        return "lags and warm-ups are not known without a driver's status"
+    waiting = count(len(seen.status.homeless), "task")
+    return f"no executor is there, so {waiting} cannot run: add executors; the driver then places the tasks again"
 
 
 def _driver(seen: DriverSeen) -> dict[str, Any]:

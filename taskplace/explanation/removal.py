@@ -10,7 +10,8 @@
 
 A drain waits for the *target*: a task leaves the instance once the copy at its target is caught up, and a standby once
 its replacement is. So it waits for a copy that cannot follow, although another copy is caught up. Such copies are named
-with their cause and a remedy, as far as the caller has seen them (`Seen`).
+with their cause and a remedy, as far as the caller has seen them (`Seen`). Before a drain, the best copies elsewhere of
+tasks that would have to wait are named as well.
 
 `removable` applies the rule to plain copies, for callers without a `Problem`. `can_remove` applies it to a problem. The
 engine, `Placed`, the command line and the driver's answers to operators all use it, so they give the same answer.
@@ -31,6 +32,7 @@ from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.lag.catching_up import seconds_left, to_go
 from taskplace.lag.ranking import best_first, lacking, whole
+from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, STANDBY, WARMUP
 from taskplace.model.seen import Seen
@@ -229,6 +231,7 @@ def removable(
     held: Held | None = None,
     draining: bool = False,
     seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({}),
+    target: Mapping[str, Roles] | None = None,
 ) -> Removal:
     """Return whether `instance` can be removed. O(copies * log copies).
 
@@ -237,6 +240,7 @@ def removable(
     - `held`: the numbers of its tasks; None: they are the roles among `copies`
     - `draining`: whether it drains
     - `seen`: what is known of copies that catch up; the answer names those that make no progress
+    - `target`: by instance, its roles in the target. A drain waits for the copies there; None: any may be one of them
 
     >>> t = TaskId(0, 0)
     >>> mine, other = Copy(t, "a", "standby", 0, True), Copy(t, "b", "active", 7, True)
@@ -265,9 +269,23 @@ def removable(
         ):
             continue
         waits.append(Wait(task, copy.role, there and there.instance, there.lag if there else None))
-    kept = {task for task, copy in mine.items() if copy.role != "none"} | {wait.task for wait in waits}
-    stuck = _stuck([copy for copy in copies if copy.task in kept and copy.instance in staying], seen)
-    return Removal(instance, tuple(waits), held=held, draining=draining, stuck=tuple(stuck))
+    roles = {task: copy.role for task, copy in mine.items() if copy.role != "none"}
+    best_elsewhere = set() if draining else {(wait.task, wait.at) for wait in waits}
+    awaited = [
+        copy
+        for copy in copies
+        if copy.instance in staying
+        and ((copy.task, copy.instance) in best_elsewhere or _is_awaited(copy, roles, target))
+    ]
+    return Removal(instance, tuple(waits), held=held, draining=draining, stuck=tuple(_stuck(awaited, seen)))
+
+
+def _is_awaited(copy: Copy, roles: Mapping[TaskId, str], target: Mapping[str, Roles] | None) -> bool:
+    """Return whether a drain waits for this copy, given the `roles` that the instance has in tasks."""
+    if target is None or copy.task not in roles:
+        return copy.task in roles
+    there = target.get(copy.instance, Roles())
+    return copy.task in there.active or (roles[copy.task] != "active" and copy.task in there.standby)
 
 
 def _stuck(others: Iterable[Copy], seen: Mapping[tuple[str, TaskId], Seen]) -> Iterator[Stuck]:
@@ -303,10 +321,12 @@ def can_remove(
     *,
     seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({}),
     rates: Mapping[str, float | None] = MappingProxyType({}),
+    target: Mapping[str, Roles] | None = None,
 ) -> Removal:
     """Return whether an instance can be removed now, and the tasks that must catch up elsewhere first.
 
-    `seen`, `rates`: what a driver has measured, in place of the instances' own rates; see `Timetable`.
+    `seen`, `rates`: what a driver has measured, in place of the instances' own rates; see `Timetable`. `target`: as for
+    `removable`, of the plan in force.
     Errors: `InputError` for an instance that is not in the problem. O(tasks + copies) in numpy, and O(copies of the
     tasks on the instance).
 
@@ -343,7 +363,9 @@ def can_remove(
     roles = c.role[c.inst == at]
     held = Held(int((c.owner == at).sum()), int((roles == STANDBY).sum()), int((roles == WARMUP).sum()))
     staying = {i.id for i in problem.instances if i.capacity and not i.draining}
-    found = removable(instance, copies, staying, held=held, draining=bool(c.draining[at]), seen=seen)
+    found = removable(
+        instance, copies, staying, held=held, draining=bool(c.draining[at]), seen=seen, target=target
+    )
     return found.timed(_followers(problem, seen, rates)) if found.waits else found
 
 

@@ -93,11 +93,14 @@ class LiveRun:
 
 
 def explainer_of(runner: BatchRunner) -> Explainer | None:
-    """Return what explains the tasks for the cluster as it is now; None before the first plan. Plans once."""
+    """Return what explains the tasks for the cluster as it is now. Plans once.
+
+    None before the first plan, and while no executor is there: then there is nothing to plan with.
+    """
     rebalancer = runner.rebalancer
-    if rebalancer.loop.plan is None:
-        return None
     with rebalancer.lock:
+        if rebalancer.loop.plan is None or not rebalancer.state.members:
+            return None
         status = runner.operations.status()
         ends = {str(task): runner.journal.end_offset(task) for task in rebalancer.task_ids}
     return situation(status, ends, checkpoint=runner.definition.checkpoint).explainer()

@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from taskplace.errors import CheckpointError
+from taskplace.paths import why_not
 from taskplace.spark.codec import Message, decoded, sealed, unsealed
 
 STATUS_FILE = "status.json"
@@ -36,10 +37,19 @@ STATUS_SCHEMA = "taskplace.status/1"
 REQUEST_SCHEMA = "taskplace.request/1"
 ANSWER_SCHEMA = "taskplace.answer/1"
 
+
+class Exchanged(Message, frozen=True, forbid_unknown_fields=False):
+    """A part of what a driver tells operators. Its reader leaves out fields that it does not know.
+
+    So a driver of a newer version can say more, without another schema. A request is read strictly: to leave out a part
+    of it would do something else than was asked for.
+    """
+
+
 # -- the status of a driver
 
 
-class DriverIdentity(Message, frozen=True):
+class DriverIdentity(Exchanged, frozen=True):
     """The process that drives the stream, for people: its host, process id, Spark application and start time."""
 
     host: str
@@ -48,7 +58,7 @@ class DriverIdentity(Message, frozen=True):
     started: float
 
 
-class WarmupStatus(Message, frozen=True):
+class WarmupStatus(Exchanged, frozen=True):
     """A warm-up: a copy that a task is about to move to.
 
     - `seconds`: how long it has been a warm-up, as far as this driver has seen
@@ -65,7 +75,7 @@ class WarmupStatus(Message, frozen=True):
     idle_seconds: float = 0.0
 
 
-class ExecutorStatus(Message, frozen=True):
+class ExecutorStatus(Exchanged, frozen=True):
     """An executor and its copies: `active` and `standby` have the lag of each task.
 
     - `restore_rate`: records per second while its copies caught up; None: not measured yet. `follow_rate`: what its
@@ -99,7 +109,7 @@ class ExecutorStatus(Message, frozen=True):
         return sum(self.standby.values()) + sum(warmup.lag for warmup in self.warmup.values())
 
 
-class RebalanceStatus(Message, frozen=True):
+class RebalanceStatus(Exchanged, frozen=True):
     """A rebalance that changed the assignment. `moves`: how many; `shown`: the first of them, a line each."""
 
     at: float
@@ -113,7 +123,7 @@ class RebalanceStatus(Message, frozen=True):
     shown: tuple[str, ...] = ()
 
 
-class LossStatus(Message, frozen=True):
+class LossStatus(Exchanged, frozen=True):
     """An executor that was lost or is leaving, with the number of its active tasks."""
 
     at: float
@@ -123,7 +133,7 @@ class LossStatus(Message, frozen=True):
     leaving: bool = False
 
 
-class BatchStatus(Message, frozen=True):
+class BatchStatus(Exchanged, frozen=True):
     """A batch that was committed and published at `at`."""
 
     at: float
@@ -132,7 +142,7 @@ class BatchStatus(Message, frozen=True):
     seconds: float
 
 
-class TotalsStatus(Message, frozen=True):
+class TotalsStatus(Exchanged, frozen=True):
     """What the checkpoint has counted over restarts (`taskplace.spark.driver.totals`).
 
     - `since`: the first batch that is counted; 0: all since the checkpoint was created
@@ -145,14 +155,14 @@ class TotalsStatus(Message, frozen=True):
     late_here: int
 
 
-class RunningBatch(Message, frozen=True):
+class RunningBatch(Exchanged, frozen=True):
     """The batch that runs, since when."""
 
     batch: int
     since: float
 
 
-class FailedBatch(Message, frozen=True):
+class FailedBatch(Exchanged, frozen=True):
     """The last batch, if it failed: the type of the error, and the message of an error of taskplace."""
 
     at: float
@@ -160,14 +170,14 @@ class FailedBatch(Message, frozen=True):
     error: str
 
 
-class StoppedBatch(Message, frozen=True):
+class StoppedBatch(Exchanged, frozen=True):
     """The batch during which the query was stopped. It is not a failure: the next start runs the batch again."""
 
     at: float
     batch: int
 
 
-class Status(Message, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
+class Status(Exchanged, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     """The state of a stream as its driver sees it.
 
     - `checkpoint`: the checkpoint's id; `epoch`: of the driver
@@ -227,7 +237,7 @@ class Request(Message, frozen=True, tag_field="schema", tag=REQUEST_SCHEMA):
     asked: float
 
 
-class WaitingCopy(Message, frozen=True):
+class WaitingCopy(Exchanged, frozen=True):
     """A task that must catch up elsewhere before its executor can go; see `taskplace.explanation.Wait`."""
 
     task: str
@@ -237,7 +247,7 @@ class WaitingCopy(Message, frozen=True):
     seconds: float | None = None
 
 
-class StuckCopy(Message, frozen=True):
+class StuckCopy(Exchanged, frozen=True):
     """A copy that makes no progress, for which a task waits; see `taskplace.explanation.Stuck`."""
 
     task: str
@@ -246,7 +256,7 @@ class StuckCopy(Message, frozen=True):
     remedy: str
 
 
-class RemovalAnswer(Message, frozen=True):
+class RemovalAnswer(Exchanged, frozen=True):
     """Whether an executor can be removed now, without a stall and without a task on it.
 
     - `gone`: whether it is gone already
@@ -268,7 +278,7 @@ class RemovalAnswer(Message, frozen=True):
     stuck: tuple[StuckCopy, ...] = ()
 
 
-class PlannedMove(Message, frozen=True):
+class PlannedMove(Exchanged, frozen=True):
     """A role that leaves or changes its executor on the way to the target; `records`: what the new copy has to read."""
 
     task: str
@@ -278,7 +288,7 @@ class PlannedMove(Message, frozen=True):
     records: int
 
 
-class OperatorAnswer(Message, frozen=True, tag_field="schema", tag=ANSWER_SCHEMA):
+class OperatorAnswer(Exchanged, frozen=True, tag_field="schema", tag=ANSWER_SCHEMA):
     """The driver's answer to the request with this id.
 
     - `error`: why the request was refused; then nothing was done
@@ -327,9 +337,16 @@ def write(path: Path, message: Status | Request | OperatorAnswer) -> int:
 def read(path: Path, kind: type[_MessageT]) -> _MessageT:
     """Return the message in a file.
 
-    Errors: `FileNotFoundError`; `CheckpointError` naming the file if it is damaged, or of another version.
+    Fields that this version does not know are left out: a newer version may have added them.
+    Errors: `FileNotFoundError`; `CheckpointError` naming the file if it cannot be read, is damaged, or has another
+    schema.
     """
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"{path}: it cannot be read ({why_not(error)})") from None
     own = {Status: STATUS_SCHEMA, Request: REQUEST_SCHEMA, OperatorAnswer: ANSWER_SCHEMA}[kind]
     try:
         body = unsealed(data)

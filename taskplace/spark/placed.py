@@ -286,13 +286,17 @@ class Placed:
         `text` is one paragraph. `str()` has the facts below it: the copies with their lags, the target, and why other
         instances were refused. It is the text of `taskplace explain CHECKPOINT --task 0_3`: for the cluster as it is
         now. It makes a few plans and puts none in force, so it delays no batch.
-        Errors: `InputError` for an unknown task; `TaskplaceError` before the first batch, which makes the first plan.
+        Errors: `InputError` for an unknown task; `TaskplaceError` before the first batch, which makes the first plan,
+        and while no executor is there.
 
             print(placed.explain("0_3"))
         """
         explainer = explainer_of(self._runner)
         if explainer is None:
-            raise TaskplaceError(f"task {task}: there is no plan yet; the first batch makes one")
+            why = "there is no plan yet; the first batch makes one"
+            if self.loop.plan is not None:
+                why = "no executor is there, so no task can run; the next one that comes is planned with"
+            raise TaskplaceError(f"task {task}: {why}")
         return explainer.in_full(task)
 
     def placement(self) -> tuple[InstanceView, ...]:

@@ -82,3 +82,30 @@ def test_before_a_drain_it_is_said_what_would_keep_it(draining: Problem) -> None
     seen = {("c", TASKS[0]): Seen(stalled=CAUSE, remedy=REMEDY)}
     text = can_remove(problem, "a", seen=seen).text
     assert text.endswith(f"; drain it first; the copy of 0_0 on c is stuck: {CAUSE}; {REMEDY}")
+
+
+def test_a_drain_does_not_wait_for_copies_that_are_not_in_the_target(draining: Problem) -> None:
+    """One on an instance that the target has given up, and a standby of a task that only moves its active."""
+    stuck = Seen(stalled=CAUSE, remedy=REMEDY)
+    every = {("c", task): stuck for task in TASKS}
+    target = {
+        "a": Roles(),
+        "b": Roles(active=TASKS[1:]),
+        "c": Roles(active=TASKS[:1], standby=(TASKS[1], TASKS[4])),
+    }
+    found = can_remove(draining, "a", seen=every, target=target)
+    assert [one.task for one in found.stuck] == [TASKS[0], TASKS[4]]
+    assert can_remove(draining, "a", seen=every, target={"b": Roles(active=TASKS)}).text.endswith(
+        "; it drains, so they move with the next plans"
+    )
+
+
+def test_before_a_drain_the_best_copy_elsewhere_is_named_if_it_is_stuck(draining: Problem) -> None:
+    a, b, c = draining.instances
+    stays = replace(a, draining=False)
+    late = replace(b, standby=(), lags=dict.fromkeys(TASKS[3:], 0))
+    problem = Problem(draining.tasks, [stays, late, c], CONFIG)
+    seen = {("c", TASKS[0]): Seen(stalled=CAUSE, remedy=REMEDY)}
+    found = can_remove(problem, "a", seen=seen, target={"a": Roles(active=TASKS[:3])})
+    assert [(wait.task, wait.at) for wait in found.waits] == [(task, "c") for task in TASKS[:3]]
+    assert [one.task for one in found.stuck] == [TASKS[0]]

@@ -250,7 +250,8 @@ class ClusterState:
         }
         tasks = Held(*map(len, self.roles(instance)))
         draining = instance in self.draining
-        return removable(instance, copies, staying, held=tasks, draining=draining, seen=seen)
+        target = plan.target if (plan := self._loop.plan) is not None else None
+        return removable(instance, copies, staying, held=tasks, draining=draining, seen=seen, target=target)
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each member runs and follows, and the lag of its followers, one commit back."""

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import difflib
+import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
 from taskplace.errors import InputError, plainly
-from taskplace.paths import local_path
+from taskplace.paths import local_path, why_not
 
 
 def checkpoint_at(given: str | Path) -> Path:
     """Return the directory of a checkpoint.
 
-    Errors: `InputError` if there is no directory, or one without a checkpoint; it names the nearest one.
+    Errors: `InputError` if there is no directory, or one without a checkpoint; it names the nearest one. Also if this
+    user may not read it: a checkpoint is private.
     """
     path = local_path(given, "CHECKPOINT")
-    if not path.is_dir():
+    try:
+        is_directory = stat.S_ISDIR(path.stat().st_mode)
+        if is_directory:
+            next(path.iterdir(), None)  # tried, because `os.access` does not know every file system's rules
+            (path / ".").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        is_directory = False
+    except OSError as error:
+        wrong = InputError(str(path), found=why_not(error), expected="the directory of a checkpoint")
+        raise plainly(wrong, f"it cannot be read ({why_not(error)})") from None
+    if not is_directory:
         beside = [one.name for one in _directories(path.parent)]
         near = difflib.get_close_matches(path.name, beside, n=1)
         hint = f"did you mean {path.parent / near[0]}?" if near else ""
@@ -40,7 +53,7 @@ def checkpoint_at(given: str | Path) -> Path:
 
 def is_checkpoint(path: Path) -> bool:
     """Return whether a directory is a checkpoint: drivers make `epochs` first, and `manifests` with a commit."""
-    return (path / "epochs").is_dir() or (path / "manifests").is_dir()
+    return os.path.isdir(path / "epochs") or os.path.isdir(path / "manifests")  # noqa: PTH112 - never raises
 
 
 def _directories(folder: Path) -> list[Path]:

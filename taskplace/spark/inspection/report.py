@@ -155,9 +155,9 @@ def _rebalance(one: RebalanceStatus) -> str:
 
 
 def _reasons(found: Inspection, seen: DriverSeen) -> tuple[Reason, ...]:
-    """Return why each task is where it is, as `taskplace explain CHECKPOINT` says it; nothing without a status."""
+    """Return why each task is where it is, as `taskplace explain CHECKPOINT` says it; nothing without executors."""
     status = seen.status
-    if status is None or not (status.executors or status.homeless):
+    if status is None or not status.executors:
         return ()
     ends = {name: task.records for name, task in found.tasks.items()}
     explainer = situation(status, ends, runs=seen.runs, checkpoint=seen.root).explainer()

@@ -1,0 +1,69 @@
+"""A checkpoint that belongs to another user, or that cannot be read, is one line that says so."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+import pytest
+
+from taskplace.cli import main
+from taskplace.paths import why_not
+from tests.support.operators import stream
+
+COMMANDS = ("status", "inspect", "verify", "explain", "report")
+
+
+@pytest.fixture
+def checkpoint(world):
+    placed = stream(world)
+    placed.close()
+    return placed.checkpoint
+
+
+def refused(*words: object) -> str:
+    """Raise as the kernel does for another user; root may read everything."""
+    raise PermissionError(13, "Permission denied", str(words[0]))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_private_checkpoint_of_another_user(checkpoint, monkeypatch, capsys, command):
+    monkeypatch.setattr("pathlib.Path.iterdir", refused)
+    monkeypatch.setattr(os, "geteuid", lambda: 65_534)
+    assert main([command, str(checkpoint)]) == 2
+    owner = pwd.getpwuid(checkpoint.stat().st_uid).pw_name
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"taskplace: {checkpoint}: it cannot be read (Permission denied; it belongs to user '{owner}': run the command "
+        "as that user)"
+    )
+
+
+@pytest.mark.parametrize("command", ["status", "explain"])
+def test_a_status_that_is_a_directory(checkpoint, capsys, command):
+    (checkpoint / "status.json").unlink()
+    (checkpoint / "status.json").mkdir()
+    assert main([command, str(checkpoint)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"taskplace: {checkpoint}/status.json: it cannot be read (Is a directory)"
+
+
+def test_a_file_that_no_command_expects_to_fail(checkpoint, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "taskplace.spark.inspection.driver_seen.numbered", lambda *_, **__: refused("/x/epochs")
+    )
+    assert main(["status", str(checkpoint)]) == 1
+    assert capsys.readouterr().err.startswith("taskplace: /x/epochs: Permission denied")
+
+
+def test_an_error_without_a_file_is_raised(checkpoint, monkeypatch):
+    monkeypatch.setattr(
+        "taskplace.spark.inspection.driver_seen.numbered",
+        lambda *_, **__: (_ for _ in ()).throw(OSError("x")),
+    )
+    with pytest.raises(OSError, match="x"):
+        main(["status", str(checkpoint)])
+
+
+def test_of_a_file_of_ones_own_only_the_reason_is_said(tmp_path):
+    assert why_not(PermissionError(13, "Permission denied", str(tmp_path))) == "Permission denied"
