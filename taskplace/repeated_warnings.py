@@ -5,8 +5,10 @@ every second. A line for each hides all others. One line in all does not say whe
 logged at once, and the next one after `FIRST_SECONDS`. Each interval is twice the one before, up to `MOST_SECONDS`. A
 line says how often, and since when.
 
-Properties: never raises, and may be called from any thread. It keeps one entry for each key, until `over` or a silence
-of `FORGOTTEN_SECONDS`. Imports nothing of the project but `taskplace.wording`, so every module can use it.
+Properties: never raises, and may be called from any thread. It keeps one entry for each key and cause, until `over` or
+a silence of `FORGOTTEN_SECONDS`, so causes that alternate are counted separately. A key has at most `MOST_KINDS`
+entries, and one more that all further causes share. Imports nothing of the project but `taskplace.wording`, so every
+module can use it.
 """
 
 from __future__ import annotations
@@ -25,22 +27,22 @@ FIRST_SECONDS = 5.0
 MOST_SECONDS = 300.0
 #: After so long without the warning, the next one is a new one.
 FORGOTTEN_SECONDS = 2 * MOST_SECONDS
+#: How many causes of a key are told apart.
+MOST_KINDS = 10
+
+#: The cause that stands for all beyond `MOST_KINDS`.
+_OTHERS = object()
 
 
 @dataclass
 class _Warned:
     """A warning that repeats. Monotonic: `due`, when its next line is, and `last`. `since`: seconds since 1970."""
 
-    kind: object
     since: float
     last: float
     due: float
     interval: float = FIRST_SECONDS
     times: int = 1
-
-    def text(self) -> str:
-        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since))
-        return f"{count(self.times, 'time')} since {at}"
 
 
 class RepeatedWarnings:
@@ -54,43 +56,50 @@ class RepeatedWarnings:
     >>> repeated.again("disk"), repeated.again("disk", kind="another cause")
     (' (3 times since 1970-01-01 00:00:00 UTC)', '')
     >>> repeated.over("disk"), repeated.over("disk")
-    (' (after it failed 1 time since 1970-01-01 00:00:06 UTC)', None)
+    (' (after 4 failures since 1970-01-01 00:00:00 UTC)', None)
     """
 
     def __init__(
         self, *, clock: Callable[[], float] = time.monotonic, wall_clock: Callable[[], float] = time.time
     ) -> None:
         self._clock, self._wall_clock = clock, wall_clock
-        self._warned: dict[Hashable, _Warned] = {}
+        self._warned: dict[Hashable, dict[Hashable, _Warned]] = {}
         self._lock = threading.Lock()
 
-    def again(self, key: Hashable, *, kind: object = None) -> str | None:
+    def again(self, key: Hashable, *, kind: Hashable = None) -> str | None:
         """Count a warning. Return what to add to its line: "" for the first one; None if it is not to be logged now.
 
-        `kind`: the cause. Another one than before is a new warning. It should not contain what always differs, such as
-        the bytes that are free.
+        `kind`: the cause. Each has its own count and intervals. It should not contain what always differs, such as the
+        bytes that are free.
         """
         with self._lock:
-            now, known = self._clock(), self._warned.get(key)
-            if known is None or known.kind != kind or now - known.last > FORGOTTEN_SECONDS:
+            now, kinds = self._clock(), self._warned.get(key, {})
+            if kind not in kinds and len(kinds) >= MOST_KINDS:
+                kind = _OTHERS
+            known = kinds.get(kind)
+            if known is None or now - known.last > FORGOTTEN_SECONDS:
                 self._forget(now)
-                self._warned[key] = _Warned(kind, self._wall_clock(), now, now + FIRST_SECONDS)
+                new = _Warned(self._wall_clock(), now, now + FIRST_SECONDS)
+                self._warned.setdefault(key, {})[kind] = new
                 return ""
             known.times, known.last = known.times + 1, now
             if now < known.due:
                 return None
             known.interval = min(2 * known.interval, MOST_SECONDS)
             known.due = now + known.interval
-            return f" ({known.text()})"
+            return f" ({count(known.times, 'time')} since {_at(known.since)})"
 
     def over(self, key: Hashable) -> str | None:
-        """Note that the cause of a warning is gone.
+        """Note that all causes of a warning are gone.
 
         Return what to add to the line that says so; None if there was no warning.
         """
         with self._lock:
-            known = self._warned.pop(key, None)
-            return None if known is None else f" (after it failed {known.text()})"
+            known = self._warned.pop(key, {}).values()
+            if not known:
+                return None
+            times, since = sum(each.times for each in known), min(each.since for each in known)
+            return f" (after {count(times, 'failure')} since {_at(since)})"
 
     def warn(
         self,
@@ -98,7 +107,7 @@ class RepeatedWarnings:
         message: str,
         *args: object,
         key: Hashable = "",
-        kind: object = None,
+        kind: Hashable = None,
         level: int = logging.WARNING,
         exc_info: bool = False,
         stacklevel: int = 2,
@@ -117,6 +126,12 @@ class RepeatedWarnings:
 
     def _forget(self, now: float) -> None:
         """Drop the warnings that are long over, so that the entries do not grow with the program's life."""
-        old = [key for key, known in self._warned.items() if now - known.last > FORGOTTEN_SECONDS]
-        for key in old:
-            del self._warned[key]
+        for key, kinds in list(self._warned.items()):
+            for kind in [kind for kind, known in kinds.items() if now - known.last > FORGOTTEN_SECONDS]:
+                del kinds[kind]
+            if not kinds:
+                del self._warned[key]
+
+
+def _at(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

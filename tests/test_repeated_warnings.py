@@ -11,6 +11,7 @@ import pytest
 from taskplace.repeated_warnings import (
     FIRST_SECONDS,
     FORGOTTEN_SECONDS,
+    MOST_KINDS,
     MOST_SECONDS,
     RepeatedWarnings,
 )
@@ -53,7 +54,7 @@ def test_a_line_has_the_count_and_the_time_of_the_first(repeated: RepeatedWarnin
     assert repeated.again("visit") is None
     clock.seconds += FIRST_SECONDS
     assert repeated.again("visit") == " (3 times since 1970-01-01 00:01:00 UTC)"
-    assert repeated.over("visit") == " (after it failed 3 times since 1970-01-01 00:01:00 UTC)"
+    assert repeated.over("visit") == " (after 3 failures since 1970-01-01 00:01:00 UTC)"
     assert repeated.again("visit") == "", "what is over begins anew"
 
 
@@ -63,6 +64,30 @@ def test_keys_are_independent_and_another_cause_is_a_new_warning(repeated: Repea
     assert repeated.again("a", kind=OSError) is None
     assert repeated.again("a", kind=ValueError) == ""
     assert repeated.over("c") is None
+
+
+@pytest.mark.parametrize("kinds", [2, 3 * MOST_KINDS])
+def test_causes_that_alternate_are_logged_as_seldom_as_one(
+    repeated: RepeatedWarnings, clock: Clock, kinds: int
+) -> None:
+    lines = 0
+    for second in range(600):
+        lines += repeated.again("visit", kind=second % kinds) is not None
+        clock.seconds += 1
+    assert lines <= 8 * min(kinds, MOST_KINDS + 1)
+    assert len(repeated._warned["visit"]) == min(kinds, MOST_KINDS + 1)
+    assert repeated.over("visit") == " (after 600 failures since 1970-01-01 00:00:00 UTC)"
+
+
+def test_a_cause_that_was_silent_for_long_is_forgotten_while_another_goes_on(
+    repeated: RepeatedWarnings, clock: Clock
+) -> None:
+    repeated.again("visit", kind=OSError)
+    while clock.seconds <= FORGOTTEN_SECONDS:
+        clock.seconds += MOST_SECONDS / 2
+        repeated.again("visit", kind=ValueError)
+    assert repeated.again("visit", kind=OSError) == ""
+    assert (repeated.over("visit") or "").startswith(" (after 6 failures since 1970-01-01 00:02:30 UTC")
 
 
 def test_what_was_silent_for_long_is_forgotten(repeated: RepeatedWarnings, clock: Clock) -> None:
@@ -84,6 +109,6 @@ def test_lines_have_the_count_and_the_place_of_the_caller(caplog, repeated, cloc
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", "it fails"),
         ("ERROR", f"it fails (3 times since {since})"),
-        ("WARNING", f"it works again (after it failed 3 times since {since})"),
+        ("WARNING", f"it works again (after 3 failures since {since})"),
     ]
     assert {record.filename for record in caplog.records} == {Path(__file__).name}

@@ -36,6 +36,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, update_wrapper
+from types import MappingProxyType
 from typing import Any
 
 from taskplace import named_objects
@@ -83,7 +84,9 @@ FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
 class Registry(Mapping[str, Callable[..., Any]]):
     """Factories of processors, by name. A "module:attribute" is imported when it is looked up."""
 
-    def __init__(self) -> None:
+    def __init__(self, paths: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`paths`: by node, its path in the file, if that is another one than `topology.nodes.NAME`."""
+        self._paths = paths
         self._options = "options"  # the path of the options of the node that is made
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
@@ -93,7 +96,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     def defaults(self, processor: str, node: str) -> Mapping[str, Any]:
         """Return the default options of a node, which is made next: `store` is its name."""
-        self._options = f"topology.nodes.{node}.options"
+        self._options = f"{self._paths.get(node, f'topology.nodes.{node}')}.options"
         return store_of(processor, node)
 
     def __iter__(self) -> Iterator[str]:

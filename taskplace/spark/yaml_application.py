@@ -51,13 +51,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from taskplace.dotted_keys import entries, nested_options, topology_section
+from taskplace.durations import named_by
 from taskplace.errors import ConfigError, InputError
 from taskplace.misplaced import check_entries, check_topology
 from taskplace.paths import local_path
@@ -119,7 +120,8 @@ class YamlApplication:
 
     def wrong_inputs(self) -> Mapping[str, tuple[str, WrongFile]]:
         """Return the inputs with a file of another format: format and file, by the path of the input's key in YAML."""
-        if _is_true(self._settings.spark.conf.get("spark.sql.files.ignoreCorruptFiles")):
+        conf = self._settings.spark.conf
+        if _is_true(conf.get("spark.sql.files.ignoreCorruptFiles")) or "spark.sql.columnNameOfCorruptRecord" in conf:
             return {}
         sources = {name: source for name, source in self._inputs.items() if isinstance(source, YamlSource)}
         found = {name: (source.format, source.wrong_file()) for name, source in sources.items()}
@@ -229,9 +231,10 @@ def _directories(checkpoint: Path, settings: Settings, inputs: Mapping[str, Yaml
 
 @contextmanager
 def _in_the_file(paths: YamlPaths | None) -> Iterator[None]:
-    """Put an error's path in the file before it; its name in code, if the topology is not in the file."""
+    """Name values by their path in the file, in errors and warnings; as in code, if the topology is not in the file."""
     try:
-        yield
+        with nullcontext() if paths is None else named_by(paths.of):
+            yield
     except InputError as error:
         if paths is not None:
             raise refused(paths.of(error.path), error) from None
@@ -274,7 +277,7 @@ def declared_topology(
     check_topology(document, section_keys(), source=of_source)
     document["sources"] = _with_readers(document.get("sources"), readers)
     try:
-        return Topology.from_dict(document, _registry(), targets)
+        return Topology.from_dict(document, _registry(document.get("nodes")), targets)
     except TopologyError as error:
         text = scrubbed(str(error))
         if text.startswith("targets."):
@@ -303,8 +306,8 @@ def _with_readers(sources: Any, readers: Mapping[str, Any]) -> Any:
     return made
 
 
-def _registry() -> Mapping[str, Callable[..., Any]]:
-    """Return the registry of processors, or of placeholders if Arrow is not installed."""
+def _registry(nodes: object) -> Mapping[str, Callable[..., Any]]:
+    """Return the registry of processors, or of placeholders if Arrow is not installed. `nodes`: those of the file."""
     try:
         from taskplace.spark.registry import Registry
     except ModuleNotFoundError as error:
@@ -313,7 +316,11 @@ def _registry() -> Mapping[str, Callable[..., Any]]:
         from taskplace.spark.stub_processors import StubRegistry
 
         return StubRegistry()
-    return Registry()
+    listed = nodes if isinstance(nodes, list | tuple) else ()
+    names = [entry.get("name") if isinstance(entry, Mapping) else None for entry in listed]
+    return Registry(
+        {name: f"topology.nodes[{place}]" for place, name in enumerate(names) if isinstance(name, str)}
+    )
 
 
 # ------------------------------------------------------------------------------------------------- output

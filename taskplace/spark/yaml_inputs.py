@@ -118,6 +118,7 @@ class YamlSource:
         self.columns_path = f"{path}.schema"
         self._format = _format(f"{path}.format", entry.get("format"))
         self._schema, columns = _schema(f"{path}.schema", entry.get("schema"))
+        self._declared = tuple(name for name, _ in columns)
         files = self._format in FILES
         self._path = entry.get("path")
         blank = isinstance(self._path, str) and not self._path.strip()
@@ -170,9 +171,12 @@ class YamlSource:
     def missing(self) -> Path | None:
         """The directory, or file, that Spark would read and that does not exist; None if it does, or has wildcards."""
         there = self.directory if self._format in FILES else None
-        if there is None or set(str(there)) & set("*?[{") or there.exists():
+        if there is None or set(str(there)) & set("*?[{"):
             return None
-        return there
+        try:
+            return None if there.exists() else there
+        except OSError:  # no permission to look: Spark's user may have it
+            return None
 
     @property
     def format(self) -> str:
@@ -182,7 +186,7 @@ class YamlSource:
     def wrong_file(self) -> WrongFile | None:
         """Return a file that Spark would read and that is not of the input's format; None if none was found."""
         there = self.directory if self._format in FILES else None
-        return None if there is None else wrong_file(there, self._format, self._options)
+        return None if there is None else wrong_file(there, self._format, self._options, self._declared)
 
     def schema(self, timestamp: str) -> StructType | None:
         """Return the schema of the rows, as far as the file shows it; None if it is not known."""

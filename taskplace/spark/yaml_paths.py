@@ -10,7 +10,7 @@ Errors: none.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -64,12 +64,21 @@ def node_path(text: str, topology: Mapping[str, Any]) -> str:
     """
     match = re.match(r"(?:node|source|store|repartition) '([^']*)'", text)
     for section in ("nodes", "sources", "stores") if match else ():
-        entries = topology.get(section)
-        if match is not None and isinstance(entries, Mapping) and match[1] in entries:
-            return (
-                f"topology.{section}.{match[1]}{_time_option(entries[match[1]], text)}{text[match.end() :]}"
-            )
+        found = dict(_entries(section, topology.get(section)))
+        if match is not None and match[1] in found:
+            path, entry = found[match[1]]
+            return f"{path}{_time_option(entry, text)}{text[match.end() :]}"
     return text
+
+
+def _entries(section: str, given: object) -> Iterator[tuple[str, tuple[str, Any]]]:
+    """Yield the entries of a section with their paths, by name. Entries of a list without a name are left out."""
+    if isinstance(given, Mapping):
+        yield from ((name, (f"topology.{section}.{name}", entry)) for name, entry in given.items())
+    elif isinstance(given, list | tuple):
+        for place, entry in enumerate(given):
+            if isinstance(entry, Mapping) and isinstance(name := entry.get("name"), str):
+                yield name, (f"topology.{section}[{place}]", entry)
 
 
 def _time_option(entry: object, text: str) -> str:
@@ -127,13 +136,17 @@ class YamlPaths:
             return self._of_store(name, rest) if section == "stores" else self._of_node(name, rest)
         if section == "weights":
             return f"runtime.{path}"
-        return "topology" if section.startswith("subtopology") else path
+        if path.startswith("sources "):  # several of them
+            return "topology.sources"
+        return "topology" if re.match(r"(subtopology|topics)\b", path) else path
 
     def _of_source(self, rest: str) -> str:
         """Translate the path of a source. Its columns belong to `input`, its options to the topology."""
         for topic, name in self._sources.items():
             if rest == topic:
                 return self._columns.get(topic or "", f"input.{topic}.schema")
+            if rest == f"{topic}.topic":
+                return f"topology.sources.{name}{'.topic' if name != topic else ''}"
             if topic and rest.startswith(f"{topic}."):
                 return f"topology.sources.{name}.options.{rest[len(topic) + 1 :]}"
         return f"input.{rest}" if rest else "input"

@@ -153,7 +153,7 @@ def test_an_invalid_plan_leaves_the_one_in_force_says_so_and_is_made_again_after
     assert loop.probing.due()
     decision = loop.look(TASKS, [*settled, Instance("c")])
     assert decision is not None and decision.plan is loop.plan
-    assert "the plan is valid again (after it failed 1 time since " in caplog.text
+    assert "the plan is valid again (after 1 failure since " in caplog.text
 
 
 def test_without_a_plan_in_force_an_invalid_one_is_raised(

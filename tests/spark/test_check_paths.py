@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, TaskplaceError
 from taskplace.settings import Settings
+from taskplace.spark.driver.programs import programs
 from taskplace.spark.yaml_application import YamlApplication
-from taskplace.spark.yaml_paths import option_path
+from taskplace.spark.yaml_paths import YamlPaths, node_path, option_path
 from topology import TopologyError
 
 HERE = __name__
@@ -152,6 +154,62 @@ def test_a_list_of_nodes():
     YamlApplication(Settings.from_mapping(copy.deepcopy(document)))
     document["topology"]["nodes"][0]["options"]["by"]["idd"] = "long"
     assert message(document).startswith("topology.nodes[0].options.by.idd: found \"no column 'idd'\"")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "where"),
+    [("CUSTOMERS", {}, "CUSTOMERS"), ("more", {"topic": "CUSTOMERS"}, "more.topic")],
+)
+def test_topics_that_differ_only_by_case(name, fields, where):
+    document = changed(f"topology/sources/{name}", {"key": "customer", "partitions": 4, **fields})
+    document["input"]["CUSTOMERS"] = document["input"]["customers"]
+    assert message(document).startswith(f"topology.sources.{where}: found \"a topic with the same name as ")
+
+
+def test_paths_of_several_topics():
+    application = YamlApplication(Settings.from_mapping(yaml.safe_load(WHOLE)))
+    paths = YamlPaths(application.topology().build(), yaml.safe_load(WHOLE)["topology"])
+    assert paths.of("sources orders, customers") == "topology.sources"
+    assert paths.of("topics orders, by-city-repartition") == "topology"
+
+
+def test_the_node_of_a_list():
+    nodes = [{"process": "a"}, {"name": "stats", "process": "a", "options": {"time": "at"}}]
+    text = node_path("node 'stats': found the time column 'at', expected ...", {"nodes": nodes})
+    assert text == "topology.nodes[1].options.time: found the time column 'at', expected ..."
+    assert node_path("node 'other': found", {"nodes": nodes}) == "node 'other': found"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        ("topology/sources/orders/options/delay", 10, "topology.sources.orders.options.delay"),
+        (
+            "topology/nodes/kept/options",
+            {"event_time": "changed", "delay": 10},
+            f"{NODES}.kept.options.delay",
+        ),
+        ("topology/nodes/once/options/ttl", 10, f"{NODES}.once.options.ttl"),
+        ("topology/nodes/spent/options/window/grace", 10, f"{NODES}.spent.options.window.grace"),
+    ],
+)
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_number_without_a_unit_is_named_by_its_path(path, value, where, listed):
+    """And only once: the start, which finds it again, does not know the file."""
+    _deprecated.cache_clear()
+    document = changed(path, value)
+    nodes = document["topology"]["nodes"]
+    # The topic of the source has another name than the source.
+    document["topology"]["sources"]["orders"]["topic"] = "ordered"
+    document["input"]["ordered"] = document["input"].pop("orders")
+    if listed:
+        place = {f"{NODES}.{name}": f"{NODES}[{at}]" for at, name in enumerate(nodes)}
+        where = next((where.replace(a, b) for a, b in place.items() if where.startswith(f"{a}.")), where)
+        document["topology"]["nodes"] = [{"name": name} | node for name, node in nodes.items()]
+    with pytest.warns(DeprecationWarning) as told:
+        application = YamlApplication(Settings.from_mapping(document))
+        programs(application.topology().build())
+    assert [str(each.message).partition(":")[0] for each in told] == [where]
 
 
 @pytest.mark.parametrize(

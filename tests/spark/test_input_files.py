@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gzip
+import os
+import socket
 from pathlib import Path
 
 import pyarrow as pa
@@ -65,6 +67,8 @@ def write(name: str, kind: str) -> None:
             "yaml": "a: 1\n",
             "none": "",
             "list": "\n [{}]",
+            "later": 'id\n{"id": 1}\n',
+            "letters": "ORCHID,PAR1\n",
         }
         path.write_text(texts[kind])
 
@@ -79,32 +83,45 @@ def test_files_of_the_format_are_right(capsys, format_):
 @pytest.mark.parametrize(
     ("format_", "kind", "name", "found"),
     [
-        ("parquet", "yaml", "in/x.yaml", "a yaml file"),
-        ("parquet", "csv", "in/day=1/_hidden=no/x", "another file"),
-        ("parquet", "orc", "in/x.parquet", "an orc file"),
-        ("orc", "parquet", "in/x.orc", "a parquet file"),
-        ("csv", "parquet", "in/x", "a parquet file"),
-        ("text", "orc", "in/x", "an orc file"),
-        ("json", "csv", "in/x.csv", "a csv file"),
-        ("json", "parquet", "in/x.json", "a parquet file"),
-        ("json", "yaml", "in/x.yaml", "a yaml file"),
+        ("parquet", "yaml", "in/x.yaml", "text"),
+        ("parquet", "csv", "in/day=1/_hidden=no/x", "text"),
+        ("parquet", "csv", "in/day=1/archive/x", "text"),
+        ("parquet", "json", "in/archive/day=1/x", "json"),
+        ("parquet", "orc", "in/x.parquet", "orc"),
+        ("orc", "parquet", "in/x.orc", "parquet"),
+        ("csv", "parquet", "in/x", "parquet"),
+        ("text", "orc", "in/x", "orc"),
+        ("json", "csv", "in/x.json", "text"),
+        ("json", "xml", "in/x.avsc", "xml"),
+        ("json", "parquet", "in/x.json", "parquet"),
+        ("json", "yaml", "in/x.yaml", "text"),
     ],
 )
 def test_a_file_of_another_format_is_named(capsys, tmp_path, format_, kind, name, found):
     write(name, kind)
     assert check(capsys, {"format": format_}) == (
-        f"input.orders.path: found '{tmp_path / name}, {found}', expected {format_} files"
+        f"input.orders.path: found '{tmp_path / name}', expected {format_} files; this file begins like {found}"
     )
 
 
 def test_a_file_instead_of_a_directory(capsys, tmp_path):
     assert check(capsys, {"path": "app.yaml"}) == (
-        f"input.orders.path: found '{tmp_path}/app.yaml, a yaml file', expected parquet files"
+        f"input.orders.path: found '{tmp_path}/app.yaml', expected parquet files; this file begins like text"
     )
 
 
 @pytest.mark.parametrize(
-    "name", ["in/_SUCCESS", "in/.x.crc", "in/_tmp/x.yaml", "in/.hidden/x.yaml", "in/x.none"]
+    "name",
+    [
+        "in/_SUCCESS",
+        "in/.x.crc",
+        "in/_tmp/x.yaml",
+        "in/.hidden/x.yaml",
+        "in/x.none",
+        "in/archive/old.csv",
+        "in/x.parquet._COPYING_",
+        "in/_spark_metadata/0",
+    ],
 )
 def test_what_spark_does_not_read_does_not_matter(capsys, name):
     write(name, "none" if name.endswith("none") else "yaml")
@@ -120,11 +137,62 @@ def test_what_spark_does_not_read_does_not_matter(capsys, name):
         ("json", {"mode": "dropmalformed"}, {}),
         ("json", {"columnNameOfCorruptRecord": "customer"}, {}),
         ("json", {"encoding": "UTF-16"}, {}),
+        ("json", {"allowComments": True}, {}),
+        ("json", {"singleVariantColumn": "v"}, {}),
+        ("json", {"lineSep": "|"}, {}),
+        ("json", {}, {"spark.sql.columnNameOfCorruptRecord": "customer"}),
+        ("parquet", {"pathGlobFilter": "[^x]*"}, {}),
     ],
 )
 def test_options_by_which_another_file_is_no_mistake(capsys, format_, options, spark):
     write("in/x.yaml", "yaml")
     assert check(capsys, {"format": format_, "options": options}, spark=spark) == ""
+
+
+def test_other_directories_count_if_spark_reads_them(capsys, tmp_path):
+    write("in/archive/old.csv", "csv")
+    said = check(capsys, {"options": {"recursiveFileLookup": True}})
+    assert said.startswith(f"input.orders.path: found '{tmp_path}/in/archive/old.csv', expected parquet files")
+
+
+@pytest.mark.parametrize(
+    ("format_", "kind"), [("json", "later"), ("csv", "letters"), ("text", "letters"), ("json", "none")]
+)
+def test_what_may_be_right_passes(capsys, format_, kind):
+    write("in/x", kind)
+    assert check(capsys, {"format": format_}) == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-be"])
+@pytest.mark.parametrize(("format_", "text"), [("json", '{"id": 1}'), ("xml", "<r/>")])
+def test_spark_finds_these_encodings_by_itself(capsys, format_, text, encoding):
+    Path("in/x").write_bytes(text.encode(encoding))
+    options = {"multiLine": True} if format_ == "json" else {"rowTag": "r"}
+    assert check(capsys, {"format": format_, "options": options}) == ""
+
+
+def test_a_column_for_lines_of_another_form(capsys):
+    write("in/x", "csv")
+    columns = "id long, customer string, _corrupt_record string"
+    assert check(capsys, {"format": "json", "schema": columns}) == ""
+
+
+@pytest.mark.parametrize("name", ["in/events", "in/day=1/events"])
+def test_only_regular_files_are_opened(capsys, tmp_path, name):
+    """Opening a pipe would wait for its writer."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    path.with_name("link").symlink_to(path)
+    path.with_name("broken").symlink_to(tmp_path / "gone")
+    path.with_name("device").symlink_to("/dev/zero")
+    path.with_name("directory").symlink_to(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        os.chdir(path.parent)  # the path of a socket must be short
+        listening.bind("socket")
+        os.chdir(tmp_path)
+        assert check(capsys) == ""
+        assert check(capsys, {"path": name}) == ""
 
 
 def test_text_that_is_compressed_or_begins_with_blanks(capsys):

@@ -198,11 +198,12 @@ def input_of_another_format(facts: Facts) -> Iterator[Found]:
     for wrong in facts.wrong_inputs:
         yield Found(
             wrong.path,
-            f"{wrong.file}, {wrong.found}",
-            f"Spark reads each file there as {wrong.format}: the batch with this file fails, or its rows are wrong.",
+            str(wrong.file),
+            f"This file {wrong.found}. Spark reads each file there as {wrong.format}: the batch with this file fails, "
+            "or its rows are wrong.",
             f"# give the path of the {wrong.format} files, or the format of these in "
             f"{wrong.path.removesuffix('path')}format; names that begin with _ or . are not read",
-            expected=f"{wrong.format} files",
+            expected=f"{wrong.format} files; this file {wrong.found}",
         )
 
 

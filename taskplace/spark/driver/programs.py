@@ -293,7 +293,7 @@ def check_names(built: BuiltTopology) -> None:
     for topic in external_topics(built):
         if (other := taken.get(topic.lower())) is not None:
             raise InputError(
-                f"sources.{topic}",
+                f"sources.{topic}.topic",
                 found=f"a topic with the same name as {other!r}, because Spark ignores case",
                 expected="a name that differs by more than case",
             )

@@ -292,7 +292,7 @@ def test_a_copy_that_cannot_follow_is_logged_at_growing_intervals_and_when_it_fo
         world.follow(placed)
     again = [line for line in caplog.messages if "follows again" in line]
     assert sorted(line.split()[1] for line in again) == tasks, "once for each"
-    assert all("follows again (after it failed 20 times since " in line for line in again)
+    assert all("follows again (after 20 failures since " in line for line in again)
 
 
 # -- requests

@@ -31,8 +31,8 @@ CASES: Cases = {
     "input-of-another-format": (
         fires(
             "input.orders.path",
-            says="/data/a.csv, a csv file",
-            wrong_inputs=(WrongInput("input.orders.path", "parquet", Path("/data/a.csv"), "a csv file"),),
+            says="/data/a.csv",
+            wrong_inputs=(WrongInput("input.orders.path", "parquet", Path("/data/a.csv"), "begins like text"),),
             ends=False,
         ),
         quiet(wrong_inputs=()),
