@@ -7,8 +7,8 @@ are rows of nulls. Most formats are known by their first bytes, so a few bytes o
 Properties:
 - Looks only at what Spark would read: the files of the directory, and those below a directory `key=value`. Files of
   other directories count only with `recursiveFileLookup`. Names that begin with `_` or `.` and names that
-  `pathGlobFilter` leaves out do not count, nor do empty files. At most `MOST_FILES` files are looked at, `HEAD` bytes of
-  each, in at most `MOST_DIRECTORIES` directories.
+  `pathGlobFilter` leaves out do not count, nor do empty files. At most `MOST_FILES` files are looked at, `HEAD` bytes
+  of each, in at most `MOST_DIRECTORIES` directories.
 - Finds only what cannot be right. Text in no known form passes as csv and text. Nothing is looked at if the options
   say that other files, lines or beginnings may come, or name a character set.
 - Opens only regular files, so nothing waits for the writer of a pipe. Files that cannot be read are left to Spark.
@@ -94,9 +94,9 @@ def wrong_file(
 
 def _files(path: Path, pattern: str, *, every: bool) -> Iterator[Path]:
     """Yield the files that Spark would read. `every`: also those of directories that are no `key=value`."""
-    if os.path.exists(path / "_spark_metadata"):  # of a sink of Spark: it reads only what this names
+    if os.path.exists(path / "_spark_metadata"):  # noqa: PTH110 - of a sink of Spark: it reads only what this names
         return
-    if not os.path.isdir(path):
+    if not os.path.isdir(path):  # noqa: PTH112 - never raises
         if not _hidden(path.name) and fnmatchcase(path.name, pattern):
             yield path
         return
@@ -120,7 +120,7 @@ def _head(file: Path) -> bytes:
         if not stat.S_ISREG(file.stat().st_mode):
             return b""
         # Without waiting, should a pipe have replaced the file meanwhile.
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # noqa: PTH123
             return opened.read(HEAD)
     except OSError:
         return b""
