@@ -143,6 +143,7 @@ def committed(root: Path) -> tuple[Mapping[TaskId, History], Manifest | None]:
 
 def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
     found = Inspection(str(root), verified=verify)
+    said, _ = last_status(root)  # before the manifests: a driver commits meanwhile
     found.epochs = numbered(root / "epochs", digits=DIGITS)
     found.batches = numbers(root)
     manifests = _manifests(root, found)
@@ -176,6 +177,9 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
     found.damaged += damaged
     if last is None or found.batches[-1] == last.batch:
         _compare_with_spark(root, found, last)
+    if not found.batches and not found.damaged and said is not None and said.batch >= 0:
+        what = f"missing: the driver's status says that batch {said.batch} was committed, and there is no manifest"
+        found.damaged.append(Damage(f"manifests/{said.batch:010d}.json", "manifest", what))
     found.sizes = _sizes(root, kinds)
     found.unfinished = _unfinished(root, found, last)
     found.status, found.status_error = last_status(root)

@@ -319,3 +319,16 @@ def test_manifests_that_are_missing_in_a_row_are_one_damage(checkpoint):
             f"missing, and so are those of the {9_000_000_000 - last - 2:,} batches after it",
         )
     ]
+
+
+def test_a_checkpoint_whose_manifests_have_all_gone_is_damaged(checkpoint):
+    """Its status still says that batches were committed. Before the first commit, there is nothing to be missing."""
+    for file in (checkpoint / "manifests").iterdir():
+        file.unlink()
+    (damage,) = inspect(checkpoint).damaged
+    assert damage.what == (
+        f"missing: the driver's status says that batch {BATCHES - 1} was committed, and there is no manifest"
+    )
+    assert not verify_checkpoint(checkpoint).valid
+    (checkpoint / "status.json").unlink()
+    assert inspect(checkpoint).sound
