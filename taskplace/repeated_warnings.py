@@ -63,14 +63,14 @@ class RepeatedWarnings:
         self, *, clock: Callable[[], float] = time.monotonic, wall_clock: Callable[[], float] = time.time
     ) -> None:
         self._clock, self._wall_clock = clock, wall_clock
-        self._warned: dict[Hashable, dict[Hashable, _Warned]] = {}
+        self._warned: dict[Hashable, dict[object, _Warned]] = {}
         self._lock = threading.Lock()
 
-    def again(self, key: Hashable, *, kind: Hashable = None) -> str | None:
+    def again(self, key: Hashable, *, kind: object = None) -> str | None:
         """Count a warning. Return what to add to its line: "" for the first one; None if it is not to be logged now.
 
-        `kind`: the cause. Each has its own count and intervals. It should not contain what always differs, such as the
-        bytes that are free.
+        `kind`: the cause, hashable. Each has its own count and intervals. It should not contain what always differs,
+        such as the bytes that are free.
         """
         with self._lock:
             now, kinds = self._clock(), self._warned.get(key, {})
@@ -107,7 +107,7 @@ class RepeatedWarnings:
         message: str,
         *args: object,
         key: Hashable = "",
-        kind: Hashable = None,
+        kind: object = None,
         level: int = logging.WARNING,
         exc_info: bool = False,
         stacklevel: int = 2,

@@ -7,8 +7,8 @@ are rows of nulls. Most formats are known by their first bytes, so a few bytes o
 Properties:
 - Looks only at what Spark would read: the files of the directory, and those below a directory `key=value`. Files of
   other directories count only with `recursiveFileLookup`. Names that begin with `_` or `.` and names that
-  `pathGlobFilter` leaves out do not count, nor do empty files. At most `MOST_FILES` files are looked at, `HEAD` bytes of
-  each, in at most `MOST_DIRECTORIES` directories.
+  `pathGlobFilter` leaves out do not count, nor do empty files. At most `MOST_FILES` files are looked at, `HEAD` bytes
+  of each, in at most `MOST_DIRECTORIES` directories.
 - Finds only what cannot be right. Text in no known form passes as csv and text. Nothing is looked at if the options
   say that other files, lines or beginnings may come, or name a character set.
 - Opens only regular files, so nothing waits for the writer of a pipe. Files that cannot be read are left to Spark.
@@ -94,20 +94,24 @@ def wrong_file(
 
 def _files(path: Path, pattern: str, *, every: bool) -> Iterator[Path]:
     """Yield the files that Spark would read. `every`: also those of directories that are no `key=value`."""
-    if os.path.exists(path / "_spark_metadata"):  # of a sink of Spark: it reads only what this names
+    try:
+        if (path / "_spark_metadata").exists():  # of a sink of Spark: it reads only what this names
+            return
+        directory = path.is_dir()
+    except OSError:  # no permission to look
         return
-    if not os.path.isdir(path):
+    if not directory:
         if not _hidden(path.name) and fnmatchcase(path.name, pattern):
             yield path
         return
-    for directory, below, names in islice(os.walk(path), MOST_DIRECTORIES):
+    for inner, below, names in islice(os.walk(path), MOST_DIRECTORIES):
         below[:] = sorted(name for name in below if not _hidden(name))
-        inside = Path(directory).relative_to(path).parts
+        inside = Path(inner).relative_to(path).parts
         if inside and not every and not any("=" in name for name in inside):
             continue
         for name in names:
             if not _hidden(name) and fnmatchcase(name, pattern):
-                yield Path(directory, name)
+                yield Path(inner, name)
 
 
 def _hidden(name: str) -> bool:
@@ -120,7 +124,7 @@ def _head(file: Path) -> bytes:
         if not stat.S_ISREG(file.stat().st_mode):
             return b""
         # Without waiting, should a pipe have replaced the file meanwhile.
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
             return opened.read(HEAD)
     except OSError:
         return b""

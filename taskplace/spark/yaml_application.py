@@ -121,7 +121,10 @@ class YamlApplication:
     def wrong_inputs(self) -> Mapping[str, tuple[str, WrongFile]]:
         """Return the inputs with a file of another format: format and file, by the path of the input's key in YAML."""
         conf = self._settings.spark.conf
-        if _is_true(conf.get("spark.sql.files.ignoreCorruptFiles")) or "spark.sql.columnNameOfCorruptRecord" in conf:
+        if (
+            _is_true(conf.get("spark.sql.files.ignoreCorruptFiles"))
+            or "spark.sql.columnNameOfCorruptRecord" in conf
+        ):
             return {}
         sources = {name: source for name, source in self._inputs.items() if isinstance(source, YamlSource)}
         found = {name: (source.format, source.wrong_file()) for name, source in sources.items()}

@@ -163,7 +163,7 @@ def test_a_list_of_nodes():
 def test_topics_that_differ_only_by_case(name, fields, where):
     document = changed(f"topology/sources/{name}", {"key": "customer", "partitions": 4, **fields})
     document["input"]["CUSTOMERS"] = document["input"]["customers"]
-    assert message(document).startswith(f"topology.sources.{where}: found \"a topic with the same name as ")
+    assert message(document).startswith(f'topology.sources.{where}: found "a topic with the same name as ')
 
 
 def test_paths_of_several_topics():

@@ -130,7 +130,8 @@ def test_topics_have_names_that_spark_tells_apart(names):
     for i, name in enumerate(names):
         topo.source(name, key="k", partitions=2).sink(f"o{i}", target=ParquetSink(f"o{i}"))
     with pytest.raises(
-        InputError, match=rf"^sources\.{names[-1]}\.topic: found .*expected a name that differs by more than case"
+        InputError,
+        match=rf"^sources\.{names[-1]}\.topic: found .*expected a name that differs by more than case",
     ):
         programs.programs(topo.build())
 

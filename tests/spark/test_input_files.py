@@ -152,7 +152,9 @@ def test_options_by_which_another_file_is_no_mistake(capsys, format_, options, s
 def test_other_directories_count_if_spark_reads_them(capsys, tmp_path):
     write("in/archive/old.csv", "csv")
     said = check(capsys, {"options": {"recursiveFileLookup": True}})
-    assert said.startswith(f"input.orders.path: found '{tmp_path}/in/archive/old.csv', expected parquet files")
+    assert said.startswith(
+        f"input.orders.path: found '{tmp_path}/in/archive/old.csv', expected parquet files"
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ CASES: Cases = {
         fires(
             "input.orders.path",
             says="/data/a.csv",
-            wrong_inputs=(WrongInput("input.orders.path", "parquet", Path("/data/a.csv"), "begins like text"),),
+            wrong_inputs=(
+                WrongInput("input.orders.path", "parquet", Path("/data/a.csv"), "begins like text"),
+            ),
             ends=False,
         ),
         quiet(wrong_inputs=()),
