@@ -157,10 +157,8 @@ def _of_number(number: object, path: str) -> Fraction:
 @lru_cache(maxsize=1000)
 def _deprecated(path: str, number: str) -> None:
     """Warn, once per parameter and number, that a bare number has no unit."""
-    text = f"{_IN_THE_FILE.get()(path)}: found {number}, read as '{number} ms'; "
-    text += (
-        f"a number without a unit is deprecated: write '{number} ms', or did you mean '{_seconds(number)}'?"
-    )
+    text = f"{_IN_THE_FILE.get()(path)}: found {number}, read as '{number} ms'; a number without a unit is deprecated: "
+    text += f"write '{number} ms', or did you mean '{_seconds(number)}'?"
     log.warning("%s", text)
     warnings.warn(text, DeprecationWarning, stacklevel=3)
 

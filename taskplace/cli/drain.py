@@ -133,7 +133,8 @@ def _known(executor: str, status: Status) -> str:
     """Return the instance of an executor. The error names all and suggests none: the nearest number is a guess."""
     name, known = instance_name(executor), list(status.executors)
     if name not in known:
-        raise InputError("EXECUTOR", found=executor, expected=one_of(known, "executor", most=20))
+        one = one_of(known, "executor", most=20) if known else "an executor of the stream, which has none now"
+        raise InputError("EXECUTOR", found=executor, expected=one)
     return name
 
 

@@ -72,8 +72,7 @@ class MissingInput(NamedTuple):
 class WrongInput(NamedTuple):
     """An input with a file that is not of the input's format.
 
-    - `path`: of its key in the file; `format`: the input's; `file`: the first such file
-    - `found`: how it begins, a predicate
+    - `path`: of its key; `format`: the input's; `file`: the first of them; `found`: its beginning, a predicate
     """
 
     path: str

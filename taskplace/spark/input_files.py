@@ -94,24 +94,20 @@ def wrong_file(
 
 def _files(path: Path, pattern: str, *, every: bool) -> Iterator[Path]:
     """Yield the files that Spark would read. `every`: also those of directories that are no `key=value`."""
-    try:
-        if (path / "_spark_metadata").exists():  # of a sink of Spark: it reads only what this names
-            return
-        directory = path.is_dir()
-    except OSError:  # no permission to look
+    if os.path.exists(path / "_spark_metadata"):  # noqa: PTH110 - of a sink of Spark: it reads only what this names
         return
-    if not directory:
+    if not os.path.isdir(path):  # noqa: PTH112 - never raises
         if not _hidden(path.name) and fnmatchcase(path.name, pattern):
             yield path
         return
-    for inner, below, names in islice(os.walk(path), MOST_DIRECTORIES):
+    for directory, below, names in islice(os.walk(path), MOST_DIRECTORIES):
         below[:] = sorted(name for name in below if not _hidden(name))
-        inside = Path(inner).relative_to(path).parts
+        inside = Path(directory).relative_to(path).parts
         if inside and not every and not any("=" in name for name in inside):
             continue
         for name in names:
             if not _hidden(name) and fnmatchcase(name, pattern):
-                yield Path(inner, name)
+                yield Path(directory, name)
 
 
 def _hidden(name: str) -> bool:
@@ -124,7 +120,7 @@ def _head(file: Path) -> bytes:
         if not stat.S_ISREG(file.stat().st_mode):
             return b""
         # Without waiting, should a pipe have replaced the file meanwhile.
-        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # noqa: PTH123
             return opened.read(HEAD)
     except OSError:
         return b""
