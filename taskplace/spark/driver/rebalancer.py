@@ -129,7 +129,12 @@ class Rebalancer:
         name = instance_name(executor)
         known = sorted(self.state.members)
         if name not in known:
-            raise InputError("executor", found=executor, expected=one_of(known, "executor", most=20))
+            one = (
+                one_of(known, "executor", most=20)
+                if known
+                else "an executor of the stream, which has none now"
+            )
+            raise InputError("executor", found=executor, expected=one)
         return name
 
     def can_remove(self, executor: str | int) -> bool:
