@@ -69,8 +69,8 @@ class RepeatedWarnings:
     def again(self, key: Hashable, *, kind: object = None) -> str | None:
         """Count a warning. Return what to add to its line: "" for the first one; None if it is not to be logged now.
 
-        `kind`: the cause. Each has its own count and intervals. It should not contain what always differs, such as the
-        bytes that are free.
+        `kind`: the cause, hashable. Each has its own count and intervals. It should not contain what always differs,
+        such as the bytes that are free.
         """
         with self._lock:
             now, kinds = self._clock(), self._warned.get(key, {})

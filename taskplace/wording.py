@@ -42,6 +42,19 @@ def listed(names: Iterable[object], most: int | None = None, last: str = "and") 
     return f" {last} ".join(part for part in (", ".join(texts[:-1]), *texts[-1:]) if part)
 
 
+def one_of(names: Iterable[object], kind: str, most: int = 5) -> str:
+    """Return what an error expects instead of an unknown name: their number, and at most `most` of them.
+
+    >>> one_of(["0_0", "0_1"], "task"), one_of("abc", "instance", most=2), one_of("a", "instance")
+    ('one of 2 tasks: 0_0, 0_1', 'one of 3 instances, such as a, b', 'a, the only instance')
+    """
+    texts = [str(name) for name in names]
+    if len(texts) == 1:
+        return f"{texts[0]}, the only {kind}"
+    between = ", such as" if len(texts) > most else ":" if texts else ""
+    return f"one of {count(len(texts), kind)}{between} {', '.join(texts[:most])}".rstrip()
+
+
 def sentence(text: str) -> str:
     """Return a text as a sentence: it ends with a full stop. The first letter stays, because it may begin a name.
 

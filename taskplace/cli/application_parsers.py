@@ -15,7 +15,7 @@ RUN = Help(
 is stopped. A run that was interrupted goes on after its last committed batch. This is the only command that starts
 Spark.""",
     examples=[
-        ("run app.yaml --check", "check file, class and topology; starts nothing"),
+        ("run app.yaml --check", "check all that needs no Spark; starts nothing"),
         ("run app.yaml", "run it"),
         ("run app.yaml --ui 4050", "run it, with a live page at http://127.0.0.1:4050/"),
         ("run app.yaml --set placement.num.standby.replicas=1", "with another value than the file's"),
@@ -94,7 +94,7 @@ def add_to(commands: Any) -> None:
     run.add_argument(
         "--check",
         action="store_true",
-        help="check file, class, topology, inputs on this host and values for Spark, then stop",
+        help="check all that needs no Spark, then stop: file, class, topology, inputs on this host, values for Spark",
     )
     run.add_argument(
         "--output",

@@ -12,13 +12,15 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from taskplace.errors import InputError, plainly
 from taskplace.report.run_lines import is_run_lines
+from taskplace.wording import listed
+from topology.likeness import nearest_name
 
 #: A file to read that is standard input, and a file to write that is standard output.
 STDIN = STDOUT = "-"
@@ -43,6 +45,7 @@ KINDS: Mapping[str, Kind] = {
     "events": Kind("events of a simulation (events.json)", "simulate PROBLEM --events {}"),
     "lines": Kind("the lines of a run (`run --output json`)", "report {}"),
     "checkpoint": Kind("a checkpoint", "inspect {}"),
+    "sealed": Kind("a file of a checkpoint, with its checksum", "inspect {}"),
 }
 #: The keys that a document without a schema is known by.
 _KEYS: Mapping[str, Collection[str]] = {
@@ -51,6 +54,7 @@ _KEYS: Mapping[str, Collection[str]] = {
     "transcript": ("problem", "events", "plans"),
     "subscriptions": ("topics", "members"),
     "topology": ("sources", "nodes"),
+    "sealed": ("body", "seal"),
 }
 _SECTIONS = ("application", "spark", "placement", "topology", "runtime")
 
@@ -82,7 +86,23 @@ def expect(document: Any, path: str, *wanted: str) -> Any:
     kind = kind_of(document)
     if kind is not None and kind not in wanted:
         _refuse(path, kind, wanted)
+    if kind is None and isinstance(document, Mapping) and document and _is_foreign(document, wanted):
+        if "schema" in document:
+            found = f"a document of the schema {document['schema']}"
+        else:
+            found = f"a document with the keys {listed(document, most=3)}"
+        raise InputError(path, found=found, expected=_expected(wanted))
     return document
+
+
+def _is_foreign(document: Mapping[Any, Any], wanted: Collection[str]) -> bool:
+    """Return whether no key of a document is one of these kinds, or similar: then its reader could not help.
+
+    The reader of an application knows more keys.
+    """
+    known = {key for kind in wanted for key in _KEYS.get(kind, ())}
+    near = any(nearest_name(f"{key}", known) for key in document)
+    return bool(known) and "application" not in wanted and not near
 
 
 def application_document(path: str, *wanted: str) -> Mapping[str, Any]:
@@ -138,6 +158,25 @@ def needs(option: str, given: object, other: str, present: object) -> None:
         raise InputError(option, found=given, expected=f"it only with {other}")
 
 
+@contextmanager
+def as_options(**options: str) -> Iterator[None]:
+    """Name an argument in an error by the option of the command line that it was given with.
+
+    >>> with as_options(task="--task"):
+    ...     raise InputError("task", found="9_9", expected="one of 2 tasks: 0_0, 0_1")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: --task: found '9_9', expected one of 2 tasks: 0_0, 0_1
+    """
+    try:
+        yield
+    except InputError as error:
+        if error.path not in options:
+            raise
+        path = options[error.path]
+        made = InputError(path, found=error.found, expected=error.expected, hint=error.hint)
+        raise made from None
+
+
 def page_option(option: str, path: str | None, output: str = "text") -> None:
     """Refuse, before the work, a file on standard output beside a JSON document, or in a missing directory.
 
@@ -169,7 +208,7 @@ def is_directory(path: str, *wanted: str) -> bool:
     hint = f"did you mean {near!r}?" if near else ""
     expected = f"the directory of a checkpoint, or {_expected(wanted)}"
     wrong = InputError(path, found="nothing there", expected=expected, hint=hint)
-    raise plainly(wrong, f"there is neither a checkpoint nor a file of this name{hint and '; ' + hint}")
+    raise plainly(wrong, f"there is no such file or directory; expected {expected}{hint and '; ' + hint}")
 
 
 def json_document(path: str, *wanted: str) -> Any:
@@ -266,7 +305,21 @@ def checkpoint(path: str) -> Path:
 
     if Path(path).is_file() and (own := _own_checkpoint(path)):
         _refuse(path, "application", ["checkpoint"], f"its checkpoint is {own}")
+    if Path(path).is_file() and (kind := _kind_of_file(path)):
+        _refuse(path, kind, ["checkpoint"])
     return checkpoint_at(path)
+
+
+def _kind_of_file(path: str) -> str | None:
+    """Return the kind of a document in a file; None if it is none, or cannot be read."""
+    with suppress(InputError):
+        text = text_of(path)
+        if is_run_lines(text):
+            return "lines"
+        with suppress(ValueError, RecursionError):
+            return kind_of(json.loads(text))
+        return _kind_of_yaml(text)
+    return None
 
 
 def _own_checkpoint(path: str) -> str:
@@ -293,7 +346,19 @@ def _refuse(path: str, kind: str, wanted: Collection[str], hint: str = "") -> No
     what, command = KINDS[kind]
     name = path if path == STDIN else shlex.quote(path)
     takes = f"`taskplace {command.format(name)}` takes it"
+    if kind == "sealed":
+        takes = _shows_sealed(path)
     raise InputError(path, found=what, expected=_expected(wanted), hint=hint or takes)
+
+
+def _shows_sealed(path: str) -> str:
+    """Return a hint with the command that shows what a file of a checkpoint says."""
+    from taskplace.spark.inspection.opening import is_checkpoint
+    from taskplace.spark.operator_messages import STATUS_FILE
+
+    root = next((str(above) for above in Path(path).parents if is_checkpoint(above)), "CHECKPOINT")
+    command = "status" if Path(path).name == STATUS_FILE else "inspect"
+    return f"`taskplace {command} {shlex.quote(root)}` shows what it says"
 
 
 def _expected(wanted: Collection[str]) -> str:

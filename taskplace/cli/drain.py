@@ -26,7 +26,7 @@ from taskplace.spark.operator_messages import (
     RemovalAnswer,
     Status,
 )
-from taskplace.wording import about, count, listed
+from taskplace.wording import about, count, listed, one_of
 from topology.ids import TaskId
 
 #: How many moves, and tasks that must catch up, are shown.
@@ -133,7 +133,7 @@ def _known(executor: str, status: Status) -> str:
     """Return the instance of an executor. The error names all and suggests none: the nearest number is a guess."""
     name, known = instance_name(executor), list(status.executors)
     if name not in known:
-        one = f"one of {', '.join(known)}" if known else "an executor of the stream, which has none now"
+        one = one_of(known, "executor", most=20) if known else "an executor of the stream, which has none now"
         raise InputError("EXECUTOR", found=executor, expected=one)
     return name
 

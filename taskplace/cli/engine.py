@@ -15,7 +15,15 @@ from typing import Any
 import taskplace
 from taskplace import simulation, validation
 from taskplace.cli import codes
-from taskplace.cli.documents import STDOUT, is_directory, json_document, needs, one_stdin, page_option
+from taskplace.cli.documents import (
+    STDOUT,
+    as_options,
+    is_directory,
+    json_document,
+    needs,
+    one_stdin,
+    page_option,
+)
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.model.plan import Plan
@@ -55,8 +63,11 @@ def explain(args: argparse.Namespace) -> int:
 
         return explain_checkpoint.explain(args)
     problem = _problem(args.file)
-    if args.can_remove is not None:
-        return _can_remove(problem, args)
+    with as_options(task="--task", instance="--can-remove"):
+        return _can_remove(problem, args) if args.can_remove is not None else _explained(problem, args)
+
+
+def _explained(problem: Problem, args: argparse.Namespace) -> int:
     made = taskplace.plan(problem)
     if args.output == "json":
         _print_json(plan_explanation(problem, made, args.task))

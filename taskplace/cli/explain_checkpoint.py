@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from taskplace.cli import codes
+from taskplace.cli.documents import as_options
 from taskplace.cli.status_words import headline, introduction, unchecked
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
@@ -19,7 +20,8 @@ from taskplace.spark.inspection.opening import checkpoint_at
 from taskplace.spark.inspection.situation import Situation, situation
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import Manifest
-from taskplace.wording import count, listed, noun
+from taskplace.wording import count, listed, noun, one_of
+from topology.ids import TaskId
 
 #: How many tasks on their way are explained in full if no task is named.
 IN_FULL = 5
@@ -37,10 +39,11 @@ def explain(args: argparse.Namespace) -> int:
         return _from_the_manifest(args, seen, last)
     ends = {str(task): history.end.offset for task, history in histories.items()}
     found = situation(seen.status, ends, runs=seen.runs, checkpoint=seen.root)
-    if args.can_remove is not None:
-        code = _removal(args, seen, found)
-    else:
-        code = _explanation(args, seen, found)
+    with as_options(task="--task", instance="--can-remove"):
+        if args.can_remove is not None:
+            code = _removal(args, seen, found)
+        else:
+            code = _explanation(args, seen, found)
     return code if seen.runs else codes.NO_DRIVER
 
 
@@ -108,7 +111,9 @@ def _from_the_manifest(args: argparse.Namespace, seen: DriverSeen, last: Manifes
     for task in tasks:
         if task not in known:
             raise InputError(
-                "task", found=task, expected=f"one of {count(len(known), 'task')} of the last manifest"
+                "--task",
+                found=task,
+                expected=one_of(sorted(TaskId.parse(f"{each}") for each in known), "task"),
             )
     where = {
         task: {

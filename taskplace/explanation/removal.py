@@ -37,7 +37,7 @@ from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, STANDBY, WARMUP
 from taskplace.model.seen import Seen
 from taskplace.validation import MOST
-from taskplace.wording import about, count, listed, noun
+from taskplace.wording import about, count, listed, noun, one_of
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.removal/1"
@@ -343,8 +343,8 @@ def can_remove(
         raise InputError(
             "instance",
             found=instance,
-            expected=f"one of the {c.m} instances",
-            hint=validation.nearest(instance, c.names) or ", ".join(c.names[:10]),
+            expected=one_of(c.names, "instance", most=10),
+            hint=validation.nearest(instance, c.names),
         )
     at = c.names.index(instance)
     concerned = np.zeros(c.n, np.bool_)

@@ -17,7 +17,7 @@ from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, Columns
 from taskplace.model.seen import Copy, Seen
 from taskplace.validation import of_type
-from taskplace.wording import count
+from taskplace.wording import count, one_of
 from topology.ids import TaskId
 
 if TYPE_CHECKING:
@@ -213,12 +213,10 @@ class Explainer:
         try:
             return self._position[TaskId.parse(task) if isinstance(task, str) else task]
         except (ValueError, KeyError, TypeError):
-            known = ", ".join(str(i) for i in self._c.ids[:5])
             raise InputError(
                 "task",
                 found=str(task) if isinstance(task, str | TaskId) else task,
-                expected=f"one of {count(self._c.n, 'task')}",
-                hint=f"such as {known}",
+                expected=one_of(self._c.ids, "task"),
             ) from None
 
 

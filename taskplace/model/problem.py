@@ -18,6 +18,7 @@ from taskplace.model.column_building import build
 from taskplace.model.config import PlacementConfig
 from taskplace.model.judge import judge
 from taskplace.model.problem_columns import Columns
+from taskplace.wording import one_of
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.problem/1"
@@ -71,10 +72,8 @@ class Problem:
         for each in self.instances:
             if each.id == name:
                 return each
-        known = ", ".join(i.id for i in self.instances[:20])
-        raise InputError(
-            "instance", found=name, expected=f"one of the {len(self.instances)} instances", hint=known
-        )
+        known = one_of((i.id for i in self.instances), "instance", most=20)
+        raise InputError("instance", found=name, expected=known)
 
     @classmethod
     def from_json(cls, document: str) -> Problem:

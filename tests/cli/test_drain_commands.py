@@ -100,7 +100,7 @@ def test_the_end_of_a_drain_is_shown_first(placed, capsys):
 def test_unknown_executors_and_refused_drains_are_bad_input(placed, capsys):
     path = str(placed.checkpoint)
     assert main(["drain", path, "executor-22"]) == 2
-    wanted = "taskplace: EXECUTOR: found 'executor-22', expected one of executor-1, executor-2\n"
+    wanted = "taskplace: EXECUTOR: found 'executor-22', expected one of 2 executors: executor-1, executor-2\n"
     assert one_line(capsys) == wanted
     with attended(placed):
         assert main(["drain", path, "1", "2", "--yes"]) == 2
@@ -108,7 +108,7 @@ def test_unknown_executors_and_refused_drains_are_bad_input(placed, capsys):
         assert main(["can-remove", path, "7"]) == 2
         line = one_line(capsys)
         assert line.count("found") == 1 and "did you mean" not in line
-        assert line == "taskplace: EXECUTOR: found '7', expected one of executor-1, executor-2\n"
+        assert line == "taskplace: EXECUTOR: found '7', expected one of 2 executors: executor-1, executor-2\n"
     assert not placed.state.draining
 
 

@@ -154,7 +154,7 @@ def test_without_a_status_the_last_manifest_is_told(placed, capsys):
     )
     assert "0_0 was active on executor-1" in out
     assert main(["explain", path, "--task", "9_9"]) == 2
-    assert "task: found '9_9', expected one of 2 tasks of the last manifest" in one_line(capsys)
+    assert "taskplace: --task: found '9_9', expected one of 2 tasks: 0_0, 0_1" in one_line(capsys)
     assert main(["explain", path, "--task", "0_0", "--output", "json"]) == 4
     assert json.loads(capsys.readouterr().out)["tasks"]["0_0"]["executor-1"] == "active"
 
@@ -167,12 +167,13 @@ def test_whether_an_executor_can_go_is_the_drivers_own_answer(placed, capsys):
         removal = placed.removal(name)
         assert (code, line) == (0 if removal.can_remove else 3, f"{removal.instance}: {removal.text}")
     assert main(["explain", path, "--can-remove", "7"]) == 2
-    assert "instance: found 'executor-7', expected one of the 2 instances" in one_line(capsys)
+    wanted = "expected one of 2 instances: executor-1, executor-2\n"
+    assert one_line(capsys) == f"taskplace: --can-remove: found 'executor-7', {wanted}"
 
 
 def test_wrong_paths_and_tasks_are_bad_input(placed, tmp_path, capsys):
     assert main(["explain", str(placed.checkpoint), "--task", "9_9"]) == 2
-    assert "task: found '9_9', expected one of 2 tasks; such as 0_0, 0_1" in one_line(capsys)
+    assert "taskplace: --task: found '9_9', expected one of 2 tasks: 0_0, 0_1" in one_line(capsys)
     (tmp_path / "empty").mkdir()
     assert main(["explain", str(tmp_path / "empty")]) == 2
     assert "this is no checkpoint of taskplace: it has no manifests/ and no epochs/" in one_line(capsys)

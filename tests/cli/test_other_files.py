@@ -11,6 +11,7 @@ import pytest
 import taskplace
 from taskplace.cli import main
 from taskplace.cli.documents import KINDS, kind_of
+from taskplace.spark.codec import sealed
 from tests.support.command_line import APPLICATION, STABLE, one_line
 
 SUBSCRIPTIONS = {"topics": {"t": 1}, "members": {"A": {"topics": ["t"]}}}
@@ -39,7 +40,15 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "app.yaml").write_text("application:\n  id: shop\n  class: shop:Shop\n")
     (tmp_path / "steer.yaml").write_text("application: {id: q, class: a:b}\nsteering: {}\n")
     (tmp_path / "empty").touch()
+    (tmp_path / "image").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "lines.jsonl").write_text('{"event":"start","schema":"taskplace.run/1"}\n')
+    (tmp_path / "misspelt.json").write_text('{"taks": [], "instances": []}')
+    (tmp_path / "other.json").write_text('{"a": 1, "b": 2, "c": 3, "d": 4}')
+    (tmp_path / "check.json").write_text('{"schema": "taskplace.check/1", "valid": true}')
     (tmp_path / "checkpoint" / "epochs").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "manifests").mkdir()
+    (tmp_path / "checkpoint" / "status.json").write_bytes(sealed({"batch": 3}))
+    (tmp_path / "checkpoint" / "manifests" / "1.json").write_bytes(sealed({"batch": 3}))
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "orders.yaml").touch()
     (tmp_path / "nothing").mkdir()
@@ -72,10 +81,10 @@ PROBLEM = "expected a placement problem (problem.json)"
         ("topology problem.json", f"{APP} or a topology; `taskplace plan problem.json` takes it"),
         ("plan app.yaml", f"an application's YAML file\", {PROBLEM}; `taskplace run app.yaml` takes it"),
         ("explain app.yaml", "`taskplace run app.yaml` takes it"),
-        ("explain nosuch", "taskplace: nosuch: there is neither a checkpoint nor a file of this name\n"),
-        ("explain chekpoint", "neither a checkpoint nor a file of this name; did you mean 'checkpoint'?"),
-        ("verify problm", "neither a checkpoint nor a file of this name; did you mean 'problem.json'?"),
-        ("report chekpoint", "neither a checkpoint nor a file of this name; did you mean 'checkpoint'?"),
+        ("explain nosuch", "nosuch: there is no such file or directory; expected the directory of a checkpoint, or "),
+        ("explain chekpoint", "; did you mean 'checkpoint'?"),
+        ("verify problm", "; did you mean 'problem.json'?"),
+        ("report chekpoint", "; did you mean 'checkpoint'?"),
         ("explain problm.json", "problm.json: there is no such file; did you mean 'problem.json'?"),
         ("verify app.yaml", "`taskplace run app.yaml` takes it"),
         ("simulate app.yaml", f"{PROBLEM} or a simulation to replay (transcript.json); `taskplace run app.yaml`"),
@@ -89,8 +98,23 @@ PROBLEM = "expected a placement problem (problem.json)"
         ("verify problem.json --plan problem.json", "found 'a placement problem (problem.json)', expected a plan"),
         ("simulate problem.json --events problem.json", "expected events of a simulation (events.json); `taskplace"),
         ("partitions problem.json", "expected subscriptions of a group (subscriptions.json); `taskplace plan"),
-        ("status problem.json", "found 'a file', expected the directory of a checkpoint"),
-        ("drain problem.json 1", "found 'a file', expected the directory of a checkpoint"),
+        ("status nö", "nö: there is no such directory; expected the directory of a checkpoint\n"),
+        ("status chekpoint", "there is no such directory; expected the directory of a checkpoint; did you mean /"),
+        ("status problem.json", "found 'a placement problem (problem.json)', expected a checkpoint; `taskplace plan "),
+        ("drain problem.json 1", "expected a checkpoint; `taskplace plan problem.json` takes it"),
+        ("inspect plan.json", "`taskplace verify PROBLEM --plan plan.json` takes it"),
+        ("status lines.jsonl", "`taskplace report lines.jsonl` takes it"),
+        ("status empty", "found 'a file', expected the directory of a checkpoint"),
+        ("status image", "found 'a file', expected the directory of a checkpoint"),
+        ("report checkpoint/status.json", "checkpoint/status.json: found 'a file of a checkpoint, with its checksum'"),
+        ("report checkpoint/status.json", "; `taskplace status checkpoint` shows what it says"),
+        ("plan checkpoint/manifests/1.json", "; `taskplace inspect checkpoint` shows what it says"),
+        ("status checkpoint/status.json", "; `taskplace status checkpoint` shows what it says"),
+        ("plan other.json", f"other.json: found 'a document with the keys a, b, c and 1 more', {PROBLEM}"),
+        ("plan misspelt.json", "did you mean 'tasks'?"),
+        ("plan check.json", f"check.json: found 'a document of the schema taskplace.check/1', {PROBLEM}"),
+        ("explain problem.json --task 9_9", "--task: found '9_9', expected "),
+        ("explain problem.json --can-remove nö", "--can-remove: found 'nö', expected "),
     ],
 )  # fmt: skip
 def test_what_it_is_and_which_command_takes_it(

@@ -267,5 +267,5 @@ def test_an_unknown_instance_is_an_error_that_names_the_first_twenty() -> None:
     with pytest.raises(InputError) as error:
         problem.instance("i25")
     known = ", ".join(f"i{number:02}" for number in range(20))
-    assert str(error.value).startswith("instance: found 'i25', expected one of the 25 instances")
+    assert str(error.value).startswith("instance: found 'i25', expected one of 25 instances, such as i00")
     assert known in str(error.value) and "i20" not in str(error.value)

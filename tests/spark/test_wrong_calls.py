@@ -183,7 +183,7 @@ def test_every_parameter_of_what_is_called_on_it(world):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p: p.drain(9), r"^executor: found 9, expected one of executor-1$"),
+        (lambda p: p.drain(9), r"^executor: found 9, expected executor-1, the only executor$"),
         (lambda p: p.drain(None), "^executor: found nothing, expected an id like '3' or 'executor-3'"),
         (lambda p: p.store("n-inn"), r"^store: found 'n-inn', .*did you mean 'n-in'\?"),
         (lambda p: p.store("n-in", copy="standby"), r"copy: found 'copy', .*did you mean 'copies'\?"),

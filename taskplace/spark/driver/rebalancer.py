@@ -34,6 +34,7 @@ from taskplace.spark.driver.warmup_progress import Warmups
 from taskplace.spark.instances import instance_name
 from taskplace.spark.worker.program import Program
 from taskplace.validation import MOST_NUMBER
+from taskplace.wording import one_of
 from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
@@ -128,7 +129,12 @@ class Rebalancer:
         name = instance_name(executor)
         known = sorted(self.state.members)
         if name not in known:
-            raise InputError("executor", found=executor, expected=f"one of {', '.join(known)}")
+            one = (
+                one_of(known, "executor", most=20)
+                if known
+                else "an executor of the stream, which has none now"
+            )
+            raise InputError("executor", found=executor, expected=one)
         return name
 
     def can_remove(self, executor: str | int) -> bool:

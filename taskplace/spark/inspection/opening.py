@@ -33,8 +33,11 @@ def checkpoint_at(given: str | Path) -> Path:
         beside = [one.name for one in _directories(path.parent)]
         near = difflib.get_close_matches(path.name, beside, n=1)
         hint = f"did you mean {path.parent / near[0]}?" if near else ""
-        found = "a file" if path.exists() else "nothing there"
-        raise InputError(str(path), found=found, expected="the directory of a checkpoint", hint=hint)
+        found, expected = "a file" if path.exists() else "no directory", "the directory of a checkpoint"
+        wrong = InputError(str(path), found=found, expected=expected, hint=hint)
+        if path.exists():
+            raise wrong
+        raise plainly(wrong, f"there is no such directory; expected {expected}{hint and '; ' + hint}")
     if not is_checkpoint(path):
         around = [*_directories(path), path.parent, *_directories(path.parent)]
         near = [str(one) for one in around if is_checkpoint(one)]

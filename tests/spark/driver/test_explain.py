@@ -49,7 +49,7 @@ def test_an_unknown_task_is_refused(world):
     placed = world.open(counts(world))
     world.batch(placed, 0, **{"in": words("a")})
     for unknown in ("0_9", "no task", 3):
-        with pytest.raises(InputError, match=r"^task: found .*, expected one of 2 tasks; such as 0_0, 0_1$"):
+        with pytest.raises(InputError, match=r"^task: found .*, expected one of 2 tasks: 0_0, 0_1$"):
             placed.explain(unknown)
 
 

@@ -358,7 +358,7 @@ def test_the_last_executor_cannot_be_drained(world):
     answer = asked(placed, "drain", "1")
     assert "expected executors without which at least one stays" in answer.error
     assert not placed.state.draining
-    assert "found '9', expected one of executor-1" in asked(placed, "drain", "9").error
+    assert "found '9', expected executor-1, the only executor" in asked(placed, "drain", "9").error
 
 
 def test_requests_to_other_drivers_are_not_followed(world):

@@ -14,7 +14,7 @@ def test_the_next_batch_plans_with_released_copies(world):
     world.batch(placed, 0, **{"in": words("a")})
     task = TaskId(0, 0)
     placed.loop._watch.parked = {("executor-1", task)}
-    with pytest.raises(InputError, match=r"executor: found '7', expected one of executor-1"):
+    with pytest.raises(InputError, match=r"executor: found '7', expected executor-1, the only executor"):
         placed.release("7")
     assert placed.release("1") == (("executor-1", task),)
     assert placed.release() == ()

@@ -243,7 +243,9 @@ def test_an_inspection_begins_again_if_a_driver_commits_meanwhile(world, monkeyp
 
 
 def test_a_path_without_a_checkpoint_is_refused_with_the_nearest(checkpoint, tmp_path):
-    with pytest.raises(InputError, match=rf"found 'nothing there', expected .*; did you mean {checkpoint}\?"):
+    with pytest.raises(
+        InputError, match=rf"there is no such directory; expected .*; did you mean {checkpoint}\?"
+    ):
         checkpoint_at(checkpoint.with_name("chekpoint"))
     with pytest.raises(
         InputError, match=rf"this is no checkpoint of taskplace: .*; did you mean {checkpoint}\?"
