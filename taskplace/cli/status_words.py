@@ -72,9 +72,12 @@ def lines(seen: DriverSeen) -> Iterator[str]:
         return
     yield from headings(seen.status, runs=seen.runs)
     yield ""
-    yield f"{'executor':<16}{'host':<20}{'active':>7}{'standby':>9}{'warm-up':>9}{'lag':>10}"
-    for name, executor in seen.status.executors.items():
-        yield _executor(name, executor)
+    there = seen.status.executors
+    names = max(16, *(len(name) + 2 for name in there), 0)
+    hosts = max(20, *(len(executor.host) + 2 for executor in there.values()), 0)
+    yield f"{'executor':<{names}}{'host':<{hosts}}{'active':>7}{'standby':>9}{'warm-up':>9}{'lag':>10}"
+    for name, executor in there.items():
+        yield f"{name:<{names}}{executor.host:<{hosts}}{_numbers(executor)}"
     yield from events(seen.status, seen.root, runs=seen.runs)
 
 
@@ -107,12 +110,9 @@ def headings(now: Status, *, runs: bool = True) -> Iterator[str]:
         yield f"{count(len(now.homeless), 'task')} without an executor{until}"
 
 
-def _executor(name: str, executor: ExecutorStatus) -> str:
+def _numbers(executor: ExecutorStatus) -> str:
     marks = "  drains" if executor.draining else ""
-    return (
-        f"{name:<16}{executor.host:<20}{len(executor.active):>7}{len(executor.standby):>9}"
-        f"{len(executor.warmup):>9}{executor.lag:>10,}{marks}"
-    )
+    return f"{len(executor.active):>7}{len(executor.standby):>9}{len(executor.warmup):>9}{executor.lag:>10,}{marks}"
 
 
 def warmups(now: Status) -> list[tuple[str, str, int, str]]:

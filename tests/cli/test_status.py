@@ -15,6 +15,7 @@ from taskplace.cli.status_words import events, headings, lines
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.operator_messages import (
     DriverIdentity,
+    ExecutorStatus,
     LossStatus,
     RebalanceStatus,
     RemovalAnswer,
@@ -159,3 +160,16 @@ def test_status_shows_the_late_rows_over_restarts():
     assert len(list(headings(replace(now, totals=None)))) == 1, "an older version wrote it"
     none = replace(now, totals=TotalsStatus(0, 32, 0, 0))
     assert list(headings(none))[1] == "late rows: 0 of 32"
+
+
+def test_long_names_keep_the_numbers_under_their_headings():
+    host = "ip-10-0-11-120.eu-central-1.compute.internal"
+    there = {f"executor-{number}": ExecutorStatus(host, 1) for number in (1, 30)}
+    now = Status(
+        "id", "t", 1, DriverIdentity("h", 7, "app", 0.0), written=9.0, number=1, interval=2.0, executors=there
+    )
+    heading, *rows = list(lines(DriverSeen(True, "it runs", now, 0.0, 1, Path("/c"))))[-3:]
+    assert heading.startswith("executor ")
+    for row in rows:
+        assert len(row) == len(heading)
+        assert row[heading.index("host") - 1] == " " and row[heading.index("host")] == "i"
