@@ -18,6 +18,7 @@ from taskplace.errors import InputError
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|file:", re.IGNORECASE)
 _HOSTS = ("", "localhost")
+_WILDCARDS = frozenset("*?[{")
 #: The most bytes of a file's name.
 MOST_BYTES = 255
 
@@ -44,6 +45,15 @@ def _owner(path: Path) -> tuple[int, str] | None:
                 return uid, f"user {pwd.getpwuid(uid).pw_name!r}"
             return uid, f"the user with id {uid}"
     return None
+
+
+def has_wildcards(text: str) -> bool:
+    """Return whether a text is a pattern that Spark reads the paths of, and so no path itself.
+
+    >>> has_wildcards("/data/day=*"), has_wildcards("/data/day=1")
+    (True, False)
+    """
+    return not _WILDCARDS.isdisjoint(text)
 
 
 def is_uri(text: str) -> bool:
@@ -101,7 +111,7 @@ def local_path(
         hint = f"{problem.object[problem.start]!r} in it is not allowed in a file's name"
         raise error(what, found=text, expected=expected, hint=hint) from None
     longest = max(Path(path).parts, key=_size, default="")
-    if _size(longest) > MOST_BYTES and not set(longest) & set("*?[{"):  # a pattern is no name
+    if _size(longest) > MOST_BYTES and not has_wildcards(longest):
         raise error(
             what,
             found=text,

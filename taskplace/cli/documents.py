@@ -303,10 +303,11 @@ def checkpoint(path: str) -> Path:
     """
     from taskplace.spark.inspection.opening import checkpoint_at
 
-    if Path(path).is_file() and (own := _own_checkpoint(path)):
-        _refuse(path, "application", ["checkpoint"], f"its checkpoint is {own}")
-    if Path(path).is_file() and (kind := _kind_of_file(path)):
-        _refuse(path, kind, ["checkpoint"])
+    if Path(path).is_file():
+        if own := _own_checkpoint(path):
+            _refuse(path, "application", ["checkpoint"], f"its checkpoint is {own}")
+        if kind := _kind_of_file(path):
+            _refuse(path, kind, ["checkpoint"])
     return checkpoint_at(path)
 
 

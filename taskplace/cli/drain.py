@@ -17,7 +17,7 @@ from taskplace.explanation import Held, Stuck, Wait
 from taskplace.explanation.removal import stuck_text
 from taskplace.spark.inspection.asking import ask
 from taskplace.spark.inspection.driver_seen import look
-from taskplace.spark.instances import instance_name
+from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.operator_messages import (
     ANSWER_SCHEMA,
     Kind,
@@ -26,7 +26,7 @@ from taskplace.spark.operator_messages import (
     RemovalAnswer,
     Status,
 )
-from taskplace.wording import about, count, listed, one_of
+from taskplace.wording import about, count, listed
 from topology.ids import TaskId
 
 #: How many moves, and tasks that must catch up, are shown.
@@ -130,11 +130,10 @@ def _refusal(executors: list[str], error: str) -> InputError:
 
 
 def _known(executor: str, status: Status) -> str:
-    """Return the instance of an executor. The error names all and suggests none: the nearest number is a guess."""
+    """Return the instance of an executor."""
     name, known = instance_name(executor), list(status.executors)
     if name not in known:
-        one = one_of(known, "executor", most=20) if known else "an executor of the stream, which has none now"
-        raise InputError("EXECUTOR", found=executor, expected=one)
+        raise InputError("EXECUTOR", found=executor, expected=one_of_executors(known))
     return name
 
 

@@ -73,8 +73,8 @@ def lines(seen: DriverSeen) -> Iterator[str]:
     yield from headings(seen.status, runs=seen.runs)
     yield ""
     there = seen.status.executors
-    names = max(16, *(len(name) + 2 for name in there), 0)
-    hosts = max(20, *(len(executor.host) + 2 for executor in there.values()), 0)
+    names = max([16, *(len(name) + 2 for name in there)])
+    hosts = max([20, *(len(executor.host) + 2 for executor in there.values())])
     yield f"{'executor':<{names}}{'host':<{hosts}}{'active':>7}{'standby':>9}{'warm-up':>9}{'lag':>10}"
     for name, executor in there.items():
         yield f"{name:<{names}}{executor.host:<{hosts}}{_numbers(executor)}"

@@ -27,6 +27,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from taskplace.paths import has_wildcards
+
 #: How many files and directories are looked at, and the bytes of each file.
 MOST_FILES, MOST_DIRECTORIES, HEAD = 100, 1000, 512
 #: The first bytes of files of these formats; those of parquet also if it is encrypted.
@@ -53,8 +55,6 @@ _LENIENT = (
 _CORRUPT = "_corrupt_record"
 #: What only Hadoop's patterns have, or has another meaning there than in Python's.
 _ONLY_HADOOP = frozenset("[]{}\\")
-#: Wildcards: Spark would read other directories than the one of this name.
-_WILDCARDS = frozenset("*?[{")
 #: Control characters that text may contain: white space, and separators of columns.
 _OF_TEXT = frozenset(b"\t\n\v\f\r\x01\x02\x03\x1b\x1c\x1d\x1e\x1f")
 
@@ -81,7 +81,7 @@ def wrong_file(
     if "ignoreextension" in given:  # of Avro: then files of another ending may not be read
         return None
     pattern = given.get("pathglobfilter", "*")
-    if _ONLY_HADOOP & set(pattern) or _WILDCARDS & set(str(path)):
+    if _ONLY_HADOOP & set(pattern) or has_wildcards(str(path)):
         return None
     every = given.get("recursivefilelookup", "false").lower() == "true"
     lines = given.get("multiline", "false").lower() != "true"
@@ -142,7 +142,13 @@ def _is_other(file: Path, head: bytes, format_: str, *, lines: bool) -> bool:
 
 
 def _text(head: bytes) -> bytes:
+    """Return the beginning of a text without the mark of its byte order and without blanks."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _is_text(head: bytes) -> bool:
+    """Return whether a file begins without the control characters that no text has."""
+    return all(byte >= 32 or byte in _OF_TEXT for byte in head)
 
 
 def _is_wide(head: bytes) -> bool:
@@ -156,7 +162,7 @@ def _binary(head: bytes) -> str:
     >>> _binary(b"PAR1\\x15\\x04"), _binary(b"ORCHID,1\\n"), _binary(b"{}")
     ('parquet', '', '')
     """
-    if all(byte >= 32 or byte in _OF_TEXT for byte in head):
+    if _is_text(head):
         return ""
     return next((name for name, first in _FIRST.items() if head.startswith(first)), "")
 
@@ -173,4 +179,4 @@ def _kind(head: bytes) -> str:
     for name, signs in _SIGNS.items():
         if text.startswith(signs):
             return name
-    return "text" if all(byte >= 32 or byte in _OF_TEXT for byte in head) else "binary data"
+    return "text" if _is_text(head) else "binary data"

@@ -130,8 +130,8 @@ class Placed:
 
         Spark's checkpoint is a subdirectory of this checkpoint. For this query alone, Spark writes its logs without
         starting processes, and keeps those of the last ten batches, unless the session has set `minBatchesToRetain` and
-        `checkpointFileManagerClass`. Work that is due by event time also runs without rows,
-        unless the checkpoint was made without ticks; then a warning is logged.
+        `checkpointFileManagerClass`. Work that is due by event time also runs without rows, unless the checkpoint was
+        made without ticks; then a warning is logged.
         Errors: `InputError` for a wrong argument, or for a source that is missing, unknown or not streaming;
         `CheckpointError` if Spark's checkpoint and the placed state are not of the same run.
         """

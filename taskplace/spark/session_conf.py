@@ -31,7 +31,6 @@ LOCALITY_WAIT = "spark.locality.wait"
 #: The rows of an Arrow batch. Set for each batch, from the size of its rows.
 ROWS_OF_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_RETAINED = "spark.sql.streaming.minBatchesToRetain"
 _PACKAGE = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
@@ -68,11 +67,13 @@ def later_properties(settings: Settings) -> Iterator[SparkProperty]:
         yield SparkProperty(name, value, why="while a batch is planned")
 
 
-def query_properties() -> Iterator[tuple[str, str]]:
+def query_properties() -> Iterator[SparkProperty]:
     """Yield the properties of a placed query alone, which `Placed.start` sets where the session leaves them open."""
     if installed().startswith(f"{TESTED}."):  # in other versions the class has another name
-        yield _MANAGER, f"{_PACKAGE}.FileSystemBasedCheckpointFileManager"
-    yield _RETAINED, f"{BATCHES_RETAINED}"
+        why = "checkpoints are on a POSIX file system; the default starts processes for each file"
+        yield SparkProperty(_MANAGER, f"{_PACKAGE}.FileSystemBasedCheckpointFileManager", why=why)
+    why = "a stream goes on after its last batch only"
+    yield SparkProperty("spark.sql.streaming.minBatchesToRetain", f"{BATCHES_RETAINED}", why=why)
 
 
 def _own() -> Iterator[SparkProperty]:
@@ -80,12 +81,7 @@ def _own() -> Iterator[SparkProperty]:
     # A task that has waited for its executor in vain could otherwise not run on just any executor.
     why = "preferred hosts of the shuffle would be added to the planned executor"
     yield SparkProperty("spark.shuffle.reduceLocality.enabled", "false", why=why)
-    whys = {
-        _MANAGER: "checkpoints are on a POSIX file system; the default starts processes for each file",
-        _RETAINED: "a stream goes on after its last batch only",
-    }
-    for name, value in query_properties():
-        yield SparkProperty(name, value, why=whys[name])
+    yield from query_properties()
     here = str(Path.cwd())
     inherited = [
         part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part not in ("", here)

@@ -66,7 +66,7 @@ from taskplace.redaction import scrubbed
 from taskplace.settings import YAML_APPLICATION, Settings, absolute, section_keys
 from taskplace.spark.targets import is_target
 from taskplace.spark.yaml_inputs import YamlInput, YamlSource, inputs_of, records_of, schemas_of, with_counts
-from taskplace.spark.yaml_paths import YamlPaths, node_path
+from taskplace.spark.yaml_paths import YamlPaths, named_entries, node_path
 from taskplace.spark.yaml_words import in_yaml, refused
 from taskplace.yaml_fields import INPUT, KAFKA_OUTPUT, OUTPUT
 from topology import BuiltTopology, Topology, TopologyError
@@ -319,11 +319,7 @@ def _registry(nodes: object) -> Mapping[str, Callable[..., Any]]:
         from taskplace.spark.stub_processors import StubRegistry
 
         return StubRegistry()
-    listed = nodes if isinstance(nodes, list | tuple) else ()
-    names = [entry.get("name") if isinstance(entry, Mapping) else None for entry in listed]
-    return Registry(
-        {name: f"topology.nodes[{place}]" for place, name in enumerate(names) if isinstance(name, str)}
-    )
+    return Registry({name: path for name, (path, _) in named_entries("nodes", nodes)})
 
 
 # ------------------------------------------------------------------------------------------------- output

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError, InputError
-from taskplace.paths import local_path
+from taskplace.paths import has_wildcards, local_path
 from taskplace.settings import Settings, absolute
 from taskplace.spark.input_files import WrongFile, wrong_file
 from taskplace.spark.selected_columns import FIXED, UNKNOWN_TYPE, selected
@@ -171,7 +171,7 @@ class YamlSource:
     def missing(self) -> Path | None:
         """The directory, or file, that Spark would read and that does not exist; None if it does, or has wildcards."""
         there = self.directory if self._format in FILES else None
-        if there is None or set(str(there)) & set("*?[{"):
+        if there is None or has_wildcards(str(there)):
             return None
         try:
             return None if there.exists() else there

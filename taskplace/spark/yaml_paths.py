@@ -64,14 +64,14 @@ def node_path(text: str, topology: Mapping[str, Any]) -> str:
     """
     match = re.match(r"(?:node|source|store|repartition) '([^']*)'", text)
     for section in ("nodes", "sources", "stores") if match else ():
-        found = dict(_entries(section, topology.get(section)))
+        found = dict(named_entries(section, topology.get(section)))
         if match is not None and match[1] in found:
             path, entry = found[match[1]]
             return f"{path}{_time_option(entry, text)}{text[match.end() :]}"
     return text
 
 
-def _entries(section: str, given: object) -> Iterator[tuple[str, tuple[str, Any]]]:
+def named_entries(section: str, given: object) -> Iterator[tuple[str, tuple[str, Any]]]:
     """Yield the entries of a section with their paths, by name. Entries of a list without a name are left out."""
     if isinstance(given, Mapping):
         yield from ((name, (f"topology.{section}.{name}", entry)) for name, entry in given.items())

@@ -15,7 +15,7 @@ from taskplace.spark.bridge import start_query
 from taskplace.spark.session_conf import query_properties
 from tests.spark.test_operators import write_events
 
-WANTED = dict(query_properties())
+WANTED = {one.name: one.value for one in query_properties()}
 
 
 class Conf(dict):

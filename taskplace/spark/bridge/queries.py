@@ -29,7 +29,7 @@ def start_query(writer: DataStreamWriter, spark: SparkSession) -> StreamingQuery
     Errors: those of `DataStreamWriter.start`.
     """
     with _starting:
-        wanted = {name: value for name, value in query_properties() if spark.conf.get(name, None) is None}
+        wanted = {p.name: p.value for p in query_properties() if spark.conf.get(p.name, None) is None}
         with temporary_conf(spark, wanted):
             query = writer.start()
             with contextlib.suppress(Py4JError):  # the query's own error, which `awaitTermination` raises

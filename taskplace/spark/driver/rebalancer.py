@@ -31,10 +31,9 @@ from taskplace.spark.driver.snapshot_loads import SnapshotLoads
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.warmup_changes import warmup_changes
 from taskplace.spark.driver.warmup_progress import Warmups
-from taskplace.spark.instances import instance_name
+from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.worker.program import Program
 from taskplace.validation import MOST_NUMBER
-from taskplace.wording import one_of
 from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
@@ -124,17 +123,12 @@ class Rebalancer:
     def instance(self, executor: str | int) -> str:
         """Return the instance that "3" or "executor-3" names.
 
-        Errors: `InputError`. It names the members and suggests none: the nearest number would be a guess.
+        Errors: `InputError`, which names the members.
         """
         name = instance_name(executor)
         known = sorted(self.state.members)
         if name not in known:
-            one = (
-                one_of(known, "executor", most=20)
-                if known
-                else "an executor of the stream, which has none now"
-            )
-            raise InputError("executor", found=executor, expected=one)
+            raise InputError("executor", found=executor, expected=one_of_executors(known))
         return name
 
     def can_remove(self, executor: str | int) -> bool:

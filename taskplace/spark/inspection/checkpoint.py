@@ -26,7 +26,7 @@ from taskplace.spark.driver.totals import Totals
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.last_status import LastStatus, last_status
 from taskplace.spark.messages import Declaration, History, Manifest, batch_dir
-from taskplace.spark.state.committed import numbers, path_of, read_histories
+from taskplace.spark.state.committed import name_of, numbers, read_histories
 from taskplace.spark.state.numbered import DIGITS, numbered
 from taskplace.spark.state.versions import read_manifest
 from topology import TaskId
@@ -179,7 +179,7 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
         _compare_with_spark(root, found, last)
     if not found.batches and not found.damaged and said is not None and said.batch >= 0:
         what = f"missing: the driver's status says that batch {said.batch} was committed, and there is no manifest"
-        found.damaged.append(Damage(f"manifests/{said.batch:010d}.json", "manifest", what))
+        found.damaged.append(Damage(name_of(said.batch), "manifest", what))
     found.sizes = _sizes(root, kinds)
     found.unfinished = _unfinished(root, found, last)
     found.status, found.status_error = last_status(root)
@@ -210,26 +210,26 @@ def _manifests(root: Path, found: Inspection) -> list[Manifest]:
     expected = first
     for batch in (batch for batch in found.batches if batch >= first):
         if batch > expected:
-            found.damaged.append(_missing(root, expected, batch - expected))
+            found.damaged.append(_missing(expected, batch - expected))
         if batch != newest and (one := _manifest(root, batch, found)) is not None:
             manifests.append(one)
         expected = batch + 1
     return [*manifests, last] if last is not None else manifests
 
 
-def _missing(root: Path, batch: int, number: int = 1) -> Damage:
+def _missing(batch: int, number: int = 1) -> Damage:
     """Return the damage that the manifests of `number` batches are missing, from `batch` on."""
     more = f", and so are those of the {number - 1:,} batches after it" if number > 2 else ""
     more = more or (", and so is that of the batch after it" if number == 2 else "")
-    return Damage(str(path_of(root, batch).relative_to(root)), "manifest", f"missing{more}")
+    return Damage(name_of(batch), "manifest", f"missing{more}")
 
 
 def _manifest(root: Path, batch: int, found: Inspection) -> Manifest | None:
-    name = str(path_of(root, batch).relative_to(root))
+    name = name_of(batch)
     try:
         return read_manifest(root / name)
     except FileNotFoundError:
-        found.damaged.append(_missing(root, batch))
+        found.damaged.append(_missing(batch))
     except (CheckpointError, OSError) as error:
         found.damaged.append(Damage(name, "manifest", _reason(error, root / name)))
     return None
@@ -241,7 +241,7 @@ def _compare_with_spark(root: Path, found: Inspection, last: Manifest | None) ->
     ended = max(numbered(root / "spark" / "commits"), default=-1)
     if ended > batch and not any(damage.kind == "manifest" for damage in found.damaged):
         what = f"missing: Spark has ended batch {ended}, and the last manifest is of batch {batch}"
-        found.damaged.append(Damage(f"manifests/{ended:010d}.json", "manifest", what))
+        found.damaged.append(Damage(name_of(ended), "manifest", what))
 
 
 def _declared(root: Path, found: Inspection, last: Manifest | None) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from taskplace.errors import InputError, plainly
 from taskplace.paths import local_path, why_not
 
+_EXPECTED = "the directory of a checkpoint"
+
 
 def checkpoint_at(given: str | Path) -> Path:
     """Return the directory of a checkpoint.
@@ -27,17 +29,17 @@ def checkpoint_at(given: str | Path) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         is_directory = False
     except OSError as error:
-        wrong = InputError(str(path), found=why_not(error), expected="the directory of a checkpoint")
-        raise plainly(wrong, f"it cannot be read ({why_not(error)})") from None
+        why = why_not(error)
+        wrong = InputError(str(path), found=why, expected=_EXPECTED)
+        raise plainly(wrong, f"it cannot be read ({why})") from None
     if not is_directory:
         beside = [one.name for one in _directories(path.parent)]
         near = difflib.get_close_matches(path.name, beside, n=1)
         hint = f"did you mean {path.parent / near[0]}?" if near else ""
-        found, expected = "a file" if path.exists() else "no directory", "the directory of a checkpoint"
-        wrong = InputError(str(path), found=found, expected=expected, hint=hint)
         if path.exists():
-            raise wrong
-        raise plainly(wrong, f"there is no such directory; expected {expected}{hint and '; ' + hint}")
+            raise InputError(str(path), found="a file", expected=_EXPECTED, hint=hint)
+        wrong = InputError(str(path), found="no directory", expected=_EXPECTED, hint=hint)
+        raise plainly(wrong, f"there is no such directory; expected {_EXPECTED}{hint and '; ' + hint}")
     if not is_checkpoint(path):
         around = [*_directories(path), path.parent, *_directories(path.parent)]
         near = [str(one) for one in around if is_checkpoint(one)]

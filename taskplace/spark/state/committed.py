@@ -20,9 +20,18 @@ SNAPSHOTS_KEPT = 2
 _FOLDER, _SUFFIX = "manifests", ".json"
 
 
+def name_of(batch: int) -> str:
+    """Return the file of a batch's manifest, by its name relative to the checkpoint.
+
+    >>> name_of(12)
+    'manifests/0000000012.json'
+    """
+    return f"{_FOLDER}/{batch:0{DIGITS}d}{_SUFFIX}"
+
+
 def path_of(root: Path, batch: int) -> Path:
     """Return the file of a batch's manifest in the checkpoint `root`."""
-    return root / _FOLDER / f"{batch:0{DIGITS}d}{_SUFFIX}"
+    return root / name_of(batch)
 
 
 def numbers(root: Path) -> list[int]:
