@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from taskplace.cli import codes
 from taskplace.validation import nearest
+from taskplace.wrapping import wrapped
 
 #: The groups of `taskplace --help`, in their order.
 GROUPS: Mapping[str, str] = {
@@ -206,7 +206,7 @@ def add_command(
     parser: CommandParser = commands.add_parser(
         name,
         help=help_.line,
-        description=textwrap.fill(described, WIDTH, break_on_hyphens=False, break_long_words=False),
+        description="\n".join(wrapped(described, WIDTH)),
         epilog=f"Examples:\n{examples}\n\nExit codes:\n{listed}{schemas}",
     )
     parser.help_ = help_
@@ -247,6 +247,6 @@ def _table(rows: Iterable[tuple[str, str]], least: int = 0) -> str:
     width = max(least, *(len(left) for left, _ in rows)) + 4
     lines = []
     for left, right in rows:
-        first, *rest = textwrap.wrap(right, max(40, WIDTH - width - 2), break_on_hyphens=False) or [""]
+        first, *rest = wrapped(right, max(40, WIDTH - width - 2)) or [""]
         lines += [f"  {left:<{width}}{first}", *(f"  {'':<{width}}{line}" for line in rest)]
     return "\n".join(lines)

@@ -202,10 +202,10 @@ def test_status_says_how_many_moves_it_leaves_out(moves, last):
 def test_status_on_a_terminal(placed, capsys, monkeypatch):
     from rich.console import Console
 
-    from taskplace.cli.status_table import view
+    from taskplace.cli.status_table import StatusView
 
     console = Console(width=100, record=True)
-    console.print(view(look(placed.checkpoint)))
+    console.print(StatusView(look(placed.checkpoint)))
     text = console.export_text()
     assert "executor-2" in text
     assert "running: driver 1" in text
