@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 #: The spaces between two columns.
 GAP = 2
+#: In a table of rich with its lines: the letters between two columns, and those at both ends of a row together.
+BOX_GAP, BOX_EDGE = 3, 4
 _ELLIPSIS = "..."
 
 
@@ -104,7 +106,10 @@ def fit(
 def _shortened(
     columns: Sequence[Column], cells: list[list[str]], widths: dict[int, int], over: int
 ) -> list[list[str]] | None:
-    """Return the cells with `over` letters less in a row, or None; texts of columns that go first are shortened first."""
+    """Return the cells with `over` letters less in each row, or None if that cannot be.
+
+    The column that would go first is shortened first.
+    """
     short = [*cells]
     for i in sorted(widths, key=lambda i: (columns[i].goes is None, columns[i].goes or 0)):
         column = columns[i]
@@ -122,7 +127,10 @@ def _shortened(
 
 
 def _distinct(texts: list[str], room: int) -> list[str] | None:
-    """Return texts of at most `room` letters: cut at the end, or else in the middle; None if different ones look alike."""
+    """Return texts of at most `room` letters, cut at the end or else in the middle.
+
+    None if texts that differ would look alike.
+    """
     for tail in (0, (room - len(_ELLIPSIS)) // 2):
         short = [_cut(text, room, tail) for text in texts]
         if len(set(short)) == len(set(texts)):

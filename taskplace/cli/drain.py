@@ -155,9 +155,7 @@ def _really(args: argparse.Namespace) -> str:
     return f"nothing was changed; to do it: {command}"
 
 
-def _print(
-    args: argparse.Namespace, answer: OperatorAnswer, lines: Iterator[str], *, last: str = ""
-) -> None:
+def _print(args: argparse.Namespace, answer: OperatorAnswer, lines: Iterator[str], *, last: str = "") -> None:
     """Print an answer. `last`: a line with a command to copy, which is not folded."""
     if args.output == "json":
         plain: Any = msgspec.to_builtins(answer)

@@ -16,8 +16,10 @@ import taskplace
 from taskplace import simulation, validation
 from taskplace.cli import codes
 from taskplace.cli.documents import STDOUT, is_directory, json_document, needs, one_stdin, page_option
+from taskplace.cli.terminal import columns, show
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
+from taskplace.explanation.explained import WIDTH
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.report import long_work
@@ -61,12 +63,13 @@ def explain(args: argparse.Namespace) -> int:
     if args.output == "json":
         _print_json(plan_explanation(problem, made, args.task))
     elif args.task:
-        explainer = Explainer(problem, made)
-        print("\n\n".join(str(explainer.in_full(task)) for task in args.task))
+        explainer, width = Explainer(problem, made), min(WIDTH, columns())
+        print("\n\n".join(explainer.in_full(task).shown(width) for task in args.task))
     else:
-        explainer = Explainer(problem, made)
-        why = (str(explainer.task(task)) for task in problem.columns.ids)
-        print("\n\n".join([explain_plan(problem, made), *why]))
+        explainer, width = Explainer(problem, made), min(WIDTH, columns())
+        why = (explainer.task(task).shown(width) for task in problem.columns.ids)
+        show(explain_plan(problem, made).splitlines())
+        print("", "\n\n".join(why), sep="\n")
     return _code(made)
 
 
@@ -78,7 +81,7 @@ def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
     if args.output == "json":
         _print_json(removal.to_dict())
     else:
-        print(removal.text)
+        show([removal.text])
     return codes.DONE if removal.can_remove else codes.MOVES
 
 
@@ -101,7 +104,7 @@ def verify(args: argparse.Namespace) -> int:
         whole = {"schema": "taskplace.verification/1", "valid": not violations, "stable": calm}
         _print_json({**whole, "violations": listed})
     elif violations:
-        print("\n".join(f"violation: {v}" for v in violations))
+        show(f"violation: {v}" for v in violations)
     elif calm:
         print("valid; stable: nothing has to move")
     else:

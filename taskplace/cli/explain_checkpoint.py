@@ -69,18 +69,19 @@ def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
     moving = sorted(explainer.on_their_way())
     if not moving and not plan.warnings:
         where = f"{count(len(problem.tasks), 'task')} on {count(len(problem.instances), 'instance')}"
-        yield f"{'Nothing to do: every' if runs else 'Every'} task is where it belongs ({where})"
+        settled = f"{'Nothing to do: every' if runs else 'Every'} task is where it belongs ({where})"
+        yield folded(settled, columns())
         yield "--task explains any task in full"
         return
     width = min(WIDTH, columns())
-    yield "\n".join(folded(line, width) for line in explain_plan(problem, plan).splitlines())
+    yield "\n".join(folded(line, columns()) for line in explain_plan(problem, plan).splitlines())
     for number, task in enumerate(moving):
         explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
         yield "\n".join(wrapped(explained.text, width))
     rest = len(problem.tasks) - len(moving)
     others = count(rest, "other task" if moving else "task")
     settled = f"{others} {noun(rest, 'is where it belongs', 'are where they belong')}; " if rest else ""
-    yield f"{settled}--task explains any task in full"
+    yield folded(f"{settled}--task explains any task in full", columns())
 
 
 def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:
@@ -116,9 +117,7 @@ def _from_the_manifest(args: argparse.Namespace, seen: DriverSeen, last: Manifes
     if args.output == "json":
         _print_json({"schema": "taskplace.last-commit/1", "driver": _driver(seen), "tasks": where})
         return codes.NO_DRIVER
-    unknown = (
-        "lags and warm-ups are not known without a driver's status; `taskplace inspect` shows what is committed"
-    )
+    unknown = "lags and warm-ups are not known without a driver's status; `taskplace inspect` shows what is committed"
     lines = [headline(seen), unknown, unchecked(seen.root)]
     for task, roles in where.items():
         places = listed(f"{role} on {name}" for name, role in sorted(roles.items(), key=lambda one: one[1]))

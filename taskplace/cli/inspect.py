@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from taskplace.cli import codes, documents
-from taskplace.cli.terminal import columns, folded, show
+from taskplace.cli.terminal import columns, show
 from taskplace.columns import Column, fit
 from taskplace.report import long_work
 from taskplace.spark.inspection import checkpoint
 from taskplace.spark.inspection.checkpoint import Inspection, TaskState
 from taskplace.wording import ago, count, counted_since, listed
+from taskplace.wrapping import wrapped
 from topology import TaskId
 
 #: How many lines of a list are shown.
@@ -99,7 +100,7 @@ def _table(
     if not note:
         return [heading], lines
     noted = f"{heading}   {note}"
-    return ([noted] if len(noted) <= width else [folded(note, width), heading]), lines
+    return ([noted] if len(noted) <= width else [*wrapped(note, width), heading]), lines
 
 
 def _assignment(found: Inspection, width: int) -> Iterator[str]:
@@ -141,8 +142,15 @@ def lag_lines(found: Inspection, width: int = sys.maxsize) -> Iterator[str]:
     ended = ", which has ended" if status.ended else ""
     said = f"status of driver {status.epoch}{ended}, {ago(status.age_seconds)}"
     yield f"lags        in records at batch {status.batch}, generation {status.generation}: {said}"
-    shown = (EXECUTOR, Column("active lag", goes=1), Column("standby lag", goes=3), Column("warm-up lag", goes=2))
-    rows = [(name, *(f"{sum(roles[role].values()):,}" for role in ROLES)) for name, roles in status.lags.items()]
+    shown = (
+        EXECUTOR,
+        Column("active lag", goes=1),
+        Column("standby lag", goes=3),
+        Column("warm-up lag", goes=2),
+    )
+    rows = [
+        (name, *(f"{sum(roles[role].values()):,}" for role in ROLES)) for name, roles in status.lags.items()
+    ]
     heading, lines = _table(shown, rows, width)
     yield from heading
     for line, roles in zip(lines, status.lags.values(), strict=True):

@@ -8,15 +8,13 @@ from rich.text import Text
 
 from taskplace.cli.status_words import events, executors, headings, introduction
 from taskplace.cli.terminal import folded
+from taskplace.columns import BOX_EDGE, BOX_GAP
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import Status
 
-#: The letters of a table's lines: between two columns, and at both ends of a row together.
-GAP, EDGE = 3, 4
-
 
 class StatusView:
-    """The status: whether a driver runs, the placement, and the last events. It takes the width that the terminal has."""
+    """Whether a driver runs, the placement, and the last events, in the width that the terminal has."""
 
     def __init__(self, seen: DriverSeen) -> None:
         self._seen = seen
@@ -35,7 +33,7 @@ class StatusView:
 
 
 def _table(status: Status, width: int) -> Table:
-    fitted = executors(status, width, gap=GAP, edge=EDGE)
+    fitted = executors(status, width, gap=BOX_GAP, edge=BOX_EDGE)
     table = Table()
     for column in fitted.columns:
         table.add_column(column.heading, justify="left" if column.text else "right", no_wrap=True)

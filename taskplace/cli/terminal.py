@@ -32,4 +32,5 @@ def folded(text: str, width: int) -> str:
     """
     if len(text) <= width or width <= 2 * len(INDENT):
         return text
-    return "\n".join(wrapped(text, width, others=INDENT))
+    begin = len(text) - len(text.lstrip())
+    return "\n".join(wrapped(text[begin:], width, text[:begin], INDENT))

@@ -11,6 +11,7 @@ from taskplace.explanation.edits import Edit
 from taskplace.explanation.fates import Effect
 from taskplace.model import html_tables
 from taskplace.wording import listed
+from taskplace.wrapping import wrapped
 from topology.ids import TaskId
 
 WIDTH = 110
