@@ -65,7 +65,10 @@ def page() -> str:
     ]
     parts.append(_codes(commands))
     for group, title in GROUPS.items():
-        parts.append(f"## {title.partition(';')[0]}")
+        heading, _, note = title.partition("; ")
+        parts.append(f"## {heading}")
+        if note:
+            parts.append(f"{note[0].upper()}{note[1:]}.")
         parts += [_command(name, one) for name, one in commands.items() if one.help_.group == group]
     parts += [_documents(commands), _lines()]
     return "\n\n".join(parts) + "\n"

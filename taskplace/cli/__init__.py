@@ -83,7 +83,7 @@ def parser() -> MainParser:
     made.add_argument("--version", action="version", version=f"taskplace {version('taskplace')}")
     application_parsers.add_to(made.commands)
     checkpoint_parsers.add_to(made.commands)
-    report_parsers.add_to(made.commands)
     engine_parsers.add_to(made.commands)
+    report_parsers.add_to(made.commands)
     shell_parsers.add_to(made)
     return made

@@ -13,13 +13,17 @@ from typing import Any
 from taskplace.cli import codes
 from taskplace.cli.documents import placed_application
 from taskplace.cli.effective import Effective, Entry, Origin, effective
+from taskplace.cli.terminal import columns, show
 from taskplace.model.keys import as_yaml
 from taskplace.redaction import redacted
 from taskplace.wording import count
+from taskplace.wrapping import wrapped
 
 SCHEMA = "taskplace.config/1"
 #: The most letters of a value that the text shows; and of a column: what is longer ends its line.
 SHOWN, WIDEST = 60, 44
+#: The width of a column whose cells have the next column below them.
+NARROW = 2
 _SECTION = re.compile(r"[.\[]")
 #: The place in a list.
 _PLACE = re.compile(r"\[\d+\]")
@@ -33,7 +37,7 @@ def config(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(_to_dict(args.file, found, values), indent=1, default=str))
     else:
-        print("\n".join(_lines(args.file, found, values)))
+        show(_lines(args.file, found, values, columns()))
     return codes.DONE
 
 
@@ -46,16 +50,17 @@ def _is_shown(one: Entry) -> bool:
 # ------------------------------------------------------------------------------------------------ text
 
 
-def _lines(file: str, found: Effective, values: list[Entry]) -> Iterator[str]:
+def _lines(file: str, found: Effective, values: list[Entry], room: int) -> Iterator[str]:
+    """Yield the text. `room`: the width that the columns have."""
     yield f"{file}: application {found.settings.application.id}"
     sections: dict[str, list[Entry]] = {}
     for one in values:
         sections.setdefault(_SECTION.split(one.path)[0], []).append(one)
     for name, entries in sections.items():
-        yield from ("", name, *_table([(one.path.removeprefix(f"{name}."), one) for one in entries]))
+        yield from ("", name, *_table([(one.path.removeprefix(f"{name}."), one) for one in entries], room))
     yield ""
     yield "Spark properties that the application sets; those of spark-submit and spark-defaults.conf come in addition"
-    yield from _table([(one.path, one) for one in found.spark])
+    yield from _table([(one.path, one) for one in found.spark], room)
     yield ""
     if without := [one.path for one in (*values, *found.spark) if one.ignored]:
         yield f"{count(len(without), 'value')} ignored: {', '.join(without)}"
@@ -67,17 +72,27 @@ def _lines(file: str, found: Effective, values: list[Entry]) -> Iterator[str]:
         yield f"{count(len(left_out) - topology, 'default')}{more} not shown: --all shows them"
 
 
-def _table(rows: list[tuple[str, Entry]]) -> Iterator[str]:
-    """Yield the entries, in columns; what they replace, and remarks, below them."""
+def _table(rows: list[tuple[str, Entry]], room: int) -> Iterator[str]:
+    """Yield the entries, in columns; what they replace, and remarks, below them.
+
+    Columns that have no room beside each other are below each other, a step to the right each.
+    """
     cells = [(key, _shown(one.path, one.value), one) for key, one in rows]
     width = max((len(key) for key, _, _ in cells if len(key) <= WIDEST), default=0)
     wide = max((len(value) for _, value, _ in cells if len(value) <= WIDEST), default=0)
+    last = max((len(one.origin.text) for _, _, one in cells), default=0)
+    if 2 + width + 2 + wide + 2 + last > room:
+        width = NARROW
+    if 2 + width + 2 + wide + 2 + last > room:
+        wide = NARROW
     for key, value, one in cells:
         yield from _aligned((key, width), (value, wide), (one.origin.text, 0))
         below = [f"instead of {_shown(one.path, before)} ({origin.text})" for before, origin in one.replaces]
         below += [one.note] if one.note else []
         below += [f"IGNORED: {one.ignored}"] if one.ignored else []
-        yield from (f"  {'':<{width}}    {line}" for line in below)
+        indent = " " * (width + 6)
+        for line in below:
+            yield from wrapped(line, room, indent, f"{indent}  ")
 
 
 def _aligned(*cells: tuple[str, int]) -> Iterator[str]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 
 from taskplace.cli import codes
 from taskplace.cli.doctor_facts import gather
+from taskplace.cli.terminal import columns
 from taskplace.doctor import Diagnosis, Finding, Severity, diagnose
 from taskplace.wording import count
+from taskplace.wrapping import wrapped
 
-#: How wide texts are. Remedies to paste are never broken; those that begin with # are comments.
+#: How wide texts are at most. Remedies to paste are never broken; those that begin with # are comments.
 WIDTH = 110
 INDENT = " " * 12
 _CODES = {Severity.ERROR: codes.FAILED, Severity.WARNING: codes.WARNINGS}
@@ -26,48 +27,37 @@ def doctor(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps({**found.to_dict(), "file": args.file, "checkpoint": args.checkpoint}, indent=1))
     else:
-        print("\n".join(lines(found)))
+        print("\n".join(lines(found, min(WIDTH, columns()))))
     return codes.DONE if found.worst is None else _CODES.get(found.worst, codes.DONE)
 
 
-def lines(found: Diagnosis) -> Iterator[str]:
+def lines(found: Diagnosis, width: int = WIDTH) -> Iterator[str]:
     """Yield a diagnosis as text: findings worst first, then which rules could not look, and a summary."""
     for severity in Severity:
         of_it = [finding for finding in found.findings if finding.severity is severity]
         if of_it:
             yield _count(severity, len(of_it))
         for finding in of_it:
-            yield from _finding(finding)
+            yield from _finding(finding, width)
             yield ""
     for reason, rules in Counter(found.unable.values()).most_common():
-        yield f"{count(rules, 'rule')} could not look: {reason}"
+        yield from wrapped(f"{count(rules, 'rule')} could not look: {reason}", width, others=INDENT)
     counted = [_count(severity, found.counts[severity]) for severity in Severity if found.counts[severity]]
-    yield f"{', '.join(counted) or 'nothing found'}; {count(len(found.looked), 'rule')} looked"
+    summary = f"{', '.join(counted) or 'nothing found'}; {count(len(found.looked), 'rule')} looked"
+    yield from wrapped(summary, width, others=INDENT)
 
 
-def _finding(finding: Finding) -> Iterator[str]:
+def _finding(finding: Finding, width: int) -> Iterator[str]:
     yield f"  {finding.path}  [{finding.rule}]"
     for name, text in (("found", finding.found), ("why", finding.why)):
-        yield _wrapped(text, f"    {name:<8}", INDENT)
+        yield from wrapped(text, width, f"    {name:<8}", INDENT)
     if not finding.remedy.startswith("# "):  # to be copied as it is
         yield f"    remedy  {finding.remedy}"
         return
     first, *more = finding.remedy.split("; in ") if finding.remedy.startswith("# in ") else [finding.remedy]
-    yield _wrapped(first, "    remedy  ", f"{INDENT}# ")
+    yield from wrapped(first, width, "    remedy  ", f"{INDENT}# ")
     for line in more:
-        yield _wrapped(f"# in {line}", INDENT, f"{INDENT}# ")
-
-
-def _wrapped(text: str, first: str, others: str) -> str:
-    """Return a text as lines, behind `first`, and behind `others` from the second one on."""
-    return textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        yield from wrapped(f"# in {line}", width, INDENT, f"{INDENT}# ")
 
 
 def _count(severity: Severity, number: int) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from taskplace import validation
 from taskplace.cli import codes, documents
+from taskplace.cli.terminal import show
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Held, Stuck, Wait
 from taskplace.explanation.removal import stuck_text
@@ -55,7 +56,7 @@ def drain(args: argparse.Namespace) -> int:
     answer = _answer(args, kind)
     if isinstance(answer, int):
         return answer
-    _print(args, answer, _drain_lines(args, answer, kind))
+    _print(args, answer, _drain_lines(answer, kind), last=_really(args) if kind == "preview" else "")
     return codes.MOVES if kind == "preview" and answer.moves else codes.DONE
 
 
@@ -78,7 +79,7 @@ def _undo(args: argparse.Namespace) -> int:
         if args.output == "json":
             print(json.dumps({"schema": "taskplace.undo_preview/1", "would_undo": draining}))
         elif draining:
-            print(f"{', '.join(draining)} would no longer drain")
+            show([f"{listed(draining)} would no longer drain"])
             print(_really(args))
         else:
             print("none of them drains")
@@ -111,10 +112,8 @@ def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
         after = look(root)
         if not after.runs or after.epoch != seen.epoch:
             return _no_driver(args, after.why)
-        print(
-            _outcome(
-                args, "no answer", f"{seen.why}; it did not answer within {timeout:g} s; nothing was changed"
-            )
+        _print_outcome(
+            args, "no answer", f"{seen.why}; it did not answer within {timeout:g} s; nothing was changed"
         )
         return codes.NO_ANSWER
     if answer.error:
@@ -138,14 +137,15 @@ def _known(executor: str, status: Status) -> str:
 
 
 def _no_driver(args: argparse.Namespace, why: str) -> int:
-    print(_outcome(args, "no driver runs", f"{why}; nothing was changed"))
+    _print_outcome(args, "no driver runs", f"{why}; nothing was changed")
     return codes.NO_DRIVER
 
 
-def _outcome(args: argparse.Namespace, what: str, why: str) -> str:
+def _print_outcome(args: argparse.Namespace, what: str, why: str) -> None:
     if args.output == "json":
-        return json.dumps({"schema": "taskplace.no_answer/1", "outcome": what, "why": why})
-    return f"{what}: {why}"
+        print(json.dumps({"schema": "taskplace.no_answer/1", "outcome": what, "why": why}))
+    else:
+        show([f"{what}: {why}"])
 
 
 def _really(args: argparse.Namespace) -> str:
@@ -155,22 +155,24 @@ def _really(args: argparse.Namespace) -> str:
     return f"nothing was changed; to do it: {command}"
 
 
-def _print(args: argparse.Namespace, answer: OperatorAnswer, lines: Iterator[str]) -> None:
+def _print(args: argparse.Namespace, answer: OperatorAnswer, lines: Iterator[str], *, last: str = "") -> None:
+    """Print an answer. `last`: a line with a command to copy, which is not folded."""
     if args.output == "json":
         plain: Any = msgspec.to_builtins(answer)
         print(json.dumps(plain, indent=1))
     else:
-        print("\n".join(lines))
+        show(lines)
+        if last:
+            print(last)
 
 
-def _drain_lines(args: argparse.Namespace, answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
+def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
     if kind == "preview":
         yield from (f"{move.task}: {_moved(move)}" for move in answer.moves[:SHOWN])
         if len(answer.moves) > SHOWN:
             yield f"and {len(answer.moves) - SHOWN} more"
         yield from (f"warning: {warning}" for warning in answer.warnings)
         yield f"{count(len(answer.moves), 'change')} in all"
-        yield _really(args)
         return
     yield f"draining: {', '.join(answer.draining)}; it takes effect within a second, or after the batch that runs"
     yield from (f"{one.executor} {emptiness(one)}" for one in answer.removals)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import taskplace
@@ -24,8 +24,10 @@ from taskplace.cli.documents import (
     one_stdin,
     page_option,
 )
+from taskplace.cli.terminal import columns, show
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
+from taskplace.explanation.explained import WIDTH
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.report import long_work
@@ -72,12 +74,13 @@ def _explained(problem: Problem, args: argparse.Namespace) -> int:
     if args.output == "json":
         _print_json(plan_explanation(problem, made, args.task))
     elif args.task:
-        explainer = Explainer(problem, made)
-        print("\n\n".join(str(explainer.in_full(task)) for task in args.task))
+        explainer, width = Explainer(problem, made), min(WIDTH, columns())
+        print("\n\n".join(explainer.in_full(task).shown(width) for task in args.task))
     else:
-        explainer = Explainer(problem, made)
-        why = (str(explainer.task(task)) for task in problem.columns.ids)
-        print("\n\n".join([explain_plan(problem, made), *why]))
+        explainer, width = Explainer(problem, made), min(WIDTH, columns())
+        why = (explainer.task(task).shown(width) for task in problem.columns.ids)
+        show(explain_plan(problem, made).splitlines())
+        print("", "\n\n".join(why), sep="\n")
     return _code(made)
 
 
@@ -89,7 +92,7 @@ def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
     if args.output == "json":
         _print_json(removal.to_dict())
     else:
-        print(removal.text)
+        show([removal.text])
     return codes.DONE if removal.can_remove else codes.MOVES
 
 
@@ -112,7 +115,7 @@ def verify(args: argparse.Namespace) -> int:
         whole = {"schema": "taskplace.verification/1", "valid": not violations, "stable": calm}
         _print_json({**whole, "violations": listed})
     elif violations:
-        print("\n".join(f"violation: {v}" for v in violations))
+        show(f"violation: {v}" for v in violations)
     elif calm:
         print("valid; stable: nothing has to move")
     else:
@@ -178,6 +181,11 @@ def _code(made: Plan) -> int:
 
 
 def _print_plan(made: Plan) -> None:
+    show([*_plan_lines(made), made.summary])
+
+
+def _plan_lines(made: Plan) -> Iterator[str]:
+    """Yield what each instance holds, the moves, what can be cleaned up, and the warnings."""
     width = max((len(name) for name in made.assignment), default=0)
     for name, roles in sorted(made.assignment.items()):
         held = ", ".join(
@@ -186,14 +194,13 @@ def _print_plan(made: Plan) -> None:
         )
         slots = made.slots.get(name, ())
         dealt = f"; actives per slot: {' '.join(str(len(slot)) for slot in slots)}" if slots else ""
-        print(f"{name:<{width}}  {held}{dealt}")
+        yield f"{name:<{width}}  {held}{dealt}"
     for move in made.moves:
-        print(f"  {move}")
+        yield f"  {move}"
     for name, tasks in sorted(made.cleanup.items()):
-        print(f"  {name}: can be cleaned up: {', '.join(map(str, tasks))}")
+        yield f"  {name}: can be cleaned up: {', '.join(map(str, tasks))}"
     for warning in made.warnings:
-        print(f"warning: {warning}")
-    print(made.summary)
+        yield f"warning: {warning}"
 
 
 def _print_json(value: dict[str, Any]) -> None:

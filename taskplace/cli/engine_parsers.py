@@ -1,4 +1,7 @@
-"""The arguments of the engine's commands, which take JSON files, and their help."""
+"""The arguments of the engine's commands, and their help.
+
+They take JSON files. `explain` and `verify` take a checkpoint as well, and are shown beside the commands that do.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +29,19 @@ PLAN = Help(
     schemas=["taskplace.plan/1"],
 )
 EXPLAIN = Help(
-    group="engine",
-    line="explain why each task is where it is, what would change it, and when it moves",
-    text="""FILE is a problem, or the directory of a stream's checkpoint. Then the last status of its driver is
-explained, also if no driver runs any more; the first lines say of when it is.""",
+    group="look",
+    line="explain why a task is where it is, why it waits or is stuck, and when it moves",
+    text="""FILE is the directory of a stream's checkpoint. Then the last status of its driver is explained, also if no
+driver runs any more; the first lines say of when it is. FILE may also be a problem.json. Then its plan is explained.""",
     examples=[
+        ("explain /data/checkpoint", "what is on its way in a stream, and what is stuck"),
+        ("explain /data/checkpoint --task 0_3", "why this task is where it is, and when it moves"),
         ("explain problem.json", "what changes, and why each task is where it is"),
         (
             "explain problem.json --task 0_3",
             "this task in full: also what would have to change, and when it moves",
         ),
         ("explain problem.json --can-remove executor-2", "can this instance be removed now?"),
-        ("explain /data/checkpoint", "what is on its way in a stream, and what is stuck"),
-        ("explain /data/checkpoint --task 0_3", "why this task is where it is, and when it moves"),
     ],
     codes={
         codes.DONE: "stable: nothing has to move; with --can-remove: yes",
@@ -49,15 +52,15 @@ explained, also if no driver runs any more; the first lines say of when it is.""
     schemas=["taskplace.explanation/1", "taskplace.removal/1", "taskplace.last-commit/1"],
 )
 VERIFY = Help(
-    group="engine",
-    line="check a plan, or all bytes of a checkpoint, against what must hold",
-    text="""Of a plan, every invariant is checked. Of a checkpoint, all files that its manifests name are read and
-compared with their checksums, and the placement of the last commit is checked. It reads only, also while a stream
-runs.""",
+    group="look",
+    line="check all bytes of a checkpoint, or a plan, against what must hold",
+    text="""Of a checkpoint, all files that its manifests name are read and compared with their checksums, and the
+placement of the last commit is checked. It reads only, also while a stream runs. Of a plan, every invariant is
+checked.""",
     examples=[
+        ("verify /data/checkpoint", "a checkpoint: manifests, checksums, placement"),
         ("verify problem.json", "the plan that the engine makes of this problem"),
         ("verify problem.json --plan plan.json", "a plan that you have"),
-        ("verify /data/checkpoint", "a checkpoint: manifests, checksums, placement"),
     ],
     codes={
         codes.DONE: "valid and stable; of a checkpoint: valid",
@@ -98,12 +101,15 @@ PARTITIONS = Help(
     schemas=["taskplace.partition_assignment/1", "taskplace.partition_location/1"],
 )
 
+#: What FILE is where it may be a checkpoint.
+BOTH = "the directory of a checkpoint, or a problem.json; - is standard input"
+
 
 def add_to(commands: Any) -> None:
     """Add the commands to the parser of the command line."""
     _html(_problem(add_command(commands, "plan", PLAN, _engine("plan"))))
 
-    explain = _problem(add_command(commands, "explain", EXPLAIN, _engine("explain")))
+    explain = _problem(add_command(commands, "explain", EXPLAIN, _engine("explain")), BOTH)
     explain.add_argument(
         "--task",
         metavar="TASK",
@@ -116,10 +122,7 @@ def add_to(commands: Any) -> None:
         help="check whether this instance can be removed now; exit code 0: yes, 3: not yet",
     )
 
-    verify = _problem(
-        add_command(commands, "verify", VERIFY, _engine("verify")),
-        "a problem.json, or the directory of a checkpoint; - is standard input",
-    )
+    verify = _problem(add_command(commands, "verify", VERIFY, _engine("verify")), BOTH)
     verify.add_argument(
         "--plan",
         metavar="PLAN",

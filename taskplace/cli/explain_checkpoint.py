@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from taskplace.cli import codes
 from taskplace.cli.documents import as_options
 from taskplace.cli.status_words import headline, introduction, unchecked
+from taskplace.cli.terminal import columns, folded, show
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.explanation.explained import WIDTH
@@ -21,6 +21,7 @@ from taskplace.spark.inspection.situation import Situation, situation
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import Manifest
 from taskplace.wording import count, listed, noun, one_of
+from taskplace.wrapping import wrapped
 from topology.ids import TaskId
 
 #: How many tasks on their way are explained in full if no task is named.
@@ -55,12 +56,14 @@ def _explanation(args: argparse.Namespace, seen: DriverSeen, found: Situation) -
         _print_json({**whole, "driver": _driver(seen)})
     else:
         parts = _named(explainer, args.task) if args.task else _overview(explainer, runs=seen.runs)
-        print("\n\n".join(["\n".join(introduction(seen)), *parts]))
+        show(introduction(seen))
+        print("", "\n\n".join(parts), sep="\n")
     return codes.DONE if plan.stable else codes.MOVES
 
 
 def _named(explainer: Explainer, tasks: list[str]) -> list[str]:
-    return [str(explainer.in_full(task)) for task in tasks]
+    width = min(WIDTH, columns())
+    return [explainer.in_full(task).shown(width) for task in tasks]
 
 
 def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
@@ -69,17 +72,19 @@ def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
     moving = sorted(explainer.on_their_way())
     if not moving and not plan.warnings:
         where = f"{count(len(problem.tasks), 'task')} on {count(len(problem.instances), 'instance')}"
-        yield f"{'Nothing to do: every' if runs else 'Every'} task is where it belongs ({where})"
+        settled = f"{'Nothing to do: every' if runs else 'Every'} task is where it belongs ({where})"
+        yield folded(settled, columns())
         yield "--task explains any task in full"
         return
-    yield explain_plan(problem, plan)
+    width = min(WIDTH, columns())
+    yield "\n".join(folded(line, columns()) for line in explain_plan(problem, plan).splitlines())
     for number, task in enumerate(moving):
         explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
-        yield textwrap.fill(explained.text, WIDTH, break_on_hyphens=False, break_long_words=False)
+        yield "\n".join(wrapped(explained.text, width))
     rest = len(problem.tasks) - len(moving)
     others = count(rest, "other task" if moving else "task")
     settled = f"{others} {noun(rest, 'is where it belongs', 'are where they belong')}; " if rest else ""
-    yield f"{settled}--task explains any task in full"
+    yield folded(f"{settled}--task explains any task in full", columns())
 
 
 def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:
@@ -92,7 +97,7 @@ def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> in
     if args.output == "json":
         _print_json({**removal.to_dict(), "driver": _driver(seen)})
     else:
-        print("\n".join([*introduction(seen), f"{removal.instance}: {removal.text}"]))
+        show([*introduction(seen), f"{removal.instance}: {removal.text}"])
     return codes.DONE if removal.can_remove else codes.MOVES
 
 
@@ -127,12 +132,12 @@ def _from_the_manifest(args: argparse.Namespace, seen: DriverSeen, last: Manifes
     if args.output == "json":
         _print_json({"schema": "taskplace.last-commit/1", "driver": _driver(seen), "tasks": where})
         return code
-    print(headline(seen))
-    print(f"{_unknown(seen)}; `taskplace inspect` shows what is committed")
-    print(unchecked(seen.root))
+    unknown = f"{_unknown(seen)}; `taskplace inspect` shows what is committed"
+    lines = [headline(seen), unknown, unchecked(seen.root)]
     for task, roles in where.items():
         places = listed(f"{role} on {name}" for name, role in sorted(roles.items(), key=lambda one: one[1]))
-        print(f"{task} was {places} at the commit of batch {last.batch if last else -1}")
+        lines.append(f"{task} was {places} at the commit of batch {last.batch if last else -1}")
+    show(lines)
     return code
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 
 from taskplace.cli import codes, documents
+from taskplace.cli.terminal import columns, show
+from taskplace.columns import Column, fit
 from taskplace.report import long_work
 from taskplace.spark.inspection import checkpoint
 from taskplace.spark.inspection.checkpoint import Inspection, TaskState
 from taskplace.wording import ago, count, counted_since, listed
+from taskplace.wrapping import wrapped
 from topology import TaskId
 
 #: How many lines of a list are shown.
 SHOWN = 20
+#: How many tasks are named in a line about damage.
+NAMED = 5
+#: The first column of the tables of executors.
+EXECUTOR = Column("executor", text=True, least=12)
 #: The roles in the order in which they are shown, with their words.
 ROLES = {"active": "active", "standby": "standby", "warmup": "warm-up"}
 
@@ -22,16 +30,17 @@ ROLES = {"active": "active", "standby": "standby", "warmup": "warm-up"}
 def inspect(args: argparse.Namespace) -> int:
     """Print an inspection. Return 0 for a sound checkpoint, 1 for a damaged or incomplete one."""
     root = documents.checkpoint(args.checkpoint)
-    with long_work() as show:
-        found = checkpoint.inspect(root, verify=args.verify, progress=show)
+    with long_work() as progress:
+        found = checkpoint.inspect(root, verify=args.verify, progress=progress)
     if args.output == "json":
         print(json.dumps(found.to_dict(), indent=1))
     else:
-        print("\n".join(_lines(found)))
+        show(_lines(found, columns()))
     return codes.DONE if found.sound else codes.FAILED
 
 
-def _lines(found: Inspection) -> Iterator[str]:
+def _lines(found: Inspection, width: int) -> Iterator[str]:
+    """Yield an inspection as lines. Only its tables are fitted to `width`."""
     yield f"checkpoint  {found.path}"
     yield f"topology    {found.topology or 'unknown'}, checkpoint id {found.id or 'unknown'}"
     drivers = f"{found.epochs[-1]} was the last" if found.epochs else "none"
@@ -52,10 +61,10 @@ def _lines(found: Inspection) -> Iterator[str]:
         yield f"totals      {counted}"
     if found.generations:
         yield f"generations {_generations(found)}"
-    yield from _assignment(found)
-    yield from lag_lines(found)
-    yield from _tasks(found)
-    yield from _sizes(found)
+    yield from _assignment(found, width)
+    yield from lag_lines(found, width)
+    yield from _tasks(found, width)
+    yield from _sizes(found, width)
     for line in found.unfinished[:SHOWN]:
         yield f"unfinished  {line}"
     yield from damage_lines(found)
@@ -83,16 +92,33 @@ def damage_lines(found: Inspection) -> Iterator[str]:
         yield f"unneeded    and {len(found.unneeded) - SHOWN} more; --output json has all"
 
 
-def _assignment(found: Inspection) -> Iterator[str]:
-    if found.assignment:
-        yield ""
-        yield f"{'executor':<16}{'active':>8}{'standby':>9}{'warm-up':>9}   at the last commit"
-    for name, roles in found.assignment.items():
-        active, standby, warmup = (len(roles.get(role, ())) for role in ROLES)
-        yield f"{name:<16}{active:>8}{standby:>9}{warmup:>9}"
+def _table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, note: str = ""
+) -> tuple[list[str], list[str]]:
+    """Return the lines of a heading and of the rows. A note that has no room behind the heading stands above it."""
+    heading, lines = fit(columns, rows, width).lines()
+    if not note:
+        return [heading], lines
+    noted = f"{heading}   {note}"
+    return ([noted] if len(noted) <= width else [*wrapped(note, width), heading]), lines
+
+
+def _assignment(found: Inspection, width: int) -> Iterator[str]:
+    if not found.assignment:
+        return
+    yield ""
+    shown = (EXECUTOR, Column("active", goes=2), Column("standby", goes=1), Column("warm-up", goes=3))
+    rows = [
+        (name, *(f"{len(roles.get(role, ())):,}" for role in ROLES))
+        for name, roles in found.assignment.items()
+    ]
+    heading, lines = _table(shown, rows, width, "at the last commit")
+    yield from heading
+    for line, roles in zip(lines, found.assignment.values(), strict=True):
+        yield line
         for role, word in ROLES.items():
             if tasks := roles.get(role):
-                yield f"  {word:<9}{listed(tasks, most=SHOWN)}"
+                yield f"  {word:<10}{listed(tasks, most=SHOWN)}"
 
 
 def _generations(found: Inspection) -> str:
@@ -106,7 +132,7 @@ def _generations(found: Inspection) -> str:
     return f"{f'{more} earlier ones, ' if more else ''}{', '.join(parts)}"
 
 
-def lag_lines(found: Inspection) -> Iterator[str]:
+def lag_lines(found: Inspection, width: int = sys.maxsize) -> Iterator[str]:
     """Yield the lags of the copies by executor, from the last status file, and its age."""
     if found.status_error:
         yield from ("", f"no lags     {found.status_error}")
@@ -116,44 +142,67 @@ def lag_lines(found: Inspection) -> Iterator[str]:
     ended = ", which has ended" if status.ended else ""
     said = f"status of driver {status.epoch}{ended}, {ago(status.age_seconds)}"
     yield f"lags        in records at batch {status.batch}, generation {status.generation}: {said}"
-    yield f"{'executor':<16}{'active lag':>12}{'standby lag':>13}{'warm-up lag':>13}"
-    for name, roles in status.lags.items():
-        active, standby, warmup = (sum(roles[role].values()) for role in ROLES)
-        yield f"{name:<16}{active:>12,}{standby:>13,}{warmup:>13,}"
+    shown = (
+        EXECUTOR,
+        Column("active lag", goes=1),
+        Column("standby lag", goes=3),
+        Column("warm-up lag", goes=2),
+    )
+    rows = [
+        (name, *(f"{sum(roles[role].values()):,}" for role in ROLES)) for name, roles in status.lags.items()
+    ]
+    heading, lines = _table(shown, rows, width)
+    yield from heading
+    for line, roles in zip(lines, status.lags.values(), strict=True):
+        yield line
         for role, lags in roles.items():
             behind = sorted((-lag, TaskId.parse(task)) for task, lag in lags.items() if lag)
             if behind:
-                shown = listed((f"{task}: {-lag:,}" for lag, task in behind), most=SHOWN)
-                yield f"  {ROLES[role]:<9}{shown}"
+                named = listed((f"{task}: {-lag:,}" for lag, task in behind), most=SHOWN)
+                yield f"  {ROLES[role]:<10}{named}"
 
 
-def _tasks(found: Inspection) -> Iterator[str]:
+def _tasks(found: Inspection, width: int) -> Iterator[str]:
     if not found.tasks:
         return
     yield ""
-    head = f"{'task':<16}{'records':>12}{'in snapshot':>13}{'to replay':>11}{'bytes':>14}"
-    yield f"{head}   what a new copy replays behind the snapshot, and reads"
+    shown = (
+        Column("task", text=True, least=12),
+        Column("records", goes=2),
+        Column("in snapshot", goes=1),
+        Column("to replay", goes=4),
+        Column("bytes", goes=3),
+    )
     longest = sorted(found.tasks.items(), key=lambda one: -one[1].replay)[:SHOWN]
-    for name, task in longest:
-        yield _task(name, task)
+    rows = [(name, *_cells(task)) for name, task in longest]
+    note = "what a new copy replays behind the snapshot, and reads"
+    for part in _table(shown, rows, width, note):
+        yield from part
     if len(found.tasks) > SHOWN:
         yield f"and {count(len(found.tasks) - SHOWN, 'task')} with less to replay; --output json has all"
 
 
-def _task(name: str, task: TaskState) -> str:
+def _cells(task: TaskState) -> tuple[str, ...]:
     snapshot = "none" if task.snapshot is None else f"{task.snapshot:,}"
-    return f"{name:<16}{task.records:>12,}{snapshot:>13}{task.replay:>11,}{task.bytes:>14,}"
+    return f"{task.records:,}", snapshot, f"{task.replay:,}", f"{task.bytes:,}"
 
 
-def _sizes(found: Inspection) -> Iterator[str]:
+def _sizes(found: Inspection, width: int) -> Iterator[str]:
     yield ""
-    yield f"{'kind':<16}{'files':>8}{'bytes':>16}{'needed':>16}"
-    for name, kind in found.sizes.items():
-        needed = "" if kind.needed is None else f"{kind.needed:,}"
-        yield f"{name:<16}{kind.files:>8,}{kind.bytes:>16,}{needed:>16}".rstrip()
+    shown = (
+        Column("kind", text=True, least=12),
+        Column("files", goes=1),
+        Column("bytes", goes=3),
+        Column("needed", goes=2),
+    )
+    rows = [
+        (name, f"{kind.files:,}", f"{kind.bytes:,}", "" if kind.needed is None else f"{kind.needed:,}")
+        for name, kind in found.sizes.items()
+    ]
+    for part in _table(shown, rows, width):
+        yield from part
     yield ""
 
 
 def _named(tasks: tuple[str, ...]) -> str:
-    more = f" and {len(tasks) - 5} more" if len(tasks) > 5 else ""
-    return ", ".join(tasks[:5]) + more
+    return listed(tasks, most=NAMED)

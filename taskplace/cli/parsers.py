@@ -12,19 +12,20 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from taskplace.cli import codes
 from taskplace.validation import nearest
+from taskplace.wrapping import wrapped
 
-#: The groups of `taskplace --help`, in their order.
+#: The groups of `taskplace --help`, in their order: what people want, and behind ";" what holds for all commands of it.
+#: Each command is in one of them.
 GROUPS: Mapping[str, str] = {
     "run": "Run a stream",
     "look": "Look at a stream or its checkpoint",
     "change": "Change a running stream; without --yes, only show what would change",
-    "engine": "The engine alone, on JSON files, without Spark",
+    "engine": "The engine alone, on JSON files, without Spark; explain, verify and report take such files as well",
     "shell": "Your shell",
 }
 #: What to type first.
@@ -33,6 +34,10 @@ FIRST = (
     ("taskplace doctor app.yaml", "is anything in it ignored, contradictory or slow?"),
     ("taskplace run app.yaml", "run it"),
     ("taskplace status var/ID/checkpoint", "what is it doing? from any host that sees the checkpoint"),
+    (
+        "taskplace explain var/ID/checkpoint",
+        "why is a task where it is? what is it waiting for, and what is stuck?",
+    ),
 )
 #: Words that people try, and the command that they want.
 WANTED: Mapping[str, str] = {
@@ -206,7 +211,7 @@ def add_command(
     parser: CommandParser = commands.add_parser(
         name,
         help=help_.line,
-        description=textwrap.fill(described, WIDTH, break_on_hyphens=False, break_long_words=False),
+        description="\n".join(wrapped(described, WIDTH)),
         epilog=f"Examples:\n{examples}\n\nExit codes:\n{listed}{schemas}",
     )
     parser.help_ = help_
@@ -247,6 +252,6 @@ def _table(rows: Iterable[tuple[str, str]], least: int = 0) -> str:
     width = max(least, *(len(left) for left, _ in rows)) + 4
     lines = []
     for left, right in rows:
-        first, *rest = textwrap.wrap(right, max(40, WIDTH - width - 2), break_on_hyphens=False) or [""]
+        first, *rest = wrapped(right, max(40, WIDTH - width - 2)) or [""]
         lines += [f"  {left:<{width}}{first}", *(f"  {'':<{width}}{line}" for line in rest)]
     return "\n".join(lines)

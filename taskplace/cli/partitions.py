@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from taskplace.cli import codes
 from taskplace.cli.documents import json_document
+from taskplace.cli.terminal import show
 from taskplace.errors import InvalidPlan
 from taskplace.partitioner import partition_for_key
 from taskplace.partitions import PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
@@ -32,30 +33,28 @@ def partitions(args: argparse.Namespace) -> int:
     if args.output == "json":
         sys.stdout.write(made.to_json())
     else:
-        _print(made, subscriptions.global_topics if made.assignor == "copartitioned" else ())
+        show(_lines(made, subscriptions.global_topics if made.assignor == "copartitioned" else ()))
     return codes.MOVES if made.moved or made.followup else codes.DONE
 
 
-def _print(made: PartitionAssignment, everywhere: Iterable[str]) -> None:
+def _lines(made: PartitionAssignment, everywhere: Iterable[str]) -> Iterator[str]:
     width = max(len(name) for name in made.assignment)
     for name, held in made.assignment.items():
-        print(f"{name:<{width}}  {len(held)}: {compact(held)}")
+        yield f"{name:<{width}}  {len(held)}: {compact(held)}"
         if name in made.urls:
-            print(f"{'':<{width}}  {_at(made.urls[name])}")
+            yield f"{'':<{width}}  {_at(made.urls[name])}"
         for what, more in (("follows", made.standby.get(name)), ("after them", made.withheld.get(name))):
             if more:
-                print(f"{'':<{width}}  {what} {len(more)}: {compact(more)}")
+                yield f"{'':<{width}}  {what} {len(more)}: {compact(more)}"
     if made.unassigned:
-        print(f"unassigned, because no member subscribes: {', '.join(made.unassigned)}")
+        yield f"unassigned, because no member subscribes: {', '.join(made.unassigned)}"
     if everywhere:
-        print(f"on every subscriber: {', '.join(everywhere)}")
+        yield f"on every subscriber: {', '.join(everywhere)}"
     for warning in made.warnings:
-        print(f"warning: {warning}")
+        yield f"warning: {warning}"
     misses = f", {made.rack_misses} outside their racks" if made.rack_misses else ""
     later = "; assign again when this assignment is in force" if made.followup else ""
-    print(
-        f"balance score {made.balance_score}, {made.preserved} preserved, {made.moved} moved{misses}{later}"
-    )
+    yield f"balance score {made.balance_score}, {made.preserved} preserved, {made.moved} moved{misses}{later}"
 
 
 def _at(url: str | None, before: str = "") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,8 @@ import msgspec
 
 from taskplace import validation
 from taskplace.cli import codes, documents
-from taskplace.cli.status_words import folded, line, lines
+from taskplace.cli.status_words import line, lines
+from taskplace.cli.terminal import columns, show
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.operator_messages import Status
 
@@ -36,19 +36,18 @@ def status(args: argparse.Namespace) -> int:
         if args.output == "json":
             print(json.dumps(to_dict(seen), indent=1))
         else:
-            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-            print("\n".join(folded(each, width) for each in lines(seen)))
+            show(lines(seen, columns()))
         return codes.DONE if seen.runs else codes.NO_DRIVER
     interval = INTERVAL
     if args.interval is not None:
         interval = validation.positive(args.interval, "--interval") or INTERVAL
     limit = None if args.count is None else validation.integer(args.count, "--count", 1)
-    with _shown(args.output) as (show, key):
-        return _watch(root, show, key, interval=interval, limit=limit)
+    with _shown(args.output) as (update, key):
+        return _watch(root, update, key, interval=interval, limit=limit)
 
 
 def _watch(
-    root: Path, show: Callable[[DriverSeen], None], key: Key, *, interval: float, limit: int | None
+    root: Path, update: Callable[[DriverSeen], None], key: Key, *, interval: float, limit: int | None
 ) -> int:
     """Show each change, at most `limit` of them. `key`: what is shown again only if it differs."""
     shown, before = 0, None
@@ -57,7 +56,7 @@ def _watch(
         now = key(seen) if seen.runs else (seen.epoch, seen.status and seen.status.written)
         if now != before:
             before = now
-            show(seen)
+            update(seen)
             shown += 1
         if limit is not None and shown >= limit:
             return codes.DONE if seen.runs else codes.NO_DRIVER
@@ -80,10 +79,10 @@ def _shown(output: str) -> Iterator[tuple[Callable[[DriverSeen], None], Key]]:
     elif sys.stdout.isatty():
         from rich.live import Live
 
-        from taskplace.cli.status_table import view
+        from taskplace.cli.status_table import StatusView
 
         with Live(auto_refresh=False) as live:
-            yield (lambda seen: live.update(view(seen), refresh=True)), written
+            yield (lambda seen: live.update(StatusView(seen), refresh=True)), written
     else:
         yield (lambda seen: print(line(seen), flush=True)), line
 

@@ -1,37 +1,48 @@
-"""The status of a stream on a terminal."""
+"""The status of a stream on a terminal, to be redrawn."""
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from taskplace.cli.status_words import events, headings, introduction
+from taskplace.cli.status_words import events, executors, headings, introduction
+from taskplace.cli.terminal import folded
+from taskplace.columns import BOX_EDGE, BOX_GAP
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import Status
 
 
-def view(seen: DriverSeen) -> RenderableType:
-    """Return the status: whether a driver runs, the placement, and the last events."""
-    style = "green" if seen.runs else "bold red"
-    first, *others = introduction(seen)
-    parts: list[RenderableType] = [Text(first, style=style), *map(Text, others)]
-    if seen.status is not None:
-        parts += [Text(line) for line in headings(seen.status, runs=seen.runs)]
-        parts.append(_table(seen.status))
-        parts += [Text(line) for line in events(seen.status, seen.root, runs=seen.runs)]
-    return Group(*parts)
+class StatusView:
+    """Whether a driver runs, the placement, and the last events, in the width that the terminal has."""
+
+    def __init__(self, seen: DriverSeen) -> None:
+        self._seen = seen
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        seen, width = self._seen, options.max_width
+        style = "green" if seen.runs else "bold red"
+        first, *others = introduction(seen)
+        yield Text(folded(first, width), style=style)
+        yield from (Text(folded(line, width)) for line in others)
+        if seen.status is not None:
+            yield from (Text(folded(line, width)) for line in headings(seen.status, runs=seen.runs))
+            yield _table(seen.status, width)
+            for line in events(seen.status, seen.root, runs=seen.runs):
+                yield Text(folded(line, width))
 
 
-def _table(status: Status) -> Table:
+def _table(status: Status, width: int) -> Table:
+    fitted = executors(status, width, gap=BOX_GAP, edge=BOX_EDGE)
     table = Table()
-    table.add_column("executor")
-    table.add_column("host")
-    for name in ("active", "standby", "warm-up", "lag"):
-        table.add_column(name, justify="right")
-    for name, executor in status.executors.items():
-        lag = Text(f"{executor.lag:,}", style="yellow" if executor.lag else "")
-        counts = (f"{len(part)}" for part in (executor.active, executor.standby, executor.warmup))
-        label = Text(f"{name} (drains)", style="yellow") if executor.draining else Text(name)
-        table.add_row(label, executor.host, *counts, lag)
+    for column in fitted.columns:
+        table.add_column(column.heading, justify="left" if column.text else "right", no_wrap=True)
+    names = [column.heading for column in fitted.columns]
+    for row, executor in zip(fitted.rows, status.executors.values(), strict=True):
+        styles = dict.fromkeys(names, "")
+        if executor.lag:
+            styles["lag"] = "yellow"
+        if executor.draining:
+            styles["executor"] = styles[""] = "yellow"
+        table.add_row(*(Text(cell, style=styles[name]) for name, cell in zip(names, row, strict=True)))
     return table

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from taskplace.columns import GAP, Column, Fitted, fit
 from taskplace.model.events import LateRows
 from taskplace.model.seen import Seen
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.inspection.now import batch_text, followup_text, undone_text, warmup_text
-from taskplace.spark.operator_messages import ExecutorStatus, Status
+from taskplace.spark.operator_messages import Status
 from taskplace.spark.stuck import UNKNOWN, stuck
 from taskplace.wording import ago, before, count, duration
 
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5
-#: Where the text of an event begins.
-INDENT = " " * 12
+#: The columns of the table of executors. On a narrow terminal the host goes first, and the lag last.
+COLUMNS = (
+    Column("executor", text=True, least=12),
+    Column("host", text=True, least=12, goes=1),
+    Column("active", goes=3),
+    Column("standby", goes=2),
+    Column("warm-up", goes=4),
+    Column("lag", goes=6),
+)
+#: The column that is there if an executor drains.
+DRAINS = Column("", text=True, goes=5)
 
 
 def headline(seen: DriverSeen) -> str:
@@ -63,8 +73,8 @@ def line(seen: DriverSeen) -> str:
     return "; ".join(parts)
 
 
-def lines(seen: DriverSeen) -> Iterator[str]:
-    """Yield the status for people, a line each."""
+def lines(seen: DriverSeen, width: int = sys.maxsize) -> Iterator[str]:
+    """Yield the status for people, a line each. Only the table of executors is fitted to `width`."""
     yield from introduction(seen)
     if seen.status is None:
         if seen.epoch:
@@ -72,27 +82,9 @@ def lines(seen: DriverSeen) -> Iterator[str]:
         return
     yield from headings(seen.status, runs=seen.runs)
     yield ""
-    there = seen.status.executors
-    names = max([16, *(len(name) + 2 for name in there)])
-    hosts = max([20, *(len(executor.host) + 2 for executor in there.values())])
-    yield f"{'executor':<{names}}{'host':<{hosts}}{'active':>7}{'standby':>9}{'warm-up':>9}{'lag':>10}"
-    for name, executor in there.items():
-        yield f"{name:<{names}}{executor.host:<{hosts}}{_numbers(executor)}"
+    heading, rows = executors(seen.status, width).lines()
+    yield from (heading, *rows)
     yield from events(seen.status, seen.root, runs=seen.runs)
-
-
-def folded(text: str, width: int) -> str:
-    """Return a line as several ones of at most `width` letters; what goes on is under the text of the first one.
-
-    >>> print(folded("loss        executor-2 was lost in batch 10", 31))
-    loss        executor-2 was lost
-                in batch 10
-    """
-    if len(text) <= width or width <= 2 * len(INDENT):
-        return text
-    return textwrap.fill(
-        text, width, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def headings(now: Status, *, runs: bool = True) -> Iterator[str]:
@@ -110,9 +102,20 @@ def headings(now: Status, *, runs: bool = True) -> Iterator[str]:
         yield f"{count(len(now.homeless), 'task')} without an executor{until}"
 
 
-def _numbers(executor: ExecutorStatus) -> str:
-    marks = "  drains" if executor.draining else ""
-    return f"{len(executor.active):>7}{len(executor.standby):>9}{len(executor.warmup):>9}{executor.lag:>10,}{marks}"
+def executors(now: Status, width: int, *, gap: int = GAP, edge: int = 0) -> Fitted:
+    """Return what has room of the table of executors; `gap` and `edge` as in `fit`."""
+    some = any(executor.draining for executor in now.executors.values())
+    rows = [
+        (
+            name,
+            executor.host,
+            *(f"{len(tasks):,}" for tasks in (executor.active, executor.standby, executor.warmup)),
+            f"{executor.lag:,}",
+            *(["drains" if executor.draining else ""] if some else []),
+        )
+        for name, executor in now.executors.items()
+    ]
+    return fit((*COLUMNS, DRAINS) if some else COLUMNS, rows, width, gap=gap, edge=edge)
 
 
 def warmups(now: Status) -> list[tuple[str, str, int, str]]:
@@ -129,7 +132,7 @@ def _stuck_lines(found: Sequence[tuple[str, str, Seen]], checkpoint: str | Path)
         yield f"stuck       {task} on {name}: {why.stalled}; {why.remedy}"
     if found:
         more = f"and {len(found) - SHOWN:,} more; " if len(found) > SHOWN else ""
-        command = f"taskplace explain {shlex.quote(str(checkpoint))} --task {found[0][1]}"
+        command = f"`taskplace explain {shlex.quote(str(checkpoint))} --task {found[0][1]}`"
         yield f"            {more}{command} says what follows from it"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from taskplace.cli import codes, documents
 from taskplace.cli.inspect import damage_lines
+from taskplace.cli.terminal import show
 from taskplace.errors import InputError
 from taskplace.report import long_work
 from taskplace.spark.inspection.verification import CheckpointVerification, verify_checkpoint
@@ -22,12 +23,12 @@ def verify(args: argparse.Namespace) -> int:
     if args.plan:
         raise InputError("--plan", found=args.plan, expected="a problem.json as FILE, not a checkpoint")
     root = documents.checkpoint(args.file)
-    with long_work() as show:
-        found = verify_checkpoint(root, show)
+    with long_work() as progress:
+        found = verify_checkpoint(root, progress)
     if args.output == "json":
         print(json.dumps(found.to_dict(), indent=1))
     else:
-        print("\n".join(lines(found)))
+        show(lines(found))
     return codes.DONE if found.valid else codes.FAILED
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,6 +11,7 @@ from taskplace.explanation.edits import Edit
 from taskplace.explanation.fates import Effect
 from taskplace.model import html_tables
 from taskplace.wording import listed
+from taskplace.wrapping import wrapped
 from topology.ids import TaskId
 
 WIDTH = 110
@@ -120,20 +120,23 @@ class TaskExplanation:
         return self.roles[0].why if self.role == "active" else "the plan does not place it"
 
     def __str__(self) -> str:
-        lines = [textwrap.fill(self.text, WIDTH, break_on_hyphens=False, break_long_words=False)]
+        return self.shown(WIDTH)
+
+    def shown(self, width: int) -> str:
+        """Return the paragraph with the facts below it, in lines of at most `width` letters."""
+        lines = wrapped(self.text, width)
         now, step = _listed(self.held), _listed((r.role, r.instance) for r in self.roles)
-        lines += [f"  task    {self.nature}", f"  now     {now}"]
+        facts = [("task", self.nature), ("now", now)]
         if step != now:
-            lines.extend(_wrapped("  next    ", f"{step}{f', {self.waits_for}' * bool(self.waits_for)}"))
+            facts.append(("next", f"{step}{f', {self.waits_for}' * bool(self.waits_for)}"))
         if self.target:
-            lines.append(f"  target  {_listed(self.target)}")
-        for clause in self.also:
-            lines.extend(_wrapped("  why     ", clause))
-        for condition, effect in conditions(self.changes or ()):
-            lines.extend(_wrapped("  if      ", f"{condition}: {effect}"))
-        lines.extend(f"  copy    {name}: {text}" for name, text in self.copies)
-        for refusal in self.refused:
-            lines.extend(_wrapped("  refused ", f"{refusal.instance}: {refusal.why}"))
+            facts.append(("target", _listed(self.target)))
+        facts += [("why", clause) for clause in self.also]
+        facts += [("if", f"{condition}: {effect}") for condition, effect in conditions(self.changes or ())]
+        facts += [("copy", f"{name}: {text}") for name, text in self.copies]
+        facts += [("refused", f"{refusal.instance}: {refusal.why}") for refusal in self.refused]
+        for name, text in facts:
+            lines += wrapped(text, width, f"  {name:<8}", " " * 10)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -190,15 +193,3 @@ def _either(edits: Sequence[str]) -> str:
 
 def _listed(roles: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{ROLE_WORDS[role]} on {name}" for role, name in roles) or "nowhere"
-
-
-def _wrapped(lead: str, text: str) -> list[str]:
-    """Return the lines of a text behind a lead. A path that is longer than a line stays whole, to be copied."""
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=lead,
-        subsequent_indent=" " * len(lead),
-        break_on_hyphens=False,
-        break_long_words=False,
-    )

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
+from taskplace.columns import BOX_EDGE, BOX_GAP, Column, fit
 from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary, WorkProgress
 from taskplace.report import words
 from taskplace.report.bars import WorkBars
@@ -20,6 +21,14 @@ from taskplace.report.seldom import LONG_SECONDS
 from taskplace.wording import clock, count, duration
 
 WIDTH = 44  # the least width of a table, so that titles stay on one line
+#: The columns of the placement; on a narrow terminal the standbys go first, and the lag last.
+_COLUMNS = (
+    Column("executor", text=True, least=12),
+    Column("active", goes=2),
+    Column("standby", goes=1),
+    Column("warm-up", goes=3),
+    Column("lag", goes=4),
+)
 
 
 class Elapsed(ProgressColumn):
@@ -122,7 +131,7 @@ class TerminalReporter:
     def _view(self) -> RenderableType:
         if self._generation is None:  # nobody waits for batches while the input is prepared, or Spark starts
             return self._work if len(self._work) else self._progress
-        table = placement_table(self._placement, self._generation, self._new)
+        table = placement_table(self._placement, self._generation, self._new, self.console.width)
         return Group(table, self._work, self._progress)
 
     def _print(self, text: Text) -> None:
@@ -130,31 +139,47 @@ class TerminalReporter:
         self.console.print(text)
 
 
-def placement_table(placement: tuple[InstanceView, ...], generation: int, new: Collection[str] = ()) -> Table:
-    """Return the placement: one row for each executor, and the totals.
+def placement_table(
+    placement: tuple[InstanceView, ...], generation: int, new: Collection[str] = (), width: int = 80
+) -> Table:
+    """Return the placement: one row for each executor, and the totals. It has the columns that `width` has room for.
 
     `new`: the executors with copies whose lags are not known yet.
     """
-    table = Table(title=f"placement, generation {generation}", title_justify="left", min_width=WIDTH)
-    table.add_column("executor")
-    for name in ("active", "standby", "warm-up", "lag"):
-        table.add_column(name, justify="right")
-    for view in placement:
-        if view.alive:
-            unknown = view.id in new
-            lag = Text("?" if unknown else f"{view.lag:,}", style="yellow" if view.lag or unknown else "")
-            table.add_row(view.id, f"{view.active}", f"{view.standby}", f"{view.warmup}", lag)
-        else:
-            table.add_row(Text(view.id, style="red"), Text("lost", style="red"), "", "", "")
+    rows = [
+        (view.id, *_counts([view]), "?" if view.id in new else f"{view.lag:,}")
+        if view.alive
+        else (view.id, "lost", "", "", "")
+        for view in placement
+    ]
     if len(placement) > 1:
-        sums = [
-            sum(getattr(v, role) for v in placement if v.alive)
-            for role in ("active", "standby", "warmup", "lag")
+        alive = [view for view in placement if view.alive]
+        rows.append(("all", *_counts(alive), "?" if new else f"{sum(view.lag for view in alive):,}"))
+    fitted = fit(_COLUMNS, rows, width, gap=BOX_GAP, edge=BOX_EDGE)
+    title = f"placement, generation {generation}"
+    table = Table(title=title, title_justify="left", min_width=min(WIDTH, width))
+    for column in fitted.columns:
+        table.add_column(column.heading, justify="left" if column.text else "right", no_wrap=True)
+    for row, view in zip(fitted.rows, placement, strict=False):
+        behind = view.alive and (view.lag or view.id in new)
+        cells = [
+            Text(cell, style="" if view.alive else "red")
+            if column.heading != "lag"
+            else Text(cell, style="yellow" if behind else "")
+            for column, cell in zip(fitted.columns, row, strict=True)
         ]
+        table.add_row(*cells)
+    for row in fitted.rows[len(placement) :]:
         table.add_section()
-        *counts, lag_of_all = (f"{value:,}" for value in sums)
-        table.add_row("all", *counts, "?" if new else lag_of_all)
+        table.add_row(*row)
     return table
+
+
+def _counts(views: Collection[InstanceView]) -> tuple[str, str, str]:
+    active, standby, warmup = (
+        f"{sum(getattr(view, role) for view in views):,}" for role in ("active", "standby", "warmup")
+    )
+    return active, standby, warmup
 
 
 def summary_table(summary: Summary) -> Table:

@@ -73,10 +73,14 @@ class Round:
 HEAD = ("time", "placed", "moved", "promoted", "to go", "warm-ups", "state", "events")
 
 
-def _line(cells: Sequence[object]) -> str:
-    time, *counts, state, events = cells
-    numbers = "".join(f"{number:>{width}}" for number, width in zip(counts, (8, 8, 10, 8, 10), strict=True))
-    return f"{time:>10}{numbers}  {state:<10}{events}".rstrip()
+#: The least widths of the columns of numbers, with the spaces before them; large numbers make them wider.
+WIDTHS = (10, 8, 8, 10, 8, 10)
+
+
+def _line(cells: Sequence[object], widths: Sequence[int] = WIDTHS) -> str:
+    *numbers, state, events = cells
+    line = "".join(f"{number:>{width}}" for number, width in zip(numbers, widths, strict=True))
+    return f"{line}  {state:<10}{events}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,9 @@ class Trajectory:
         return sum(r.promoted for r in self.rounds)
 
     def __str__(self) -> str:
-        return "\n".join([_line(HEAD), *map(str, self.rounds)])
+        rows = [HEAD, *(one.cells for one in self.rounds)]
+        widths = [max(least, *(2 + len(f"{row[i]}") for row in rows)) for i, least in enumerate(WIDTHS)]
+        return "\n".join(_line(row, widths) for row in rows)
 
     def _repr_html_(self) -> str:
         """Return the rounds as a table, for notebooks.

@@ -49,7 +49,7 @@ def test_inspect(placed, capsys):
     next(placed.checkpoint.glob("changelog/*.segment")).unlink()
     assert main(["inspect", path]) == 1
     out = capsys.readouterr().out
-    assert "missing; the state of 0_0, 0_1 cannot be made of this checkpoint" in out
+    assert "missing; the state of 0_0 and 0_1 cannot be made of this checkpoint" in out
     assert "result      DAMAGED" in out
 
 
@@ -95,9 +95,9 @@ def test_inspect_names_the_copies_that_lag_most_first_and_counts_the_others():
     lines = list(lag_lines(Inspection("c", status=status)))
     assert lines[1].endswith("at batch 4, generation 2: status of driver 2, which has ended, 1 min 15 s ago")
     assert lines[3].split() == ["executor-1", "0", "300", "591"]
-    assert lines[4].startswith("  standby  0_24: 24, 0_23: 23, ")
+    assert lines[4].startswith("  standby   0_24: 24, 0_23: 23, ")
     assert lines[4].endswith("0_5: 5 and 4 more")
-    assert lines[5:] == ["  warm-up  1_0: 591"]
+    assert lines[5:] == ["  warm-up   1_0: 591"]
 
 
 def test_verify(placed, capsys):
@@ -119,7 +119,7 @@ def test_verify(placed, capsys):
     next(placed.checkpoint.glob("changelog/*.segment")).unlink()
     assert main(["verify", path]) == 1
     out = capsys.readouterr().out
-    assert "missing; the state of 0_0, 0_1 cannot be made of this checkpoint" in out
+    assert "missing; the state of 0_0 and 0_1 cannot be made of this checkpoint" in out
     assert out.endswith("result      NOT VALID\n")
     assert main(["verify", path, "--output", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -156,7 +156,7 @@ def test_status(placed, capsys):
     assert main(["status", path]) == 0
     out = capsys.readouterr().out
     assert out.startswith("running: driver 1 (app-1, process ")
-    assert "executor-2      host-2                    1        0        0         0" in out
+    assert "executor-2  host-2       1        0        0    0\n" in out
     assert "membership: executor-2 joined; 1 move, more to come" in out
     assert main(["status", path, "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -202,10 +202,10 @@ def test_status_says_how_many_moves_it_leaves_out(moves, last):
 def test_status_on_a_terminal(placed, capsys, monkeypatch):
     from rich.console import Console
 
-    from taskplace.cli.status_table import view
+    from taskplace.cli.status_table import StatusView
 
     console = Console(width=100, record=True)
-    console.print(view(look(placed.checkpoint)))
+    console.print(StatusView(look(placed.checkpoint)))
     text = console.export_text()
     assert "executor-2" in text
     assert "running: driver 1" in text

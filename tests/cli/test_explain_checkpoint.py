@@ -105,7 +105,7 @@ def test_a_stuck_warm_up_is_found_from_the_status(world, placed, capsys, monkeyp
     (line,) = [line for line in status.splitlines() if line.startswith("stuck")]
     assert line.startswith(f"stuck       {task} on executor-2: executor-2 cannot follow: DiskFull: ")
     assert line.endswith("; make room on the disk of executor-2 (host-2); the copy then goes on by itself")
-    assert f"taskplace explain {path} --task {task} says what follows from it" in status
+    assert f"`taskplace explain {path} --task {task}` says what follows from it" in status
     assert main(["explain", path]) == 3
     assert "(executor-1 has 2 now), but executor-2 cannot follow: DiskFull: " in capsys.readouterr().out
     placed.close()

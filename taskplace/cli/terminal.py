@@ -1,0 +1,36 @@
+"""What standard output has room for: the width of a terminal, and lines that are folded to it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable
+
+from taskplace.wrapping import wrapped
+
+#: Where the text of a line begins, behind its label.
+INDENT = " " * 12
+
+
+def columns() -> int:
+    """Return the width of standard output. What is no terminal gets whole lines: its width has no limit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+
+
+def show(lines: Iterable[str]) -> None:
+    """Print lines, folded to the width of the terminal."""
+    width = columns()
+    print("\n".join(folded(line, width) for line in lines))
+
+
+def folded(text: str, width: int) -> str:
+    """Return a line as several ones of at most `width` letters; what goes on is under the text of the first one.
+
+    >>> print(folded("loss        executor-2 was lost in batch 10", 31))
+    loss        executor-2 was lost
+                in batch 10
+    """
+    if len(text) <= width or width <= 2 * len(INDENT):
+        return text
+    begin = len(text) - len(text.lstrip())
+    return "\n".join(wrapped(text[begin:], width, text[:begin], INDENT))
