@@ -32,7 +32,8 @@ EXPLAIN = Help(
     group="look",
     line="explain why a task is where it is, why it waits or is stuck, and when it moves",
     text="""FILE is the directory of a stream's checkpoint. Then the last status of its driver is explained, also if no
-driver runs any more; the first lines say of when it is. FILE may also be a problem.json. Then its plan is explained.""",
+driver runs any more; the first lines say of when it is. FILE may also be a problem.json. Then its plan is
+explained.""",
     examples=[
         ("explain /data/checkpoint", "what is on its way in a stream, and what is stuck"),
         ("explain /data/checkpoint --task 0_3", "why this task is where it is, and when it moves"),

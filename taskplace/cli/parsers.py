@@ -36,7 +36,7 @@ FIRST = (
     ("taskplace status var/ID/checkpoint", "what is it doing? from any host that sees the checkpoint"),
     (
         "taskplace explain var/ID/checkpoint",
-        "why is a task where it is? what is it waiting for, and what is stuck?",
+        "why is a task where it is, and what is stuck?",
     ),
 )
 #: Words that people try, and the command that they want.
