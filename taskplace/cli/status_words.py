@@ -15,7 +15,7 @@ from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.inspection.now import batch_text, followup_text, undone_text, warmup_text
 from taskplace.spark.operator_messages import Status
 from taskplace.spark.stuck import UNKNOWN, stuck
-from taskplace.wording import ago, before, count, duration
+from taskplace.wording import ago, before, count, duration, listed
 
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5
@@ -128,10 +128,15 @@ def warmups(now: Status) -> list[tuple[str, str, int, str]]:
 
 
 def _stuck_lines(found: Sequence[tuple[str, str, Seen]], checkpoint: str | Path) -> Iterator[str]:
-    for name, task, why in found[:SHOWN]:
-        yield f"stuck       {task} on {name}: {why.stalled}; {why.remedy}"
+    """Yield a line for each cause, with the copies that have it, and the command that says more."""
+    causes: dict[tuple[str, Seen], list[str]] = {}
+    for name, task, why in found:
+        causes.setdefault((name, why), []).append(task)
+    for (name, why), tasks in list(causes.items())[:SHOWN]:
+        yield f"stuck       {listed(tasks, SHOWN)} on {name}: {why.stalled}; {why.remedy}"
     if found:
-        more = f"and {len(found) - SHOWN:,} more; " if len(found) > SHOWN else ""
+        unseen = len(found) - sum(len(tasks) for tasks in list(causes.values())[:SHOWN])
+        more = f"and {count(unseen, 'more copy', 'more copies')}; " if unseen else ""
         command = f"`taskplace explain {shlex.quote(str(checkpoint))} --task {found[0][1]}`"
         yield f"            {more}{command} says what follows from it"
 

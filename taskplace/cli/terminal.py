@@ -24,13 +24,21 @@ def show(lines: Iterable[str]) -> None:
 
 
 def folded(text: str, width: int) -> str:
-    """Return a line as several ones of at most `width` letters; what goes on is under the text of the first one.
+    """Return a line as several ones of at most `width` letters.
+
+    What goes on is under the text of the first line if that has a label or is indented; other lines go on after two
+    spaces.
 
     >>> print(folded("loss        executor-2 was lost in batch 10", 31))
     loss        executor-2 was lost
                 in batch 10
+    >>> print(folded("Files of the checkpoint were not checked", 31))
+    Files of the checkpoint were
+      not checked
     """
     if len(text) <= width or width <= 2 * len(INDENT):
         return text
     begin = len(text) - len(text.lstrip())
-    return "\n".join(wrapped(text[begin:], width, text[:begin], INDENT))
+    labelled = text[len(INDENT) - 1 : len(INDENT)] == " " != text[len(INDENT) : len(INDENT) + 1]
+    others = INDENT if begin or (labelled and "  " in text[: len(INDENT)].lstrip()) else "  "
+    return "\n".join(wrapped(text[begin:], width, text[:begin], others))

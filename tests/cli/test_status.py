@@ -140,6 +140,24 @@ def test_a_status_looks_for_stuck_copies_once(monkeypatch):
     assert asked == [1]
 
 
+def test_copies_that_are_stuck_for_one_cause_share_a_line():
+    full = {f"0_{n}": "DiskFull: /state: 0 of 9 MiB free" for n in range(7)}
+    there = {
+        "executor-1": ExecutorStatus("host-1", 1, standby=dict.fromkeys(full, 5), troubles=full),
+        "executor-2": ExecutorStatus("host-2", 1, standby={"0_8": 5}, troubles={"0_8": "OSError: gone"}),
+    }
+    now = Status("id", "t", 1, DriverIdentity("h", 7, "app", 0.0), 9.0, 1, 2.0, executors=there)
+    first, second, command = events(now, "/c")
+    assert first.startswith("stuck       0_0, 0_1, 0_2, 0_3, 0_4 and 2 more on executor-1: ")
+    assert second.startswith("stuck       0_8 on executor-2: ") and "OSError: gone" in second
+    assert command == f"{'':12}`taskplace explain /c --task 0_0` says what follows from it"
+
+    names = [f"executor-{n}" for n in range(1, 9)]
+    now = replace(now, executors={name: there["executor-1"] for name in names})
+    *causes, command = events(now, "/c")
+    assert len(causes) == 5 and command.startswith(f"{'':12}and 21 more copies; `taskplace explain ")
+
+
 def test_times_of_a_status_are_said_as_they_are_meant():
     driver = DriverIdentity("h", 7, "app", 0.0)
     now = Status(
