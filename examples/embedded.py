@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from taskplace.spark import ForeachBatch, Placed
+from taskplace.spark import ForeachBatch, Placed, session_properties
 from taskplace.spark.processors import Aggregate, Deduplicate, count, sum_
 from topology import Topology
 
@@ -68,6 +68,7 @@ def main(master: str = "local-cluster[2,2,1024]") -> int:
         root = Path(scratch)
         right = write_orders(root / "orders")
         conf = {
+            **session_properties(),
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.executor.memory": "900m",

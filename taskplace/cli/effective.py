@@ -19,7 +19,7 @@ from typing import Any, Literal
 from taskplace.cli.ignored import ignored, reason
 from taskplace.model.keys import Key
 from taskplace.settings import FREE, SECTIONS, YAML_APPLICATION, Settings, overridden
-from taskplace.spark.session_conf import SparkProperty, later_properties, session_properties
+from taskplace.spark.session_conf import SparkProperty, application_properties, later_properties
 from taskplace.yaml_io import override
 from taskplace.yaml_lines import key_lines
 
@@ -235,7 +235,7 @@ def _dotted(steps: Steps) -> str:
 def _spark(settings: Settings, followed: _Followed) -> Iterator[Entry]:
     """Yield the properties that are in force; of those with the same name, the last one is."""
     by_name: dict[str, list[tuple[Any, Origin]]] = {}
-    for each in session_properties(settings):
+    for each in application_properties(settings):
         by_name.setdefault(each.name, []).append((each.value, _of_property(each, followed)))
     later = {each.name: each for each in later_properties(settings)}
     for name, given in by_name.items():

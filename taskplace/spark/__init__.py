@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from taskplace.spark.placed import Placed as Placed
     from taskplace.spark.progress import MetricsListener as MetricsListener
     from taskplace.spark.query import PlacedQuery as PlacedQuery
+    from taskplace.spark.session_conf import session_properties as session_properties
     from taskplace.spark.sinks import ForeachBatch as ForeachBatch
     from taskplace.spark.sinks import ParquetSink as ParquetSink
     from taskplace.spark.steering.steering import steer as steer
@@ -22,6 +23,7 @@ _HOME = {
     "Placed": "placed",
     "PlacedQuery": "query",
     "SinkTarget": "targets",
+    "session_properties": "session_conf",
     "steer": "steering.steering",
 }
 

@@ -31,7 +31,7 @@ from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed
 from taskplace.spark.run_report import RunReport
-from taskplace.spark.session_conf import session_properties
+from taskplace.spark.session_conf import application_properties
 from topology import Topology
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ def session(settings: Settings) -> SparkSession:
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    for each in session_properties(settings):  # a later one replaces an earlier one
+    for each in application_properties(settings):  # a later one replaces an earlier one
         builder = builder.config(each.name, each.value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("FATAL" if settings.chaos else "ERROR")

@@ -11,7 +11,8 @@ is listed here has priority over it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -47,8 +48,8 @@ class SparkProperty(NamedTuple):
     why: str = ""
 
 
-def session_properties(settings: Settings) -> Iterator[SparkProperty]:
-    """Yield the properties of the session, in the order in which they are set."""
+def application_properties(settings: Settings) -> Iterator[SparkProperty]:
+    """Yield the properties of an application's session, in the order in which they are set."""
     named = "spark.app.name" if settings.spark.app_name != settings.application.id else "application.id"
     yield SparkProperty("spark.app.name", settings.spark.app_name or settings.application.id, named)
     if settings.spark.master:
@@ -76,18 +77,44 @@ def query_properties() -> Iterator[SparkProperty]:
     yield SparkProperty("spark.sql.streaming.minBatchesToRetain", f"{BATCHES_RETAINED}", why=why)
 
 
+def session_properties() -> dict[str, str]:
+    """Return the properties with which a Spark session should start, for `SparkSession.builder.config(map=...)`.
+
+    They are properties of the whole session, so they have to be there before it starts:
+
+    - `spark.scheduler.mode=FAIR`: standbys catch up beside the batches
+    - `spark.shuffle.reduceLocality.enabled=false`: Spark does not prefer other executors than the planned one
+    - `spark.executorEnv.PYTHONPATH`: executors import modules from the program's directory, from the current one, and
+      from the PYTHONPATH of this process
+
+    `taskplace run` sets them by itself. Another property of the same name, set after them, replaces theirs.
+
+    >>> sorted(session_properties())
+    ['spark.executorEnv.PYTHONPATH', 'spark.scheduler.mode', 'spark.shuffle.reduceLocality.enabled']
+    """
+    program = getattr(sys.modules["__main__"], "__file__", None)
+    directories = [] if program is None else [str(Path(program).resolve().parent)]
+    return {each.name: each.value for each in (*_placement(), _python_path(directories))}
+
+
 def _own() -> Iterator[SparkProperty]:
+    yield from _placement()
+    yield from query_properties()
+    yield _python_path()
+
+
+def _placement() -> Iterator[SparkProperty]:
     yield SparkProperty("spark.scheduler.mode", "FAIR", why="standbys are updated beside the batches")
     # A task that has waited for its executor in vain could otherwise not run on just any executor.
     why = "preferred hosts of the shuffle would be added to the planned executor"
     yield SparkProperty("spark.shuffle.reduceLocality.enabled", "false", why=why)
-    yield from query_properties()
-    here = str(Path.cwd())
-    inherited = [
-        part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part not in ("", here)
-    ]
+
+
+def _python_path(first: Iterable[str] = ()) -> SparkProperty:
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    every = dict.fromkeys([*first, str(Path.cwd()), *filter(None, inherited)])
     why = "executors import modules from the current directory and PYTHONPATH"
-    yield SparkProperty("spark.executorEnv.PYTHONPATH", os.pathsep.join([here, *inherited]), why=why)
+    return SparkProperty("spark.executorEnv.PYTHONPATH", os.pathsep.join(every), why=why)
 
 
 def installed() -> str:

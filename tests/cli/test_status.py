@@ -153,7 +153,7 @@ def test_copies_that_are_stuck_for_one_cause_share_a_line():
     assert command == f"{'':12}`taskplace explain /c --task 0_0` says what follows from it"
 
     names = [f"executor-{n}" for n in range(1, 9)]
-    now = replace(now, executors={name: there["executor-1"] for name in names})
+    now = replace(now, executors=dict.fromkeys(names, there["executor-1"]))
     *causes, command = events(now, "/c")
     assert len(causes) == 5 and command.startswith(f"{'':12}and 21 more copies; `taskplace explain ")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import os
 import re
 import shlex
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -126,12 +126,16 @@ class Arriving:
     def __init__(self, world: World) -> None:
         self.world, self.read, self.stopped = world, set(), []
         self.builder = self.readStream = self
-        self.sent = []
-        self.sparkContext = SimpleNamespace(addPyFile=self.sent.append)
+        self.properties = {}
 
     def __getattr__(self, name):
         """Return a step of a builder, or of a reader: each returns this object."""
         return lambda *given, **named: self
+
+    def config(self, map):
+        """Keep the properties of the session, as a builder does."""
+        self.properties |= map
+        return self
 
     def open(self, spark, *args, **more):
         """Return the stream, as `Placed` does; the same query as Spark's is this object."""
@@ -167,4 +171,4 @@ def test_the_whole_program_runs_to_its_end(folder, world, monkeypatch, capsys):
     name = draining.removeprefix("draining ")
     assert empty.startswith(f"{name} is empty: yes: ")
     assert len(spark.stopped) == 2
-    assert spark.sent == [str(folder / "shop.py")]
+    assert str(folder) in spark.properties["spark.executorEnv.PYTHONPATH"].split(os.pathsep), "it has shop.py"

@@ -1,0 +1,43 @@
+"""The properties with which a session of a program starts, and what executors find with them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from taskplace.spark import session_properties
+from tests.support.pages import ROOT
+
+PRINT = "import taskplace.spark; print(taskplace.spark.session_properties()['spark.executorEnv.PYTHONPATH'])"
+
+
+def path_of(*arguments: str, cwd: object, inherited: str = "") -> list[str]:
+    """Return the path of the executors of a program that is started so."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), inherited])}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip().split(os.pathsep)
+
+
+def test_executors_find_the_modules_of_the_program_before_others(tmp_path):
+    program, here = tmp_path / "program" / "stream.py", tmp_path / "here"
+    program.parent.mkdir()
+    here.mkdir()
+    program.write_text(PRINT)
+    expected = [str(program.parent), str(here), str(ROOT), "/other"]
+    assert path_of(str(program), cwd=here, inherited="/other") == expected
+    assert path_of("../program/stream.py", cwd=here, inherited=f"{here}:/other") == expected
+
+
+def test_without_a_program_they_find_those_of_the_current_directory(tmp_path):
+    """As in a shell or a notebook."""
+    assert path_of("-c", PRINT, cwd=tmp_path) == [str(tmp_path), str(ROOT)]
+
+
+def test_placement_needs_two_more():
+    found = session_properties()
+    assert found["spark.scheduler.mode"] == "FAIR"
+    assert found["spark.shuffle.reduceLocality.enabled"] == "false"
+    assert len(found) == 3
