@@ -18,7 +18,7 @@ from taskplace.spark.inspection.checkpoint import committed
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.inspection.opening import checkpoint_at
 from taskplace.spark.inspection.situation import Situation, situation
-from taskplace.spark.instances import instance_name
+from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.messages import Manifest
 from taskplace.wording import count, listed, noun, one_of
 from taskplace.wrapping import wrapped
@@ -92,12 +92,17 @@ def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> in
         raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
     stalled = any(one.stalled for one in found.seen.values())
     target = found.explainer().plan.target if stalled else None
-    name = instance_name(args.can_remove)
-    removal = can_remove(found.problem, name, seen=found.seen, rates=found.rates, target=target)
+    name, known = instance_name(args.can_remove), [one.id for one in found.problem.instances]
+    if name not in known:
+        raise InputError("--can-remove", found=args.can_remove, expected=one_of_executors(known))
+    held_up = {copy: one for copy, one in found.seen.items() if not one.no_driver}  # the last line says that one
+    removal = can_remove(found.problem, name, seen=held_up, rates=found.rates, target=target)
     if args.output == "json":
         _print_json({**removal.to_dict(), "driver": _driver(seen)})
     else:
         show([*introduction(seen), f"{removal.instance}: {removal.text}"])
+        if not (seen.runs or removal.can_remove):
+            show(["No driver runs, so nothing can be drained: start the stream first."])
     return codes.DONE if removal.can_remove else codes.MOVES
 
 

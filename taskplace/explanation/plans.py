@@ -21,7 +21,7 @@ def explain_plan(problem: Problem, plan: Plan) -> str:
     >>> from taskplace.planner import plan
     >>> problem = Problem([Task(TaskId(0, 0))], [Instance("a")])
     >>> print(explain_plan(problem, plan(problem)))
-    1 task on 1 instance: 0 moves, the fewest possible; then nothing is left to move
+    1 task on 1 instance: no active task has to leave its instance; then nothing is left to move
       0_0: starts on a
     """
     lines = [_summary(problem, plan)]
@@ -64,5 +64,7 @@ def _summary(problem: Problem, plan: Plan) -> str:
     counts = f"{count(c.n, 'task')} on {count(c.m, 'instance')}"
     if not (plan.moves or plan.followup or plan.optimality.moves):
         return f"{counts}: nothing has to move, every task is where it belongs"
-    state = "plan again once copies have caught up" if plan.followup else "then nothing is left to move"
-    return f"{counts}: {plan.optimality}; {state}"
+    state = "more follows once copies have caught up" if plan.followup else "then nothing is left to move"
+    stays = not (plan.optimality.moves or plan.optimality.forced_promotions)
+    moved = "no active task has to leave its instance" if stays else str(plan.optimality)
+    return f"{counts}: {moved}; {state}"

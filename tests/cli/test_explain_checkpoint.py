@@ -167,8 +167,18 @@ def test_whether_an_executor_can_go_is_the_drivers_own_answer(placed, capsys):
         removal = placed.removal(name)
         assert (code, line) == (0 if removal.can_remove else 3, f"{removal.instance}: {removal.text}")
     assert main(["explain", path, "--can-remove", "7"]) == 2
-    wanted = "expected one of 2 instances: executor-1, executor-2\n"
-    assert one_line(capsys) == f"taskplace: --can-remove: found 'executor-7', {wanted}"
+    wanted = "expected one of 2 executors: executor-1, executor-2\n"
+    assert one_line(capsys) == f"taskplace: --can-remove: found '7', {wanted}"
+
+
+def test_without_a_driver_nothing_can_be_drained(placed, capsys):
+    path = str(placed.checkpoint)
+    placed.close()
+    assert main(["explain", path, "--can-remove", "executor-1"]) == 4
+    answer, last = capsys.readouterr().out.splitlines()[-2:]
+    assert answer.startswith("executor-1: no: 2 tasks must catch up elsewhere first: ")
+    assert answer.endswith("; drain it first")
+    assert last == "No driver runs, so nothing can be drained: start the stream first."
 
 
 def test_wrong_paths_and_tasks_are_bad_input(placed, tmp_path, capsys):
