@@ -95,7 +95,8 @@ def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> in
     name, known = instance_name(args.can_remove), [one.id for one in found.problem.instances]
     if name not in known:
         raise InputError("--can-remove", found=args.can_remove, expected=one_of_executors(known))
-    held_up = {copy: one for copy, one in found.seen.items() if not one.no_driver}  # the last line says that one
+    # That no driver runs is in the last line.
+    held_up = {copy: one for copy, one in found.seen.items() if not one.no_driver}
     removal = can_remove(found.problem, name, seen=held_up, rates=found.rates, target=target)
     if args.output == "json":
         _print_json({**removal.to_dict(), "driver": _driver(seen)})
