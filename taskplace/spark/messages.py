@@ -409,6 +409,11 @@ class ReportGroup(Message, frozen=True):
 # -- names of files, relative to the checkpoint
 
 
+def epoch_file(epoch: int) -> str:
+    """Return the file with the declaration of a driver."""
+    return f"epochs/{epoch:010d}"
+
+
 def batch_dir(batch: int) -> str:
     """Return the directory with the files that a batch needs until it is published."""
     return f"batches/{batch:010d}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import damaged, sealed, unsealed
-from taskplace.spark.messages import Declaration
+from taskplace.spark.messages import Declaration, epoch_file
 from taskplace.spark.state.files import create_exclusively, lasting_directory
 from taskplace.spark.state.numbered import DIGITS, numbered
 
@@ -56,4 +56,4 @@ class Epochs:
 
     def path(self, number: int) -> Path:
         """Return the file of a driver's declaration."""
-        return self.folder / f"{number:0{DIGITS}d}"
+        return self.folder.parent / epoch_file(number)

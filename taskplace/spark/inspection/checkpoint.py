@@ -25,7 +25,7 @@ from taskplace.spark.codec import unsealed
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.last_status import LastStatus, last_status
-from taskplace.spark.messages import Declaration, History, Manifest, batch_dir
+from taskplace.spark.messages import Declaration, History, Manifest, batch_dir, epoch_file
 from taskplace.spark.state.committed import name_of, numbers, read_histories
 from taskplace.spark.state.numbered import DIGITS, numbered
 from taskplace.spark.state.versions import read_manifest
@@ -249,7 +249,7 @@ def _declared(root: Path, found: Inspection, last: Manifest | None) -> None:
     epoch = last.epoch if last is not None else max(found.epochs, default=0)
     if not epoch:
         return
-    name = f"epochs/{epoch:010d}"
+    name = epoch_file(epoch)
     try:
         declaration = Declaration.decode(unsealed((root / name).read_bytes()))
         found.id, found.topology = declaration.id, str(declaration.topology.get("name", ""))

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from taskplace.spark.messages import epoch_file
 from taskplace.spark.operator_messages import STATUS_FILE, Status, read
 from taskplace.spark.state.numbered import DIGITS, numbered
 from taskplace.wording import ago
@@ -105,7 +106,7 @@ def _ended(seen: DriverSeen) -> bool:
 
 def _just_taken(root: Path, epoch: int, clock: Callable[[], float]) -> bool:
     with suppress(OSError):
-        return abs(clock() - (root / "epochs" / f"{epoch:010d}").stat().st_mtime) < SILENT_SECONDS
+        return abs(clock() - (root / epoch_file(epoch)).stat().st_mtime) < SILENT_SECONDS
     return False
 
 

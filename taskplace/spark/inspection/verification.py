@@ -20,7 +20,7 @@ from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.work import Show
 from taskplace.spark.codec import unsealed
 from taskplace.spark.inspection.checkpoint import Inspection, inspect
-from taskplace.spark.messages import Declaration
+from taskplace.spark.messages import Declaration, epoch_file
 from taskplace.verify import Violation, verify
 from topology import TaskId
 
@@ -78,7 +78,7 @@ def _declared_tasks(root: Path, found: Inspection) -> list[Task]:
     if found.last is None:
         return []
     try:
-        file = root / "epochs" / f"{found.last['epoch']:010d}"
+        file = root / epoch_file(found.last["epoch"])
         topology = Declaration.decode(unsealed(file.read_bytes())).topology
         return [
             Task(TaskId(sub["id"], partition), stateful=bool(sub["stores"]))
