@@ -41,15 +41,22 @@ class Task:
     def copy(self, name: str = "active") -> Copy:
         return Copy(self.folder / name, self.databases)
 
-    def batch(self, watermark: int | None, work, *, limit: int = 50_000):
+    def batch(self, watermark: int | None, work, *, limit: int = 50_000, now: int | None = None):
+        """Run a batch, with what the runtime does at its end. `now`: the batch's own watermark, if it differs."""
         with self.copy() as copy:
             copy.bring_to(self.history, self.folder)
             stores = {
-                s.name: Store(s, copy, None if watermark is None else micros(watermark)) for s in self.schemas
+                s.name: Store(
+                    s,
+                    copy,
+                    None if watermark is None else micros(watermark),
+                    None if now is None else micros(now),
+                )
+                for s in self.schemas
             }
             result = work(stores)
             for store in stores.values():
-                store.expire(limit)
+                store.expire(limit, by_slot=True)
             changes = {}
             for store in stores.values():
                 changes |= store.changes()

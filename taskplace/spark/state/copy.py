@@ -195,9 +195,9 @@ class Copy:
             known.update(found)
         return list(map(found.__getitem__, keys))
 
-    def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all (key, value), in the order of their bytes."""
-        yield from self._held().scan(store)
+    def scan(self, store: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield all (key, value) from the key `start` on, in the order of their bytes."""
+        yield from self._held().scan(store, start)
 
     def count(self, store: str) -> int:
         """Return the number of keys in a store. O(1)."""

@@ -13,6 +13,11 @@ has expired by the batch's own watermark is removed after the batch's rows were 
 `due` is the end of the time slot of the entry's time. So an entry that is updated often is written to the index only
 once per slot. An update leaves the index entry of an older slot behind, which is dropped when it is due. If the time
 is a part of the key, as with windows, it never changes, and `due` is the time itself.
+
+So the runtime removes an entry up to a slot after it has expired. Nobody sees that, because the entry is invisible. A
+processor that sends what has expired has to send it in the batch in which it expires: later, nodes behind it could take
+it for late. So for its stores, the entries of the slot in which the first ones expire are written to the index again,
+with their time as `due`. That is once for an entry, shortly before it goes.
 Removals go through the changelog like any other change: the active copy decides, and followers replay.
 """
 
@@ -162,6 +167,15 @@ def due(times: Times, ttl: int) -> Times:
 def index_key(due_at: int, key: bytes) -> bytes:
     """Return the index's key for a store's key. Index keys sort by `due_at`."""
     return (due_at + (1 << 63)).to_bytes(8, "big") + hashlib.blake2b(key, digest_size=16).digest()
+
+
+def index_start(due_at: int) -> bytes:
+    """Return a key that sorts before all index keys with this `due_at`, and behind those with earlier ones.
+
+    >>> index_key(6, b"k") < index_start(7) < index_key(7, b"k")
+    True
+    """
+    return (due_at + (1 << 63)).to_bytes(8, "big")
 
 
 def due_of(index: bytes) -> int:

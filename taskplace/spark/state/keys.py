@@ -136,8 +136,12 @@ def restore_columns(stored: Sequence[bytes], raw: Sequence[bytes]) -> tuple[Sequ
     return [key for key, _ in entries], [value for _, value in entries]
 
 
-def restore_all(entries: Iterable[tuple[bytes, bytes]], count: int) -> Iterator[tuple[bytes, bytes]]:
+def restore_all(
+    entries: Iterable[tuple[bytes, bytes]], count: int | None = None
+) -> Iterator[tuple[bytes, bytes]]:
     """Yield the original (key, value) of `count` stored entries, in the order of their stored keys.
+
+    `count`: None if it is not known.
 
     Errors: `DamagedEntry` if an entry has changed, is lost, or is out of order, where a search would not find it.
     """
@@ -147,5 +151,5 @@ def restore_all(entries: Iterable[tuple[bytes, bytes]], count: int) -> Iterator[
             raise DamagedEntry(f"{_named(stored)} is out of order")
         yield restore_entry(stored, raw)
         number, last = number + 1, stored
-    if number != count:
+    if count is not None and number != count:
         raise DamagedEntry(f"found {number} entries, where {count} were stored")

@@ -175,13 +175,18 @@ class Store:
             self._displace(encoded)
         self.writes.update(dict.fromkeys(encoded))
 
-    def expire(self, limit: int | None = None, limit_bytes: int | None = None) -> None:
+    def expire(
+        self, limit: int | None = None, limit_bytes: int | None = None, *, by_slot: bool = False
+    ) -> None:
         """Remove entries that have expired by `now`, with those of this batch; `gone` has them. O(entries removed).
 
         Removes at most `limit` entries (`expiry.REMOVED_PER_BATCH`) and `limit_bytes` of encoded keys and values
         (`expiry.REMOVED_BYTES_PER_BATCH`), but at least one entry. The next batches remove the rest. The runtime
-        calls it after the last node that uses the store; a processor that emits expired entries calls it itself,
-        after it has written its rows. A second call in a batch does nothing.
+        calls it after the last node that uses the store; a processor that emits expired entries calls it itself in
+        each batch, after it has written its rows. A second call in a batch does nothing.
+
+        - `by_slot`: leave entries whose time slot (`expiry.slot_of`) has not ended, which costs less. The runtime does
+          so: what it leaves is invisible all the same
         """
         if self.expired:
             return
@@ -190,14 +195,19 @@ class Store:
             return
         limit = expiry.REMOVED_PER_BATCH if limit is None else limit
         limit_bytes = expiry.REMOVED_BYTES_PER_BATCH if limit_bytes is None else limit_bytes
+        by = self.now - self.schema.ttl
+        ends = None if by_slot or not self._slot else by - by % self._slot + self._slot
         stored: dict[bytes, bytes | None] = {}
+        early: set[bytes] = set()  # keys of the slot that has not ended
         size = number = 0
-        for entry, key, value in self._due(self.now - self.schema.ttl):
+        for entry, key, value in self._due(by, ends):
             added = 0 if key in stored else len(key) + len(value or b"")
             if number and (number >= limit or size + added > limit_bytes):
-                self.held = expiry.due_of(entry) - self._slot
+                self.held = self._least(expiry.due_of(entry))
                 break
             stored[key], self._index[entry] = value, None
+            if expiry.due_of(entry) > by:
+                early.add(key)
             size, number = size + added, number + 1
         gone = [self._table(list(self._displaced.items()))] if self._displaced else []
         there = ((key, value) for key, value in stored.items() if value is not None)
@@ -206,19 +216,44 @@ class Store:
             stale = self.schema.expired(table, table, self.now)
             self.writes.update((key, None) for (key, _), old in zip(piece, stale, strict=True) if old)
             gone.append(table.filter(pa.array(stale)))
+            if early:
+                self._enter_times(table, [key for key, _ in piece], ~stale, early, ends)
         if gone:
             self.gone = pa.concat_tables(gone)
 
-    def _due(self, by: int) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+    def _least(self, due: int) -> int:
+        """Return a time that no entry with this `due` is before: the start of its slot, unless `due` ends none."""
+        return due if self._slot and due % self._slot else due - self._slot
+
+    def _enter_times(
+        self,
+        table: pa.Table,
+        keys: Sequence[bytes],
+        live: npt.NDArray[np.bool_],
+        early: set[bytes],
+        ends: int | None,
+    ) -> None:
+        """Enter the keys of the slot that ends at `ends` with their times; keys of later slots have entries there."""
+        times, known = expiry.micros(self.schema.times(table, table))
+        for row in np.flatnonzero(live & known & (expiry.due(times, self.schema.ttl) == ends)).tolist():
+            if keys[row] in early:
+                self._index[expiry.index_key(int(times[row]), keys[row])] = keys[row]
+
+    def _due(self, by: int, ends: int | None) -> Iterator[tuple[bytes, bytes, bytes | None]]:
         """Yield the due entries of the index in order: the index entry, the key, and the value if the key exists.
 
-        Values are read ahead in growing chunks, as long as they are small.
+        `ends`: the end of the slot of `by`, whose entries are yielded as well; None: they are not. Values are read
+        ahead in growing chunks, as long as they are small.
         """
+        stored: Iterator[tuple[bytes, bytes]]
         stored = takewhile(lambda item: expiry.due_of(item[0]) <= by, self._copy.scan(self._index_name))
+        if ends is not None and expiry.FIRST <= ends <= expiry.LAST:
+            slot = self._copy.scan(self._index_name, expiry.index_start(ends))
+            stored = chain(stored, takewhile(lambda item: expiry.due_of(item[0]) == ends, slot))
         written = sorted(
             (entry, key)
             for entry, key in self._index.items()
-            if key is not None and expiry.due_of(entry) <= by
+            if key is not None and (expiry.due_of(entry) <= by or expiry.due_of(entry) == ends)
         )
         due = merge(stored, written)
         ahead, largest = 1, 1

@@ -95,10 +95,13 @@ class Transaction:
         """Return the value of each key, None for a missing key. O(keys x log size)."""
         return get_values(self._txn, self._db(store), keys)
 
-    def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all (key, value), in the order of their bytes."""
+    def scan(self, store: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield all (key, value) from the key `start` on, in the order of their bytes."""
         with self._txn.cursor(db=self._db(store)) as cursor:
-            yield from restore_all(cursor.iternext(), self.count(store))
+            if not start:
+                yield from restore_all(cursor.iternext(), self.count(store))
+            elif cursor.set_range(physical(start)):
+                yield from restore_all(cursor.iternext())
 
     def count(self, store: str) -> int:
         """Return the number of keys in a store. O(1)."""

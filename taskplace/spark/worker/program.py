@@ -206,7 +206,7 @@ class Program:
                 sends_expired = [store for store in own.values() if store.expired]
                 for name, store in own.items():
                     if last_user[name] == operator.name:
-                        store.expire()
+                        store.expire(by_slot=True)
             clock.passed(operator, sends_expired)
             if operator.kind == "repartition":
                 behind[operator.topic] = clock.behind(operator)

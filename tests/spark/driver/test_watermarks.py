@@ -150,6 +150,33 @@ def test_what_has_expired_is_sent_also_when_its_key_comes_again(world, monkeypat
     assert found[:5] == [(k, START + minute * MINUTE) for k, minute in kept]
 
 
+def test_what_has_expired_is_sent_before_nodes_behind_it_take_it_for_late(world):
+    """Each key is seen once and then never again: its window of a minute counts it, an hour later."""
+
+    class Silent:
+        event_time, delay = "at", "1 hour"
+
+        def layouts(self):
+            return {"s": {"key": KEY, "value": {"at": "timestamp"}, "time": "at", "retention_ms": 3_600_000}}
+
+        def process(self, context, rows):
+            store = context.store("s")
+            store.put_many(rows)
+            store.expire()
+            return store.gone
+
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=2, event_time="at")
+    silent = source.process(Silent(), name="s")
+    minutes = Count("n", by=KEY, window=Tumbling("at", "1 minute", emit="final"))
+    silent.process(minutes, name="n").sink("out", target=ParquetSink(world.folder / "out"))
+    rows = [clicks((f"k{minute}", minute)) for minute in range(180)]
+    placed = run(world, topo, [*rows, clicks(("end", 1_000)), clicks()])
+    assert placed.stats.late == 0
+    found = sorted(row for rows in world.sent("out").values() for row in rows)
+    assert found == sorted((f"k{minute}", START + minute * MINUTE, 1) for minute in range(180))
+
+
 def test_a_processor_is_told_both_watermarks_whatever_stores_it_has_beside(world):
     seen = []
 

@@ -48,8 +48,8 @@ steps = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps=steps)
-def test_what_is_seen_is_what_a_plain_model_has_and_copies_agree(steps, committed, contents):
+@given(steps=steps, by_slot=st.booleans())
+def test_what_is_seen_is_what_a_plain_model_has_and_copies_agree(steps, by_slot, committed, contents):
     with tempfile.TemporaryDirectory() as folder:
         task = Task(Path(folder), committed, [SCHEMA])
         model: dict[str, tuple[int, int | None]] = {}
@@ -62,12 +62,14 @@ def test_what_is_seen_is_what_a_plain_model_has_and_copies_agree(steps, committe
 
             rows = [(k, n, None if t is None else watermark + t) for k, n, t in puts]
 
-            def work(stores, rows=rows, deletes=deletes):
+            def work(stores, rows=rows, deletes=deletes, limit=limit):
                 store = stores["seen"]
                 store.put_many(table(rows))
                 store.delete_many(pa.table({"k": pa.array(deletes, pa.string())}))
                 found = store.get_many(table([(k, 0, None) for k in "abcdef"]))
                 scanned = {r["k"]: (r["n"], r["at"]) for t in store.scan() for r in t.to_pylist()}
+                if not by_slot:
+                    store.expire(limit)
                 return found, scanned, store.late
 
             (values, found), scanned, late = task.batch(watermark, work, limit=limit)
@@ -110,7 +112,50 @@ def test_a_replay_of_a_batch_forgets_the_same_whatever_was_done_before(task):
 
     assert task.batch(130, again) == lost
     removed = [key for key, value in lost["seen"].items() if value is None]
-    assert 27 <= len(removed) <= 31  # 0..30 have expired; the last slot of 3 s is not due yet
+    assert len(removed) == 31  # 0..30 have expired
+
+    def by_slot(stores):
+        stores["seen"].expire(by_slot=True)
+        return stores["seen"].changes()
+
+    removed = [key for key, value in task.batch(145, by_slot)["seen"].items() if value is None]
+    assert 11 <= len(removed) <= 14  # 31..45 have expired; the last slot of 3 s is not due yet
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=steps, at_once=st.sampled_from([1, 2, 50_000]))
+def test_a_processor_gets_each_entry_in_the_batch_in_which_it_expires(steps, at_once, committed):
+    """Also if its key comes again. None is lost, and none comes twice. Those that find no room come next."""
+    with tempfile.TemporaryDirectory() as folder:
+        task = Task(Path(folder), committed, [SCHEMA])
+        model: dict[str, tuple[int, int]] = {}
+        due: list[tuple[str, int]] = []
+        watermark = number = 0
+        quiet = [(0, [], [], 1)] * 30
+        for forward, puts, *_ in [*steps, *quiet, (10 * TTL, [], [], 1), *quiet]:
+            before, watermark = watermark, watermark + forward
+            # Each row is another one, so that it is known again. Rows are late by the watermark of the batch before.
+            rows = [(k, number + i, before + t) for i, (k, _, t) in enumerate(puts) if t is not None]
+            number += len(puts)
+
+            def work(stores, rows=rows):
+                stores["seen"].put_many(table(rows))
+                stores["seen"].expire(at_once)
+                return [(row["k"], row["n"]) for row in stores["seen"].gone.to_pylist()], stores["seen"].held
+
+            sent, held = task.batch(before, work, now=watermark)
+            # What has expired by the watermark before, and is still there, is sent when its key comes again.
+            model.update({k: (n, t) for k, n, t in rows if t > before - TTL})
+            for k, (n, t) in list(model.items()):
+                if t <= watermark - TTL:
+                    due.append((k, n))
+                    del model[k]
+            assert set(sent) <= set(due), "none too early"
+            assert len(set(sent)) == len(sent)
+            due = [one for one in due if one not in sent]
+            assert held is not None or not due, "none too late"
+        assert not due and not model
+        assert task.stored() == {"seen": 0, "seen~expiry": 0}
 
 
 def test_an_entry_that_is_updated_often_is_entered_in_the_index_once_a_slot(task):

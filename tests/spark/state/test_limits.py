@@ -114,15 +114,16 @@ SCHEMA = StoreSchema.of(
 
 
 @pytest.mark.parametrize(("late_by", "gone"), [(-1, []), (0, [7]), (1, [7])])
-def test_an_entry_of_this_batch_is_removed_when_its_slot_ends(
-    tmp_path, late_by: int, gone: list[int]
+@pytest.mark.parametrize("by_slot", [True, False])
+def test_an_entry_of_this_batch_is_removed_when_it_expires_or_by_slot_when_its_slot_ends(
+    tmp_path, late_by: int, gone: list[int], by_slot: bool
 ) -> None:
-    (due,) = expiry.due(np.array([0]), TTL).tolist()
+    due = int(expiry.due(np.array([0]), TTL)[0]) if by_slot else 0
     with Copy(tmp_path / "c", SCHEMA.databases) as copy:
         copy.bring_to(History(), tmp_path)
         store = Store(SCHEMA, copy, None, now=due + TTL + late_by)
         store.put_many(pa.table({"k": [7], "at": pa.array([0], pa.timestamp("us", tz="UTC"))}))
-        store.expire()
+        store.expire(by_slot=by_slot)
         assert store.gone["k"].to_pylist() == gone
 
 
