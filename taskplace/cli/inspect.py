@@ -83,6 +83,13 @@ def damage_lines(found: Inspection) -> Iterator[str]:
         yield f"damaged     {damage.kind} {damage.file}: {damage.what}{tasks}"
     if len(found.damaged) > SHOWN:
         yield f"damaged     and {len(found.damaged) - SHOWN} more; --output json has all"
+    if any(damage.lost for damage in found.damaged):
+        yield (
+            "remedy      restore these files from a backup; without one, state goes on from whole copies in the state "
+            "directories of executors: let a stream that runs go on, or start it on the same hosts"
+        )
+    elif any(damage.kind in ("manifest", "declaration") for damage in found.damaged):
+        yield "remedy      restore these files from a backup"
     for damage in found.unneeded[:SHOWN]:
         yield (
             f"unneeded    {damage.kind} {damage.file}: {damage.what}; no copy needs it any more, because newer files "

@@ -148,7 +148,7 @@ def events(now: Status, checkpoint: str | Path = UNKNOWN, *, runs: bool = True) 
     - `runs`: whether the driver still runs; otherwise times are before its last status
     """
     when = ago if runs else before
-    waiting, found = warmups(now), list(stuck(now, checkpoint))
+    waiting, found = warmups(now), list(stuck(now, checkpoint, runs=runs))
     hindered = {(name, task) for name, task, _ in found}
     for name, task, lag, eta in waiting[:SHOWN]:
         yield f"warm-up     {task} on {name}: lag {lag:,}, {'stuck' if (name, task) in hindered else eta}"

@@ -197,7 +197,7 @@ class Removal:
             takes = "" if self.seconds is None else f", which takes {about(self.seconds)}"
             why = f"{count(len(self.waits), 'task')} must catch up elsewhere first{takes}: {named}"
         else:
-            why = f"it still has {self.held}, although each is caught up elsewhere or needs no copy"
+            why = f"it still has {self.held}; no task has to catch up elsewhere first"
         stuck = stuck_text(self.stuck)
         if self.draining:
             return f"no: {why}; it drains, {f'but {stuck}' if stuck else 'so they move with the next plans'}"
@@ -245,7 +245,7 @@ def removable(
     >>> t = TaskId(0, 0)
     >>> mine, other = Copy(t, "a", "standby", 0, True), Copy(t, "b", "active", 7, True)
     >>> removable("a", [mine, other], {"a", "b"}).text
-    'no: it still has 1 standby task, although each is caught up elsewhere or needs no copy; drain it first'
+    'no: it still has 1 standby task; no task has to catch up elsewhere first; drain it first'
     >>> removable("a", [mine._replace(role="none"), other], {"a", "b"}).can_remove
     True
     >>> removable("a", [mine, other._replace(caught_up=False)], {"a", "b"}).waits

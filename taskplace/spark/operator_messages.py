@@ -1,6 +1,7 @@
 """What operators and a running driver exchange through files of the checkpoint: its status, requests, and answers.
 
     <checkpoint>/status.json              the driver's `Status`; replaced as a whole
+    <checkpoint>/waiting.json             the `WaitingDriver` that was started and had no batch yet
     <checkpoint>/requests/<id>.json       an operator's `Request`, until the driver takes it (<id>.taken)
     <checkpoint>/answers/<id>.json        the driver's `OperatorAnswer`, until the operator has read it
 
@@ -28,12 +29,14 @@ from taskplace.paths import why_not
 from taskplace.spark.codec import Message, decoded, sealed, unsealed
 
 STATUS_FILE = "status.json"
+WAITING_FILE = "waiting.json"
 REQUESTS = "requests"
 ANSWERS = "answers"
 #: The suffix of a request that a driver has taken: it can no longer be withdrawn.
 TAKEN = ".taken"
 
 STATUS_SCHEMA = "taskplace.status/1"
+WAITING_SCHEMA = "taskplace.waiting_driver/1"
 REQUEST_SCHEMA = "taskplace.request/1"
 ANSWER_SCHEMA = "taskplace.answer/1"
 
@@ -56,6 +59,12 @@ class DriverIdentity(Exchanged, frozen=True):
     pid: int
     app: str
     started: float
+
+
+class WaitingDriver(Exchanged, frozen=True, tag_field="schema", tag=WAITING_SCHEMA):
+    """A driver whose query was started, and that takes the checkpoint over with its first batch."""
+
+    driver: DriverIdentity
 
 
 class WarmupStatus(Exchanged, frozen=True):
@@ -308,14 +317,20 @@ class OperatorAnswer(Exchanged, frozen=True, tag_field="schema", tag=ANSWER_SCHE
 
 # -- the files
 
-_MessageT = TypeVar("_MessageT", Status, Request, OperatorAnswer)
+_MessageT = TypeVar("_MessageT", Status, WaitingDriver, Request, OperatorAnswer)
+_SCHEMAS: dict[type, str] = {
+    Status: STATUS_SCHEMA,
+    WaitingDriver: WAITING_SCHEMA,
+    Request: REQUEST_SCHEMA,
+    OperatorAnswer: ANSWER_SCHEMA,
+}
 
 
 class _Versioned(msgspec.Struct):
     schema: Any
 
 
-def write(path: Path, message: Status | Request | OperatorAnswer) -> int:
+def write(path: Path, message: Status | WaitingDriver | Request | OperatorAnswer) -> int:
     """Write a message as a whole, so that a reader finds the old file or the new one. Return the number of its bytes.
 
     The file survives a killed process, but not always a crash of the host. Errors: `OSError`.
@@ -347,7 +362,7 @@ def read(path: Path, kind: type[_MessageT]) -> _MessageT:
         raise
     except OSError as error:
         raise CheckpointError(f"{path}: it cannot be read ({why_not(error)})") from None
-    own = {Status: STATUS_SCHEMA, Request: REQUEST_SCHEMA, OperatorAnswer: ANSWER_SCHEMA}[kind]
+    own = _SCHEMAS[kind]
     try:
         body = unsealed(data)
         schema = decoded(_Versioned, body).schema

@@ -148,7 +148,9 @@ class Placed:
             writer = writer.queryName(name)
         if triggered:
             writer = writer.trigger(**triggered)
-        return PlacedQuery(self, start_query(writer, united.sparkSession))
+        query = start_query(writer, united.sparkSession)
+        self._runner.operations.wait()
+        return PlacedQuery(self, query)
 
     def unite(self, sources: Mapping[str, DataFrame], *, ticks: bool = False) -> DataFrame:
         """Return the one data frame that `process_batch` takes, for a topology with several sources.

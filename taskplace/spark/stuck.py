@@ -6,6 +6,7 @@ answered; it reads nothing; it reads, but no faster than the stream writes. If n
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ IDLE_SECONDS = 60.0
 SILENT_SECONDS = 120.0
 #: Stands in commands for a checkpoint whose path is not known.
 UNKNOWN = "CHECKPOINT"
+#: The path of a checkpoint before the name of one of its files: executors may see it elsewhere.
+_IN_CHECKPOINT = re.compile(r"(?<!\S)/\S*?/(?=(?:changelog|snapshots|manifests|batches|epochs)/)")
 
 
 def seen_of(
@@ -31,13 +34,21 @@ def seen_of(
     - `runs`: whether the driver still runs. If not, nothing catches up, and what was the matter before is named as well
     - `checkpoint`: the path that remedies name
     """
+    found = _seen_then(status, runs=runs, checkpoint=checkpoint)
+    if runs:
+        return found
+    return {copy: _ended(status, seen, status.executors[copy[0]], copy[1]) for copy, seen in found.items()}
+
+
+def _seen_then(status: Status, *, runs: bool, checkpoint: str | Path) -> dict[tuple[str, TaskId], Seen]:
+    """Return what was known when the status was written, with remedies for now."""
     at = shlex.quote(str(checkpoint))
     found: dict[tuple[str, TaskId], Seen] = {}
     for name, executor in status.executors.items():
         for task, warmup in executor.warmup.items():
-            found[name, TaskId.parse(task)] = _warmup(status, name, task, warmup, at)
+            found[name, TaskId.parse(task)] = _warmup(status, name, task, warmup, at, runs=runs)
         for task, lag in executor.standby.items():
-            seen = _stalled(status, name, task, executor, at) if lag else None
+            seen = _stalled(status, name, task, executor, at, runs=runs) if lag else None
             if seen or (lag and not runs):
                 found[name, TaskId.parse(task)] = seen or Seen()
         for task in executor.parked:
@@ -45,14 +56,17 @@ def seen_of(
             why = f"{name} could not follow ({cause})" if cause else "the driver's log says more"
             remedy = f'when the cause is gone, release it: `placed.release("{name}")`, or restart the driver'
             found[name, TaskId.parse(task)] = Seen(None, why, remedy)
-    if runs:
-        return found
-    return {copy: _ended(status, seen, status.executors[copy[0]], copy[1]) for copy, seen in found.items()}
+    return found
 
 
-def stuck(status: Status, checkpoint: str | Path = UNKNOWN) -> Iterator[tuple[str, str, Seen]]:
-    """Yield the copies that made no progress when the status was written: executor, task, and why."""
-    for (name, task), seen in sorted(seen_of(status, runs=True, checkpoint=checkpoint).items()):
+def stuck(
+    status: Status, checkpoint: str | Path = UNKNOWN, *, runs: bool = True
+) -> Iterator[tuple[str, str, Seen]]:
+    """Yield the copies that made no progress when the status was written: executor, task, and why.
+
+    `runs`: whether the driver still runs; remedies depend on it.
+    """
+    for (name, task), seen in sorted(_seen_then(status, runs=runs, checkpoint=checkpoint).items()):
         if seen.stalled:
             yield name, str(task), seen
 
@@ -70,11 +84,11 @@ def _ended(status: Status, seen: Seen, executor: ExecutorStatus, task: TaskId) -
     return Seen(None, why, start, no_driver=True)
 
 
-def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus, at: str) -> Seen:
+def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus, at: str, *, runs: bool) -> Seen:
     executor = status.executors[name]
     if warmup.caught_up:
         return Seen(0.0)
-    if stalled := _stalled(status, name, task, executor, at):
+    if stalled := _stalled(status, name, task, executor, at, runs=runs):
         return stalled
     if warmup.eta_seconds is None and warmup.restoring:
         return Seen(unknown=f"{name} loads a snapshot, and its lag counts the whole changelog until then")
@@ -94,13 +108,17 @@ def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus, at: str)
     )
 
 
-def _stalled(status: Status, name: str, task: str, executor: ExecutorStatus, at: str) -> Seen | None:
+def _stalled(
+    status: Status, name: str, task: str, executor: ExecutorStatus, at: str, *, runs: bool
+) -> Seen | None:
     """Return what keeps any copy of an executor from following; None if nothing does."""
     if trouble := _brief(executor.troubles.get(task, "")):
-        return Seen(None, f"{name} cannot follow: {trouble}", _remedy(trouble, name, executor, at))
+        return Seen(None, f"{name} cannot follow: {trouble}", _remedy(trouble, name, executor, at, runs=runs))
     if executor.trouble:
         trouble = _brief(executor.trouble)
-        return Seen(None, f"visits to {name} fail: {trouble}", _remedy(trouble, name, executor, at))
+        return Seen(
+            None, f"visits to {name} fail: {trouble}", _remedy(trouble, name, executor, at, runs=runs)
+        )
     silent = None if executor.visited is None else status.written - executor.visited
     if silent is not None and silent > SILENT_SECONDS:
         why = f"{name} has not answered a visit for {lasting(silent)}"
@@ -111,11 +129,14 @@ def _stalled(status: Status, name: str, task: str, executor: ExecutorStatus, at:
 
 
 def _brief(trouble: str) -> str:
-    """Return the first sentence of an error: what it found. The remedies here are those for a copy."""
-    return trouble.partition(". ")[0]
+    """Return the first sentence of an error: what it found, with files relative to the checkpoint.
+
+    The remedies here are those for a copy.
+    """
+    return _IN_CHECKPOINT.sub("", trouble.partition(". ")[0])
 
 
-def _remedy(trouble: str, name: str, executor: ExecutorStatus, at: str) -> str:
+def _remedy(trouble: str, name: str, executor: ExecutorStatus, at: str, *, runs: bool) -> str:
     kind = trouble.partition(":")[0]
     if kind == "DiskFull":
         return f"make room on the disk of {name} ({executor.host}); the copy then goes on by itself"
@@ -125,8 +146,11 @@ def _remedy(trouble: str, name: str, executor: ExecutorStatus, at: str) -> str:
             "anew; if it happens again, check the disk and the memory of this host"
         )
     if kind in ("CheckpointError", "NoWay"):
-        return (
-            f"`taskplace inspect {at} --verify` names damaged files; restore them from a backup, or keep the "
-            "executor that runs the task until its next snapshot, which makes damaged changes before it unneeded"
-        )
+        named = f"`taskplace inspect {at} --verify` names damaged files and their tasks; restore them from a backup"
+        if runs:
+            return (
+                f"{named}, or keep the executor that runs the task until its next snapshot, which makes damaged "
+                "changes before it unneeded"
+            )
+        return f"{named}; without one, start on the same hosts: their state directories may have whole copies"
     return f"the log of {name} says more; visits go on, and the copy with them"

@@ -108,7 +108,7 @@ def test_explain_has_a_reason_for_each_task_or_for_one(write, capsys):
         (
             STABLE,
             3,
-            "no: it still has 1 active task, although each is caught up elsewhere or needs no copy; drain it first",
+            "no: it still has 1 active task; no task has to catch up elsewhere first; drain it first",
         ),
         (
             {**STABLE, "tasks": []},

@@ -90,7 +90,7 @@ def test_an_instance_can_go_when_every_task_is_caught_up_elsewhere() -> None:
     ready = can_remove(Problem(tasks, (a, Instance("b", lags={A: 0, B: 3}))), "a")
     assert (ready.safe, ready.can_remove) == (True, False)
     assert ready.text == (
-        "no: it still has 2 active tasks, although each is caught up elsewhere or needs no copy; drain it first"
+        "no: it still has 2 active tasks; no task has to catch up elsewhere first; drain it first"
     )
     empty = can_remove(Problem(tasks, (a, Instance("b", lags={A: 0, B: 3}))), "b")
     assert (empty.can_remove, empty.text) == (True, "yes: it has no task, and no copy that the others lack")
@@ -158,7 +158,7 @@ def test_a_drain_is_the_remedy_until_the_instance_is_empty() -> None:
     assert (full.held, full.text.endswith("; drain it first")) == (Held(active=1), True)
     drains = removal(Instance("a", active=(A,), lags={A: 0}, draining=True), b)
     assert drains.text == (
-        "no: it still has 1 active task, although each is caught up elsewhere or needs no copy; it drains, so they "
+        "no: it still has 1 active task; no task has to catch up elsewhere first; it drains, so they "
         "move with the next plans"
     )
     behind = removal(Instance("a", lags={A: 0}, draining=True), Instance("b", active=(A,)))

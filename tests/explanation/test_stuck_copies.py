@@ -47,7 +47,7 @@ def test_the_answer_names_the_copy_with_cause_and_remedy(draining: Problem) -> N
     found = can_remove(draining, "a", seen=seen)
     assert found.safe and found.stuck == (Stuck(TASKS[4], "c", CAUSE, REMEDY),)
     assert found.text == (
-        "no: it still has 3 active and 3 standby tasks, although each is caught up elsewhere or needs no copy; it "
+        "no: it still has 3 active and 3 standby tasks; no task has to catch up elsewhere first; it "
         f"drains, but the copy of 0_4 on c is stuck: {CAUSE}; {REMEDY}"
     )
     written = json.loads(json.dumps(found.to_dict()))

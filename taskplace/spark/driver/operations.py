@@ -3,6 +3,7 @@
 It also reports the stream's long work (`stream_work`).
 
     <checkpoint>/status.json            see `taskplace.spark.operator_messages`
+    <checkpoint>/waiting.json           likewise
     <checkpoint>/requests/, answers/    see `taskplace.spark.driver.request_desk`
 
 Properties:
@@ -11,6 +12,7 @@ Properties:
 - The status is written after each batch and each rebalance, but at most once per `LEAST_SECONDS`; and every
   `HEARTBEAT_SECONDS`, which shows that the driver runs. Its last status says that it has ended.
 - A driver that another one has replaced writes and answers nothing more.
+- Before its first batch, a driver is not in charge: it only says that it waits, in a file of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from taskplace.errors import Fenced
@@ -31,7 +33,7 @@ from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.request_desk import RequestDesk
 from taskplace.spark.driver.status_board import StatusBoard
 from taskplace.spark.driver.stream_work import StreamWork
-from taskplace.spark.operator_messages import STATUS_FILE, Status, write
+from taskplace.spark.operator_messages import STATUS_FILE, WAITING_FILE, Status, WaitingDriver, write
 from taskplace.spark.stuck import seen_of, stuck
 from topology import TaskId
 
@@ -74,6 +76,8 @@ class Operations:
         self._thread: threading.Thread | None = None
         self._seen, self._last, self._looked = -1, float("-inf"), float("-inf")
         self._repeated = RepeatedWarnings()
+        self._waiting = threading.Lock()  # held while the file of a waiting driver is written or removed
+        self._waits = False
 
     @property
     def began(self) -> bool:
@@ -98,6 +102,24 @@ class Operations:
         self._start()
         return self._recent.batch(number, stopped)
 
+    def wait(self) -> None:
+        """Note that the query was started. Until its first batch, operators see that this driver waits for it."""
+        with self._waiting:
+            if self.began:
+                return
+            try:
+                write(self._root / WAITING_FILE, WaitingDriver(self._make_board(HEARTBEAT_SECONDS).driver))
+                self._waits = True
+            except Exception as error:
+                log.debug("operators do not see that a driver waits: %s: %s", type(error).__name__, error)
+
+    def _no_longer_waits(self) -> None:
+        with self._waiting:
+            if self._waits:
+                self._waits = False
+                with suppress(OSError):
+                    (self._root / WAITING_FILE).unlink()
+
     def turn(self) -> None:
         """Answer requests, and write the status if it is time.
 
@@ -121,6 +143,7 @@ class Operations:
 
     def stop(self) -> None:
         """Stop the thread, and write a last status. May be called again; does nothing if it never ran."""
+        self._no_longer_waits()
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -144,6 +167,7 @@ class Operations:
             self._stopped.clear()
             self._desk.open()
             self._board = self._make_board(HEARTBEAT_SECONDS)
+            self._no_longer_waits()
             self._thread = new_thread(target=self._loop, name="taskplace-operations", daemon=True)
             self._thread.start()
         except Exception as error:

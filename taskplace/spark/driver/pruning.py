@@ -102,6 +102,7 @@ def abandoned(root: Path, epoch: int, snapshots: Listing) -> Iterator[Path]:
     )
     staging = (
         ".status.json.*",
+        ".waiting.json.*",
         *(f"{folder}/.*" for folder in ("manifests", "epochs", "requests", "answers")),
     )
     for path in itertools.chain(

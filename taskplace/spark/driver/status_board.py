@@ -43,7 +43,8 @@ class StatusBoard:
         self._definition, self._rebalancer, self._followers = definition, rebalancer, followers
         self._recent, self._interval = recent, interval
         self._clock, self._monotonic = clock, monotonic
-        self._driver = DriverIdentity(socket.gethostname(), os.getpid(), rebalancer.bridge.app_id, clock())
+        #: The process, for people.
+        self.driver = DriverIdentity(socket.gethostname(), os.getpid(), rebalancer.bridge.app_id, clock())
         self._names = {task: str(task) for task in rebalancer.task_ids}
         self._stateless = frozenset(task.id for task in rebalancer.tasks if not task.stateful)
         self._fixed: dict[str, Any] = {
@@ -71,7 +72,7 @@ class StatusBoard:
                 checkpoint=journal.declaration.id,
                 topology=self._definition.built.name,
                 epoch=journal.epoch,
-                driver=self._driver,
+                driver=self.driver,
                 written=self._clock(),
                 number=self._number,
                 interval=self._interval,

@@ -2,19 +2,23 @@
 
 A driver runs if the status file is of the newest epoch, does not say that its driver has ended, and is young. If the
 clocks of two hosts differ, the age says nothing; then the file must change while it is watched. A driver that was
-killed seems to run for `SILENT_SECONDS` at most.
+killed seems to run for `SILENT_SECONDS` at most. A driver that was started takes a checkpoint over with its first
+batch. Until then it does not run, but the reason names it.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from taskplace.errors import CheckpointError
 from taskplace.spark.messages import epoch_file
-from taskplace.spark.operator_messages import STATUS_FILE, Status, read
+from taskplace.spark.operator_messages import STATUS_FILE, WAITING_FILE, Status, WaitingDriver, read
 from taskplace.spark.state.numbered import DIGITS, numbered
 from taskplace.wording import ago
 
@@ -52,6 +56,37 @@ def look(
 
     Errors: `CheckpointError` for a status that cannot be read.
     """
+    seen = _looked(root, clock, sleep)
+    waits = "" if seen.runs else _waits(root, clock)
+    return replace(seen, why=f"{seen.why}; {waits}") if waits else seen
+
+
+def _waits(root: Path, clock: Callable[[], float]) -> str:
+    """Return that a driver waits for its first batch, as a clause; "" if none does, as far as this host can tell."""
+    try:
+        driver = read(root / WAITING_FILE, WaitingDriver).driver
+    except (FileNotFoundError, CheckpointError):
+        return ""
+    if driver.host == socket.gethostname() and not _lives(driver.pid):
+        return ""
+    since = ago(max(0.0, clock() - driver.started))
+    return (
+        f"another driver ({driver.app}, process {driver.pid} on {driver.host}) was started {since}, and waits for "
+        "rows: it takes over with its first batch"
+    )
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        return True
+    return True
+
+
+def _looked(root: Path, clock: Callable[[], float], sleep: Callable[[float], None]) -> DriverSeen:
     seen = _judged(root, clock)
     if seen.runs or seen.epoch == 0 or (seen.status is not None and _ended(seen)):
         return seen

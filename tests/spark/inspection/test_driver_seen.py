@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 import time
 
 import msgspec
@@ -10,7 +13,14 @@ import pytest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.inspection.driver_seen import look
-from taskplace.spark.operator_messages import STATUS_FILE, DriverIdentity, Status, write
+from taskplace.spark.operator_messages import (
+    STATUS_FILE,
+    WAITING_FILE,
+    DriverIdentity,
+    Status,
+    WaitingDriver,
+    write,
+)
 
 NOW = 1_000_000.0
 
@@ -94,6 +104,44 @@ def test_a_driver_that_has_just_taken_over_is_waited_for(root):
     path = root / "epochs" / f"{2:010d}"
     os.utime(path, (NOW, NOW))
     assert seen(root, then=lambda: write(root / STATUS_FILE, status())).runs
+
+
+def waiting(root, *, pid, host=None):
+    driver = DriverIdentity(host or socket.gethostname(), pid, "app-2", NOW - 30)
+    write(root / WAITING_FILE, WaitingDriver(driver))
+    return (
+        f"; another driver (app-2, process {pid} on {driver.host}) was started 30 s ago, and waits for rows: "
+    )
+
+
+def test_a_driver_that_waits_for_its_first_batch_is_named(root):
+    write(root / STATUS_FILE, status(ended=True))
+    told = waiting(root, pid=os.getpid())
+    found = seen(root)
+    assert not found.runs
+    assert found.why.endswith(f" has ended, just now{told}it takes over with its first batch")
+    assert seen(root).status == status(ended=True)
+    told = waiting(root, pid=7, host="elsewhere")
+    assert told in seen(root).why, "whether it lives cannot be told from here"
+    for path in (root / "epochs").iterdir():
+        path.unlink()
+    assert seen(root).why.startswith(f"no driver has taken this checkpoint over yet{told}")
+
+
+def test_a_driver_that_waited_and_was_killed_is_not_named(root):
+    write(root / STATUS_FILE, status(ended=True))
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    waiting(root, pid=child.pid)
+    assert seen(root).why.endswith(" has ended, just now")
+    (root / WAITING_FILE).write_text("{")
+    assert seen(root).why.endswith(" has ended, just now"), "damage"
+
+
+def test_while_a_driver_runs_nobody_else_is_named(root):
+    write(root / STATUS_FILE, status())
+    waiting(root, pid=os.getpid())
+    assert seen(root).why.endswith("wrote its status just now")
 
 
 def test_a_status_that_cannot_be_read(root):
