@@ -25,7 +25,7 @@ MEANINGS: Mapping[int, str] = {
     NO_DRIVER: "No driver runs the checkpoint. One that was started counts from its first batch on.",
     NO_ANSWER: "The driver did not answer in time. The request was withdrawn.",
     WARNINGS: "Warnings, and no errors.",
-    INTERRUPTED: "Interrupted (Ctrl-C).",
+    INTERRUPTED: "Interrupted: Ctrl-C, or SIGTERM during `run`.",
 }
 
 

@@ -23,6 +23,7 @@ from taskplace.cli.application import (
 )
 from taskplace.cli.doctor_application import missing_inputs, wrong_inputs
 from taskplace.cli.documents import page_option, placed_application
+from taskplace.cli.termination import interrupted_by_sigterm
 from taskplace.doctor import Facts, SparkProperties, refusals
 from taskplace.errors import ConfigError, InputError, UnsupportedSpark
 from taskplace.logs import logging_to
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         return _check(args)
     settings, application, built = _checked(args)
-    with _logging(settings):
+    with interrupted_by_sigterm(), _logging(settings):
         return _run(settings, application, built)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,42 @@ from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.spark
 RUN = "import sys; from taskplace.cli import main; sys.exit(main())"
+
+
+def test_sigterm_ends_a_run_in_order(tmp_path: Path) -> None:
+    """As a container does it: the query is stopped, the status says so, and no process is left."""
+    pytest.importorskip("pyspark")
+    from examples.table_join import FILE, write_input
+    from taskplace.spark.inspection.driver_seen import look
+
+    write_input(tmp_path)
+    places = {"input.orders.path": "orders", "input.customers.path": "customers"}
+    places |= {"output.shipments.path": "shipments", "checkpoint.dir": "checkpoint", "state.dir": "state"}
+    places = {key: f"{tmp_path / name}" for key, name in places.items()} | {"spark.trigger.interval": "1 s"}
+    overrides = [part for key, value in places.items() for part in ("--set", f"{key}={value}")]
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN, "run", str(FILE), "--output", "json", *overrides],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        assert run.stdout is not None
+        lines = []
+        for text in run.stdout:
+            lines.append(json.loads(text))
+            if lines[-1]["event"] == "batch" and len(lines) > 1:
+                run.send_signal(signal.SIGTERM)
+        assert run.wait(60) == 130
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    assert lines[-1]["event"] == "finish"
+    assert (lines[-1]["exit_code"], lines[-1]["error"]) == (130, "interrupted")
+    seen = look(tmp_path / "checkpoint")
+    assert not seen.runs and " has ended, " in seen.why
 
 
 def test_the_lines_of_a_run(tmp_path: Path) -> None:

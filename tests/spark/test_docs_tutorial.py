@@ -8,6 +8,7 @@ import io
 import os
 import re
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -163,7 +164,12 @@ def test_the_whole_program_runs_to_its_end(folder, world, monkeypatch, capsys):
     names = {"__name__": "stream"}
     exec(compile(program, "stream.py", "exec"), names)
     names["SparkSession"], names["time"] = spark, spark
-    names["main"]()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        names["main"]()
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
     totals, draining, empty = capsys.readouterr().out.splitlines()
     total = ast.literal_eval(totals.removeprefix("totals: "))
     assert total["orders"] >= 6
