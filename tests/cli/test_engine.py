@@ -129,7 +129,7 @@ def test_whether_an_instance_can_be_removed(problem, code, says, write, capsys):
     assert main(["explain", file, "--can-remove", "a", "--output", "json"]) == code
     found = json.loads(capsys.readouterr().out)
     assert (found["can_remove"], found["text"]) == (code == 0, says)
-    assert [w["task"] for w in found["waits"]] == (["0_0", "0_1"] if "catch up" in says else [])
+    assert [w["task"] for w in found["waits"]] == (["0_0", "0_1"] if "must catch up" in says else [])
     assert main(["explain", file, "--can-remove", "c"]) == 2
     assert "taskplace: --can-remove: found 'c', expected one of 2 instances: a, b" in one_line(capsys)
     assert main(["explain", file, "--can-remove", "a", "--task", "0_0"]) == 2

@@ -14,7 +14,6 @@ from taskplace.errors import CheckpointError
 from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver import operations
 from taskplace.spark.inspection.asking import ask
-from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.inspection.now import state_of
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
@@ -24,7 +23,6 @@ from taskplace.spark.operator_messages import (
     Request,
     Status,
     StoppedBatch,
-    WaitingDriver,
     read,
     write,
 )
@@ -406,28 +404,6 @@ def test_answers_that_nobody_reads_and_requests_of_dead_drivers_are_removed(worl
     assert list(answers.iterdir()) == []
     stream_again(world)
     assert list(requests.iterdir()) == []
-
-
-def test_a_driver_waits_until_its_first_batch_or_its_end(world):
-    placed = stream(world)
-    placed.close()
-    file = placed.checkpoint / WAITING_FILE
-    assert not file.exists()
-    again = world.open(counts(world))
-    again._runner.operations.wait()
-    assert read(file, WaitingDriver).driver.pid == os.getpid()
-    assert " has ended, " in look(placed.checkpoint).why
-    assert "waits for rows: it takes over with its first batch" in look(placed.checkpoint).why
-    run(world, again, 1)
-    assert not file.exists()
-    again._runner.operations.wait()
-    assert not file.exists(), "its first batch came before"
-    again.close()
-    third = world.open(counts(world))
-    third._runner.operations.wait()
-    assert file.exists()
-    third.close()
-    assert not file.exists()
 
 
 def test_what_killed_writers_have_left_is_pruned(world):
