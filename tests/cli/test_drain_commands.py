@@ -60,7 +60,8 @@ def test_a_stuck_copy_that_a_drain_waits_for_is_named_and_counted(world, placed,
         write_status(placed)
     stuck = (
         "but the copy of 0_1 on executor-1 is stuck: executor-1 cannot follow: CheckpointError: changelog/1.segment: "
-        f"damaged; `taskplace inspect {path} --verify` names damaged files and their tasks; restore them from a backup, or "
+        f"damaged; `taskplace inspect {path} --verify` names damaged files and their tasks; restore them from a "
+        "backup, or "
     )
     with attended(placed):
         assert main(["can-remove", path, "2"]) == 3
