@@ -94,8 +94,8 @@ def fit(
         kept.remove(min(going, key=lambda i: columns[i].goes or 0))
     if short is None:  # nothing more can be left out
         short = [*cells]
-        short[0] = [_cut(text, max(1, widths[0] - over), 0) for text in cells[0]]
         room = max(1, widths[0] - over)
+        short[0] = _distinct(cells[0], room) or [_cut(text, room, 0) for text in cells[0]]
         kept_columns = [columns[0]._replace(heading=columns[0].heading[:room])]
         kept_columns += [columns[i] for i in kept[1:]]
     else:

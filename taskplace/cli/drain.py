@@ -73,7 +73,7 @@ def _undo(args: argparse.Namespace) -> int:
     if not args.yes:
         seen = look(documents.checkpoint(args.checkpoint))
         if seen.status is None or not seen.runs:
-            return _no_driver(args, seen.why)
+            return _no_driver(args, f"{seen.why}; nothing was changed")
         names = [_known(name, seen.status) for name in args.executors]
         draining = [name for name in names if seen.status.executors[name].draining]
         if args.output == "json":
@@ -99,8 +99,9 @@ def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
     timeout = validation.positive(args.timeout, "--timeout") or 30.0
     root = documents.checkpoint(args.checkpoint)
     seen = look(root)
+    unchanged = "" if kind == "can-remove" else "; nothing was changed"
     if seen.status is None or not seen.runs:
-        return _no_driver(args, seen.why)
+        return _no_driver(args, f"{seen.why}{unchanged}")
     if kind != "can-remove":  # an executor that is gone can be removed
         for name in args.executors:
             _known(name, seen.status)
@@ -111,10 +112,8 @@ def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
     if answer is None:
         after = look(root)
         if not after.runs or after.epoch != seen.epoch:
-            return _no_driver(args, after.why)
-        _print_outcome(
-            args, "no answer", f"{seen.why}; it did not answer within {timeout:g} s; nothing was changed"
-        )
+            return _no_driver(args, f"{after.why}{unchanged}")
+        _print_outcome(args, "no answer", f"{seen.why}; it did not answer within {timeout:g} s{unchanged}")
         return codes.NO_ANSWER
     if answer.error:
         raise _refusal(args.executors, answer.error)
@@ -137,7 +136,7 @@ def _known(executor: str, status: Status) -> str:
 
 
 def _no_driver(args: argparse.Namespace, why: str) -> int:
-    _print_outcome(args, "no driver runs", f"{why}; nothing was changed")
+    _print_outcome(args, "no driver runs", why)
     return codes.NO_DRIVER
 
 

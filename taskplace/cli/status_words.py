@@ -169,4 +169,5 @@ def events(now: Status, checkpoint: str | Path = UNKNOWN, *, runs: bool = True) 
         yield f"loss        {loss.executor} {verb} in batch {loss.batch} with {tasks}, {when(now.written - loss.at)}"
     if now.batches:
         times = ", ".join(duration(batch.seconds) for batch in now.batches)
-        yield f"batches     {now.batches[0].batch} to {now.batches[-1].batch}: {times}"
+        first, last = now.batches[0].batch, now.batches[-1].batch
+        yield f"batches     {first if first == last else f'{first} to {last}'}: {times}"

@@ -14,8 +14,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -69,7 +69,7 @@ def _run(settings: Settings, application: Application, report: RunReport) -> int
     start, reporter = time.perf_counter(), report.reporter
     with Work("starting Spark", show=reporter.progress):
         spark = session(settings)
-    try:
+    with ended_by(spark.stop):
         sources = application.sources(spark)
         placed = placed_stream(settings, application, spark, reporter)
         if placed.journal.last_batch >= 0:
@@ -79,16 +79,15 @@ def _run(settings: Settings, application: Application, report: RunReport) -> int
         drill = Drill(settings.chaos, placed)
         placed.on_stage = drill.on_stage
         query = placed.start(sources, trigger=trigger_of(settings), name=settings.application.id)
-        try:
-            query.awaitTermination()
-        except StreamingQueryException as error:
-            if placed.error is None:
-                raise
-            raise TaskplaceError(
-                f"batch {placed.journal.last_batch + 1} failed: {scrubbed(root_cause(placed.error))}"
-            ) from error
-        finally:
-            query.stop()
+        with ended_by(query.stop):
+            try:
+                query.awaitTermination()
+            except StreamingQueryException as error:
+                if placed.error is None:
+                    raise
+                raise TaskplaceError(
+                    f"batch {placed.journal.last_batch + 1} failed: {scrubbed(root_cause(placed.error))}"
+                ) from error
         summary = placed.summary()
         check: CheckResult | None = None
         if hasattr(application, "check"):
@@ -99,8 +98,23 @@ def _run(settings: Settings, application: Application, report: RunReport) -> int
             summary = replace(summary, check=check.text, ok=check.ok, detail=check.detail)
         reporter.summary(summary)
         return 0 if check is None or check.ok else 1
-    finally:
-        spark.stop()
+
+
+@contextmanager
+def ended_by(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` at the end of the block. If the block has failed or was interrupted, that is the error.
+
+    A signal to a process group ends Spark's process as well; then nothing of Spark can be stopped any more.
+    """
+    try:
+        yield
+    except BaseException:
+        try:
+            stop()
+        except Exception as error:
+            log.debug("not stopped: %s: %s", type(error).__name__, error)
+        raise
+    stop()
 
 
 def _serve_metrics(settings: Settings, placed: Placed, reporter: Reporter) -> None:

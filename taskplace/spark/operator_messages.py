@@ -62,9 +62,13 @@ class DriverIdentity(Exchanged, frozen=True):
 
 
 class WaitingDriver(Exchanged, frozen=True, tag_field="schema", tag=WAITING_SCHEMA):
-    """A driver whose query was started, and that takes the checkpoint over with its first batch."""
+    """A driver whose query was started, and that takes the checkpoint over with its first batch.
+
+    `written`: it writes this again every two seconds
+    """
 
     driver: DriverIdentity
+    written: float
 
 
 class WarmupStatus(Exchanged, frozen=True):

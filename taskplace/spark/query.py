@@ -105,8 +105,10 @@ class PlacedQuery(Generic[PlacedT]):
 
     def stop(self) -> None:
         """Stop the query and the replication. A running batch is cancelled; a restart runs it again."""
-        self.query.stop()
-        self.placed.close()
+        try:
+            self.query.stop()
+        finally:  # also if Spark's process is gone
+            self.placed.close()
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return what each executor runs and follows, and the lag of its followers; see `Placed.placement`."""

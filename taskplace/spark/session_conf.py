@@ -84,15 +84,17 @@ def session_properties() -> dict[str, str]:
 
     - `spark.scheduler.mode=FAIR`: standbys catch up beside the batches
     - `spark.shuffle.reduceLocality.enabled=false`: Spark does not prefer other executors than the planned one
-    - `spark.executorEnv.PYTHONPATH`: executors import modules from the program's directory, from the current one, and
-      from the PYTHONPATH of this process
+    - `spark.executorEnv.PYTHONPATH`: executors import modules from the directory of the program's file, from the
+      current one, and from the PYTHONPATH of this process
 
     `taskplace run` sets them by itself. Another property of the same name, set after them, replaces theirs.
 
     >>> sorted(session_properties())
     ['spark.executorEnv.PYTHONPATH', 'spark.scheduler.mode', 'spark.shuffle.reduceLocality.enabled']
     """
-    program = getattr(sys.modules["__main__"], "__file__", None)
+    main = sys.modules["__main__"]
+    # `python -m` has the current directory in its path, and not that of the module.
+    program = getattr(main, "__file__", None) if getattr(main, "__spec__", None) is None else None
     directories = [] if program is None else [str(Path(program).resolve().parent)]
     return {each.name: each.value for each in (*_placement(), _python_path(directories))}
 

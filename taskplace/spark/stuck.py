@@ -22,8 +22,10 @@ IDLE_SECONDS = 60.0
 SILENT_SECONDS = 120.0
 #: Stands in commands for a checkpoint whose path is not known.
 UNKNOWN = "CHECKPOINT"
+#: What to do if no driver runs, and what ends each remedy then.
+START = "start the stream again"
 #: The path of a checkpoint before the name of one of its files: executors may see it elsewhere.
-_IN_CHECKPOINT = re.compile(r"(?<!\S)/\S*?/(?=(?:changelog|snapshots|manifests|batches|epochs)/)")
+_IN_CHECKPOINT = re.compile(r"(?<!\S)/\S*/(?=(?:changelog|snapshots|manifests|batches|epochs)/)")
 
 
 def seen_of(
@@ -54,7 +56,8 @@ def _seen_then(status: Status, *, runs: bool, checkpoint: str | Path) -> dict[tu
         for task in executor.parked:
             cause = _brief(executor.troubles.get(task, ""))
             why = f"{name} could not follow ({cause})" if cause else "the driver's log says more"
-            remedy = f'when the cause is gone, release it: `placed.release("{name}")`, or restart the driver'
+            release = f'release it: `placed.release("{name}")`, or restart the driver' if runs else START
+            remedy = f"when the cause is gone, {release}"
             found[name, TaskId.parse(task)] = Seen(None, why, remedy)
     return found
 
@@ -75,13 +78,13 @@ def _ended(status: Status, seen: Seen, executor: ExecutorStatus, task: TaskId) -
     """Return what is known of a copy when no driver runs any more."""
     if seen.remaining == 0.0 or str(task) in executor.parked:
         return seen
-    why, start = "no driver runs, so nothing catches up", "start the stream again"
+    why, remedy = "no driver runs, so nothing catches up", seen.remedy or START
     if status.failed:
         why += f"; batch {status.failed.batch} failed ({_brief(status.failed.error)})"
-        start = f"mend the cause, and {start}"
+        remedy = f"mend {'the cause of that' if seen.remedy else 'the cause'}, and {remedy}"
     if seen.stalled:
-        return Seen(None, f"{why}; its last status says: {seen.stalled}", f"{seen.remedy}; {start}")
-    return Seen(None, why, start, no_driver=True)
+        return Seen(None, f"{why}; its last status says: {seen.stalled}", remedy)
+    return Seen(None, why, remedy, no_driver=True)
 
 
 def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus, at: str, *, runs: bool) -> Seen:
@@ -122,9 +125,8 @@ def _stalled(
     silent = None if executor.visited is None else status.written - executor.visited
     if silent is not None and silent > SILENT_SECONDS:
         why = f"{name} has not answered a visit for {lasting(silent)}"
-        return Seen(
-            None, why, f"look whether it hangs: its log, or its threads in Spark's page ({executor.host})"
-        )
+        hangs = f"look whether it hangs: its log, or its threads in Spark's page ({executor.host})"
+        return Seen(None, why, hangs if runs else START)
     return None
 
 
@@ -133,18 +135,20 @@ def _brief(trouble: str) -> str:
 
     The remedies here are those for a copy.
     """
-    return _IN_CHECKPOINT.sub("", trouble.partition(". ")[0])
+    first = trouble.partition(". ")[0]
+    return _IN_CHECKPOINT.sub("", first) if first.startswith("CheckpointError:") else first
 
 
 def _remedy(trouble: str, name: str, executor: ExecutorStatus, at: str, *, runs: bool) -> str:
+    """Return what to do. Without a driver, that ends with the start of the stream, which all need."""
     kind = trouble.partition(":")[0]
     if kind == "DiskFull":
-        return f"make room on the disk of {name} ({executor.host}); the copy then goes on by itself"
+        room = f"make room on the disk of {name} ({executor.host})"
+        return f"{room}; the copy then goes on by itself" if runs else f"{room}, and {START}"
     if kind == "DamagedEntry":
-        return (
-            f"nothing needs to be done: the damage is in the copy on {name} ({executor.host}) alone, which is made "
-            "anew; if it happens again, check the disk and the memory of this host"
-        )
+        anew = f"the damage is in the copy on {name} ({executor.host}) alone, which is made anew"
+        again = "if it happens again, check the disk and the memory of this host"
+        return f"{'nothing needs to be done' if runs else START}: {anew}; {again}"
     if kind in ("CheckpointError", "NoWay"):
         named = f"`taskplace inspect {at} --verify` names damaged files and their tasks; restore them from a backup"
         if runs:
@@ -152,5 +156,9 @@ def _remedy(trouble: str, name: str, executor: ExecutorStatus, at: str, *, runs:
                 f"{named}, or keep the executor that runs the task until its next snapshot, which makes damaged "
                 "changes before it unneeded"
             )
-        return f"{named}; without one, start on the same hosts: their state directories may have whole copies"
-    return f"the log of {name} says more; visits go on, and the copy with them"
+        return (
+            f"{named}, and {START}; without a backup, start it on the same hosts: their state directories may have "
+            "whole copies"
+        )
+    more = f"the log of {name} says more"
+    return f"{more}; visits go on, and the copy with them" if runs else f"{more}; mend the cause, and {START}"

@@ -20,8 +20,9 @@ pytestmark = pytest.mark.spark
 RUN = "import sys; from taskplace.cli import main; sys.exit(main())"
 
 
-def test_sigterm_ends_a_run_in_order(tmp_path: Path) -> None:
-    """As a container does it: the query is stopped, the status says so, and no process is left."""
+@pytest.mark.parametrize("group", [False, True], ids=["process", "group"])
+def test_sigterm_ends_a_run_in_order(tmp_path: Path, group: bool) -> None:
+    """As a container does it, or a service manager to all processes: the status says that the driver has ended."""
     pytest.importorskip("pyspark")
     from examples.table_join import FILE, write_input
     from taskplace.spark.inspection.driver_seen import look
@@ -45,7 +46,7 @@ def test_sigterm_ends_a_run_in_order(tmp_path: Path) -> None:
         for text in run.stdout:
             lines.append(json.loads(text))
             if lines[-1]["event"] == "batch" and len(lines) > 1:
-                run.send_signal(signal.SIGTERM)
+                os.killpg(run.pid, signal.SIGTERM) if group else run.send_signal(signal.SIGTERM)
         assert run.wait(60) == 130
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -36,6 +36,13 @@ def test_without_a_program_they_find_those_of_the_current_directory(tmp_path):
     assert path_of("-c", PRINT, cwd=tmp_path) == [str(tmp_path), str(ROOT)]
 
 
+def test_a_module_that_is_run_does_not_bring_its_directory(tmp_path):
+    """As in Python itself: what lies beside it would hide modules of other packages."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "main.py").write_text(PRINT)
+    assert path_of("-m", "package.main", cwd=tmp_path) == [str(tmp_path), str(ROOT)]
+
+
 def test_placement_needs_two_more():
     found = session_properties()
     assert found["spark.scheduler.mode"] == "FAIR"

@@ -121,11 +121,35 @@ def test_what_was_the_matter_before_the_driver_ended_is_still_named():
     assert found.stalled == (
         "no driver runs, so nothing catches up; its last status says: executor-2 cannot follow: DiskFull: /d: full"
     )
-    assert found.remedy == (
-        "make room on the disk of executor-2 (host-2); the copy then goes on by itself; start the stream again"
-    )
+    assert found.remedy == "make room on the disk of executor-2 (host-2), and start the stream again"
     parked = seen(runs=False, parked=("0_3",), troubles={"0_3": "DiskFull: /d: full"})
     assert parked.stalled == "executor-2 could not follow (DiskFull: /d: full)"
+    assert parked.remedy == "when the cause is gone, start the stream again"
+
+
+@pytest.mark.parametrize("trouble", ["DiskFull: full", "DamagedEntry: x", "CheckpointError: x", "OSError: x"])
+@pytest.mark.parametrize("failed", [False, True])
+def test_without_a_driver_a_remedy_starts_the_stream_and_promises_nothing_before(trouble, failed):
+    more = {"failed": FailedBatch(NOW, 7, "DiskFull: full")} if failed else {}
+    remedy = seen(LATE, runs=False, more=more, troubles={"0_3": trouble}).remedy
+    assert remedy.count("start the stream again") == 1
+    assert "by itself" not in remedy and "visits go on" not in remedy and "nothing needs" not in remedy
+    assert remedy.startswith("mend the cause of that, and ") == failed
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (
+            "CheckpointError: /d/snapshots/job/changelog/1.segment: found x",
+            "CheckpointError: changelog/1.segment: found x",
+        ),
+        ("CheckpointError: /d/cp/manifests/7: found x", "CheckpointError: manifests/7: found x"),
+        ("OSError: /state/x/snapshots/1: no space", "OSError: /state/x/snapshots/1: no space"),
+    ],
+)
+def test_a_file_of_the_checkpoint_is_named_relative_to_it(trouble, said):
+    assert seen(LATE, troubles={"0_3": trouble}).stalled == f"executor-2 cannot follow: {said}"
 
 
 def test_a_standby_that_lags_and_a_parked_copy_are_named():

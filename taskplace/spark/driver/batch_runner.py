@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -79,9 +80,11 @@ class BatchRunner:
         with self._one_batch:
             self.publisher.reopen()
             self._take_over(df, batch_id)
+            self.operations.begin()
             last = self.journal.last
             if last is not None and batch_id == last.batch:
                 self._repeat(df, last)
+                self.replicator.start()  # rows may be long in coming
             else:
                 running = self.operations.batch(batch_id, self.bridge.query_stopped)
                 with self.rebalancer.batch(), running:
@@ -103,11 +106,12 @@ class BatchRunner:
 
         May be called again.
         """
-        self.no_data_batches.stop_waiting()
-        self.replicator.stop()
-        self.operations.stop()
-        self.publisher.close()
-        self.bridge.close()
+        with ExitStack() as last_first:  # each of them is called, whatever becomes of the others
+            last_first.callback(self.bridge.close)
+            last_first.callback(self.publisher.close)
+            last_first.callback(self.operations.stop)
+            last_first.callback(self.replicator.stop)
+            last_first.callback(self.no_data_batches.stop_waiting)
 
     def _repeat(self, df: DataFrame, committed: Manifest) -> None:
         """Publish the last committed batch again, and compare Spark's rows with what was committed.

@@ -24,6 +24,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from taskplace.errors import Fenced
 from taskplace.model.seen import Seen
 from taskplace.repeated_warnings import RepeatedWarnings
@@ -33,7 +35,14 @@ from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.request_desk import RequestDesk
 from taskplace.spark.driver.status_board import StatusBoard
 from taskplace.spark.driver.stream_work import StreamWork
-from taskplace.spark.operator_messages import STATUS_FILE, WAITING_FILE, Status, WaitingDriver, write
+from taskplace.spark.operator_messages import (
+    STATUS_FILE,
+    WAITING_FILE,
+    DriverIdentity,
+    Status,
+    WaitingDriver,
+    write,
+)
 from taskplace.spark.stuck import seen_of, stuck
 from topology import TaskId
 
@@ -50,7 +59,7 @@ new_thread: type[threading.Thread] = threading.Thread
 
 
 class Operations:
-    """The thread of one driver. Lifetime: from its first batch until it ends.
+    """The thread of one driver. Lifetime: from the start of its query, or its first batch, until it ends.
 
     - `written`: counts the statuses
     - `stuck_copies`: how many copies the last status names as stuck
@@ -71,13 +80,16 @@ class Operations:
         self._root, self._journal, self._recent, self._desk = root, journal, recent, desk
         self._make_board, self._work = board, work
         self._board: StatusBoard | None = None
+        self._status: Status | None = None
         self._monotonic = monotonic
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen, self._last, self._looked = -1, float("-inf"), float("-inf")
         self._repeated = RepeatedWarnings()
-        self._waiting = threading.Lock()  # held while the file of a waiting driver is written or removed
+        #: Held while the file of a waiting driver is written or removed, and while the thread is started.
+        self._waiting = threading.Lock()
         self._waits = False
+        self._driver: DriverIdentity | None = None
 
     @property
     def began(self) -> bool:
@@ -95,36 +107,62 @@ class Operations:
     def batch(
         self, number: int, stopped: Callable[[BaseException], bool] = lambda error: False
     ) -> AbstractContextManager[None]:
-        """Note that a batch runs within this block. Starts the thread, because the driver is in charge by now.
-
-        `stopped`: see `RecentEvents.batch`.
-        """
-        self._start()
+        """Note that a batch runs within this block. `stopped`: see `RecentEvents.batch`."""
+        self.begin()
         return self._recent.batch(number, stopped)
 
     def wait(self) -> None:
-        """Note that the query was started. Until its first batch, operators see that this driver waits for it."""
+        """Note that the query was started. Until its first batch, operators see that this driver waits for it.
+
+        A driver that is in charge already, because its query was stopped and started again, goes on.
+        """
+        if self.began:
+            self.begin()
+            return
         with self._waiting:
-            if self.began:
+            self._waits = not self.began  # else the first batch came before
+        self._say_waiting()
+        self._run_thread()
+
+    def begin(self) -> None:
+        """Note that the driver is in charge: its first batch has come."""
+        if self.began and self._thread is not None:
+            return
+        try:
+            self._desk.open()
+            self._board = self._board or self._make_board(HEARTBEAT_SECONDS)
+            self._no_longer_waits()
+            self._run_thread()
+        except Exception as error:
+            log_failure(log, "operators will not see the state of the stream", error=error)
+
+    def _say_waiting(self) -> None:
+        with self._waiting:
+            if not self._waits:
                 return
             try:
-                write(self._root / WAITING_FILE, WaitingDriver(self._make_board(HEARTBEAT_SECONDS).driver))
-                self._waits = True
+                self._last = self._monotonic()
+                self._driver = self._driver or self._make_board(HEARTBEAT_SECONDS).driver
+                write(self._root / WAITING_FILE, WaitingDriver(self._driver, time.time()))
             except Exception as error:
                 log.debug("operators do not see that a driver waits: %s: %s", type(error).__name__, error)
 
     def _no_longer_waits(self) -> None:
         with self._waiting:
             if self._waits:
-                self._waits = False
+                self._waits, self._last = False, float("-inf")
                 with suppress(OSError):
                     (self._root / WAITING_FILE).unlink()
 
     def turn(self) -> None:
-        """Answer requests, and write the status if it is time.
+        """Answer requests, and write the status if it is time; before the first batch, only say that the driver waits.
 
         An error is logged, at growing intervals if it repeats.
         """
+        if not self.began:
+            if self._monotonic() - self._last >= HEARTBEAT_SECONDS:
+                self._say_waiting()
+            return
         try:
             self._journal.check_epoch()
             self._desk.look(self.seen)
@@ -143,7 +181,6 @@ class Operations:
 
     def stop(self) -> None:
         """Stop the thread, and write a last status. May be called again; does nothing if it never ran."""
-        self._no_longer_waits()
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -151,27 +188,24 @@ class Operations:
         self._stopped.set()
         if thread is not threading.current_thread():
             thread.join(2 * HEARTBEAT_SECONDS)
+        self._no_longer_waits()
+        if not self.began:
+            return
         try:
             if self._work is not None:
                 self._work.close()
             if not replaced:
                 self._journal.check_epoch()
-                self._write(ended=True)
+                self._write_end()
         except Exception as error:
             log.debug("the last status was not written: %s: %s", type(error).__name__, error)
 
-    def _start(self) -> None:
-        if self._thread is not None:
-            return
-        try:
-            self._stopped.clear()
-            self._desk.open()
-            self._board = self._make_board(HEARTBEAT_SECONDS)
-            self._no_longer_waits()
-            self._thread = new_thread(target=self._loop, name="taskplace-operations", daemon=True)
-            self._thread.start()
-        except Exception as error:
-            log_failure(log, "operators will not see the state of the stream", error=error)
+    def _run_thread(self) -> None:
+        with self._waiting:
+            if self._thread is None:
+                self._stopped.clear()
+                self._thread = new_thread(target=self._loop, name="taskplace-operations", daemon=True)
+                self._thread.start()
 
     def _loop(self) -> None:
         while not self._stopped.wait(POLL_SECONDS):
@@ -182,11 +216,21 @@ class Operations:
             self._looked = self._monotonic()
             self._work.look()
 
+    def _write_end(self) -> None:
+        """Write that the driver has ended, with what was known before if Spark cannot be asked any more."""
+        try:
+            self._write(ended=True)
+        except Exception:
+            if self._status is None:
+                raise
+            last = replace(self._status, ended=True, number=self._status.number + 1, written=time.time())
+            write(self._root / STATUS_FILE, last)
+
     def _write(self, *, ended: bool = False) -> None:
         if self._board is None:
             return
         self._seen, self._last = self._recent.changes, self._monotonic()
-        status = self._board.status(ended=ended)
+        self._status = status = self._board.status(ended=ended)
         self.stuck_copies = sum(1 for _ in stuck(status))
         write(self._root / STATUS_FILE, status)
         self.written += 1

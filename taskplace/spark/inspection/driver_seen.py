@@ -8,8 +8,6 @@ batch. Until then it does not run, but the reason names it.
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -62,28 +60,19 @@ def look(
 
 
 def _waits(root: Path, clock: Callable[[], float]) -> str:
-    """Return that a driver waits for its first batch, as a clause; "" if none does, as far as this host can tell."""
+    """Return that a driver waits for its first batch, as a clause; "" if none has said so of late."""
     try:
-        driver = read(root / WAITING_FILE, WaitingDriver).driver
+        waiting = read(root / WAITING_FILE, WaitingDriver)
     except (FileNotFoundError, CheckpointError):
         return ""
-    if driver.host == socket.gethostname() and not _lives(driver.pid):
+    if abs(clock() - waiting.written) > SILENT_SECONDS:
         return ""
+    driver = waiting.driver
     since = ago(max(0.0, clock() - driver.started))
     return (
         f"another driver ({driver.app}, process {driver.pid} on {driver.host}) was started {since}, and waits for "
         "rows: it takes over with its first batch"
     )
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # of another user
-        return True
-    return True
 
 
 def _looked(root: Path, clock: Callable[[], float], sleep: Callable[[float], None]) -> DriverSeen:

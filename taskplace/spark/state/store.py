@@ -178,7 +178,11 @@ class Store:
     def expire(
         self, limit: int | None = None, limit_bytes: int | None = None, *, by_slot: bool = False
     ) -> None:
-        """Remove entries that have expired by `now`, with those of this batch; `gone` has them. O(entries removed).
+        """Remove entries that have expired by `now`, with those of this batch; `gone` has them.
+
+        O(entries removed), and once for each time slot (`expiry.slot_of`) that `now` enters O(entries in it): those are
+        looked at, and written to the index again. They count as removed, and if not all of them can be looked at in
+        this batch, event time behind the node waits.
 
         Removes at most `limit` entries (`expiry.REMOVED_PER_BATCH`) and `limit_bytes` of encoded keys and values
         (`expiry.REMOVED_BYTES_PER_BATCH`), but at least one entry. The next batches remove the rest. The runtime

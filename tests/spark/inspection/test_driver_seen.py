@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
 import time
 
 import msgspec
@@ -106,33 +103,31 @@ def test_a_driver_that_has_just_taken_over_is_waited_for(root):
     assert seen(root, then=lambda: write(root / STATUS_FILE, status())).runs
 
 
-def waiting(root, *, pid, host=None):
-    driver = DriverIdentity(host or socket.gethostname(), pid, "app-2", NOW - 30)
-    write(root / WAITING_FILE, WaitingDriver(driver))
-    return (
-        f"; another driver (app-2, process {pid} on {driver.host}) was started 30 s ago, and waits for rows: "
-    )
+def waiting(root, written=NOW):
+    write(root / WAITING_FILE, WaitingDriver(DriverIdentity("host-2", 9, "app-2", NOW - 30), written))
+
+
+WAITS = (
+    "; another driver (app-2, process 9 on host-2) was started 30 s ago, and waits for rows: it takes over with its "
+    "first batch"
+)
 
 
 def test_a_driver_that_waits_for_its_first_batch_is_named(root):
     write(root / STATUS_FILE, status(ended=True))
-    told = waiting(root, pid=os.getpid())
+    waiting(root)
     found = seen(root)
     assert not found.runs
-    assert found.why.endswith(f" has ended, just now{told}it takes over with its first batch")
-    assert seen(root).status == status(ended=True)
-    told = waiting(root, pid=7, host="elsewhere")
-    assert told in seen(root).why, "whether it lives cannot be told from here"
+    assert found.why.endswith(f" has ended, just now{WAITS}")
+    assert found.status == status(ended=True)
     for path in (root / "epochs").iterdir():
         path.unlink()
-    assert seen(root).why.startswith(f"no driver has taken this checkpoint over yet{told}")
+    assert seen(root).why == f"no driver has taken this checkpoint over yet{WAITS}"
 
 
 def test_a_driver_that_waited_and_was_killed_is_not_named(root):
     write(root / STATUS_FILE, status(ended=True))
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    waiting(root, pid=child.pid)
+    waiting(root, NOW - 11)
     assert seen(root).why.endswith(" has ended, just now")
     (root / WAITING_FILE).write_text("{")
     assert seen(root).why.endswith(" has ended, just now"), "damage"
@@ -140,7 +135,7 @@ def test_a_driver_that_waited_and_was_killed_is_not_named(root):
 
 def test_while_a_driver_runs_nobody_else_is_named(root):
     write(root / STATUS_FILE, status())
-    waiting(root, pid=os.getpid())
+    waiting(root)
     assert seen(root).why.endswith("wrote its status just now")
 
 
