@@ -77,7 +77,7 @@ def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
         yield "--task explains any task in full"
         return
     width = min(WIDTH, columns())
-    yield "\n".join(folded(line, columns()) for line in explain_plan(problem, plan).splitlines())
+    yield "\n".join(folded(line, columns()) for line in explain_plan(problem, plan, runs=runs).splitlines())
     for number, task in enumerate(moving):
         explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
         yield "\n".join(wrapped(explained.text, width))

@@ -14,8 +14,10 @@ from topology.ids import TaskId
 SCHEMA = "taskplace.explanation/1"
 
 
-def explain_plan(problem: Problem, plan: Plan) -> str:
+def explain_plan(problem: Problem, plan: Plan, *, runs: bool = True) -> str:
     """Return a text about a plan: its moves with their reasons, its optimality, and its warnings.
+
+    `runs`: whether copies catch up; without a driver they do not.
 
     >>> from taskplace.model.problem import Instance, Task
     >>> from taskplace.planner import plan
@@ -24,7 +26,7 @@ def explain_plan(problem: Problem, plan: Plan) -> str:
     1 task on 1 instance: no active task has to leave its instance; then nothing is left to move
       0_0: starts on a
     """
-    lines = [_summary(problem, plan)]
+    lines = [_summary(problem, plan, runs=runs)]
     lines.extend(f"  {move}" for move in plan.moves)
     lines.extend(f"  warning: {warning}" for warning in plan.warnings)
     return "\n".join(lines)
@@ -59,12 +61,13 @@ def plan_explanation(
     }
 
 
-def _summary(problem: Problem, plan: Plan) -> str:
+def _summary(problem: Problem, plan: Plan, *, runs: bool = True) -> str:
     c = problem.columns
     counts = f"{count(c.n, 'task')} on {count(c.m, 'instance')}"
     if not (plan.moves or plan.followup or plan.optimality.moves):
         return f"{counts}: nothing has to move, every task is where it belongs"
-    state = "more follows once copies have caught up" if plan.followup else "then nothing is left to move"
+    follows = "more follows" if runs else "more would follow"
+    state = f"{follows} once copies have caught up" if plan.followup else "then nothing is left to move"
     stays = not (plan.optimality.moves or plan.optimality.forced_promotions)
     moved = "no active task has to leave its instance" if stays else str(plan.optimality)
     return f"{counts}: {moved}; {state}"
