@@ -7,7 +7,7 @@ from itertools import combinations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from taskplace.errors import InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner, partition_for_key
@@ -76,6 +76,20 @@ EVENTS = st.lists(
 )
 
 
+@example(
+    2,
+    378,
+    [
+        ("grow", 2),
+        ("records", [1, 83, 300, 293]),
+        ("leaders", {0, 2}),
+        ("records", [0, 0, 0, 88, 300, 300]),
+        ("leaders", set()),
+        ("grow", 1),
+        ("records", [0, 79, 299, 120, 300]),
+    ],
+    1,
+)
 @given(st.integers(1, 4), st.integers(1, 500), EVENTS, st.integers(0, 99))
 def test_those_with_a_leader_stay_uniform_whatever_happens_to_the_others(
     n: int, turn: int, events: list[tuple[str, object]], seed: int
@@ -89,7 +103,9 @@ def test_those_with_a_leader_stay_uniform_whatever_happens_to_the_others(
     since = dict.fromkeys(combinations(range(n), 2), (0, 0, 1))
     got, led = [0] * n, set(range(n))
     largest = 1
+    nobody = False  # no partition has a leader, so all get records
     for kind, what in events:
+        alone = False  # only new partitions had a leader for a moment
         if kind == "records":
             assert isinstance(what, list)
             chosen = [partitioner.partition(None, size) for size in what]
@@ -107,7 +123,7 @@ def test_those_with_a_leader_stay_uniform_whatever_happens_to_the_others(
             named = {p for p in what if p < n}
             for one in (partitioner, whole):
                 one.update_leaders(named)
-            now = named or set(range(n))
+            nobody, now = not named, named or set(range(n))
         else:
             assert isinstance(what, int)
             now = (
@@ -115,13 +131,14 @@ def test_those_with_a_leader_stay_uniform_whatever_happens_to_the_others(
                 if len(led) < n
                 else set(range(n + what))
             )
+            nobody, alone = False, nobody and what > 0
             n += what
             got += [0] * (n - len(got))
             for one in (partitioner, whole):
                 one.update_partitions(n)
                 one.update_leaders(now)
         for a, b in combinations(range(n), 2):
-            if not {a, b} <= now or not {a, b} <= led or (a, b) not in since:
+            if alone or not {a, b} <= now or not {a, b} <= led or (a, b) not in since:
                 since[a, b] = (got[a], got[b], 2)
         led = now
 
