@@ -23,7 +23,7 @@ MEANINGS: Mapping[int, str] = {
     BAD_INPUT: "Bad input: the command line, a file, or a value. Nothing was started and nothing was changed.",
     MOVES: "Not yet: tasks or partitions have to move first, or --yes has to be given.",
     NO_DRIVER: "No driver runs the checkpoint. One that was started counts from its first batch on.",
-    NO_ANSWER: "The driver did not answer in time. The request was withdrawn.",
+    NO_ANSWER: "No answer: the driver did not answer in time, or has just started. Nothing was changed.",
     WARNINGS: "Warnings, and no errors.",
     INTERRUPTED: "Interrupted: Ctrl-C, or SIGTERM during `run`.",
 }

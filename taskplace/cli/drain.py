@@ -102,6 +102,10 @@ def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
     unchanged = "" if kind == "can-remove" else "; nothing was changed"
     if seen.status is None or not seen.runs:
         return _no_driver(args, f"{seen.why}{unchanged}")
+    if not (seen.status.executors or seen.status.rebalances):
+        why = f"{seen.why}; it has just started, and no executor has joined yet: ask again{unchanged}"
+        _print_outcome(args, "no answer", why)
+        return codes.NO_ANSWER
     if kind != "can-remove":  # an executor that is gone can be removed
         for name in args.executors:
             _known(name, seen.status)

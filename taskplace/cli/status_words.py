@@ -52,7 +52,7 @@ def introduction(seen: DriverSeen) -> Iterator[str]:
 def unchecked(checkpoint: str | Path) -> str:
     """Return that no file of a checkpoint was checked, and how to do that."""
     command = f"taskplace inspect {shlex.quote(str(checkpoint))} --verify"
-    return f"Files of the checkpoint were not checked; `{command}` does that."
+    return f"This command checks no file of the checkpoint; `{command}` does."
 
 
 def line(seen: DriverSeen) -> str:

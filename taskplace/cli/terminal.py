@@ -32,9 +32,9 @@ def folded(text: str, width: int) -> str:
     >>> print(folded("loss        executor-2 was lost in batch 10", 31))
     loss        executor-2 was lost
                 in batch 10
-    >>> print(folded("Files of the checkpoint were not checked", 31))
-    Files of the checkpoint were
-      not checked
+    >>> print(folded("This command checks no file of the checkpoint", 31))
+    This command checks no file of
+      the checkpoint
     """
     if len(text) <= width or width <= 2 * len(INDENT):
         return text

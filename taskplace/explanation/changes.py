@@ -77,6 +77,11 @@ class Changes:
         if plan is not None and found.kind == "runs":
             seen = self.timetable.seen.get((found.instance, task), Seen())
             found = found._replace(text=_with_restore(found.text, plan, task, found.instance, seen))
+        if found.kind == "belongs":
+            seen = self.timetable.seen.get((found.instance, task), Seen())
+            if seen.stalled and not seen.no_driver:
+                text = f"it is to move to {found.instance}, but the copy there is stuck"
+                found = found._replace(text=text)
         if edit.kind == "join":
             found = found._replace(text=found.text.replace(edit.instance, "the new instance"))
         return Change(edit, found)

@@ -209,5 +209,5 @@ def phase_rows(phases: Mapping[str, float]) -> list[tuple[str, str, str]]:
 def check_line(summary: Summary) -> str:
     """Return the result of the check in one line."""
     if summary.check is None:
-        return "not checked"
+        return "none, the application has no check of its own"
     return summary.check if summary.ok else f"FAILED: {summary.check}"

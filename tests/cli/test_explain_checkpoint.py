@@ -127,8 +127,11 @@ def test_without_a_driver_the_last_status_is_explained_with_its_time(placed, cap
     assert main(["explain", path, "--task", task]) == 4
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("no driver runs: driver 1 (app-1, process ")
-    assert "What follows is its last status, of 2" in text and "; times are relative to it. Files" in text
-    assert f"were not checked; `taskplace inspect {path} --verify` does that. {task} is active" in text
+    assert (
+        "What follows is its last status, of 2" in text
+        and "; times are relative to it. This command checks no" in text
+    )
+    assert f"file of the checkpoint; `taskplace inspect {path} --verify` does. {task} is active" in text
     assert (
         "but no driver runs, so nothing catches up. It moves once executor-2 lacks no record. Start the"
         in text
@@ -148,7 +151,7 @@ def test_without_a_status_the_last_manifest_is_told(placed, capsys):
     out = capsys.readouterr().out
     assert out.startswith("no driver runs: ")
     assert (
-        f"\nFiles of the checkpoint were not checked; `taskplace inspect {path} --verify` does that.\n" in out
+        f"\nThis command checks no file of the checkpoint; `taskplace inspect {path} --verify` does.\n" in out
     )
     assert "0_0 was active on executor-1" in out
     assert main(["explain", path, "--task", "9_9"]) == 2

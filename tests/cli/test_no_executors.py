@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from taskplace.cli import main
 from taskplace.errors import TaskplaceError
@@ -64,3 +65,14 @@ def _sealed(body: object) -> bytes:
     from taskplace.spark.codec import sealed
 
     return sealed(body)
+
+
+def test_a_driver_that_has_just_started_gives_no_answer_yet(placed, capsys):
+    """Its first batch has begun, and it has not seen an executor."""
+    file = placed.checkpoint / STATUS_FILE
+    write(file, replace(read(file, Status), executors={}, rebalances=(), homeless=(), generation=0))
+    for command in (["can-remove"], ["drain"], ["drain", "--yes"]):
+        assert main([command[0], str(placed.checkpoint), "executor-1", *command[1:]]) == 5
+        said = " ".join(capsys.readouterr().out.split())
+        assert "it has just started, and no executor has joined yet: ask again" in said
+        assert ("nothing was changed" in said) == (command[0] == "drain")

@@ -126,7 +126,7 @@ def test_the_times_of_a_status_are_relative_to_one_point():
         "What follows is its last status, of 1970-01-01 00:01:40 UTC; times are relative to it."
     )
     assert third == (
-        "Files of the checkpoint were not checked; `taskplace inspect '/c d' --verify` does that."
+        "This command checks no file of the checkpoint; `taskplace inspect '/c d' --verify` does."
     )
     assert "batch 18, 1 min 15 s before: probing" in ended and "with 4 active tasks, just before" in ended
     assert "batch 18 had been running for 3 s" in ended and "the next check" not in ended

@@ -182,7 +182,7 @@ def test_a_wrong_result_is_loud_and_shows_the_rows(make):
 def test_a_run_without_a_check_says_so():
     stream = io.StringIO()
     PlainReporter(stream).summary(Summary(0, 0, 0, 0, 0, 0, 0, 0))
-    assert stream.getvalue().endswith("check: not checked\n")
+    assert stream.getvalue().endswith("check: none, the application has no check of its own\n")
 
 
 def test_auto_is_plain_where_there_is_no_cursor(monkeypatch):

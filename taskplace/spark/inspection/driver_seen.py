@@ -71,7 +71,7 @@ def _waits(root: Path, clock: Callable[[], float]) -> str:
     since = ago(max(0.0, clock() - driver.started))
     return (
         f"another driver ({driver.app}, process {driver.pid} on {driver.host}) was started {since}, and waits for "
-        "rows: it takes over with its first batch"
+        "its first batch, with which it takes over"
     )
 
 

@@ -23,7 +23,7 @@ def test_a_driver_waits_until_its_first_batch_or_its_end(world):
     again._runner.operations.wait()
     assert read(file, WaitingDriver).driver.pid == os.getpid()
     assert " has ended, " in look(placed.checkpoint).why
-    assert "waits for rows: it takes over with its first batch" in look(placed.checkpoint).why
+    assert "waits for its first batch, with which it takes over" in look(placed.checkpoint).why
     run(world, again, 1)
     assert not file.exists()
     again._runner.operations.wait()

@@ -108,8 +108,8 @@ def waiting(root, written=NOW):
 
 
 WAITS = (
-    "; another driver (app-2, process 9 on host-2) was started 30 s ago, and waits for rows: it takes over with its "
-    "first batch"
+    "; another driver (app-2, process 9 on host-2) was started 30 s ago, and waits for its first batch, with which "
+    "it takes over"
 )
 
 
