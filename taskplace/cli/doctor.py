@@ -9,14 +9,13 @@ from collections.abc import Iterator
 
 from taskplace.cli import codes
 from taskplace.cli.doctor_facts import gather
-from taskplace.cli.terminal import columns
+from taskplace.cli.terminal import INDENT, columns
 from taskplace.doctor import Diagnosis, Finding, Severity, diagnose
 from taskplace.wording import count
 from taskplace.wrapping import wrapped
 
 #: How wide texts are at most. Remedies to paste are never broken; those that begin with # are comments.
 WIDTH = 110
-INDENT = " " * 12
 _CODES = {Severity.ERROR: codes.FAILED, Severity.WARNING: codes.WARNINGS}
 
 

@@ -73,11 +73,11 @@ def _explained(problem: Problem, args: argparse.Namespace) -> int:
     made = taskplace.plan(problem)
     if args.output == "json":
         _print_json(plan_explanation(problem, made, args.task))
-    elif args.task:
-        explainer, width = Explainer(problem, made), min(WIDTH, columns())
+        return _code(made)
+    explainer, width = Explainer(problem, made), min(WIDTH, columns())
+    if args.task:
         print("\n\n".join(explainer.in_full(task).shown(width) for task in args.task))
     else:
-        explainer, width = Explainer(problem, made), min(WIDTH, columns())
         why = (explainer.task(task).shown(width) for task in problem.columns.ids)
         show(explain_plan(problem, made).splitlines())
         print("", "\n\n".join(why), sep="\n")

@@ -10,7 +10,7 @@ from typing import Any
 from taskplace.cli import codes
 from taskplace.cli.documents import as_options
 from taskplace.cli.status_words import headline, introduction, unchecked
-from taskplace.cli.terminal import columns, folded, show
+from taskplace.cli.terminal import columns, show, shown
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.explanation.explained import WIDTH
@@ -73,18 +73,18 @@ def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
     if not moving and not plan.warnings:
         where = f"{count(len(problem.tasks), 'task')} on {count(len(problem.instances), 'instance')}"
         settled = f"{'Nothing to do: every' if runs else 'Every'} task is where it belongs ({where})"
-        yield folded(settled, columns())
+        yield shown([settled])
         yield "--task explains any task in full"
         return
     width = min(WIDTH, columns())
-    yield "\n".join(folded(line, columns()) for line in explain_plan(problem, plan, runs=runs).splitlines())
+    yield shown(explain_plan(problem, plan, runs=runs).splitlines())
     for number, task in enumerate(moving):
         explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
         yield "\n".join(wrapped(explained.text, width))
     rest = len(problem.tasks) - len(moving)
     others = count(rest, "other task" if moving else "task")
     settled = f"{others} {noun(rest, 'is where it belongs', 'are where they belong')}; " if rest else ""
-    yield folded(f"{settled}--task explains any task in full", columns())
+    yield shown([f"{settled}--task explains any task in full"])
 
 
 def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:

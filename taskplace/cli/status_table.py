@@ -9,6 +9,7 @@ from rich.text import Text
 from taskplace.cli.status_words import events, executors, headings, introduction
 from taskplace.cli.terminal import folded
 from taskplace.columns import BOX_EDGE, BOX_GAP
+from taskplace.report.terminal import add_columns
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import Status
 
@@ -35,8 +36,7 @@ class StatusView:
 def _table(status: Status, width: int) -> Table:
     fitted = executors(status, width, gap=BOX_GAP, edge=BOX_EDGE)
     table = Table()
-    for column in fitted.columns:
-        table.add_column(column.heading, justify="left" if column.text else "right", no_wrap=True)
+    add_columns(table, fitted)
     names = [column.heading for column in fitted.columns]
     for row, executor in zip(fitted.rows, status.executors.values(), strict=True):
         styles = dict.fromkeys(names, "")

@@ -19,8 +19,13 @@ def columns() -> int:
 
 def show(lines: Iterable[str]) -> None:
     """Print lines, folded to the width of the terminal."""
+    print(shown(lines))
+
+
+def shown(lines: Iterable[str]) -> str:
+    """Return lines as a text, folded to the width of the terminal."""
     width = columns()
-    print("\n".join(folded(line, width) for line in lines))
+    return "\n".join(folded(line, width) for line in lines)
 
 
 def folded(text: str, width: int) -> str:

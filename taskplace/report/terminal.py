@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
-from taskplace.columns import BOX_EDGE, BOX_GAP, Column, fit
+from taskplace.columns import BOX_EDGE, BOX_GAP, Column, Fitted, fit
 from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary, WorkProgress
 from taskplace.report import words
 from taskplace.report.bars import WorkBars
@@ -158,8 +158,7 @@ def placement_table(
     fitted = fit(_COLUMNS, rows, width, gap=BOX_GAP, edge=BOX_EDGE)
     title = f"placement, generation {generation}"
     table = Table(title=title, title_justify="left", min_width=min(WIDTH, width))
-    for column in fitted.columns:
-        table.add_column(column.heading, justify="left" if column.text else "right", no_wrap=True)
+    add_columns(table, fitted)
     for row, view in zip(fitted.rows, placement, strict=False):
         behind = view.alive and (view.lag or view.id in new)
         cells = [
@@ -173,6 +172,12 @@ def placement_table(
         table.add_section()
         table.add_row(*row)
     return table
+
+
+def add_columns(table: Table, fitted: Fitted) -> None:
+    """Add the columns that have room: texts on the left, numbers on the right, and a line for each row."""
+    for column in fitted.columns:
+        table.add_column(column.heading, justify="left" if column.text else "right", no_wrap=True)
 
 
 def _counts(views: Collection[InstanceView]) -> tuple[str, str, str]:

@@ -123,26 +123,33 @@ def test_aggregates_see_the_start_of_the_windows_that_came(world):
     assert world.sent("out") == {2: [("a", START, START + 45 * MINUTE, 4)]}
 
 
+class Gone:
+    """Sends the keys that were not seen for some time, with the time when they were seen last."""
+
+    event_time = "at"
+
+    def __init__(self, delay, retention_ms):
+        self.delay, self.retention_ms = delay, retention_ms
+
+    def layouts(self):
+        columns = {"key": KEY, "value": {"at": "timestamp"}}
+        return {"s": {**columns, "time": "at", "retention_ms": self.retention_ms}}
+
+    def process(self, context, rows):
+        store = context.store("s")
+        store.put_many(rows)
+        store.expire()
+        return store.gone.select(["k", "at"])
+
+
 @pytest.mark.parametrize("at_once", [1, 50_000])
 def test_what_has_expired_is_sent_also_when_its_key_comes_again(world, monkeypatch, at_once):
     """Sessions: entries that wait to be removed, as they are many or in a slot, are not written over unsent."""
     monkeypatch.setattr(expiry, "REMOVED_PER_BATCH", at_once)
 
-    class Sessions:
-        event_time, delay = "at", "1 day"
-
-        def layouts(self):
-            return {"s": {"key": KEY, "value": {"at": "timestamp"}, "time": "at", "retention_ms": 60_000}}
-
-        def process(self, context, rows):
-            store = context.store("s")
-            store.put_many(rows)
-            store.expire()
-            return store.gone.select(["k", "at"])
-
     topo = Topology("t")
     source = topo.source("in", key="k", partitions=1, event_time="at")
-    source.process(Sessions(), name="s").sink("out", target=ParquetSink(world.folder / "out"))
+    source.process(Gone("1 day", 60_000), name="s").sink("out", target=ParquetSink(world.folder / "out"))
     first = [clicks(("a", 1), ("b", 1), ("c", 1)), clicks(("z", 101)), clicks()]
     run(world, topo, [*first, clicks(("a", 101), ("b", 101)), clicks(("z", 500)), *[clicks()] * 6])
     found = sorted(row for rows in world.sent("out").values() for row in rows)
@@ -153,21 +160,9 @@ def test_what_has_expired_is_sent_also_when_its_key_comes_again(world, monkeypat
 def test_what_has_expired_is_sent_before_nodes_behind_it_take_it_for_late(world):
     """Each key is seen once and then never again: its window of a minute counts it, an hour later."""
 
-    class Silent:
-        event_time, delay = "at", "1 hour"
-
-        def layouts(self):
-            return {"s": {"key": KEY, "value": {"at": "timestamp"}, "time": "at", "retention_ms": 3_600_000}}
-
-        def process(self, context, rows):
-            store = context.store("s")
-            store.put_many(rows)
-            store.expire()
-            return store.gone
-
     topo = Topology("t")
     source = topo.source("in", key="k", partitions=2, event_time="at")
-    silent = source.process(Silent(), name="s")
+    silent = source.process(Gone("1 hour", 3_600_000), name="s")
     minutes = Count("n", by=KEY, window=Tumbling("at", "1 minute", emit="final"))
     silent.process(minutes, name="n").sink("out", target=ParquetSink(world.folder / "out"))
     rows = [clicks((f"k{minute}", minute)) for minute in range(180)]
