@@ -426,6 +426,9 @@ class ReportGroup(Message, frozen=True):
 
 # -- names of files, relative to the checkpoint
 
+#: Spark's own checkpoint of the query, if taskplace starts the query, and in it the log of offsets.
+SPARK_CHECKPOINT, OFFSETS = "spark", "offsets"
+
 
 def epoch_file(epoch: int) -> str:
     """Return the file with the declaration of a driver."""

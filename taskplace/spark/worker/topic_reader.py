@@ -9,6 +9,7 @@ Spark's own checkpoint has the offsets between two batches, as the JSON of a `St
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from taskplace.errors import InputError
+from taskplace.spark.codec import decoded
 from taskplace.spark.messages import TopicRead
 
 #: A range of a partition: the offsets from `start` to before `end`. `topic_id`: the broker's id of the topic.
@@ -38,6 +40,16 @@ class StreamOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     topic_id: str
     offsets: Mapping[int, int]
+
+
+def stream_offsets(path: Path) -> list[StreamOffset]:
+    """Return the offsets of streams of ranges in a file of Spark's log, which has a line for each source."""
+    found = []
+    with suppress(OSError):
+        for line in path.read_text(errors="replace").splitlines():
+            with suppress(ValueError):
+                found.append(decoded(StreamOffset, line))
+    return found
 
 
 #: Gets records with the columns `key` and `offset`, part by part. Raises `InputError` for what is wrong with them.

@@ -65,7 +65,9 @@ def test_no_row_is_late_because_its_partition_is_longer(cluster, kafka, tmp_path
     closed = rows[-1][1] - timedelta(minutes=1)
     expected = Counter((key, at.replace(second=0)) for key, at in rows)
     out = cluster.read.parquet(str(tmp_path / "out")).toPandas()
-    got = dict(zip(zip(out["k"], out["window_start"].dt.tz_localize("UTC"), strict=True), out["n"], strict=True))
+    got = dict(
+        zip(zip(out["k"], out["window_start"].dt.tz_localize("UTC"), strict=True), out["n"], strict=True)
+    )
     assert late == 0 and len(out) == len(got)
     assert got == {w: n for w, n in expected.items() if w[1] + timedelta(minutes=1) <= closed}
 
@@ -73,14 +75,14 @@ def test_no_row_is_late_because_its_partition_is_longer(cluster, kafka, tmp_path
 def test_a_table_is_read_before_the_rows_of_its_stream(cluster, kafka, tmp_path):
     decoder = Decoder(key=Raw("k", "string"), value=Json({"v": "int64"}))
     reads = {
-        name: KafkaRecords(kafka.topic(name, partitions=2), kafka.bootstrap, decoder, most_records=200)
+        name: KafkaRecords(kafka.topic(name), kafka.bootstrap, decoder, most_records=200)
         for name in ("table", "stream")
     }
-    for each in reads.values():
-        send(kafka, each.topic, ((f"k{n}", f'{{"v": {n}}}') for n in range(1000)))
+    for name, order in (("table", range(1000)), ("stream", range(999, -1, -1))):
+        send(kafka, reads[name].topic, ((f"k{n}", f'{{"v": {n}}}') for n in order))
     topo = Topology("joined")
-    stream = topo.source("stream", key="k", partitions=2, reads=reads["stream"])
-    table = topo.source("table", key="k", partitions=2, reads=reads["table"])
+    stream = topo.source("stream", key="k", partitions=1, reads=reads["stream"])
+    table = topo.source("table", key="k", partitions=1, reads=reads["table"])
     join = TableJoin("t", by={"k": "string"}, columns={"v": "int64"})
     renamed = stream.process(Renamed(), name="renamed")
     renamed.join_table(table, join, name="join").sink("out", target=ParquetSink(tmp_path / "out"))
