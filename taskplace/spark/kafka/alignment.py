@@ -244,8 +244,9 @@ def _related(
                 stream, table = (above[parent] for parent in node.parents)
                 for name in stream:
                     before[name] |= table
-            met = [group for group in groups if group & found]
-            groups = [*(group for group in groups if not group & found), set(found).union(*met)]
+            if found:
+                met = [group for group in groups if group & found]
+                groups = [*(group for group in groups if not group & found), set(found).union(*met)]
     for _ in before:  # tables of tables
         before = {
             topic: tables.union(*(before[table] for table in tables)) for topic, tables in before.items()
