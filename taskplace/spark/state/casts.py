@@ -128,7 +128,7 @@ def _as_decimal(column: Column, kind: pa.DataType) -> Column:
             if not pc.any(pc.or_(long, pc.match_substring(column, "e", ignore_case=True))).as_py():
                 return _narrowed(column.cast(wide), kind)
     texts = pa.array(
-        [None if value is None else _plain(value, wide) for value in column.to_pylist()], pa.string()
+        [None if value is None else _plain(value, kind) for value in column.to_pylist()], pa.string()
     )
     return _narrowed(
         (pa.chunked_array([texts]) if isinstance(column, pa.ChunkedArray) else texts).cast(wide), kind
@@ -138,7 +138,7 @@ def _as_decimal(column: Column, kind: pa.DataType) -> Column:
 def _plain(value: Decimal | str, kind: pa.DataType) -> str:
     """Return a number without exponent, with the digits of a decimal type. Errors: if the type does not hold it."""
     try:
-        return f"{_EXACT.quantize(Decimal(value), Decimal((0, (1,), -kind.scale))):f}"
+        return f"{_EXACT.quantize(Decimal(value), Decimal((0, (1,), -max(kind.scale, 0)))):f}"
     except DecimalException:
         raise pa.ArrowInvalid(f"{str(value)[:100]} is not a value of {kind}") from None
 
