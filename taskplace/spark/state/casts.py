@@ -112,8 +112,8 @@ def _as_decimal(column: Column, kind: pa.DataType) -> Column:
     given, wide = column.type, pa.decimal256(_DIGITS, max(kind.scale, 0))
     if of.is_integer(given):
         return _as_decimal(column.cast(pa.decimal128(20, 0)), kind)
-    if of.is_floating(given) and kind.scale < 0:
-        raise pa.ArrowNotImplementedError(f"{given} is not rounded to tens, as {kind}")
+    if (of.is_floating(given) and kind.scale < 0) or abs(kind.scale) > _DIGITS:
+        raise pa.ArrowNotImplementedError(f"{given} is not cast to {kind}")
     if not of.is_decimal(given) and not _is_text(given):
         return _narrowed(column.cast(wide), kind)
     with suppress(pa.ArrowInvalid):
