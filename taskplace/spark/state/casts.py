@@ -78,6 +78,8 @@ def cast(column: Column, kind: pa.DataType) -> Column:
         column = column.cast(pa.timestamp("ns" if column.type.unit == "ns" else "us", tz="UTC"))
     if of.is_integer(column.type) and of.is_floating(kind):
         return _as_float(column, kind)
+    if of.is_float16(kind) and (of.is_decimal(column.type) or _is_text(column.type)):
+        raise pa.ArrowNotImplementedError(f"{column.type} is not cast to {kind}: Arrow rounds it twice")
     # Of a decimal, Arrow's float is not always the nearest; of its text, it is.
     near = of.is_decimal(column.type) and of.is_floating(kind)
     made = (column.cast(pa.string()) if near else column).cast(kind)
