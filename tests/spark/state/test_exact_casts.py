@@ -77,6 +77,7 @@ def test_every_pair_of_types_is_exact_at_length(seed):
 
 
 def run(seed: int, count: int) -> None:
+    print(f"seed {seed}")
     draw = random.Random(seed)
     columns = {kind: samples(kind, draw, count) for kind in KINDS}
     assert len(PAIRS) > 400
