@@ -25,6 +25,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.formats import Faults, Format
@@ -46,6 +47,12 @@ RECORD = pa.schema(
         ("headers", HEADERS),
     ]
 )
+#: The first and the last microsecond of Python's calendar. Timestamps of Spark end there as well.
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+_UNREADABLE = {
+    "timestamp": "a time outside of the years 1 to 9999, such as nanoseconds or microseconds in place of milliseconds",
+    "headers": "a name that is not UTF-8",
+}
 #: Those without which no record can be decoded: errors name a record by them.
 NEEDED = ("key", "value", "topic", "partition", "offset")
 #: The columns of a dead letter: the reason, and the record as it was.
@@ -194,6 +201,13 @@ class Decoder:
                 faults.setdefault(at, f"{name}: {why}")
             columns += table.columns
             absent = missing
+        included = []
+        for of in self._included():
+            column = records[of].cast(RECORD.field(of).type)
+            bad = _unreadable(of, column, records)
+            for at in np.flatnonzero(bad).tolist():
+                faults.setdefault(at, f"{of}: {_UNREADABLE[of]}")
+            included.append(_only(column, ~bad) if bad.any() else column)
         if self.tombstone is None:
             for at in np.flatnonzero(absent).tolist():
                 faults.setdefault(
@@ -205,7 +219,7 @@ class Decoder:
             valid = np.ones(records.num_rows, np.bool_)
             valid[list(faults)] = False
             columns = [_only(column, valid) for column in columns]
-        columns += [records[of].cast(RECORD.field(of).type) for of in self._included()]
+        columns += included
         good = np.ones(records.num_rows, np.bool_)
         good[list(faults)] = False
         if self.tombstone is not None:
@@ -228,6 +242,22 @@ def _part(
     places[present] = np.arange(len(present))
     table = table.take(pa.array(places, mask=missing))
     return table, missing, {present[place]: why for place, why in faults.items()}
+
+
+def _unreadable(
+    of: str, column: pa.ChunkedArray, records: pa.Table
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return where a column of the records has what no row can have, or what a reader of the topic could not read."""
+    bad = np.zeros(len(column), np.bool_)
+    if of == "timestamp":
+        times = column.cast(pa.int64())
+        outside = pc.or_(pc.less(times, _FIRST), pc.greater(times, _LAST))
+        is_known = "timestampType" in records.column_names
+        without = pc.greater_equal(records["timestampType"], 0) if is_known else pa.scalar(False)
+        bad |= pc.coalesce(outside, without, False).to_numpy()
+    elif of == "headers":
+        bad[pc.list_parent_indices(column).filter(pc.is_null(pc.list_flatten(column))).to_numpy()] = True
+    return bad
 
 
 def _only(

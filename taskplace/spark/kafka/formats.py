@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.avro_types import arrow_columns, read_schema
+from taskplace.spark.kafka.avro_types import arrow_columns, read_schema, reader_of
 from taskplace.spark.processors.base import columns_of
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.values import table_of
@@ -237,6 +237,9 @@ class Raw:
 # ------------------------------------------------------------------------------------------- rows
 
 
+_NO_DATUM = "not a datum of the schema"
+
+
 class _Fault(Exception):
     """A payload that cannot be decoded; its text is the reason."""
 
@@ -250,17 +253,25 @@ def _rows(
     for at, payload in enumerate(payloads):
         try:
             rows.append(decode(payload))
-        except _Fault as error:
-            faults[at] = f"{what}: {error}"
+        except MemoryError:  # says nothing about the payload
+            raise
+        except Exception as error:  # whatever the bytes lead to; its message may show them
+            why = str(error) if isinstance(error, _Fault) else f"{_NO_DATUM} ({type(error).__name__})"
+            faults[at] = f"{what}: {why}"
             rows.append({})
     try:
         return table_of(rows, columns, what), faults
-    except InputError:
+    except MemoryError:
+        raise
+    except Exception:
         for at, row in enumerate(rows):
             try:
                 table_of([row], columns, what)
-            except InputError as error:
-                faults[at] = f"{what}: a value that does not fit its type at {error.path}"
+            except MemoryError:
+                raise
+            except Exception as error:
+                where = error.path if isinstance(error, InputError) else type(error).__name__
+                faults[at] = f"{what}: a value that does not fit its type at {where}"
                 rows[at] = {}
         return table_of(rows, columns, what), faults
 
@@ -277,8 +288,6 @@ def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
             row: Mapping[str, Any] = decoder.decode(payload)
         except msgspec.DecodeError as error:  # names fields and types, and no values
             raise _Fault(str(error)) from None
-        except (ValueError, RecursionError) as error:
-            raise _Fault(f"not JSON in UTF-8 ({type(error).__name__})") from None
         return row
 
     return decode
@@ -344,16 +353,11 @@ _JSON_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
 
 @lru_cache(maxsize=64)
 def _avro_decoder(writer: str, reader: str) -> Callable[[bytes], Any]:
-    import fastavro  # only those who use Avro need it
-
-    parsed, wanted = (fastavro.parse_schema(json.loads(text)) for text in (writer, reader))
+    read = reader_of(writer, reader)
 
     def decode(payload: bytes) -> Any:
         stream = io.BytesIO(payload)
-        try:
-            row = fastavro.schemaless_reader(stream, parsed, wanted)
-        except Exception as error:  # whatever the bytes lead to; its message may show them
-            raise _Fault(f"not a datum of the schema ({type(error).__name__})") from None
+        row = read(stream)
         if left := len(payload) - stream.tell():
             raise _Fault(f"{left} bytes behind the datum")
         return row
