@@ -3,8 +3,8 @@
 Logical types that are not listed in `_LOGICAL` are removed from a schema, as Avro's specification allows: such values
 are read as the type below. A UUID is the text that it is written as.
 
-Values: the writer's logical type says what is written, so a writer in milliseconds can be read in microseconds. What has
-none, and the default of a field that the writer did not know, is converted by the reader's: a default is JSON, with
+Values: the writer's logical type says what is written, so a writer in milliseconds can be read in microseconds. What
+has none, and the default of a field that the writer did not know, is converted by the reader's: a default is JSON, with
 bytes as the code points of ISO 8859-1, and belongs to the first type of a union.
 
 Nobody vouches for data: a datum of a few bytes takes neither the memory nor the stack of the process, nor minutes.
@@ -127,16 +127,14 @@ def _typed(schema: Any) -> Callable[[Any], Any] | None:
     kind = schema["type"] if isinstance(schema, dict) else schema
     if isinstance(kind, dict | list):
         return _typed(kind)
-    if (logical := schema.get("logicalType") if isinstance(schema, dict) else None) in _TIMES:
+    logical = schema.get("logicalType", "") if isinstance(schema, dict) else ""
+    if logical in _TIMES:
         first, unit = _TIMES[logical]
         return lambda value: first + dt.timedelta(**{unit: value}) if isinstance(value, int) else value
     if kind in ("bytes", "fixed"):
-        encoded: Callable[[Any], Any] = (
-            lambda value: value.encode("iso-8859-1") if isinstance(value, str) else value
-        )
-        if logical is None:
-            return encoded
-        return lambda value: value if isinstance(value, Decimal) else _decimal(encoded(value), schema)
+        if logical:
+            return lambda value: value if isinstance(value, Decimal) else _decimal(_bytes(value), schema)
+        return _bytes
     if kind in ("array", "map"):
         of = _typed(schema["items" if kind == "array" else "values"])
         if of is None or kind == "array":
@@ -154,6 +152,10 @@ def _typed(schema: Any) -> Callable[[Any], Any] | None:
         return row
 
     return record
+
+
+def _bytes(value: Any) -> Any:
+    return value.encode("iso-8859-1") if isinstance(value, str) else value
 
 
 def _parts(schema: Any) -> Iterator[Any]:

@@ -10,7 +10,8 @@ Properties:
 - a record with a null value is a *tombstone*. Its row has the columns of its key, nulls for those of its value, and
   true in the column `tombstone`, which `TableJoin(deleted=...)` takes for a removal. A decoder without that column
   takes a tombstone for a bad record, because nothing in its row would tell it from a row of nulls;
-- a record with a null key has nulls in the columns of its key;
+- a record with a null key has nulls in the columns of its key, unless the key is needed: because a field of it is
+  declared as required, or because tasks keep state by the key of a topic that they read themselves;
 - an error names topic, partition and offset, and never shows a key or a value. A dead letter has both.
 
 Errors: `InputError` for a wrong declaration, for records without a needed column, and for a bad record if
@@ -140,12 +141,12 @@ class Decoder:
         rows = frame.filter(pa.array(good)) if faults else frame
         return Decoded(rows, _letters(records, faults), tombstones)
 
-    def frame(self, records: pa.Table) -> pa.Table:
+    def frame(self, records: pa.Table, *, needs_key: bool = False) -> pa.Table:
         """Return one row for each record, as `frame_columns`.
 
         The row of a bad record has only the columns of `include`, and the dead letter. All others have a null there.
         """
-        frame, faults, _ = self._decoded(records)
+        frame, faults, _ = self._decoded(records, needs_key=needs_key)
         if self.bad_records == "stop":
             return frame
         places = pa.array([None] * records.num_rows, pa.int64())
@@ -186,13 +187,22 @@ class Decoder:
             named(name, f"Decoder.include.{of}", "the name of a column")
         return names
 
-    def _decoded(self, records: pa.Table) -> tuple[pa.Table, dict[int, str], int]:
+    def _decoded(self, records: pa.Table, *, needs_key: bool = False) -> tuple[pa.Table, dict[int, str], int]:
         """Return one row for each record, the faults, and the number of tombstones among the good rows."""
         self.check(records.column_names)
         records = records.combine_chunks()
         faults: dict[int, str] = {}
         columns: list[pa.ChunkedArray | pa.Array] = []
         absent = np.zeros(records.num_rows, np.bool_)
+        required = not all(field.nullable for field in getattr(self.key, "declared", ()))
+        if needs_key or required:
+            why = (
+                "a field of it is required"
+                if required
+                else "state is kept by it: the record belongs to no task"
+            )
+            for at in np.flatnonzero(records["key"].is_null()).tolist():
+                faults[at] = f"key: null, but {why}"
         for name, of in (("key", self.key), ("value", self.value)):
             if of is None:
                 continue
@@ -202,11 +212,11 @@ class Decoder:
             columns += table.columns
             absent = missing
         included = []
-        for of in self._included():
-            column = records[of].cast(RECORD.field(of).type)
-            bad = _unreadable(of, column, records)
+        for name in self._included():
+            column = records[name].cast(RECORD.field(name).type)
+            bad = _unreadable(name, column, records)
             for at in np.flatnonzero(bad).tolist():
-                faults.setdefault(at, f"{of}: {_UNREADABLE[of]}")
+                faults.setdefault(at, f"{name}: {_UNREADABLE[name]}")
             included.append(_only(column, ~bad) if bad.any() else column)
         if self.tombstone is None:
             for at in np.flatnonzero(absent).tolist():
@@ -245,17 +255,17 @@ def _part(
 
 
 def _unreadable(
-    of: str, column: pa.ChunkedArray, records: pa.Table
+    name: str, column: pa.ChunkedArray, records: pa.Table
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return where a column of the records has what no row can have, or what a reader of the topic could not read."""
     bad = np.zeros(len(column), np.bool_)
-    if of == "timestamp":
+    if name == "timestamp":
         times = column.cast(pa.int64())
         outside = pc.or_(pc.less(times, _FIRST), pc.greater(times, _LAST))
         is_known = "timestampType" in records.column_names
         without = pc.greater_equal(records["timestampType"], 0) if is_known else pa.scalar(False)
         bad |= pc.coalesce(outside, without, False).to_numpy()
-    elif of == "headers":
+    elif name == "headers":
         bad[pc.list_parent_indices(column).filter(pc.is_null(pc.list_flatten(column))).to_numpy()] = True
     return bad
 

@@ -12,7 +12,7 @@ format's decision (`taskplace.spark.kafka.decoding`).
 
 Properties:
 - types are those that Spark can pass to a task. Decoding is strict: a text is no number, and 1.5 is no integer;
-- a field that is missing or null is a null;
+- a field that is missing or null is a null, unless it is declared as required;
 - a reason names columns and types, and never shows a value;
 - a format is plain data, so it can be sent to executors.
 
@@ -25,6 +25,7 @@ import datetime as dt
 import decimal
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,7 +66,8 @@ class Format(Protocol):
 class Json:
     """JSON objects, as columns with declared types. Fields that are not declared are ignored.
 
-    - `columns`: the fields with their types
+    - `columns`: the fields with their types. Behind the name of a type, `NOT NULL` makes a field required: an object in
+      which it is missing or null is a fault. So does an Arrow field that is not nullable, also inside of a struct
 
     Times are texts of RFC 3339 and are rounded to microseconds; a column with a zone needs one in the text, a column
     without a zone refuses one. Binaries are base64. Decimals are numbers or texts. The keys of maps are texts.
@@ -79,17 +81,25 @@ class Json:
     """
 
     columns: pa.Schema
+    declared: pa.Schema
 
     def __init__(self, columns: Mapping[str, object] | pa.Schema) -> None:
-        given = arrow_schema(columns_of(columns, "Json.columns"), "Json.columns")
-        schema = pa.schema([(field.name, _nullable(field.type)) for field in given])
-        for field in schema:
-            _json_type(field.type, f"Json.columns.{field.name}")
-        object.__setattr__(self, "columns", schema)
+        types, required = columns, set[str]()
+        if isinstance(columns, Mapping):
+            written = {name: kind for name, kind in columns.items() if isinstance(kind, str)}
+            required = {name for name, kind in written.items() if _NOT_NULL.search(kind)}
+            types = {**columns, **{name: _NOT_NULL.sub("", written[name]) for name in required}}
+        given = arrow_schema(columns_of(types, "Json.columns"), "Json.columns")
+        declared = [field.with_nullable(field.nullable and field.name not in required) for field in given]
+        _json_struct(declared, "Json.columns")
+        # The row of a bad record has only nulls.
+        nullable = pa.schema([(field.name, _nullable(field.type)) for field in declared])
+        object.__setattr__(self, "columns", nullable)
+        object.__setattr__(self, "declared", pa.schema(declared))
 
     def read(self, payloads: Sequence[bytes]) -> tuple[pa.Table, Faults]:
         """Return the rows of JSON objects."""
-        return _rows(payloads, _json_decoder(self.columns), self.columns, "JSON")
+        return _rows(payloads, _json_decoder(self.declared), self.columns, "JSON")
 
 
 @dataclass(frozen=True, init=False)
@@ -279,6 +289,9 @@ def _rows(
 # ------------------------------------------------------------------------------------------- JSON
 
 
+_NOT_NULL = re.compile(r"\s+NOT\s+NULL\s*$", re.IGNORECASE)
+
+
 @lru_cache(maxsize=64)
 def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_json_struct(columns, "Json.columns"))
@@ -294,16 +307,19 @@ def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
 
 
 def _json_struct(fields: Iterable[pa.Field], path: str) -> Any:
-    members = {field.name: NotRequired[_json_type(field.type, f"{path}.{field.name}")] for field in fields}
+    members = {}
+    for field in fields:
+        kind = _json_value(field.type, f"{path}.{field.name}")
+        members[field.name] = NotRequired[kind | None] if field.nullable else kind
     return TypedDict("Row", members)  # type: ignore[operator]
 
 
 def _json_type(kind: pa.DataType, path: str) -> Any:
-    """Return the type as which msgspec decodes a column's values. Errors: `InputError` for types without one."""
     return _json_value(kind, path) | None
 
 
 def _json_value(kind: pa.DataType, path: str) -> Any:
+    """Return the type as which msgspec decodes a column's values. Errors: `InputError` for types without one."""
     if T.is_signed_integer(kind):
         most = 2 ** (kind.bit_width - 1)
         return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
@@ -327,7 +343,7 @@ def _json_value(kind: pa.DataType, path: str) -> Any:
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
-    """Return a type all of whose parts may be null, because any field of a record may be missing."""
+    """Return a type all of whose parts may be null."""
     if T.is_list(kind):
         return pa.list_(_nullable(kind.value_type))
     if T.is_struct(kind):
