@@ -16,7 +16,8 @@ Properties:
 - a reason names columns and types, and never shows a value;
 - a format is plain data, so it can be sent to executors.
 
-Errors: `InputError` for a wrong declaration, with its path. Payloads raise nothing.
+Errors: `InputError` for a wrong declaration, with its path, and for a schema registry that does not answer. Payloads
+raise nothing.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.avro_types import arrow_columns, read_schema, reader_of
+from taskplace.spark.kafka.schema_registry import SchemaRegistry, number_of
 from taskplace.spark.processors.base import columns_of
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.values import table_of
@@ -110,6 +112,9 @@ class Avro:
     - `column`: the name of the column, if the schema is no record
     - `writers`: the schemas of the writers by id, if each payload begins with a zero byte and the four-byte id of its
       writer's schema, as a schema registry's serializers write it. Data of a writer is resolved to `schema`
+    - `registry`: the schema registry that is asked for any other id: its URL, or properties of Confluent's client
+      (`taskplace.spark.kafka.schema_registry`). An id that it does not have is a fault. `InputError` if it does not
+      answer, because that says nothing about a payload
 
     Logical types: dates, timestamps in milliseconds or microseconds (with and without a zone), decimals, UUIDs as text.
     Others are read as the type below them. A union is a type and null.
@@ -124,6 +129,7 @@ class Avro:
     schema: str
     column: str | None
     writers: Mapping[int, str]
+    registry: SchemaRegistry | None
 
     def __init__(
         self,
@@ -131,6 +137,7 @@ class Avro:
         *,
         column: str | None = None,
         writers: Mapping[int, Any] = MappingProxyType({}),
+        registry: str | Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(writers, Mapping) or not all(
             isinstance(number, int) and not isinstance(number, bool) for number in writers
@@ -147,19 +154,42 @@ class Avro:
             for number, each in writers.items()
         }
         object.__setattr__(self, "writers", readable)
+        asked = None if registry is None else SchemaRegistry("Avro.registry", registry)
+        object.__setattr__(self, "registry", asked)
 
     def read(self, payloads: Sequence[bytes]) -> tuple[pa.Table, Faults]:
         """Return the rows of Avro data."""
-        decode = self._framed if self.writers else self._plain(self.schema)
+        framed = self.writers or self.registry is not None
+        decode = self._framed() if framed else self._plain(self.schema)
         return _rows(payloads, decode, self.columns, "Avro")
 
-    def _framed(self, payload: bytes) -> Mapping[str, Any]:
-        if len(payload) < 5 or payload[0]:
-            raise _Fault("no zero byte and schema id in front")
-        number = int.from_bytes(payload[1:5], "big")
-        if number not in self.writers:
-            raise _Fault(f"written with schema {number}, known are {sorted(self.writers)}")
-        return self._plain(self.writers[number])(payload[5:])
+    def _framed(self) -> Callable[[bytes], Mapping[str, Any]]:
+        known: dict[int, Callable[[bytes], Mapping[str, Any]] | _Fault] = {}
+
+        def decode(payload: bytes) -> Mapping[str, Any]:
+            if (number := number_of(payload)) is None:
+                raise _Fault("no zero byte and schema id in front")
+            if number not in known:
+                known[number] = self._of_writer(number)
+            if isinstance(found := known[number], _Fault):
+                raise found
+            return found(payload[5:])
+
+        return decode
+
+    def _of_writer(self, number: int) -> Callable[[bytes], Mapping[str, Any]] | _Fault:
+        if number in self.writers:
+            return self._plain(self.writers[number])
+        if self.registry is None:
+            return _Fault(f"written with schema {number}, known are {sorted(self.writers)}")
+        try:
+            text = self.registry.schema(number)
+        except LookupError as error:
+            return _Fault(f"written with schema {number}, {error}")
+        try:
+            return self._plain(json.dumps(read_schema(text, f"schema {number}")))
+        except InputError as error:
+            return _Fault(f"written with schema {number}, in which {error.found} is not read")
 
     def _plain(self, writer: str) -> Callable[[bytes], Mapping[str, Any]]:
         decode, column = _avro_decoder(writer, self.schema), self.column
@@ -263,7 +293,7 @@ def _rows(
     for at, payload in enumerate(payloads):
         try:
             rows.append(decode(payload))
-        except MemoryError:  # says nothing about the payload
+        except (MemoryError, InputError):  # says nothing about the payload
             raise
         except Exception as error:  # whatever the bytes lead to; its message may show them
             why = str(error) if isinstance(error, _Fault) else f"{_NO_DATUM} ({type(error).__name__})"
