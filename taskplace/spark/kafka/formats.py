@@ -91,7 +91,8 @@ class Json:
             written = {name: kind for name, kind in columns.items() if isinstance(kind, str)}
             required = {name for name, kind in written.items() if _NOT_NULL.search(kind)}
             types = {**columns, **{name: _NOT_NULL.sub("", written[name]) for name in required}}
-        given = arrow_schema(columns_of(types, "Json.columns"), "Json.columns")
+        columns_of(types, "Json.columns")
+        given = arrow_schema(types, "Json.columns")
         declared = [field.with_nullable(field.nullable and field.name not in required) for field in given]
         _json_struct(declared, "Json.columns")
         # The row of a bad record has only nulls.
