@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from taskplace.spark.kafka.record_format import Part, Record, RecordFormat
 PREFIX = "taskplace.errors."
 _ABOUT = ("reason", "topic", "partition", "offset", "timestamp")
 _VALUE = Part(columns=("value",), single=True, format="raw")
+_BEGIN, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +62,13 @@ class DeadLetterFormat(RecordFormat):
 
     def _chunk(self, sink: str, rows: pa.Table) -> Iterator[Record]:
         self.check_columns(sink, rows.schema)
-        at = rows.schema.get_field_index("timestamp")
-        millis = rows["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-        for row in rows.set_column(at, "timestamp", millis).to_pylist():
-            headers = [(each["key"], each["value"]) for each in row["headers"] or () if each is not None]
+        for row in rows.to_pylist():
+            headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
             headers += [(PREFIX + name, _text(row[name])) for name in _ABOUT if row[name] is not None]
             yield Record(row["key"], row["value"], headers, 0)
 
 
 def _text(value: Any) -> bytes:
+    if isinstance(value, datetime):
+        value = (value - _BEGIN) // _MILLISECOND
     return str(value).encode(errors="backslashreplace")

@@ -12,6 +12,7 @@ Properties:
   takes a tombstone for a bad record, because nothing in its row would tell it from a row of nulls;
 - a record with a null key has nulls in the columns of its key, unless the key is needed: because a field of it is
   declared as required, or because tasks keep state by the key of a topic that they read themselves;
+- a time or headers that cannot be read are a bad record if `include` has them, and nulls in a dead letter;
 - an error names topic, partition and offset, and never shows a key or a value. A dead letter has both.
 
 Errors: `InputError` for a wrong declaration, for records without a needed column, and for a bad record if
@@ -213,11 +214,10 @@ class Decoder:
             absent = missing
         included = []
         for name in self._included():
-            column = records[name].cast(RECORD.field(name).type)
-            bad = _unreadable(name, column, records)
-            for at in np.flatnonzero(bad).tolist():
+            column, unreadable = _readable(name, records)
+            for at in np.flatnonzero(unreadable).tolist():
                 faults.setdefault(at, f"{name}: {_UNREADABLE[name]}")
-            included.append(_only(column, ~bad) if bad.any() else column)
+            included.append(column)
         if self.tombstone is None:
             for at in np.flatnonzero(absent).tolist():
                 faults.setdefault(
@@ -254,10 +254,13 @@ def _part(
     return table, missing, {present[place]: why for place, why in faults.items()}
 
 
-def _unreadable(
-    name: str, column: pa.ChunkedArray, records: pa.Table
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return where a column of the records has what no row can have, or what a reader of the topic could not read."""
+def _readable(
+    name: str, records: pa.Table
+) -> tuple[pa.ChunkedArray, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Return a column of the records, with nulls for what no row can have, or a reader of the topic could not read; and
+    where these are.
+    """
+    column = records[name].cast(RECORD.field(name).type)
     bad = np.zeros(len(column), np.bool_)
     if name == "timestamp":
         times = column.cast(pa.int64())
@@ -267,7 +270,7 @@ def _unreadable(
         bad |= pc.coalesce(outside, without, False).to_numpy()
     elif name == "headers":
         bad[pc.list_parent_indices(column).filter(pc.is_null(pc.list_flatten(column))).to_numpy()] = True
-    return bad
+    return (_only(column, ~bad) if bad.any() else column), bad
 
 
 def _only(
@@ -287,7 +290,7 @@ def _letters(records: pa.Table, faults: Mapping[int, str]) -> pa.Table:
         if each.name == "reason":
             continue
         known = each.name in bad.column_names
-        columns.append(bad[each.name].cast(each.type) if known else pa.nulls(len(rows), each.type))
+        columns.append(_readable(each.name, bad)[0] if known else pa.nulls(len(rows), each.type))
     return pa.table(columns, schema=DEAD_LETTERS)
 
 
