@@ -186,7 +186,11 @@ KAFKA_INPUT: Fields = {
 }
 #: The fields of `key` and of `value` there, by `format`: the arguments of `Json`, `Avro` and `Raw`.
 KAFKA_FORMATS: Mapping[str, Fields] = {
-    "json": {"columns": Field(_COLUMNS, "fields of the JSON object")},
+    "json": {
+        "columns": Field(
+            _COLUMNS, "fields of the JSON object; `NOT NULL` behind a type: a record without it is bad"
+        )
+    },
     "avro": {
         "schema": Field("mapping, JSON or `.avsc` file", "schema by which data is read"),
         "column": Field("new name", "name of the column, if the schema is no record"),
