@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka.schema_registry")
 
 from taskplace.errors import ConfigError, InputError
+from taskplace.redaction import is_secret
 from taskplace.spark.kafka.declared import declared_records
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.formats import Avro
@@ -249,3 +250,4 @@ def test_yaml_has_the_registry_and_no_secret():
     with pytest.raises(ConfigError, match=r"^p.value.registry.basic.auth.user.info: found .*_env`") as raised:
         declared_records("p", entry)
     assert "hunter2" not in str(raised.value)
+    assert is_secret("input.flights.kafka.key.registry.basic.auth.user.info")
