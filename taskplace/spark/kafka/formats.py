@@ -72,7 +72,8 @@ class Json:
       which it is missing or null is a fault. So does an Arrow field that is not nullable, also inside of a struct
 
     Times are texts of RFC 3339 and are rounded to microseconds; a column with a zone needs one in the text, a column
-    without a zone refuses one. Binaries are base64. Decimals are numbers or texts. The keys of maps are texts.
+    without a zone refuses one. Binaries are base64. Decimals are numbers, or texts of numbers as casts of columns take
+    them (`taskplace.spark.state.casts`): `"1.50"`, and not `"1_000"`. The keys of maps are texts.
 
     >>> flights = Json({"id": "int64", "tags": "array<string>"})
     >>> rows, faults = flights.read([b'{"id": 1, "tags": ["a"]}', b'{"id": "1"}'])
@@ -325,7 +326,9 @@ _NOT_NULL = re.compile(r"\s+NOT\s+NULL\s*$", re.IGNORECASE)
 
 @lru_cache(maxsize=64)
 def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
-    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_json_struct(columns, "Json.columns"))
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+        _json_struct(columns, "Json.columns"), dec_hook=_json_decimal, float_hook=str
+    )
 
     def decode(payload: bytes) -> Mapping[str, Any]:
         try:
@@ -335,6 +338,24 @@ def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
         return row
 
     return decode
+
+
+#: The letters of numbers. Of texts of these alone, Python takes those that casts of columns take.
+_NUMBER_LETTERS = frozenset("0123456789+-.eE")
+
+
+class _Decimal(decimal.Decimal):
+    """A decimal that msgspec does not make itself: it would take any text that Python takes, such as `1_000`."""
+
+
+def _json_decimal(_: type, value: Any) -> _Decimal:
+    """Return a decimal of an integer, or of the text of another number or of a string."""
+    if type(value) is int or (type(value) is str and _NUMBER_LETTERS.issuperset(value)):
+        try:
+            return _Decimal(value)
+        except decimal.InvalidOperation:
+            pass
+    raise ValueError(f"Expected a decimal or the text of one, got `{type(value).__name__}`")
 
 
 def _json_struct(fields: Iterable[pa.Field], path: str) -> Any:
@@ -388,7 +409,7 @@ _JSON_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (T.is_boolean, bool),
     (T.is_float32, int | float),  # an integer is not rounded: a float holds it, or it is a fault
     (T.is_float64, int | float),
-    (T.is_decimal128, decimal.Decimal),
+    (T.is_decimal128, _Decimal),
     (T.is_string, str),
     (T.is_binary, bytes),
     (T.is_date32, dt.date),
