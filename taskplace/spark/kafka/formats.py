@@ -303,8 +303,6 @@ def _rows(
             rows.append({})
     try:
         return table_of(rows, columns, what), faults
-    except MemoryError:
-        raise
     except Exception:
         for at, row in enumerate(rows):
             try:

@@ -250,6 +250,6 @@ def removed(topic: str, partition: int, offset: int, first: int | None = None) -
 def _headers(message: Message) -> list[dict[str, Any] | None] | None:
     try:
         headers = message.headers()
-    except SystemError:  # what confluent-kafka makes of a name that is not UTF-8
+    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8; confluent-kafka raises the former
         return [None]
     return None if headers is None else [{"key": key, "value": value} for key, value in headers]
