@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator, Iterable
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -67,6 +68,9 @@ _FINAL = {
     KafkaError._AUTHENTICATION,
     KafkaError._FATAL,
 }
+#: Not `message.headers()`: once the interpreter has specialized that call, it misses the error of a name that is not
+#: UTF-8, and the null pointer in what confluent-kafka returns ends the process.
+_headers_of = methodcaller("headers")
 _REMOVED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
@@ -249,7 +253,7 @@ def removed(topic: str, partition: int, offset: int, first: int | None = None) -
 
 def _headers(message: Message) -> list[dict[str, Any] | None] | None:
     try:
-        headers = message.headers()
+        headers = _headers_of(message)
     except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8; confluent-kafka raises the former
         return [None]
     return None if headers is None else [{"key": key, "value": value} for key, value in headers]
