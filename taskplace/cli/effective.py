@@ -12,12 +12,14 @@ Non-goals: whether a value is wise (`taskplace doctor`), and what spark-submit a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from taskplace.cli.ignored import ignored, reason
 from taskplace.model.keys import Key
+from taskplace.redaction import redacted
 from taskplace.settings import FREE, SECTIONS, YAML_APPLICATION, Settings, overridden
 from taskplace.spark.session_conf import SparkProperty, application_properties, later_properties
 from taskplace.yaml_io import override
@@ -27,6 +29,8 @@ Steps = tuple[str, ...]
 #: Keys of earlier versions that are still read, with their present names.
 _EARLIER = {"runtime.follower.share.percent": "runtime.follower.share"}
 _WHOLE = object()
+#: The place in a list.
+_PLACE = re.compile(r"\[\d+\]")
 
 
 @dataclass(frozen=True)
@@ -79,14 +83,19 @@ def effective(file: str, text: str, document: Mapping[str, Any], overrides: Sequ
         followed.set(*override(each))
     values = list(_values(settings, followed))
     reasons = ignored(settings, {one.path for one in values if one.origin.kind not in ("default", "derived")})
+    spark = list(_spark(settings, followed))
     return Effective(
         settings,
-        tuple(replace(one, ignored=reason(reasons, one.path)) for one in values),
-        tuple(
-            replace(one, ignored=reasons.get(f"spark.conf.{one.path}", ""))
-            for one in _spark(settings, followed)
-        ),
+        tuple(_displayed(one, one.path, reason(reasons, one.path)) for one in values),
+        tuple(_displayed(one, path := f"spark.conf.{one.path}", reasons.get(path, "")) for one in spark),
     )
+
+
+def _displayed(one: Entry, path: str, ignored: str) -> Entry:
+    """Return an entry without its secrets. `path`: in the file; `ignored`: as in `Entry`."""
+    name = _PLACE.sub("", path)
+    replaces = tuple((redacted(value, name), origin) for value, origin in one.replaces)
+    return replace(one, value=redacted(one.value, name), replaces=replaces, ignored=ignored)
 
 
 # ------------------------------------------------------------------------------------------------ origins
