@@ -49,7 +49,7 @@ def _is_shown(one: Entry) -> bool:
 
 def _lines(file: str, found: Effective, values: list[Entry], room: int) -> Iterator[str]:
     """Yield the text. `room`: the width that the columns have."""
-    yield f"{file}: application {found.settings.application.id}"
+    yield f"{file}: application {found.application}"
     sections: dict[str, list[Entry]] = {}
     for one in values:
         sections.setdefault(_SECTION.split(one.path)[0], []).append(one)
@@ -121,7 +121,7 @@ def _to_dict(file: str, found: Effective, values: Iterable[Entry]) -> dict[str, 
     return {
         "schema": SCHEMA,
         "file": file,
-        "application": found.settings.application.id,
+        "application": found.application,
         "values": [_entry_dict(one) for one in values],
         "spark": [_entry_dict(one) for one in found.spark],
     }
