@@ -17,7 +17,6 @@ from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.shares import is_even
 from topology.ids import TaskId
 
-
 #: A list of slots ends here, unless there are more tasks: the slots of a larger instance stay empty.
 MOST_EMPTY = 256
 
