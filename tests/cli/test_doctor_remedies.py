@@ -49,6 +49,19 @@ CASES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         SOURCE: {"options": {"event_time": "at"}},
         SEEN: {"options": {"window": {"column": "at", "size": "1 h"}}},
     },
+    "total behind a window, with a table": {
+        SOURCE: {"options": {"event_time": "at", "delay": "1 minute"}},
+        SEEN: {"process": "named", "options": {"window": {"column": "at", "size": "1 h", "emit": "final"}}},
+        "topology.sources.names": {"key": "word", "partitions": 2},
+        "topology.nodes": {
+            "named": {"join_table": ["words", "names"], "processor": "table-join"},
+            "totals": {**WORDS["topology"]["nodes"]["seen"], "process": "seen"},
+            "counts": {"sink": "totals"},
+        },
+        "topology.nodes.named.options": {"by": {"word": "string"}, "columns": {"name": "string"}},
+        "topology.nodes.totals.options": {"aggregates": {"all": {"sum": "n"}}},
+        "input.names": {"format": "parquet", "path": "in", "schema": "word string, name string"},
+    },
     "event time unused": {
         SOURCE: {"options": {"event_time": "at"}},
         SEEN: {"processor": "deduplicate"},
