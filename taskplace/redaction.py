@@ -21,8 +21,7 @@ _LONG = ("password", "passwd", "passphrase", "secret", "jaas", "credential", "ap
 _SHORT = ("pass", "pw", "pwd", "token")
 _PLAIN = (*_LONG, *_SHORT)
 _AMONG_OPTIONS = (*_PLAIN, "key", "keys", "sasl", "auth", "signature", "sas")
-#: What names of Spark and Kafka are below; `spark` begins those of Spark's properties.
-_OPTIONS = ("options", "option", "conf", "spark")
+_OPTIONS = ("options", "option", "conf")
 #: The fields of `kafka` in `input` and `output` that are about the keys of records; `include` names columns.
 _OF_KEYS = ("key", "key_format", "key_schema", "include")
 _TOKENS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -59,7 +58,7 @@ SHAPES: Mapping[str, re.Pattern[str]] = {
         "pair": rf"(\({_QUOTE}{_WORD}{_QUOTE}\s*+,\s*+)(?:{_VALUE})(?=\))",
         "option": rf"({_OPTION}\s++)(?!-)(?:{_VALUE})",
         "name and value": rf"({_WORD}(?:{_QUOTE})?\s*+[=:]{{1,2}}>?\s*+)(?!found\b)(?:{_VALUE})",
-        "token": r"\b()(?-i:(?:AKIA|ASIA)[A-Z0-9]{16}\b|eyJ[\w\-]{8,}\.[\w\-.]++|gh[pousr]_\w{20,})",
+        "token": r"(?<![\w\-])()(?-i:(?:AKIA|ASIA)[A-Z0-9]{16}\b|eyJ[\w\-]{8,}\.[\w\-.]++|gh[pousr]_\w{20,})",
     }.items()
 }
 
@@ -79,7 +78,9 @@ def is_secret(path: str) -> bool:
     [False, False, True, True]
     """
     parts = path.split(".")
-    at = next((i for i, part in enumerate(parts) if part.rpartition(" ")[2] in _OPTIONS), None)
+    at = next((i for i, part in enumerate(parts) if part in _OPTIONS or part.endswith(": spark")), None)
+    if parts[0] == "spark":  # also a property without `spark.conf`, as Spark names it
+        at = at or 0
     if at is not None:
         return _has(parts[at + 1 :], _AMONG_OPTIONS)
     if {"schema", "topology"} & set(parts):  # the value of a column named `password` is a type

@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["run", "no-such-file.yaml"])
     2
     """
-    sys.excepthook = _print_traceback
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _print_traceback
     with redirect_stdout(Printable(sys.stdout)), redirect_stderr(Printable(sys.stderr)):
         return _main(argv)
 

@@ -129,13 +129,13 @@ def _logging(settings: Settings) -> AbstractContextManager[None]:
 
 
 def _run(settings: Settings, application: Application, built: BuiltTopology) -> int:
-    reporter: Reporter = reporter_for(settings.report.progress)
     with ExitStack() as stack:
+        output, errors = sys.stdout, behind(sys.stderr)
+        stack.enter_context(redirect_stderr(errors))  # the application may print, also what steers a terminal
+        only_lines = settings.report.progress == "json"  # nothing else is on standard output
+        stack.enter_context(redirect_stdout(errors if only_lines else behind(output)))
+        reporter: Reporter = reporter_for(settings.report.progress, output)
         programs = [reporter] if isinstance(reporter, JsonReporter) else []
-        errors = behind(sys.stderr)  # the application may print, also what steers a terminal
-        stack.enter_context(redirect_stderr(errors))
-        # With `programs`, nothing but their lines is on standard output.
-        stack.enter_context(redirect_stdout(errors if programs else behind(sys.stdout)))
         if settings.report.events is not None:
             lines = JsonReporter(stack.enter_context(_opened(settings.report.events)))
             programs.append(lines)
