@@ -44,9 +44,9 @@ placement: {num.standby.replicas: "${STANDBYS:-1}"}
 
 `${NAME}` stands for the value of the variable. One that is not set, or is empty, is refused with the path of the key;
 `${NAME:-default}` takes the default then. `$${` is a literal `${`. Inside braces and brackets a reference has to be
-quoted. What is put in is one value, whatever is in it: a text where it is quoted, otherwise what it looks like (a number,
-true, a text). Keys are no values, and everything below `spark.conf` is left alone, because Spark has a `${...}` of its own.
-`taskplace config` shows references as they are written, and never what was put in."""
+quoted. What is put in is one value, whatever is in it: a text where it is quoted, otherwise what it looks like (a
+number, true, a text). Keys are no values, and everything below `spark.conf` is left alone, because Spark has a `${...}`
+of its own. `taskplace config` shows references as they are written, and never what was put in."""
 OTHERS = (
     ("An entry of the list `chaos`", ChaosSettings),
     ("Steering (`taskplace.spark.steer`)", SteeringConfig),
