@@ -37,7 +37,6 @@ from taskplace.spark.processors import (
 from taskplace.spark.sinks import ForeachBatch, ParquetSink
 from taskplace.spark.steering.steering import steer
 from tests.support.placed_without_spark import World
-from tests.support.word_counts import counts
 from topology import Topology, TopologyError
 
 KEY = {"k": "string"}
@@ -351,14 +350,3 @@ def test_a_processor_of_one_s_own_may_read_an_operator_s_store():
     rows.process(SAME, name="a")
     rows.process(lambda context, rows: rows, name="b", stores=["n"])
     assert len(programs(topo.build())) == 1
-
-
-def test_a_store_that_is_asked_before_the_first_batch_of_a_driver_says_when_to_ask(world):
-    world.batch(world.open(counts(world)), 0, **{"in": words("a")})
-    placed = world.open(counts(world))
-    with pytest.raises(
-        TaskplaceError, match=r"the first batch of this driver finds the copies: ask again after it$"
-    ):
-        placed.store("n").get({"k": "a"})
-    world.batch(placed, 1, **{"in": words("a")})
-    assert placed.store("n").get({"k": "a"})
