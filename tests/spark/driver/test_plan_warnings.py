@@ -50,7 +50,7 @@ def test_an_assignor_that_begins_to_fail_is_named_although_the_assignment_stays(
 
     errors.append("out of order")
     (logged,) = plan_again(3)
-    assert "is rejected: RuntimeError: out of order; the assignment in force is kept" in logged
+    assert "is rejected: RuntimeError: out of order; high_availability is used" in logged
     assert placed.loop.generation == generation
     errors.append("still out of order")
     (logged,) = plan_again(2)
