@@ -234,8 +234,7 @@ KAFKA_OUTPUT: Fields = {
     "timestamp": Field(_COLUMN, "time of the records", "the time of sending"),
     "deleted": Field(_COLUMN, "boolean column: where it is true, the record is a tombstone"),
     "dead_letters": Field("boolean", "the rows are dead letters; each becomes the record that it was"),
-    "delivery": Field("exactly-once, at-least-once, parallel", "in one transaction, in none, or in several"),
-    "transactions": Field("integer", "with delivery parallel: how many", "`4`"),
+    "delivery": Field("exactly-once, at-least-once", "in one transaction, or in none"),
     "marker_topic": Field("name", "topic with the last batch of each sink; it is made if it is missing"),
     "replication": Field(
         "integer", "replicas of the marker topic", "`3`, or one for each broker if there are fewer"

@@ -16,7 +16,6 @@ from taskplace.cli import codes
 from taskplace.cli.application import (
     Application,
     built_topology,
-    internal_plan,
     judge,
     load_application,
     shown_topology,
@@ -233,7 +232,6 @@ def topology(args: argparse.Namespace) -> int:
             stores = ", ".join(store.name for store in sub.stores) or "no stores"
             tasks = "an unknown number of tasks" if sub.partitions is None else count(sub.partitions, "task")
             print(f"subtopology {sub.id}: {tasks}, {stores}")
-        print(internal_plan(built), end="")
         if not (ready := built.readiness()):
             print(f"not ready: {ready.reason}")
     return 0
