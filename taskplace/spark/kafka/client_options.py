@@ -110,6 +110,11 @@ class ClientOptions:
         shown = {name: HIDDEN if is_secret(name) else value for name, value in self._given.items()}
         return repr({name: shown[name] for name in sorted(shown) if name == _meant(name)})
 
+    @property
+    def servers(self) -> str:
+        """The addresses of the brokers."""
+        return str(self._given["bootstrap.servers"])
+
     def without_secrets(self) -> str:
         """Return all that was given as a text, with names of variables and files, and without secrets."""
         given = sorted(self._given.items())

@@ -28,6 +28,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import warn_silent
 from taskplace.spark.kafka.decoding import RECORD
 from taskplace.spark.kafka.offsets import Refusal, made, refused
 
@@ -88,7 +89,7 @@ def read_range(
     """
     reading = _Range(topic, partition, start, end, options)
     consumer, refusal, _ = _consumer(options)
-    refusal.error = None
+    refusal.error, refusal.said = None, ""
     consumer.assign([TopicPartition(topic, partition, start)])
     try:
         deadline = time.monotonic() + seconds
@@ -100,7 +101,9 @@ def read_range(
             elif refusal.error is not None:
                 raise refused(topic, refusal.error, options, right="Read")
             elif time.monotonic() > deadline:
-                raise reading.stuck(seconds)
+                raise reading.stuck(seconds, refusal.said)
+            else:
+                warn_silent(options, deadline - seconds)
     except BaseException:
         close_consumers()
         raise
@@ -145,7 +148,7 @@ class _Range:
 
     def __init__(self, topic: str, partition: int, start: int, end: int, options: ClientOptions) -> None:
         self._topic, self._partition, self._start, self._end = topic, partition, start, end
-        self._options, self._at, self._said = options, start, ""
+        self._options, self._at = options, start
         self._tables: list[pa.Table] = []
         self._rows = self._bytes = 0
         self.done = start >= end
@@ -210,25 +213,22 @@ class _Range:
         self._rows += table.num_rows
         self._bytes += table.nbytes
 
-    def stuck(self, seconds: float) -> InputError:
-        """Return the error for a read without progress."""
+    def stuck(self, seconds: float, said: str) -> InputError:
+        """Return the error for a read without progress. `said`: as of `Refusal`."""
+        found = f"no record and no end after {seconds:g} s from {self._options.servers}{said}"
         return InputError(
-            self._place(),
-            found=f"no record and no end after {seconds:g} s{self._said and f'; the client said {self._said}'}",
+            f"topic {self._topic!r}, partition {self._partition}, offset {self._at}",
+            found=self._options.scrubbed(found),
             expected=f"the records up to offset {self._end}",
             hint="check that the brokers run; the batch is run again when the query is started again",
         )
 
     def _failed(self, error: KafkaError) -> None:
-        """Raise for an error that ends the read, and remember any other."""
+        """Raise for an error that ends the read."""
         if error.code() in _REMOVED:
             raise removed(self._topic, self._partition, self._at)
         if error.code() in _FINAL or error.fatal():
             raise refused(self._topic, error, self._options, right="Read")
-        self._said = self._options.scrubbed(f"{error.name()}: {error.str()}")
-
-    def _place(self) -> str:
-        return f"topic {self._topic!r}, partition {self._partition}, offset {self._at}"
 
 
 def removed(topic: str, partition: int, offset: int, first: int | None = None) -> InputError:
