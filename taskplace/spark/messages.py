@@ -343,12 +343,15 @@ class TopicRead(Message, frozen=True):
     - `starts`: by partition, the offset at which its range begins; only partitions that were read
     - `ends`: by partition, the offset behind its last range; in a manifest, of all partitions that were ever read
     - `rows`: the number of records
+    - `skipped`: by partition, the offsets before its range that were not read, because the records are gone; only in a
+      manifest
     """
 
     topic_id: str
     starts: Mapping[int, int] = {}
     ends: Mapping[int, int] = {}
     rows: int = 0
+    skipped: Mapping[int, int] = {}
 
 
 class Report(Message, frozen=True):

@@ -23,6 +23,8 @@ class OwnReader:
 
     columns = pa.schema([("k", pa.string()), ("at", pa.int64())])
 
+    goes_on = False
+
     def __init__(self) -> None:
         #: The id of the topic now; None: whatever is asked for.
         self.topic_id: str | None = None

@@ -181,7 +181,7 @@ class BatchRunner:
                     self.journal.bind_keys(keys)  # a key of another type would reach another task
                 batch.reports |= reports
         batch.read = read_topics.advanced(
-            self.definition.checkpoint, self.journal.last, batch.reports.values()
+            self.definition.checkpoint, self.journal.last, batch.reports.values(), self.definition.readers
         )
         read_topics.check_ids(self.definition.readers, batch.reports.values())
 
@@ -225,6 +225,7 @@ class BatchRunner:
             trimmed = trimmed_since(earlier, journal.history)
             self.rebalancer.state.committed({*before, *batch.changes, *trimmed})
             self.rebalancer.stats.count_commit(so_far, totals)
+            self.rebalancer.stats.count_skipped(batch.read)
             self.idle.committed(batch.reports)
         return manifest
 

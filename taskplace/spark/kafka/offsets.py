@@ -14,7 +14,7 @@ in time. They show no secret.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -90,6 +90,10 @@ class TopicOffsets:
         """Return the last stable offset of each partition: the end of what may be read."""
         return self._answer(asking.offsets, range(partitions), committed=True)
 
+    def later_than(self, time_ms: int, partitions: Collection[int]) -> dict[int, int]:
+        """Return the offset of the first record with a later time, for partitions that have one."""
+        return self._answer(asking.offsets, partitions, later_than=time_ms)
+
     def _answer(self, question: Callable[..., T], *what: Any, **more: Any) -> T:
         if self._client is None:
             self._client = made(AdminClient, self._options, {"error_cb": self._refusal})
@@ -120,6 +124,16 @@ def made(kind: Callable[..., Any], options: ClientOptions, own: Mapping[str, Any
             found=options.scrubbed(error.args[0].str()),
             expected="properties that librdkafka knows",
         ) from None
+
+
+def deleted(topic: str) -> MissingTopic:
+    """Return the error for a topic that a stream has read, and that is gone."""
+    return MissingTopic(
+        f"topic {topic!r}",
+        found="no such topic any more",
+        expected="the topic that the stream reads: it was deleted",
+        hint="restore it, or make it again and start with `changed_topics: go-on`",
+    )
 
 
 def refused(topic: str, error: Any, options: ClientOptions, *, right: str, said: str = "") -> InputError:

@@ -30,7 +30,7 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.clients import warn_silent
 from taskplace.spark.kafka.decoding import RECORD
-from taskplace.spark.kafka.offsets import Refusal, made, refused
+from taskplace.spark.kafka.offsets import Refusal, deleted, made, refused
 
 #: The properties that a read depends on, and which users cannot set.
 OWN = {
@@ -56,14 +56,23 @@ DEFAULTS = {
 POLL_SECONDS = 0.2
 #: What ends a read at once; all others may pass, as when a broker is started again. A client that a broker refuses says
 #: so to a callback (`Refusal`).
-_FINAL = {
+_MISSING = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
+}
+_FINAL = {
+    *_MISSING,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError._AUTHENTICATION,
     KafkaError._FATAL,
 }
+#: The remedy for what a user may accept.
+GO_ON = (
+    "to go on with the state, start once with `changed_topics: go-on` of the source, from its `starting` (earliest, "
+    "latest or a time); or start a new checkpoint"
+)
 _REMOVED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
@@ -228,6 +237,8 @@ class _Range:
         if error.code() in _REMOVED:
             raise removed(self._topic, self._partition, self._at)
         if error.code() in _FINAL or error.fatal():
+            if error.code() in _MISSING:  # the range was planned, so the topic was there
+                raise deleted(self._topic)
             raise refused(self._topic, error, self._options, right="Read")
 
 
@@ -239,7 +250,7 @@ def removed(topic: str, partition: int, offset: int, first: int | None = None) -
         + ("" if first is None else f"; its first offset is {first}"),
         expected="records that were not read yet",
         hint="retention, or a deletion of records, has removed them: they are lost. Keep records longer than the "
-        "stream may be down; to go on without them, start a new checkpoint",
+        f"stream may be down; {GO_ON}",
     )
 
 

@@ -13,6 +13,9 @@ Properties:
 - a range ends at the last stable offset, so its records do not change any more;
 - a topic that was deleted and made again, one that got more partitions, and records that were removed before they were
   read, stop the query. The id is compared before a batch is planned, and again before it is committed;
+- with `changed_topics="go-on"`, the stream goes on without the records that are gone. The end of such a batch in
+  Spark's checkpoint also has where it begins, so it is repeated as it was. If records of a planned batch are gone, its
+  ranges begin later, and may be empty;
 - a range of any size is read: what does not fit into a task's memory is in a file.
 
 Errors: `InputError`, with the topic, what was found, and what can be done.
@@ -21,8 +24,9 @@ Errors: `InputError`, with the topic, what was found, and what can be done.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
-from typing import Any, Literal
+from contextlib import closing, suppress
+from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,15 +34,16 @@ from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.decoding import Decoder
-from taskplace.spark.kafka.offsets import Described, TopicOffsets
-from taskplace.spark.kafka.reading import OWN, read_range, removed
+from taskplace.spark.kafka.offsets import Described, MissingTopic, TopicOffsets, deleted
+from taskplace.spark.kafka.reading import GO_ON, OWN, read_range, removed
 from taskplace.spark.worker.collected_rows import CollectedRows
 from taskplace.spark.worker.topic_reader import ReadSetting
 from taskplace.validation import integer, named
 
 #: The offsets of each partition that a batch has at most, if nothing else is said.
 MOST_RECORDS = 100_000
-#: An offset of the stream: the topic's id, and by partition (as text, as JSON has it) the offset that comes next.
+#: An offset of the stream: the topic's id, and by partition (as text, as JSON has it) the offset that comes next. The
+#: end of a batch that goes on without records that are gone also has its "begins", as many as "offsets".
 Offset = Mapping[str, Any]
 #: A range, as a row of `RANGES`.
 Range = tuple[str, int, int, int]
@@ -52,7 +57,10 @@ class KafkaRecords:
     - `decoder`: makes rows of records
     - `options`: librdkafka's properties. A secret is best named by `sasl.password_file` or `sasl.password_env`: it is
       then read where a client is made, and is sent nowhere
-    - `starting`: where a stream without a checkpoint begins
+    - `starting`: where a stream without a checkpoint begins: "earliest", "latest", or at the first record of each
+      partition that is not before a time, such as "2026-01-31T00:00:00Z"
+    - `changed_topics`: "go-on": if records were removed before they were read, or the topic was made again, go on at
+      `starting` with the state as it is; "stop": an error
     - `most_records`: how many offsets of each partition a batch has at most; None: all that there are. Spark repeats a
       batch unchanged, so this has a default. Rows for which a task has no memory go to a file
       (`taskplace.spark.worker.collected_rows`)
@@ -73,16 +81,20 @@ class KafkaRecords:
         decoder: Decoder,
         *,
         options: Mapping[str, Any] | None = None,
-        starting: Literal["earliest", "latest"] = "earliest",
+        starting: str = "earliest",
+        changed_topics: str = "stop",
         most_records: int | None = MOST_RECORDS,
         patience: Any = "2 minutes",
     ) -> None:
         self.topic = named(topic, "KafkaRecords.topic", "the name of a topic")
         if not isinstance(decoder, Decoder):
             raise InputError("KafkaRecords.decoder", found=decoder, expected="a Decoder")
-        if starting not in ("earliest", "latest"):
-            raise InputError("KafkaRecords.starting", found=starting, expected="'earliest' or 'latest'")
-        self._decoder, self._starting = decoder, starting
+        self._decoder, self._starting = decoder, _position(starting)
+        if changed_topics not in ("stop", "go-on"):
+            raise InputError(
+                "KafkaRecords.changed_topics", found=changed_topics, expected="'stop' or 'go-on'"
+            )
+        self.goes_on = changed_topics == "go-on"
         self._options = ClientOptions("KafkaRecords", servers, options or {}, own=OWN)
         self._most = integer(most_records, "KafkaRecords.most_records", 1, optional=True)
         self._seconds = milliseconds(patience, "KafkaRecords.patience") / 1000
@@ -135,10 +147,28 @@ class KafkaRecords:
 
     def first(self) -> Offset:
         """Return the offset where a stream begins that has no checkpoint."""
-        if self._starting == "latest":
-            return self.last()
         topic_id, partitions = self._asked().described()
-        return _offset(topic_id, self._asked().starts(partitions))
+        return _offset(topic_id, self._starts(partitions))
+
+    def _starts(self, partitions: int) -> dict[int, int]:
+        """Return the offsets that `starting` stands for."""
+        asked, at = self._asked(), self._starting
+        if at == "earliest":
+            return asked.starts(partitions)
+        later = {} if at == "latest" else asked.later_than(int(at) - 1, range(partitions))
+        return {**asked.ends(partitions), **later}
+
+    def resumed(self, start: Offset) -> Offset:
+        """Return where the stream goes on: at `start`, or at `starting` where records are gone and it may go on."""
+        found = self._asked().described() if self.goes_on else None
+        begins = _by_partition(start)
+        if found is None or found.partitions != len(begins):
+            return start
+        firsts, other = self._asked().starts(len(begins)), found.topic_id != start["topic_id"]
+        if gone := [p for p, at in begins.items() if other or at < firsts[p]]:
+            starts = self._starts(len(begins))
+            return _offset(found.topic_id, {**begins, **{p: starts[p] for p in gone}})
+        return start
 
     def newest(self, start: Offset) -> Offset:
         """Return the offset at which the next batch ends: that of all committed records, within `most_records`.
@@ -170,15 +200,24 @@ class KafkaRecords:
         return _offset(topic_id, self._asked().ends(partitions))
 
     def ranges(self, start: Offset, end: Offset) -> Iterator[Range]:
-        """Yield the ranges between two offsets of the stream, without empty ones."""
-        begins, ends = _by_partition(start), _by_partition(end)
+        """Yield the ranges between two offsets of the stream. Those that go on without records may be empty."""
+        begins, ends = _by_partition(start, end), _by_partition(end)
         for partition, stop in sorted(ends.items()):
-            if stop > begins[partition]:
+            if stop > begins[partition] or "begins" in end:
                 yield str(end["topic_id"]), partition, begins[partition], stop
 
-    def check(self, offset: Offset) -> None:
-        """Refuse a topic that is not the one that a stream has read so far."""
-        self._checked(offset)
+    def left(self, start: Offset, end: Offset) -> Offset:
+        """Return the end of a planned batch, with the "begins" of what is left of it if records of it are gone.
+
+        Errors: `InputError` for a topic that is not the one that the stream has read so far, unless it may go on.
+        """
+        if not self.goes_on:
+            self._checked(end)
+            return end
+        found, begins, stops = self._asked().described(), _by_partition(start, end), _by_partition(end)
+        firsts = self._asked().starts(found.partitions) if found.topic_id == end["topic_id"] else stops
+        left = {p: max(at, min(firsts[p], stops[p])) for p, at in begins.items()}
+        return end if left == begins else going_on(end, _offset(end["topic_id"], left))
 
     def _checked(self, offset: Offset) -> dict[int, int]:
         partitions = self._described_as(offset["topic_id"]).partitions
@@ -188,20 +227,24 @@ class KafkaRecords:
                 f"topic {self.topic!r}",
                 found=f"{partitions} partitions",
                 expected=f"{len(begins)}, as at the start of the stream: keys go to other partitions now",
-                hint="start a new checkpoint with a new count of the source, or move the records to a topic with the "
-                "old count",
+                hint="to keep the state: copy the records that were not read yet, and all new ones, to a topic with "
+                f"{len(begins)} partitions, name that one, and start with `changed_topics: go-on`; or start a new "
+                "checkpoint with the new count",
             )
         return begins
 
     def _described_as(self, topic_id: str) -> Described:
-        """Return the topic as it is now. Errors: `InputError` for another id."""
-        found = self._asked().described()
+        """Return the topic as it is now. Errors: `InputError` for another id; `MissingTopic`."""
+        try:
+            found = self._asked().described()
+        except MissingTopic:
+            raise deleted(self.topic) from None
         if found.topic_id != topic_id:
             raise InputError(
                 f"topic {self.topic!r}",
                 found=f"the id {found.topic_id}",
                 expected=f"the id {topic_id}: the topic was deleted and made again",
-                hint="its offsets mean other records now; start a new checkpoint",
+                hint=f"its offsets mean other records now; {GO_ON}",
             )
         return found
 
@@ -211,9 +254,14 @@ class KafkaRecords:
         return self._offsets
 
 
+def going_on(end: Offset, begins: Offset) -> Offset:
+    """Return the end of a batch that does not begin where the one before has ended."""
+    return {**end, "begins": begins["offsets"]}
+
+
 def earlier(one: Offset, other: Offset) -> Offset:
     """Return, for each partition, the earlier of two offsets of one topic."""
-    ends, others = _by_partition(one), _by_partition(other)
+    ends, others = _by_partition(one), _by_partition(other) if one["topic_id"] == other["topic_id"] else {}
     return _offset(one["topic_id"], {p: min(end, others.get(p, end)) for p, end in ends.items()})
 
 
@@ -228,5 +276,19 @@ def _offset(topic_id: str, by_partition: Mapping[int, int]) -> Offset:
     return {"topic_id": topic_id, "offsets": {str(p): by_partition[p] for p in sorted(by_partition)}}
 
 
-def _by_partition(offset: Offset) -> dict[int, int]:
-    return {int(partition): at for partition, at in offset["offsets"].items()}
+def _by_partition(offset: Offset, end: Offset | None = None) -> dict[int, int]:
+    """Return an offset by partition; with the `end` of a batch, where the batch begins."""
+    at = offset["offsets"] if end is None else end.get("begins", offset["offsets"])
+    return {int(partition): number for partition, number in at.items()}
+
+
+def _position(starting: object) -> str | int:
+    """Return `starting`, with a time as milliseconds since 1970. Errors: `InputError`."""
+    if starting in ("earliest", "latest"):
+        return str(starting)
+    with suppress(ValueError, OverflowError):
+        at = starting if isinstance(starting, datetime) else datetime.fromisoformat(str(starting))
+        if at.tzinfo is not None and (time_ms := round(at.timestamp() * 1000)) >= 0:
+            return time_ms
+    expected = "'earliest', 'latest', or a time with its zone, such as '2026-01-31T00:00:00Z'"
+    raise InputError("KafkaRecords.starting", found=starting, expected=expected)

@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from taskplace.spark.kafka.decoding import RECORD, Decoder
-from taskplace.spark.kafka.records import KafkaRecords, earlier, later
+from taskplace.spark.kafka.records import KafkaRecords, earlier, going_on, later
 from taskplace.spark.worker.topic_reader import RANGES
 
 
@@ -103,15 +103,17 @@ def _source(name: str, records: KafkaRecords) -> type[DataSource]:
             return records.first()
 
         def read(self, start: Any) -> Any:
-            end = records.newest(start)
+            begin = records.resumed(start)
+            end = records.newest(begin)
             if self._last is not None:
                 # With `starting="latest"`, the stream may begin behind the ends that were taken before.
-                end = later(earlier(end, self._last), start)
+                end = later(earlier(end, self._last), begin)
+            if begin is not start:
+                end = going_on(end, begin)
             return iter(list(records.ranges(start, end))), end
 
         def readBetweenOffsets(self, start: Any, end: Any) -> Any:  # noqa: N802
-            records.check(end)
-            return records.ranges(start, end)
+            return records.ranges(start, records.left(start, end))
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             self._last = records.last()

@@ -170,8 +170,8 @@ class Transactions:
             if time.monotonic() >= this.until:
                 done = "done" if this.commit is None else "published"
                 raise SinkError(
-                    f"{this.what}: not {done} within {self.patience:.0f} s; the last error: {this.last}; check that the "
-                    "brokers run"
+                    f"{this.what}: not {done} within {self.patience:.0f} s; the last error: {this.last}; "
+                    "check that the brokers run"
                 ) from None
             REPEATED.warn(
                 log, "%s is sent again: %s", this.what, again.logged, key=this.what, kind=again.logged

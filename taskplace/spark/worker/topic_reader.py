@@ -27,10 +27,14 @@ RANGES = pa.schema(
 
 
 class StreamOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The end of a batch: the topic's id, and by partition the offset that comes next."""
+    """The end of a batch: the topic's id, and by partition the offset that comes next.
+
+    `begins`: where the batch begins, if not where the one before has ended: records there were gone
+    """
 
     topic_id: str
     offsets: Mapping[int, int]
+    begins: Mapping[int, int] = {}
 
 
 #: Gets records with the columns `key` and `offset`, part by part. Raises `InputError` for what is wrong with them.
@@ -52,6 +56,11 @@ class ReadSetting:
 
 class TopicReader(Protocol):
     """Reads ranges of a topic."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the stream goes on without records that are gone."""
+        ...
 
     @property
     def columns(self) -> pa.Schema:
