@@ -32,7 +32,7 @@ PARTITIONS = 2
 DECODER = Decoder(key=Raw("k", "string"), value=Raw("n", "string"))
 KEYS = [f"k{number}" for number in range(20)]
 MADE_AGAIN = "the topic was deleted and made again"
-MISSING = "make the topic first"
+MISSING = "it was deleted; restore it, or make it again and start with `changed_topics: go-on`"
 
 
 def send(kafka, topic: str, times: int = 1) -> None:
