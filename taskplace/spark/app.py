@@ -28,6 +28,7 @@ from taskplace.model.events import CheckResult, Reporter
 from taskplace.model.work import Work
 from taskplace.redaction import scrubbed
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
+from taskplace.spark.bridge.queries import jvm_running
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed
 from taskplace.spark.run_report import RunReport
@@ -55,6 +56,7 @@ class Application(Protocol):
         ...
 
 
+@jvm_running()
 def run(settings: Settings, application: Application, reporter: Reporter) -> int:
     """Run the application until its stream ends; return 0, or 1 if its own check says that the result is wrong.
 
