@@ -218,6 +218,16 @@ _OF_PRODUCERS = frozenset(
 )  # fmt: skip
 
 
+def cause_only(text: str) -> str:
+    """Return what a client says without what differs between clients and tries.
+
+    >>> said = "b:9092/1: Connect to ipv4#10.0.0.7:9092 failed: Connection refused"
+    >>> cause_only(f"FAIL [rdkafka#producer-1] [thrd:b:9092/1]: {said} (after 3ms in state CONNECT)")
+    'b:9092: Connect to ipv4#10.0.0.7:9092 failed: Connection refused'
+    """
+    return _VARYING.sub("", text)
+
+
 class ClientLog:
     """The logger that librdkafka writes to. No line has a secret."""
 
@@ -230,7 +240,7 @@ class ClientLog:
         if level < logging.WARNING:
             log.log(level, "%s", said)
         else:
-            said = _VARYING.sub("", said)
+            said = cause_only(said)
             REPEATED.warn(log, "%s", said, key=self._options.servers, kind=said)
 
 

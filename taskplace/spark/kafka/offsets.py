@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from taskplace.errors import InputError
 from taskplace.spark.kafka import asking
 from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import CREDENTIALS, UNANSWERED, ClientLog, refuses, warn_silent
+from taskplace.spark.kafka.clients import CREDENTIALS, UNANSWERED, ClientLog, cause_only, refuses, warn_silent
 
 T = TypeVar("T")
 _MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
@@ -55,7 +55,7 @@ class Refusal:
         if refuses(error, CREDENTIALS):
             self.error = error
         elif error.name() in ("_TRANSPORT", "_RESOLVE"):
-            self.said = f"; {error.str()}"
+            self.said = cause_only(error.str())
 
 
 class TopicOffsets:
@@ -143,10 +143,12 @@ def refused(topic: str, error: Any, options: ClientOptions, *, right: str, said:
     """
     name = error.name()
     if name in asking.PASSING:
-        none = f"no answer of {options.servers}: " if name in UNANSWERED else ""
+        found = f"{name}: {error.str()}"
+        if name in UNANSWERED:
+            found = f"no answer of {options.servers}: {said or found}"
         return InputError(
             f"topic {topic!r}",
-            found=options.scrubbed(f"{none}{name}: {error.str()}{said}"),
+            found=options.scrubbed(found),
             expected="an answer of the brokers",
             hint="check `servers`, that the brokers run, and the network in between",
         )

@@ -224,7 +224,7 @@ class _Range:
 
     def stuck(self, seconds: float, said: str) -> InputError:
         """Return the error for a read without progress. `said`: as of `Refusal`."""
-        found = f"no record and no end after {seconds:g} s from {self._options.servers}{said}"
+        found = f"no record and no end after {seconds:g} s from {self._options.servers}{said and f': {said}'}"
         return InputError(
             f"topic {self._topic!r}, partition {self._partition}, offset {self._at}",
             found=self._options.scrubbed(found),
