@@ -82,7 +82,7 @@ def advanced(
         for topic, one in report.read.items():
             was, skipped = after.get(topic, TopicRead(one.topic_id)), {}
             ends = before[topic].ends if topic in before else {}
-            goes_on = readers[topic].goes_on
+            goes_on = _goes_on(readers, topic)
             if goes_on and topic in before and before[topic].topic_id != one.topic_id:
                 ends = dict.fromkeys(one.starts, 0)
                 was = was if was.topic_id == one.topic_id else TopicRead(one.topic_id)
@@ -175,12 +175,16 @@ def check_ranges(
                 (of.starts[partition], of.ends[partition]) if partition in of.starts else None
                 for of in (one, now)
             )
-            if was != brought and not (readers[topic].goes_on and brought and _left(was, brought)):
+            if was != brought and not (brought and _left(was, brought) and _goes_on(readers, topic)):
                 raise CheckpointError(
                     f"{root}: batch {committed.batch} was committed with {_range(was)} of topic {topic!r}, partition "
                     f"{partition}, and Spark repeats it with {_range(brought)}: Spark's checkpoint has lost the "
                     f"offsets of this batch, or comes from another run; the topic still has the records; {_REMEDY}"
                 )
+
+
+def _goes_on(readers: Mapping[str, TopicReader], topic: str) -> bool:
+    return topic in readers and readers[topic].goes_on
 
 
 def _left(was: tuple[int, int] | None, brought: tuple[int, int]) -> bool:

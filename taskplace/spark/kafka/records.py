@@ -160,7 +160,7 @@ class KafkaRecords:
 
     def resumed(self, start: Offset) -> Offset:
         """Return where the stream goes on: at `start`, or at `starting` where records are gone and it may go on."""
-        found = self._asked().described() if self.goes_on else None
+        found = self._described() if self.goes_on else None
         begins = _by_partition(start)
         if found is None or found.partitions != len(begins):
             return start
@@ -214,7 +214,7 @@ class KafkaRecords:
         if not self.goes_on:
             self._checked(end)
             return end
-        found, begins, stops = self._asked().described(), _by_partition(start, end), _by_partition(end)
+        found, begins, stops = self._described(), _by_partition(start, end), _by_partition(end)
         firsts = self._asked().starts(found.partitions) if found.topic_id == end["topic_id"] else stops
         left = {p: max(at, min(firsts[p], stops[p])) for p, at in begins.items()}
         return end if left == begins else going_on(end, _offset(end["topic_id"], left))
@@ -235,10 +235,7 @@ class KafkaRecords:
 
     def _described_as(self, topic_id: str) -> Described:
         """Return the topic as it is now. Errors: `InputError` for another id; `MissingTopic`."""
-        try:
-            found = self._asked().described()
-        except MissingTopic:
-            raise deleted(self.topic) from None
+        found = self._described()
         if found.topic_id != topic_id:
             raise InputError(
                 f"topic {self.topic!r}",
@@ -247,6 +244,13 @@ class KafkaRecords:
                 hint=f"its offsets mean other records now; {GO_ON}",
             )
         return found
+
+    def _described(self) -> Described:
+        """Return the topic as it is now, which was there before. Errors: `MissingTopic`."""
+        try:
+            return self._asked().described()
+        except MissingTopic:
+            raise deleted(self.topic) from None
 
     def _asked(self) -> TopicOffsets:
         if self._offsets is None:
