@@ -142,6 +142,8 @@ def session(settings: Settings) -> SparkSession:
         builder = builder.config(each.name, each.value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("FATAL" if settings.chaos else "ERROR")
+    with suppress(AttributeError):  # a server of PySpark's that prints a traceback when the JVM has ended
+        spark.sparkContext._accumulatorServer.handle_error = lambda *_: log.debug("PySpark", exc_info=True)
     return spark
 
 
