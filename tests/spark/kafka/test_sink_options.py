@@ -100,8 +100,9 @@ def test_a_secret_that_is_missing_is_named_with_the_process_that_lacks_it(
     options = ClientOptions("KafkaRecords", "nowhere:9092", {f"sasl.password_{suffix}": "MY_SECRET"})
     with pytest.raises(InputError) as raised:
         options.resolved()
-    says = rf"^KafkaRecords\.options\.sasl\.password_{suffix}: found nothing, expected .*{named} .*: {process} on host .*"
-    assert re.search(rf"{says}, process {os.getpid()}; .*{remedy}", scrubbed(str(raised.value)))
+    says = rf"^KafkaRecords\.options\.sasl\.password_{suffix}: found nothing, expected .*{named} .*"
+    says += rf": {process} on host .*, process {os.getpid()}; .*{remedy}"
+    assert re.search(says, scrubbed(str(raised.value)))
 
 
 def test_a_property_that_librdkafka_does_not_know_is_found_by_the_probe():
@@ -190,19 +191,6 @@ def test_secrets_come_from_variables_and_files_and_are_never_shown(tmp_path, mon
         assert SECRET not in options.scrubbed(f"wrong: {SECRET}{secret}!")
     (tmp_path / "password").write_text("other")
     assert options.resolved()["sasl.password"] == "other"
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"sasl.password_env": "NO_SUCH_VARIABLE"}, r"password_env: found .*variable that is set"),
-        ({"sasl.password_file": "no/such/file"}, r"password_file: found .*file that can be read"),
-    ],
-)
-def test_a_secret_that_cannot_be_read(given, says):
-    options = ClientOptions("KafkaSink", "nowhere:9092", given)
-    with pytest.raises(InputError, match=says):
-        options.resolved()
 
 
 def test_a_property_with_a_wrong_secret_does_not_show_it():
