@@ -47,7 +47,7 @@ def test_a_manifest_has_the_id_and_the_ends_of_a_topic(placed, world):
                 "skipped": {},
                 "newest": {},
                 "backlog": [],
-            }  # fmt: skip
+            }
         },
     }
     again = world.open(counted())  # reads the file
