@@ -146,7 +146,7 @@ def _source(name: str, records: KafkaRecords, aligned: Alignment | None = None) 
             return iter(list(records.ranges(start, end, own.ends))), end
 
         def readBetweenOffsets(self, start: Any, end: Any) -> Any:  # noqa: N802
-            return records.ranges(start, records.left(start, end))
+            return records.ranges(start, records.left(start, end), records.extent({}).ends)
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             self._last = records.last()
