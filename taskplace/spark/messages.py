@@ -343,12 +343,14 @@ class TopicRead(Message, frozen=True):
     - `starts`: by partition, the offset at which its range begins; only partitions that were read
     - `ends`: by partition, the offset behind its last range; in a manifest, of all partitions that were ever read
     - `rows`: the number of records
+    - `times`: by partition, the timestamp of the last record in milliseconds, if it has one; in a manifest, as `ends`
     """
 
     topic_id: str
     starts: Mapping[int, int] = {}
     ends: Mapping[int, int] = {}
     rows: int = 0
+    times: Mapping[int, int] = {}
 
 
 class Report(Message, frozen=True):

@@ -16,6 +16,7 @@ from taskplace.spark.driver.batch_runner import BatchRunner
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.idle_tasks import IdleTasks
+from taskplace.spark.driver.input_lag import InputLag
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.key_types import KeyTypes
 from taskplace.spark.driver.listeners import Listeners
@@ -26,6 +27,7 @@ from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.request_desk import RequestDesk
+from taskplace.spark.driver.spark_checkpoint import OFFSETS, SPARK_CHECKPOINT
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats
@@ -56,6 +58,7 @@ def assemble(
     listeners = Listeners(reporter)
     rebalancer = _rebalancer(definition, bridge, journal, listeners)
     followers = _followers(definition, rebalancer)
+    lag = InputLag(definition.readers, journal, definition.checkpoint / SPARK_CHECKPOINT / OFFSETS)
     visits = Visits(bridge, followers.absorb, followers.troubles.failed)
     idle = IdleTasks()
     return BatchRunner(
@@ -74,7 +77,8 @@ def assemble(
         no_data_batches=NoDataBatches(definition, bridge, journal, idle),
         listeners=listeners,
         input=BatchInput(definition, journal, schemas),
-        operations=_operations(definition, rebalancer, followers, reporter),
+        operations=_operations(definition, rebalancer, followers, reporter, lag),
+        lag=lag,
     )
 
 
@@ -134,7 +138,11 @@ def _rebalancer(
 
 
 def _operations(
-    definition: StreamDefinition, rebalancer: Rebalancer, followers: Followers, reporter: Reporter | None
+    definition: StreamDefinition,
+    rebalancer: Rebalancer,
+    followers: Followers,
+    reporter: Reporter | None,
+    lag: InputLag,
 ) -> Operations:
     # A reporter of one's own need not have it, and nobody may listen.
     show = getattr(reporter, "progress", None) if reporter else None
@@ -143,7 +151,7 @@ def _operations(
         rebalancer.journal,
         rebalancer.recent,
         board=lambda interval: StatusBoard(
-            definition, rebalancer, followers, rebalancer.recent, interval=interval
+            definition, rebalancer, followers, rebalancer.recent, interval=interval, input=lag.topics
         ),
         desk=RequestDesk(definition.checkpoint, rebalancer),
         work=None if show is None else StreamWork(rebalancer, followers, show),

@@ -31,6 +31,7 @@ from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.histories import trimmed_since
 from taskplace.spark.driver.idle_tasks import IdleTasks
+from taskplace.spark.driver.input_lag import InputLag
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
@@ -69,6 +70,7 @@ class BatchRunner:
     listeners: Listeners
     input: BatchInput
     operations: Operations
+    lag: InputLag
     _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
@@ -81,6 +83,7 @@ class BatchRunner:
             self.publisher.reopen()
             self._take_over(df, batch_id)
             self.operations.begin()
+            self.lag.begin()
             last = self.journal.last
             if last is not None and batch_id == last.batch:
                 self._repeat(df, last)
@@ -110,6 +113,7 @@ class BatchRunner:
             last_first.callback(self.bridge.close)
             last_first.callback(self.publisher.close)
             last_first.callback(self.operations.stop)
+            last_first.callback(self.lag.stop)
             last_first.callback(self.replicator.stop)
             last_first.callback(self.no_data_batches.stop_waiting)
 
@@ -225,6 +229,7 @@ class BatchRunner:
             trimmed = trimmed_since(earlier, journal.history)
             self.rebalancer.state.committed({*before, *batch.changes, *trimmed})
             self.rebalancer.stats.count_commit(so_far, totals)
+            self.lag.committed(batch.read)
             self.idle.committed(batch.reports)
         return manifest
 

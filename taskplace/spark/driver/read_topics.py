@@ -70,7 +70,7 @@ def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> di
     A topic without ranges in the batch is as before. Errors: `CheckpointError`, see above.
     """
     before = kept(last)
-    after = {topic: TopicRead(one.topic_id, {}, one.ends) for topic, one in before.items()}
+    after = {topic: TopicRead(one.topic_id, {}, one.ends, 0, one.times) for topic, one in before.items()}
     for report in reports:
         for topic, one in report.read.items():
             was = after.get(topic, TopicRead(one.topic_id))
@@ -80,7 +80,11 @@ def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> di
                 if start != (end := ends.get(partition, start)):
                     raise _apart(root, topic, partition, kept_end=end, found=start)
             after[topic] = TopicRead(
-                one.topic_id, {**was.starts, **one.starts}, {**was.ends, **one.ends}, was.rows + one.rows
+                one.topic_id,
+                {**was.starts, **one.starts},
+                {**was.ends, **one.ends},
+                was.rows + one.rows,
+                {**was.times, **one.times},
             )
     return after
 
@@ -112,6 +116,14 @@ def check_planned(root: Path, log: Path, last: Manifest | None) -> None:
         for partition, end in sorted(one.ends.items()):
             if found.get(partition) != end and not any(o.offsets.get(partition) == end for o in same):
                 raise _apart(root, topic, partition, kept_end=end, found=found.get(partition))
+
+
+def planned_ends(log: Path, batch: int, topic_id: str) -> Mapping[int, int]:
+    """Return by partition where Spark has planned a batch of a topic to end. Empty if that is not known.
+
+    `log`: the directory of Spark's offsets
+    """
+    return next((one.offsets for one in _planned(log / str(batch)) if one.topic_id == topic_id), {})
 
 
 def planned_records(log: Path, batch: int, last: Manifest | None) -> dict[str, dict[int, int]]:

@@ -38,6 +38,8 @@ from taskplace.validation import integer, named
 
 #: The offsets of each partition that a batch has at most, if nothing else is said.
 MOST_RECORDS = 100_000
+#: How long a question beside the batches waits for brokers.
+WATCH_SECONDS = 10.0
 #: An offset of the stream: the topic's id, and by partition (as text, as JSON has it) the offset that comes next.
 Offset = Mapping[str, Any]
 #: A range, as a row of `RANGES`.
@@ -51,7 +53,8 @@ class KafkaRecords:
     - `servers`: the brokers, such as "host:9092,other:9092"
     - `decoder`: makes rows of records
     - `options`: librdkafka's properties. A secret is best named by `sasl.password_file` or `sasl.password_env`: it is
-      then read where a client is made, and is sent nowhere
+      then read where a client is made, and is sent nowhere. With a `group.id`, the offsets up to the last committed
+      batch are committed to this consumer group, for Kafka's tools; the stream itself does not use them
     - `starting`: where a stream without a checkpoint begins
     - `most_records`: how many offsets of each partition a batch has at most; None: all that there are. Spark repeats a
       batch unchanged, so this has a default. Rows for which a task has no memory go to a file
@@ -84,16 +87,19 @@ class KafkaRecords:
             raise InputError("KafkaRecords.starting", found=starting, expected="'earliest' or 'latest'")
         self._decoder, self._starting = decoder, starting
         self._options = ClientOptions("KafkaRecords", servers, options or {}, own=OWN)
+        group = self._options.get("group.id", None)
+        self._group = None if group is None else str(group)
         self._most = integer(most_records, "KafkaRecords.most_records", 1, optional=True)
         self._seconds = milliseconds(patience, "KafkaRecords.patience") / 1000
         self._offsets: TopicOffsets | None = None
+        self._watch: TopicOffsets | None = None
 
     def __repr__(self) -> str:
         return f"KafkaRecords({self.topic!r}, {self._options!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the client, which belongs to this process."""
-        return {**self.__dict__, "_offsets": None}
+        """Leave out the clients, which belong to this process."""
+        return {**self.__dict__, "_offsets": None, "_watch": None}
 
     @property
     def columns(self) -> pa.Schema:
@@ -120,6 +126,8 @@ class KafkaRecords:
                     if check is not None:
                         check(records)
                     rows.add(self._decoder.frame(records))
+                    if (stamps := records["timestamp"].drop_null()).length():
+                        setting.times[each["partition"]] = stamps.cast(pa.int64())[-1].as_py() // 1000
         return rows.table()
 
     # -- for the driver
@@ -130,6 +138,20 @@ class KafkaRecords:
         Errors: `InputError` for another id; `MissingTopic`.
         """
         self._described_as(topic_id)
+
+    def ends(self) -> tuple[str, dict[int, int]]:
+        """Return the topic's id, and by partition the offset behind its committed records. Errors: `InputError`."""
+        topic_id, partitions = self._watched().described()
+        return topic_id, self._watched().ends(partitions)
+
+    def first_newer(self, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Return by partition the first record that is newer than so many milliseconds, as offset and timestamp."""
+        return self._watched().first_newer(times)
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        """Commit positions to the consumer group `group.id`, if the options have one. Errors: `InputError`."""
+        if positions and self._group is not None:
+            self._watched().commit(self._group, positions)
 
     # -- for the stream of ranges
 
@@ -209,6 +231,12 @@ class KafkaRecords:
         if self._offsets is None:
             self._offsets = TopicOffsets(self.topic, self._options, self._seconds, "Read")
         return self._offsets
+
+    def _watched(self) -> TopicOffsets:
+        """Return a client beside that of the batches, whose questions wait less."""
+        if self._watch is None:
+            self._watch = TopicOffsets(self.topic, self._options, min(self._seconds, WATCH_SECONDS), "Read")
+        return self._watch
 
 
 def earlier(one: Offset, other: Offset) -> Offset:

@@ -9,7 +9,7 @@ Spark's own checkpoint has the offsets between two batches, as the JSON of a `St
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -43,11 +43,13 @@ class ReadSetting:
 
     - `most`: the bytes of rows that may be in memory; `folder`: a directory of the executor, for rows above that
     - `check`: by partition, start and end of a range, what looks at its records before they are decoded
+    - `times`: filled by the reader: by partition, the timestamp of the last record in milliseconds, if it has one
     """
 
     most: int
     folder: Path
     check: Callable[[int, int, int], Check] | None = None
+    times: dict[int, int] = field(default_factory=dict)
 
 
 class TopicReader(Protocol):
@@ -69,8 +71,27 @@ class TopicReader(Protocol):
         """
         ...
 
+    # The driver asks these beside the batches, from one thread.
 
-def read_of(topic: str, ranges: pa.Table, rows: int) -> dict[str, TopicRead]:
+    def ends(self) -> tuple[str, Mapping[int, int]]:
+        """Return the topic's id, and by partition the offset behind what may be read now. Errors: `InputError`."""
+        ...
+
+    def first_newer(self, times: Mapping[int, int]) -> Mapping[int, tuple[int, int]]:
+        """Return by partition the first record that is newer than so many milliseconds, as offset and timestamp.
+
+        A partition without one is left out. Errors: `InputError`.
+        """
+        ...
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        """Commit by partition the offset that comes next, if the reader is to do so. Errors: `InputError`."""
+        ...
+
+
+def read_of(
+    topic: str, ranges: pa.Table, rows: int, times: Mapping[int, int] | None = None
+) -> dict[str, TopicRead]:
     """Return what was read of a topic, by the topic; nothing without a range. `rows`: the number of records.
 
     Several ranges of a partition have to follow each other. Errors: `InputError` for ranges with a gap between them,
@@ -80,7 +101,7 @@ def read_of(topic: str, ranges: pa.Table, rows: int) -> dict[str, TopicRead]:
     ...     [{"topic_id": "x", "partition": 3, "start": 5, "end": 9},
     ...      {"topic_id": "x", "partition": 3, "start": 0, "end": 5}], RANGES)
     >>> read_of("t", ranges, 8)
-    {'t': TopicRead(topic_id='x', starts={3: 0}, ends={3: 9}, rows=8)}
+    {'t': TopicRead(topic_id='x', starts={3: 0}, ends={3: 9}, rows=8, times={})}
     """
     by_partition: dict[int, list[tuple[int, int]]] = {}
     for each in ranges.to_pylist():
@@ -101,4 +122,4 @@ def read_of(topic: str, ranges: pa.Table, rows: int) -> dict[str, TopicRead]:
         )
     starts = {partition: of[0][0] for partition, of in by_partition.items()}
     ends = {partition: of[-1][1] for partition, of in by_partition.items()}
-    return {topic: TopicRead(ids[0], starts, ends, rows)} if ids else {}
+    return {topic: TopicRead(ids[0], starts, ends, rows, times or {})} if ids else {}
