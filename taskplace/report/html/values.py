@@ -198,10 +198,10 @@ class Now:
     state: State
     rows: tuple[InstanceRow, ...] = ()
     copies: tuple[CopyLag, ...] = ()
-    inputs: tuple[InputRow, ...] = ()
-    figures: tuple[Figure, ...] = ()
     version: int = 0
     explained: str = ""
+    inputs: tuple[InputRow, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
     def to_json(self) -> str:
         """Return the document as JSON text."""

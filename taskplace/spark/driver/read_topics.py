@@ -26,14 +26,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import decoded, encoded
-from taskplace.spark.messages import Manifest, Report, TopicRead
+from taskplace.spark.messages import READ, Manifest, Report, TopicRead
 from taskplace.spark.worker.topic_reader import StreamOffset, TopicReader
 
-#: The key of the identity. The value has the number of the batch, because versions that do not know the key pass the
-#: identity on as it is.
-READ = "read"
 _REMEDY = (
     "both must come from the same run: restore the one that was lost, set back or replaced, or start a new checkpoint "
     "in another directory"
@@ -42,11 +41,7 @@ _REMEDY = (
 
 def kept(manifest: Manifest | None) -> dict[str, TopicRead]:
     """Return by topic what a manifest says was read; empty if it says nothing."""
-    entry = manifest.identity.get(READ) if manifest is not None else None
-    if manifest is None or entry is None or entry["batch"] != manifest.batch:
-        return {}
-    topics: dict[str, TopicRead] = decoded(dict[str, TopicRead], encoded(entry["topics"]))
-    return topics
+    return manifest.read if manifest is not None else {}
 
 
 def with_read(
@@ -70,7 +65,7 @@ def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> di
     A topic without ranges in the batch is as before. Errors: `CheckpointError`, see above.
     """
     before = kept(last)
-    after = {topic: TopicRead(one.topic_id, {}, one.ends, 0, one.times) for topic, one in before.items()}
+    after = {topic: replace(one, starts={}, rows=0) for topic, one in before.items()}
     for report in reports:
         for topic, one in report.read.items():
             was = after.get(topic, TopicRead(one.topic_id))
@@ -84,7 +79,7 @@ def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> di
                 {**was.starts, **one.starts},
                 {**was.ends, **one.ends},
                 was.rows + one.rows,
-                {**was.times, **one.times},
+                times={**was.times, **one.times},
             )
     return after
 

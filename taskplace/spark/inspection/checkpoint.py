@@ -25,7 +25,6 @@ from msgspec import structs
 from taskplace.errors import CheckpointError
 from taskplace.model.work import Show, Work
 from taskplace.spark.codec import unsealed
-from taskplace.spark.driver.read_topics import kept
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.last_status import LastStatus, last_status
@@ -198,7 +197,7 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
 
 def _input(last: Manifest | None, status: LastStatus | None) -> dict[str, TopicStatus]:
     found = dict(status.input) if status is not None else {}
-    for topic, one in kept(last).items():
+    for topic, one in last.read.items() if last is not None else ():
         of = found.get(topic, TopicStatus())
         partitions = dict(of.partitions)
         for number, position in one.ends.items():

@@ -33,7 +33,7 @@ class LastStatus:
     batch: int
     generation: int
     lags: Mapping[str, Mapping[str, Mapping[str, int]]]
-    input: Mapping[str, TopicStatus] = field(default_factory=dict)
+    input: Mapping[str, TopicStatus] = field(default_factory=dict, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -51,7 +51,7 @@ def last_status(root: Path, clock: Callable[[], float] = time.time) -> tuple[Las
     lags = {name: _lags(executor) for name, executor in status.executors.items()}
     age = clock() - status.written
     return LastStatus(
-        status.epoch, status.ended, age, status.batch, status.generation, lags, status.input
+        status.epoch, status.ended, age, status.batch, status.generation, lags, input=status.input
     ), ""
 
 

@@ -122,4 +122,4 @@ def read_of(
         )
     starts = {partition: of[0][0] for partition, of in by_partition.items()}
     ends = {partition: of[-1][1] for partition, of in by_partition.items()}
-    return {topic: TopicRead(ids[0], starts, ends, rows, times or {})} if ids else {}
+    return {topic: TopicRead(ids[0], starts, ends, rows, times=times or {})} if ids else {}
