@@ -93,6 +93,8 @@ class KafkaRecords:
         self._seconds = milliseconds(patience, "KafkaRecords.patience") / 1000
         self._offsets: TopicOffsets | None = None
         self._watch: TopicOffsets | None = None
+        #: The offset behind all records that were committed when `newest` asked last.
+        self.seen: Offset | None = None
 
     def __repr__(self) -> str:
         return f"KafkaRecords({self.topic!r}, {self._options!r})"
@@ -180,7 +182,7 @@ class KafkaRecords:
                     expected="a topic that keeps its records",
                     hint="a broker has lost records; start a new checkpoint, or read again what is there",
                 )
-        most = self._most
+        most, self.seen = self._most, _offset(start["topic_id"], ends)
         return _offset(
             start["topic_id"],
             {p: end if most is None else min(end, begins[p] + most) for p, end in ends.items()},

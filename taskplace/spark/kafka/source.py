@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
@@ -92,26 +92,36 @@ def _source(name: str, records: KafkaRecords) -> type[DataSource]:
         def schema(self) -> Any:
             return from_arrow_schema(RANGES)
 
-        def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: N802
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
             return Reader()
 
-    class Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+    class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def __init__(self) -> None:
             self._last: Any = None
+            self._planned: Any = None
 
         def initialOffset(self) -> Any:  # noqa: N802
             return records.first()
 
-        def read(self, start: Any) -> Any:
+        def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802
             end = records.newest(start)
             if self._last is not None:
                 # With `starting="latest"`, the stream may begin behind the ends that were taken before.
                 end = later(earlier(end, self._last), start)
-            return iter(list(records.ranges(start, end))), end
+            self._planned = end
+            return end
 
-        def readBetweenOffsets(self, start: Any, end: Any) -> Any:  # noqa: N802
-            records.check(end)
-            return records.ranges(start, end)
+        def reportLatestOffset(self) -> Any:  # noqa: N802
+            return records.seen  # in the progress of the batch that `latestOffset` has planned
+
+        def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+            if end != self._planned:  # a batch that Spark repeats
+                records.check(end)
+            ranges = list(records.ranges(start, end))
+            return [InputPartition(ranges)] if ranges else []
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            return iter(partition.value)
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             self._last = records.last()

@@ -235,7 +235,7 @@ def test_ranges_that_do_not_follow_each_other_are_refused(world):
     with pytest.raises(InputError, match='found "ranges of the topic ids'):
         world.batch(placed, 0, **{"in": both})
     world.batch(placed, 0, **{"in": pa.concat_tables([ranges({0: (2, 4)}), ranges({0: (0, 2)})])})
-    assert kept(placed.journal.last)["in"] == TopicRead("id", {0: 0}, {0: 4}, 4, {0: 3_000})
+    assert kept(placed.journal.last)["in"] == TopicRead("id", {0: 0}, {0: 4}, 4, {0: 1_000})
 
 
 def test_a_topic_that_tasks_no_longer_read_is_forgotten(placed, world):
