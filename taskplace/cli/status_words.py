@@ -85,6 +85,7 @@ def line(seen: DriverSeen) -> str:
         f"generation {now.generation}",
         count(len(now.executors), "executor"),
         f"{counts[0]} active, {counts[1]} standby, lag {lag:,}",
+        *([f"input lag {sum(topic.lag for topic in now.input.values()):,}"] if now.input else []),
         *etas,
     ]
     return "; ".join(parts)

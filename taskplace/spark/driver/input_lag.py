@@ -91,9 +91,8 @@ class InputLag:
 
     def committed(self, read: Mapping[str, TopicRead]) -> None:
         """Note what a committed batch has read."""
-        for topic, one in read.items():
-            rows = self._rows[topic]
-            rows.append((self._clock(), one.rows))
+        for topic, rows in self._rows.items():  # a manifest may have others, which were read before
+            rows.append((self._clock(), read[topic].rows if topic in read else 0))
             while rows[0][0] < self._clock() - RATE_SECONDS:
                 rows.popleft()
 
@@ -127,13 +126,15 @@ class InputLag:
 
         Errors: `Fenced`.
         """
-        self._journal.check_epoch()
         last = self._journal.last
         read = read_topics.kept(last)
         for topic, reader in self._readers.items():
             asked = self._asked[topic]
             try:
+                self._journal.check_epoch()
                 self._ask(reader, asked, read.get(topic, TopicRead("")), -1 if last is None else last.batch)
+            except Fenced:
+                raise
             except Exception as error:
                 asked.error = shown_error(error)
                 said = "topic %r: its lag is not known, or not committed to its consumer group; the stream goes on"

@@ -18,6 +18,7 @@ from taskplace.spark.driver import input_lag, programs
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.inspection.now import now_of
 from taskplace.spark.inspection.report import report_of_checkpoint
+from taskplace.spark.messages import TopicRead
 from taskplace.spark.operator_messages import PartitionStatus
 from tests.support.own_reads import OwnReader, counted, ranges
 
@@ -71,6 +72,14 @@ def test_a_partition_without_records_has_the_position_that_spark_has(placed, rea
     placed.lag.turn()
     assert partitions(placed)[2] == PartitionStatus(7, 7, 0.0)
     assert reader.committed == {0: 9, 1: 2, 2: 7}
+
+
+def test_the_rate_is_that_of_the_last_minute(placed, reader, monkeypatch):
+    for seconds, rate in ((20, 6 / 30), (50, 6 / 60), (61, 0.0)):
+        placed.lag._clock = lambda at=NOW + seconds: at
+        assert placed.lag.topics()["in"].rate == pytest.approx(rate)
+    placed.lag.committed({"of-before": TopicRead("x")})  # a manifest keeps topics that are read no more
+    assert len(placed.lag._rows["in"]) == 1, "old batches are forgotten"
 
 
 def test_brokers_that_do_not_answer_stop_nothing_and_are_told_of_once(placed, reader, caplog):
