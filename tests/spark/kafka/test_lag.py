@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
@@ -21,8 +22,8 @@ from topology import Topology
 DECODER = Decoder(
     key=Raw("k", "string"), value=Json({"v": "int64"}), include=["timestamp"], bad_records="dead_letters"
 )
-#: The first timestamp of the records, in milliseconds; each one is a second after the last.
-BEGAN = 1_700_000_000_000
+#: The first timestamp of the records, in milliseconds; each one is a second after the last. Retention keeps an hour.
+BEGAN = 1000 * (int(time.time()) - 3_600)
 TIMEOUT = 60
 
 
