@@ -17,13 +17,17 @@ from typing import Any
 
 from msgspec import field
 
-from taskplace.spark.codec import Message, Tally, TaskKey
+from taskplace.spark.codec import Message, Tally, TaskKey, decoded, encoded
 from topology.ids import TaskId
 
 #: Microseconds since 1970 (UTC); None: unknown yet.
 Watermark = int | None
 #: The columns of a table: name and type, as text.
 TypedColumns = tuple[tuple[str, str], ...]
+
+#: The key in an identity of what was read. The value has the number of the batch, because versions that do not know the
+#: key pass the identity on as it is.
+READ = "read"
 
 # -- a task's committed state: changes, snapshots, positions
 
@@ -161,6 +165,14 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     watermark: Watermark = None
     expired: Mapping[str, Watermark] | None = None
     held: Mapping[TaskKey, Mapping[str, Watermark]] = {}
+
+    @property
+    def read(self) -> dict[str, TopicRead]:
+        """By topic that tasks read themselves, what was read up to this batch (`driver/read_topics.py`)."""
+        entry = self.identity.get(READ)
+        if entry is None or entry["batch"] != self.batch:
+            return {}
+        return decoded(dict[str, TopicRead], encoded(entry["topics"]))
 
 
 class StoreLayout(Message, frozen=True, omit_defaults=True):
@@ -347,12 +359,14 @@ class TopicRead(Message, frozen=True, omit_defaults=True):
       manifest
     - `newest`: by partition, the newest event time so far; only in a manifest
     - `backlog`: the partitions that had more records than were read
+    - `times`: by partition, the timestamp of the last record in milliseconds, if it has one; in a manifest, as `ends`
     """
 
     topic_id: str
     starts: Mapping[int, int] = {}
     ends: Mapping[int, int] = {}
     rows: int = 0
+    times: Mapping[int, int] = {}
     skipped: Mapping[int, int] = {}
     newest: Mapping[int, int] = {}
     backlog: tuple[int, ...] = ()

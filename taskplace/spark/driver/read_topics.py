@@ -32,14 +32,11 @@ from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import decoded, encoded
-from taskplace.spark.messages import Manifest, Report, TopicRead
+from taskplace.spark.messages import READ, Manifest, Report, TopicRead
 from taskplace.spark.worker.topic_reader import TopicReader, stream_offsets
 
 log = logging.getLogger(__name__)
 
-#: The key of the identity. The value has the number of the batch, because versions that do not know the key pass the
-#: identity on as it is.
-READ = "read"
 _REMEDY = (
     "both must come from the same run: restore the one that was lost, set back or replaced, or start a new checkpoint "
     "in another directory"
@@ -48,11 +45,7 @@ _REMEDY = (
 
 def kept(manifest: Manifest | None) -> dict[str, TopicRead]:
     """Return by topic what a manifest says was read; empty if it says nothing."""
-    entry = manifest.identity.get(READ) if manifest is not None else None
-    if manifest is None or entry is None or entry["batch"] != manifest.batch:
-        return {}
-    topics: dict[str, TopicRead] = decoded(dict[str, TopicRead], encoded(entry["topics"]))
-    return topics
+    return manifest.read if manifest is not None else {}
 
 
 def with_read(
@@ -103,6 +96,7 @@ def advanced(
                 skipped={**was.skipped, **{p: number for p, number in skipped.items() if number}},
                 newest={**was.newest, **times},
                 backlog=one.backlog,
+                times={**was.times, **one.times},
             )
     for topic, one in after.items():
         other = topic in before and before[topic].topic_id != one.topic_id
@@ -145,6 +139,14 @@ def check_planned(root: Path, log: Path, last: Manifest | None) -> None:
         for partition, end in sorted(one.ends.items()):
             if found.get(partition) != end and not any(o.offsets.get(partition) == end for o in same):
                 raise _apart(root, topic, partition, kept_end=end, found=found.get(partition))
+
+
+def planned_ends(log: Path, batch: int, topic_id: str) -> Mapping[int, int]:
+    """Return by partition where Spark has planned a batch of a topic to end. Empty if that is not known.
+
+    `log`: the directory of Spark's offsets
+    """
+    return next((one.offsets for one in stream_offsets(log / str(batch)) if one.topic_id == topic_id), {})
 
 
 def planned_records(log: Path, batch: int, last: Manifest | None) -> dict[str, dict[int, int]]:

@@ -26,6 +26,11 @@ from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.clients import CREDENTIALS, UNANSWERED, ClientLog, cause_only, refuses, warn_silent
 
 T = TypeVar("T")
+#: What is said of the consumer group of a commit, with the remedy.
+_OF_GROUP = {
+    "GROUP_AUTHORIZATION_FAILED": "allow `Read` on the group to this user",
+    "UNKNOWN_MEMBER_ID": "the group has members, which commit themselves; give the stream a `group.id` of its own",
+}
 _MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
 
 
@@ -94,6 +99,14 @@ class TopicOffsets:
         """Return the offset of the first record with a later time, for partitions that have one."""
         return self._answer(asking.offsets, partitions, later_than=time_ms)
 
+    def first_newer(self, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Return by partition the first record that is newer than so many milliseconds, as offset and timestamp."""
+        return self._answer(asking.first_newer, times)
+
+    def commit(self, group: str, positions: Mapping[int, int]) -> None:
+        """Commit the offsets of a consumer group that has no members."""
+        self._answer(asking.commit, group, positions)
+
     def _answer(self, question: Callable[..., T], *what: Any, **more: Any) -> T:
         if self._client is None:
             self._client = made(AdminClient, self._options, {"error_cb": self._refusal})
@@ -155,11 +168,14 @@ def refused(topic: str, error: Any, options: ClientOptions, *, right: str, said:
     hint = {
         **dict.fromkeys(_MISSING, "make the topic first, or correct its name"),
         "TOPIC_AUTHORIZATION_FAILED": f"allow `{right}` on the topic to this user",
+        **_OF_GROUP,
         **{code: remedy.format("options of the source") for code, remedy in CREDENTIALS.items()},
     }.get(name, "")
     return (MissingTopic if name in _MISSING else InputError)(
         f"topic {topic!r}",
         found=options.scrubbed(f"{name}: {error.str()}"),
-        expected="a topic that the cluster lets this client read",
+        expected="a consumer group to which this client may commit"
+        if name in _OF_GROUP
+        else "a topic that the cluster lets this client read",
         hint=hint,
     )

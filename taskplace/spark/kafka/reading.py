@@ -34,7 +34,6 @@ from taskplace.spark.kafka.offsets import Refusal, deleted, made, refused
 
 #: The properties that a read depends on, and which users cannot set.
 OWN = {
-    "group.id": "taskplace",  # librdkafka wants one; no group is joined and no offset is committed
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
@@ -47,6 +46,7 @@ CHUNK = 1000
 PIECE_ROWS, PIECE_BYTES = 10_000, 8 * 2**20
 #: Properties whose default is another one than librdkafka's, unless the options have them.
 DEFAULTS = {
+    "group.id": "taskplace",  # librdkafka wants one; no group is joined, and reads commit no offset
     "queued.max.messages.kbytes": 16 * 1024,  # what a consumer fetches ahead; 64 MiB otherwise
     # How long a broker holds a fetch without records back; 500 ms otherwise. At the end of a range a consumer has sent
     # one more fetch, and the next range is fetched only when that one has been answered.

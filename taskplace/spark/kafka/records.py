@@ -44,6 +44,8 @@ from taskplace.validation import integer, named
 
 #: The offsets of each partition that a batch has at most, if nothing else is said.
 MOST_RECORDS = 100_000
+#: How long a question beside the batches waits for brokers.
+WATCH_SECONDS = 10.0
 #: An offset of the stream: the topic's id, and by partition (as text, as JSON has it) the offset that comes next. The
 #: end of a batch that goes on without records that are gone also has its "begins", as many as "offsets".
 Offset = Mapping[str, Any]
@@ -58,7 +60,8 @@ class KafkaRecords:
     - `servers`: the brokers, such as "host:9092,other:9092"
     - `decoder`: makes rows of records
     - `options`: librdkafka's properties. A secret is best named by `sasl.password_file` or `sasl.password_env`: it is
-      then read where a client is made, and is sent nowhere
+      then read where a client is made, and is sent nowhere. With a `group.id`, the offsets up to the last committed
+      batch are committed to this consumer group, for Kafka's tools; the stream itself does not use them
     - `starting`: where a stream without a checkpoint begins: "earliest", "latest", or at the first record of each
       partition that is not before a time, such as "2026-01-31T00:00:00Z"
     - `changed_topics`: "go-on": if records were removed before they were read, or the topic was made again, go on at
@@ -98,16 +101,21 @@ class KafkaRecords:
             )
         self.goes_on = changed_topics == "go-on"
         self._options = ClientOptions("KafkaRecords", servers, options or {}, own=OWN)
+        group = self._options.get("group.id", None)
+        self._group = None if group is None else str(group)
         self._most = integer(most_records, "KafkaRecords.most_records", 1, optional=True)
         self._seconds = milliseconds(patience, "KafkaRecords.patience") / 1000
         self._offsets: TopicOffsets | None = None
+        self._watch: TopicOffsets | None = None
+        #: The offset behind all records that were committed when `newest` asked last.
+        self.seen: Offset | None = None
 
     def __repr__(self) -> str:
         return f"KafkaRecords({self.topic!r}, {self._options!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the client, which belongs to this process."""
-        return {**self.__dict__, "_offsets": None}
+        """Leave out the clients, which belong to this process."""
+        return {**self.__dict__, "_offsets": None, "_watch": None}
 
     @property
     def columns(self) -> pa.Schema:
@@ -134,6 +142,8 @@ class KafkaRecords:
                     if check is not None:
                         check(records)
                     rows.add(self._decoder.frame(records))
+                    if (stamps := records["timestamp"].drop_null()).length():
+                        setting.times[each["partition"]] = stamps.cast(pa.int64())[-1].as_py() // 1000
         return rows.table()
 
     # -- for the driver
@@ -144,6 +154,20 @@ class KafkaRecords:
         Errors: `InputError` for another id; `MissingTopic`.
         """
         self._described_as(topic_id)
+
+    def ends(self) -> tuple[str, dict[int, int]]:
+        """Return the topic's id, and by partition the offset behind its committed records. Errors: `InputError`."""
+        topic_id, partitions = self._watched().described()
+        return topic_id, self._watched().ends(partitions)
+
+    def first_newer(self, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Return by partition the first record that is newer than so many milliseconds, as offset and timestamp."""
+        return self._watched().first_newer(times)
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        """Commit positions to the consumer group `group.id`, if the options have one. Errors: `InputError`."""
+        if positions and self._group is not None:
+            self._watched().commit(self._group, positions)
 
     # -- for the stream of ranges
 
@@ -197,6 +221,7 @@ class KafkaRecords:
                     expected="a topic that keeps its records",
                     hint="a broker has lost records; start a new checkpoint, or read again what is there",
                 )
+        self.seen = offset_of(start["topic_id"], ends)
         if last is not None and last["topic_id"] == start["topic_id"]:
             # with `starting="latest"`, the stream may begin behind the ends that were taken before
             until = _by_partition(last)
@@ -288,6 +313,12 @@ class KafkaRecords:
         if self._offsets is None:
             self._offsets = TopicOffsets(self.topic, self._options, self._seconds, "Read")
         return self._offsets
+
+    def _watched(self) -> TopicOffsets:
+        """Return a client beside that of the batches, whose questions wait less."""
+        if self._watch is None:
+            self._watch = TopicOffsets(self.topic, self._options, min(self._seconds, WATCH_SECONDS), "Read")
+        return self._watch
 
 
 def going_on(end: Offset, begins: Offset) -> Offset:

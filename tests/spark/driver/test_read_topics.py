@@ -11,9 +11,9 @@ from msgspec import structs
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.driver import programs, read_topics
-from taskplace.spark.driver.read_topics import READ, kept
+from taskplace.spark.driver.read_topics import kept
 from taskplace.spark.driver.stages import Stage
-from taskplace.spark.messages import TopicRead
+from taskplace.spark.messages import READ, TopicRead
 from taskplace.spark.sinks import ParquetSink
 from tests.support.own_reads import ROOM, OwnReader, counted, ranges
 from topology import Topology
@@ -36,14 +36,17 @@ def placed(world):
 
 
 def test_a_manifest_has_the_id_and_the_ends_of_a_topic(placed, world):
+    times = {"0": 8_000, "1": 1_000}
     assert placed.journal.last.identity[READ] == {
         "batch": 1,
-        "topics": {"in": {"topic_id": "id", "starts": {"0": 8}, "ends": {"0": 9, "1": 2}, "rows": 1}},
+        "topics": {
+            "in": {"topic_id": "id", "starts": {"0": 8}, "ends": {"0": 9, "1": 2}, "rows": 1, "times": times}
+        },
     }
     again = world.open(counted())  # reads the file
-    assert kept(again.journal.last) == {"in": TopicRead("id", {0: 8}, {0: 9, 1: 2}, 1)}
+    assert kept(again.journal.last) == {"in": TopicRead("id", {0: 8}, {0: 9, 1: 2}, 1, {0: 8_000, 1: 1_000})}
     world.batch(again, 2, **{"in": ranges({})})  # nothing is new: the ends stay
-    assert kept(again.journal.last) == {"in": TopicRead("id", {}, {0: 9, 1: 2}, 0)}
+    assert kept(again.journal.last) == {"in": TopicRead("id", {}, {0: 9, 1: 2}, 0, {0: 8_000, 1: 1_000})}
 
 
 def test_a_manifest_without_such_a_topic_has_no_word_of_it(world):
@@ -264,7 +267,7 @@ def test_ranges_that_do_not_follow_each_other_are_refused(world):
     with pytest.raises(InputError, match='found "ranges of the topic ids'):
         world.batch(placed, 0, **{"in": both})
     world.batch(placed, 0, **{"in": pa.concat_tables([ranges({0: (2, 4)}), ranges({0: (0, 2)})])})
-    assert kept(placed.journal.last)["in"] == TopicRead("id", {0: 0}, {0: 4}, 4)
+    assert kept(placed.journal.last)["in"] == TopicRead("id", {0: 0}, {0: 4}, 4, {0: 1_000})
 
 
 def test_a_topic_that_tasks_no_longer_read_is_forgotten(placed, world):

@@ -45,7 +45,13 @@ class Growing:
 def reader(starting: str) -> Any:
     records = KafkaRecords("t", "nowhere:9092", Decoder(value=Raw("v", "binary")), starting=starting)
     records._offsets = Growing()  # type: ignore[assignment]
-    return _source("ranges", records)({}).simpleStreamReader(None)
+    return _source("ranges", records)({}).streamReader(None)
+
+
+def read(stream: Any, start: Any) -> tuple[list[Any], Any]:
+    """Return the ranges of the next batch, and its end."""
+    end = stream.latestOffset(start, None)
+    return [row for part in stream.partitions(start, end) for row in stream.read(part)], end
 
 
 def test_the_end_of_what_is_there_is_never_before_a_latest_start():
@@ -54,26 +60,27 @@ def test_the_end_of_what_is_there_is_never_before_a_latest_start():
     stream.prepareForTriggerAvailableNow()
     start = stream.initialOffset()
     assert start == offset(10, 11)
-    ranges, end = stream.read(start)
-    assert (list(ranges), end) == ([], start), "going back would read records again, from before the start"
-    assert stream.read(end)[1] == end, "what comes later is for the next run"
+    ranges, end = read(stream, start)
+    assert (ranges, end) == ([], start), "going back would read records again, from before the start"
+    assert read(stream, end)[1] == end, "what comes later is for the next run"
 
 
 def test_what_was_there_when_the_stream_started_is_read_and_nothing_else():
     stream = reader("earliest")
     stream.prepareForTriggerAvailableNow()
     start = stream.initialOffset()
-    ranges, end = stream.read(start)
-    assert (list(ranges), end) == ([("id", 0, 0, 5, []), ("id", 1, 0, 6, [])], offset(5, 6))
-    ranges, again = stream.read(end)
-    assert (list(ranges), again) == ([], end)
+    ranges, end = read(stream, start)
+    assert (ranges, end) == ([("id", 0, 0, 5, []), ("id", 1, 0, 6, [])], offset(5, 6))
+    assert stream.reportLatestOffset() == offset(10, 11), "what has come since, in Spark's progress"
+    ranges, again = read(stream, end)
+    assert (ranges, again) == ([], end)
 
 
 def test_a_latest_stream_without_an_end_goes_on():
     stream = reader("latest")
     start = stream.initialOffset()
-    ranges, end = stream.read(start)
-    assert (list(ranges), end) == ([("id", 0, 5, 10, []), ("id", 1, 6, 11, [])], offset(10, 11))
+    ranges, end = read(stream, start)
+    assert (ranges, end) == ([("id", 0, 5, 10, []), ("id", 1, 6, 11, [])], offset(10, 11))
 
 
 class Broken:
@@ -121,28 +128,28 @@ def test_a_stream_that_goes_on_reads_each_record_once_and_only_what_is_there(see
         most_records=7,
     )
     records._offsets = topic  # type: ignore[assignment]
-    stream = _source("ranges", records)({}).simpleStreamReader(None)
+    stream = _source("ranges", records)({}).streamReader(None)
     topic.live_on()
-    at, read = stream.initialOffset(), set()
+    at, found_so_far = stream.initialOffset(), set()
     for _ in range(60):
         topic.live_on()
-        ranges, end = stream.read(at)
+        ranges, end = read(stream, at)
         assert records.resumed(end) is end and stream_offset(end).topic_id == f"id{topic.number}"
         if topic.chance.random() < 0.4:
             topic.live_on()
-            stream = _source("ranges", records)({}).simpleStreamReader(None)
-            ranges = stream.readBetweenOffsets(at, end)
+            stream = _source("ranges", records)({}).streamReader(None)
+            ranges = [each for part in stream.partitions(at, end) for each in part.value]
         for topic_id, partition, start, stop, _ in ranges:
             there = range(topic.firsts[partition], topic.stops[partition] + 1)
             assert start == stop or (topic_id == f"id{topic.number}" and start in there and stop in there)
             assert start <= stop == end["offsets"][str(partition)]
             found = {(topic_id, partition, offset) for offset in range(start, stop)}
-            assert not found & read
-            read |= found
+            assert not found & found_so_far
+            found_so_far |= found
         at = end
         if starting == "earliest" and at["topic_id"] == f"id{topic.number}":
             assert all(
-                (at["topic_id"], p, offset) in read
+                (at["topic_id"], p, offset) in found_so_far
                 for p, first in topic.firsts.items()
                 for offset in range(first, at["offsets"][str(p)])
             )
