@@ -59,7 +59,10 @@ def is_secret(path: str) -> bool:
         return _has(parts[at + 1 :], _AMONG_OPTIONS)
     if {"schema", "topology"} & set(parts):  # the value of a column named `password` is a type
         return False
-    if parts[0] in ("input", "output") and parts[2:3] == ["kafka"] and parts[3:4] and parts[3] in _OF_KEYS:
+    of_keys = (
+        parts[0] in ("input", "output") and parts[2:3] == ["kafka"] and parts[3:4] and parts[3] in _OF_KEYS
+    )
+    if of_keys and "registry" not in parts:
         return _has(parts[4:], _PLAIN)
     of_source = parts[0] in (
         "input",

@@ -54,6 +54,8 @@ class KafkaSink(CommitTarget):
     - `value`: the column of the record's value, or several; without it, all columns but those of `headers`,
       `timestamp` and `deleted`. `value_format`: json (the default), raw (one column of strings or bytes) or avro
     - `key_schema`, `value_schema`: the Avro schema: a mapping, its JSON, or the path of an `.avsc` file
+    - `registry`: a schema registry, by its URL or the properties of Confluent's client. Avro schemas get their id
+      there, under the subjects `<topic>-key` and `<topic>-value`, and each datum begins with it
     - `headers`: columns that become headers, or headers with their columns; a null is no header
     - `timestamp`: the column of the record's time; without it, and for a null, the time of sending
     - `deleted`: a boolean column; where it is true, the record is a tombstone, which deletes its key
@@ -80,6 +82,7 @@ class KafkaSink(CommitTarget):
         value: str | Sequence[str] | None = None,
         value_format: str | None = None,
         value_schema: object = None,
+        registry: str | Mapping[str, Any] | None = None,
         headers: Sequence[str] | Mapping[str, str] | None = None,
         timestamp: str | None = None,
         deleted: str | None = None,
@@ -99,10 +102,12 @@ class KafkaSink(CommitTarget):
         form = {
             "key": key, "key_format": key_format, "key_schema": key_schema,
             "value": value, "value_format": value_format, "value_schema": value_schema,
-            "headers": headers, "timestamp": timestamp, "deleted": deleted,
+            "headers": headers, "timestamp": timestamp, "deleted": deleted, "registry": registry,
         }  # fmt: skip
         largest = number(given, "message.max.bytes", MAX_BYTES, 1000)
-        self._format = form_of_records(form, dead_letters=_truth(dead_letters), max_bytes=largest)
+        self._format = form_of_records(
+            form, dead_letters=_truth(dead_letters), max_bytes=largest, topic=self.topic
+        )
         self._clients = Clients(given, self.topic)
         name = topic_name(marker_topic, "marker_topic")
         if name == self.topic:
@@ -172,8 +177,8 @@ class KafkaSink(CommitTarget):
     def probe(self) -> None:
         """Check the properties of clients, and the topics.
 
-        Errors: `InputError` for properties that librdkafka refuses; `SinkError` if the brokers do not answer, or the
-        topics are not as they must be.
+        Errors: `InputError` for properties that librdkafka refuses, and for a schema registry; `SinkError` if the
+        brokers do not answer, or the topics are not as they must be.
         """
         self._writer.probe()
         admin = self._clients.admin()
@@ -193,6 +198,9 @@ class KafkaSink(CommitTarget):
             raise SinkError(f"topic {self.topic!r}: it is compacted, so its records need a key; {remedy}")
         if self._exactly_once:
             self._markers.exists()
+        for part in (self._format.key, self._format.value):
+            if part is not None:
+                part.header()
 
     def check_output(self, output: Output) -> None:
         """Compare the topics with those of the last manifest."""

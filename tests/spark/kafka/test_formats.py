@@ -41,6 +41,10 @@ def fault(form, payload: bytes) -> str:
 # --------------------------------------------------------------------------------------- JSON
 
 
+#: Numbers with exponents that end Arrow's process, or that no type has.
+FAR = ["1e-999999999", "0e-999999999", "1e999999999", "1e99999999999999999999", "1e-99999999999999999999"]
+
+
 @pytest.mark.parametrize(
     "kind, written, value",
     [
@@ -55,6 +59,9 @@ def fault(form, payload: bytes) -> str:
         ("float32", "0.5", 0.5),
         ("decimal(5, 2)", "1.25", decimal.Decimal("1.25")),
         ("decimal(5, 2)", '"1.25"', decimal.Decimal("1.25")),
+        ("decimal(5, 2)", "-125e-2", decimal.Decimal("-1.25")),
+        ("decimal(38, 0)", "9" * 38, decimal.Decimal("9" * 38)),
+        ("map<string, decimal(5, 2)>", '{"k": "+.5"}', [("k", decimal.Decimal("0.50"))]),
         ("string", '"\\u00e9"', "é"),
         ("binary", '"AAE="', b"\x00\x01"),
         ("date", '"2013-01-02"', dt.date(2013, 1, 2)),
@@ -89,6 +96,13 @@ def test_json_has_typed_columns(kind, written, value):
         ("string", '"\\ud800"'),
         ("decimal(5, 2)", "1.255"),
         ("decimal(5, 2)", "12345"),
+        *(
+            ("decimal(5, 2)", f'"{text}"')
+            for text in ("1_00", " 1.1 ", "１", "NaN", "Infinity", "0x1", "1e", "")
+        ),
+        *(("decimal(5, 2)", f"{quote}{n}{quote}") for quote in ("", '"') for n in FAR),
+        ("array<decimal(5, 2)>", '["1_0"]'),
+        ("decimal(5, 2)", "true"),
         ("decimal(5, 2)", f'"{SECRET}"'),
         ("date", f'"{SECRET}"'),
         ("timestamp", '"2013-01-02T03:04:05"'),
@@ -113,16 +127,29 @@ def test_what_is_no_single_object_is_a_fault(payload):
     assert fault(Json({"v": "string"}), payload).startswith("JSON: ")
 
 
-def test_a_field_that_may_not_be_null_may_be_missing():
-    def strict(kind: pa.DataType) -> pa.DataType:
-        return pa.struct([pa.field("a", kind, nullable=False)])
+def test_a_required_field_that_is_missing_or_null_is_a_fault():
+    """A bad record's row has only nulls, so the columns themselves may be null."""
+    strict = pa.struct([pa.field("a", pa.list_(pa.int64()), nullable=False)])
+    by_name = {"id": "bigint  not NULL", "more": "string", "in": strict}
+    for form in (Json(by_name), Json(pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("more", pa.string()), pa.field("in", strict)]
+    ))):  # fmt: skip
+        assert form.columns.field("id").nullable and form.columns.field("in").type.field("a").nullable
+        rows, faults = form.read(
+            [b'{"id": 1}', b"{}", b'{"id": null}', b'{"id": 1, "in": {}}', b'{"id": 2, "in": {"a": [null]}}']
+        )
+        assert rows["id"].to_pylist() == [1, None, None, None, 2]
+        assert faults == {
+            1: "JSON: Object missing required field `id`",
+            2: "JSON: Expected `int`, got `null` - at `$.id`",
+            3: "JSON: Object missing required field `a` - at `$.in`",
+        }
 
-    form = Json(pa.schema([pa.field("v", strict(pa.list_(strict(pa.string()))), nullable=False)]))
-    field = form.columns.field("v")
-    assert field.nullable and field.type.field("a").nullable
-    assert field.type.field("a").type.value_type.field("a").nullable
-    rows, faults = form.read([b"{}", b'{"v": {}}', b'{"v": {"a": [{}]}}'])
-    assert rows["v"].to_pylist() == [None, {"a": None}, {"a": [{"a": None}]}] and not faults
+
+@pytest.mark.parametrize("kind", ["int NOT", "int NULL", "NOT NULL", "list<int NOT NULL>"])
+def test_what_is_no_required_type_is_refused(kind):
+    with pytest.raises(InputError, match=r"Json.columns.a: found 'N"):
+        Json({"a": kind})
 
 
 def test_faults_leave_the_other_rows_as_they_are():
@@ -238,6 +265,100 @@ def test_data_of_a_writer_is_resolved_to_the_schema():
         2: "Avro: written with schema 8, known are [3, 7]",
         3: "Avro: no zero byte and schema id in front",
     }
+
+
+def logical(kind: str, of: str, **more):
+    return {"type": kind, "logicalType": of, **more}
+
+
+FARE = {"precision": 9, "scale": 2}
+INNER = record(a=logical("bytes", "decimal", **FARE), b="bytes") | {"name": "Inner"}
+INNER["fields"][1]["default"] = "\u00ff"
+AT = 1_356_998_400_000
+WHEN = dt.datetime(2013, 1, 1, tzinfo=UTC)
+#: A type, a value as JSON or as a writer without the logical type writes it, and the value that it is.
+DEFAULTS = [
+    (logical("bytes", "decimal", **FARE), "\u007d", decimal.Decimal("1.25")),
+    (logical("fixed", "decimal", name="F", size=4, **FARE), "\u00ff\u00ff\u00ff\u0083", decimal.Decimal("-1.25")),
+    (logical("int", "date"), 15_706, dt.date(2013, 1, 1)),
+    (logical("long", "timestamp-millis"), AT, WHEN),
+    (logical("long", "timestamp-micros"), 1000 * AT, WHEN),
+    (logical("long", "local-timestamp-millis"), AT, WHEN.replace(tzinfo=None)),
+    (logical("long", "local-timestamp-micros"), 1000 * AT, WHEN.replace(tzinfo=None)),
+    ("bytes", "\u0000\u00e9\u00ff", b"\x00\xe9\xff"),
+    ({"type": "fixed", "name": "X", "size": 2}, "\u00e9a", b"\xe9a"),
+    ("string", "\u00e9", "\u00e9"),
+    ("double", 1, 1.0),
+    ("boolean", True, True),
+    ({"type": "enum", "name": "K", "symbols": ["A", "B"]}, "B", "B"),
+    (["null", "bytes"], None, None),
+    ([logical("int", "date"), "null"], 0, dt.date(1970, 1, 1)),
+    ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+    ({"type": "array", "items": "int"}, [1], [1]),
+    ({"type": "map", "values": logical("int", "date")}, {"k": 0}, [("k", dt.date(1970, 1, 1))]),
+    (INNER, {"a": "\u0001"}, {"a": decimal.Decimal("0.01"), "b": b"\xff"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, given, value", DEFAULTS)
+def test_the_default_of_an_added_field_is_its_value_by_avros_rules(kind, given, value):
+    old, new = record(id="int"), record(id="int", more=kind)
+    new["fields"][1]["default"] = given
+    form = Avro(new, writers={1: old, 2: new})
+    assert only(form, struct.pack(">bI", 0, 1) + written(old, {"id": 1})) == {"id": 1, "more": value}
+    kept = dict(value) if isinstance(value, list) and isinstance(value[0], tuple) else value
+    own = struct.pack(">bI", 0, 2) + written(new, {"id": 1, "more": kept})
+    assert only(form, own) == {"id": 1, "more": value}
+
+
+@pytest.mark.parametrize("kind, given, value", [case for case in DEFAULTS if "logicalType" in case[0]])
+def test_data_from_before_a_logical_type_has_values_of_it(kind, given, value):
+    bare = {name: of for name, of in kind.items() if name in ("type", "name", "size")}
+    raw = given.encode("iso-8859-1") if isinstance(given, str) else given
+    form = Avro(record(v=kind), writers={1: record(v=bare)})
+    assert only(form, struct.pack(">bI", 0, 1) + written(record(v=bare), {"v": raw})) == {"v": value}
+
+
+def test_a_writers_logical_type_says_what_is_written():
+    millis = record(
+        at=logical("long", "timestamp-millis"), n=logical("bytes", "decimal", precision=4, scale=1)
+    )
+    micros = record(
+        at=logical("long", "timestamp-micros"), n=logical("bytes", "decimal", precision=9, scale=3)
+    )
+    payload = struct.pack(">bI", 0, 1) + written(millis, {"at": WHEN, "n": decimal.Decimal("1.5")})
+    assert only(Avro(micros, writers={1: millis}), payload) == {"at": WHEN, "n": decimal.Decimal("1.500")}
+
+
+def varint(number: int) -> bytes:
+    return written("long", number)
+
+
+LINKED = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+
+
+def test_data_takes_neither_the_stack_nor_the_time_of_the_process():
+    """A type that contains itself ended the process; a decimal of 1 MB took 90 s."""
+    deep = Avro(record(id="long"), writers={1: record(id="long", skipped=LINKED)})
+    framed = struct.pack(">bI", 0, 1) + b"\x02"
+    assert fault(deep, framed + b"\x02" * 1_000_000 + b"\x00").endswith("(RecursionError)")
+    assert only(deep, framed + b"\x02" * 100 + b"\x00") == {"id": 1}
+    number = Avro(record(n=logical("bytes", "decimal", precision=38)))
+    assert fault(number, varint(1_000_000) + b"\x7f" * 1_000_000).endswith("(ValueError)")
+    assert only(number, varint(17) + b"\xff" * 17) == {"n": -1}  # more bytes than it needs
+    assert fault(Avro(record(n=logical("bytes", "decimal", precision=4))), varint(2) + b"\x7f\xff")
+
+
+@pytest.mark.parametrize(
+    "items",
+    ["null", record(), record(a="null"), {"type": "fixed", "name": "F", "size": 0}, {"type": "null"}],
+)
+def test_an_array_of_any_length_in_a_few_bytes_is_refused(items):
+    many = record(
+        id="long", many={"type": "array", "items": {**items, "name": "I"} if "name" in items else items}
+    )
+    with pytest.raises(InputError, match=r"Avro.writers.1: found 'an array whose items take no bytes'"):
+        Avro(record(id="long"), writers={1: many})
 
 
 @pytest.mark.parametrize(
