@@ -166,14 +166,6 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     expired: Mapping[str, Watermark] | None = None
     held: Mapping[TaskKey, Mapping[str, Watermark]] = {}
 
-    @property
-    def read(self) -> dict[str, TopicRead]:
-        """By topic that tasks read themselves, what was read up to this batch (`driver/read_topics.py`)."""
-        entry = self.identity.get(READ)
-        if entry is None or entry["batch"] != self.batch:
-            return {}
-        return decoded(dict[str, TopicRead], encoded(entry["topics"]))
-
 
 class StoreLayout(Message, frozen=True, omit_defaults=True):
     """The layout of a store: its columns, the column by which entries expire, and what its numbers mean.
@@ -384,6 +376,15 @@ class TopicRead(Message, frozen=True, omit_defaults=True):
             return max(self.newest.values(), default=None)
         known = [self.newest[partition] for partition in self.backlog if partition in self.newest]
         return min(known) if len(known) == len(self.backlog) else None
+
+
+def kept(manifest: Manifest | None) -> dict[str, TopicRead]:
+    """Return by topic what a manifest says was read; empty if it says nothing."""
+    entry = manifest.identity.get(READ) if manifest is not None else None
+    if manifest is None or entry is None or entry["batch"] != manifest.batch:
+        return {}
+    topics: dict[str, TopicRead] = decoded(dict[str, TopicRead], encoded(entry["topics"]))
+    return topics
 
 
 class Report(Message, frozen=True):

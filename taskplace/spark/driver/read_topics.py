@@ -33,6 +33,7 @@ from msgspec.structs import replace
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import decoded, encoded
 from taskplace.spark.messages import READ, Manifest, Report, TopicRead
+from taskplace.spark.messages import kept as kept
 from taskplace.spark.worker.topic_reader import TopicReader, stream_offsets
 
 log = logging.getLogger(__name__)
@@ -41,11 +42,6 @@ _REMEDY = (
     "both must come from the same run: restore the one that was lost, set back or replaced, or start a new checkpoint "
     "in another directory"
 )
-
-
-def kept(manifest: Manifest | None) -> dict[str, TopicRead]:
-    """Return by topic what a manifest says was read; empty if it says nothing."""
-    return manifest.read if manifest is not None else {}
 
 
 def with_read(

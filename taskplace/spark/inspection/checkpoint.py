@@ -28,7 +28,7 @@ from taskplace.spark.codec import unsealed
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.last_status import LastStatus, last_status
-from taskplace.spark.messages import Declaration, History, Manifest, batch_dir, epoch_file
+from taskplace.spark.messages import Declaration, History, Manifest, batch_dir, epoch_file, kept
 from taskplace.spark.operator_messages import PartitionStatus, TopicStatus
 from taskplace.spark.state.committed import name_of, numbers, read_histories
 from taskplace.spark.state.numbered import DIGITS, numbered
@@ -197,7 +197,7 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
 
 def _input(last: Manifest | None, status: LastStatus | None) -> dict[str, TopicStatus]:
     found = dict(status.input) if status is not None else {}
-    for topic, one in last.read.items() if last is not None else ():
+    for topic, one in kept(last).items():
         of = found.get(topic, TopicStatus())
         partitions = dict(of.partitions)
         for number, position in one.ends.items():

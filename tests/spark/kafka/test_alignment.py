@@ -139,7 +139,7 @@ class Run:
         newest = {t: max(at, known.get(t, at)) for t, at in {**known, **batch.event_times}.items()}
         identity = read_topics.with_read({}, self.batch, self.logs, read)
         self.last = SimpleNamespace(
-            batch=self.batch, identity=identity, read=read, event_times={**known, **newest}, watermark=now
+            batch=self.batch, identity=identity, event_times={**known, **newest}, watermark=now
         )
 
 
