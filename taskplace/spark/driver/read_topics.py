@@ -25,14 +25,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import decoded, encoded
 from taskplace.spark.messages import Manifest, Report, TopicRead
-from taskplace.spark.worker.topic_reader import StreamOffset, TopicReader
+from taskplace.spark.worker.topic_reader import TopicReader, stream_offsets
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ def advanced(
     A topic without ranges in the batch is as before. Errors: `CheckpointError`, see above.
     """
     before = kept(last)
-    after = {topic: TopicRead(one.topic_id, {}, one.ends) for topic, one in before.items()}
+    after = {topic: replace(one, starts={}, rows=0, skipped={}) for topic, one in before.items()}
     for report in reports:
         for topic, one in report.read.items():
             was, skipped = after.get(topic, TopicRead(one.topic_id)), {}
@@ -92,12 +93,16 @@ def advanced(
                 if start != end and not (goes_on and start > end):
                     raise _apart(root, topic, partition, kept_end=end, found=start)
                 skipped[partition] = start - end
+            partition, time = report.task.partition, report.event_times.get(topic)
+            times = {} if time is None else {partition: max(time, was.newest.get(partition, time))}
             after[topic] = TopicRead(
                 one.topic_id,
                 {**was.starts, **one.starts},
                 {**was.ends, **one.ends},
                 was.rows + one.rows,
                 skipped={**was.skipped, **{p: number for p, number in skipped.items() if number}},
+                newest={**was.newest, **times},
+                backlog=one.backlog,
             )
     for topic, one in after.items():
         other = topic in before and before[topic].topic_id != one.topic_id
@@ -131,7 +136,7 @@ def check_planned(root: Path, log: Path, last: Manifest | None) -> None:
     batch. Errors: `CheckpointError`, see above.
     """
     topics = kept(last)
-    planned = _planned(log / str(last.batch)) if topics and last is not None else []
+    planned = stream_offsets(log / str(last.batch)) if topics and last is not None else []
     for topic, one in topics.items() if planned else ():
         same = [offset for offset in planned if offset.topic_id == one.topic_id]
         if not same:
@@ -151,9 +156,11 @@ def planned_records(log: Path, batch: int, last: Manifest | None) -> dict[str, d
     Where a partition without earlier offsets begins, only Spark knows; it counts from 0.
     """
     names = {one.topic_id: topic for topic, one in kept(last).items()}
-    before = {offset.topic_id: offset.offsets for offset in _planned(log / str(batch - 1))} if names else {}
+    before = (
+        {offset.topic_id: offset.offsets for offset in stream_offsets(log / str(batch - 1))} if names else {}
+    )
     found: dict[str, dict[int, int]] = {}
-    for offset in _planned(log / str(batch)) if names else ():
+    for offset in stream_offsets(log / str(batch)) if names else ():
         if (topic := names.get(offset.topic_id)) is not None:
             starts = before.get(offset.topic_id, {})
             found[topic] = {p: max(0, end - starts.get(p, 0)) for p, end in offset.offsets.items()}
@@ -195,16 +202,6 @@ def _left(was: tuple[int, int] | None, brought: tuple[int, int]) -> bool:
 
 def _range(offsets: tuple[int, int] | None) -> str:
     return "no offsets" if offsets is None else f"the offsets from {offsets[0]} to before {offsets[1]}"
-
-
-def _planned(path: Path) -> list[StreamOffset]:
-    """Return the offsets of streams of ranges in a file of Spark's log, which has a line for each source."""
-    found = []
-    with suppress(OSError):
-        for line in path.read_text(errors="replace").splitlines():
-            with suppress(ValueError):
-                found.append(decoded(StreamOffset, line))
-    return found
 
 
 def _check_id(root: Path, topic: str, *, kept_id: str, found: str) -> None:
