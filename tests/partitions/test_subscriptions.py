@@ -87,7 +87,9 @@ def test_bad_input_is_one_error_with_its_path(change: dict[str, Any], message: s
         taskplace.assign_partitions({**GOOD, **change})
     assert message in str(error.value)
     document = {**GOOD, **change}
-    if not re.search("one for each|instance_id", message) and change != {"members": {}}:  # what a schema cannot say
+    if not re.search("one for each|instance_id", message) and change != {
+        "members": {}
+    }:  # what a schema cannot say
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.Draft202012Validator(schema("subscriptions")).validate(document)
 
