@@ -177,7 +177,11 @@ KAFKA_INPUT: Fields = {
     "bad_records": Field(
         "stop, dead_letters", "whether a record that cannot be decoded ends the batch or is kept"
     ),
-    "starting": Field("earliest, latest", "where a stream without a checkpoint begins"),
+    "starting": Field("earliest, latest, or a time", "where a stream without a checkpoint begins"),
+    "changed_topics": Field(
+        "stop, go-on",
+        "what removed records and a topic that was made again mean; `go-on`: on from `starting`, with the state",
+    ),
     "most_records": Field(
         "integer or null", "most offsets of each partition in a batch; null: all there are"
     ),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 
 from taskplace.cli import codes, documents
+from taskplace.cli.status_words import input_table
 from taskplace.cli.terminal import columns, show
 from taskplace.columns import Column, fit
 from taskplace.report import long_work
 from taskplace.spark.inspection import checkpoint
 from taskplace.spark.inspection.checkpoint import Inspection, TaskState
+from taskplace.spark.inspection.now import input_figures
 from taskplace.wording import ago, count, counted_since, listed
 from taskplace.wrapping import wrapped
 from topology import TaskId
@@ -59,10 +62,13 @@ def _lines(found: Inspection, width: int) -> Iterator[str]:
         kept = found.totals
         counted = f"{count(kept.rows, 'row')} and {count(kept.late, 'late row')} {counted_since(kept.since)}"
         yield f"totals      {counted}"
+        for figure in input_figures(kept.bad, found.last["watermark"] if found.last else None, found.input):
+            yield f"{figure.name:<11} {figure.value} ({figure.note})"
     if found.generations:
         yield f"generations {_generations(found)}"
     yield from _assignment(found, width)
     yield from lag_lines(found, width)
+    yield from _input(found, width)
     yield from _tasks(found, width)
     yield from _sizes(found, width)
     for line in found.unfinished[:SHOWN]:
@@ -167,6 +173,17 @@ def lag_lines(found: Inspection, width: int = sys.maxsize) -> Iterator[str]:
             if behind:
                 named = listed((f"{task}: {-lag:,}" for lag, task in behind), most=SHOWN)
                 yield f"  {ROLES[role]:<10}{named}"
+
+
+def _input(found: Inspection, width: int) -> Iterator[str]:
+    if not (input := found.input):
+        return
+    asked = max((one.asked for one in input.values() if one.asked is not None), default=None)
+    said = "ends are not known: no driver has written where its brokers said that the topics end"
+    if asked is not None:
+        said = f"ends as the brokers said {ago(time.time() - asked)}; only a driver asks them"
+    yield from ("", f"input       positions of the last commit; {said}")
+    yield from input_table(input, width)
 
 
 def _tasks(found: Inspection, width: int) -> Iterator[str]:

@@ -6,7 +6,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from taskplace.cli.status_words import events, executors, headings, introduction
+from taskplace.cli.status_words import events, executors, headings, inputs, introduction
 from taskplace.cli.terminal import folded
 from taskplace.columns import BOX_EDGE, BOX_GAP
 from taskplace.report.terminal import add_columns
@@ -29,6 +29,8 @@ class StatusView:
         if seen.status is not None:
             yield from (Text(folded(line, width)) for line in headings(seen.status, runs=seen.runs))
             yield _table(seen.status, width)
+            lines = inputs(seen.status, width, runs=seen.runs)
+            yield from (Text(folded(line, width)) for line in lines)
             for line in events(seen.status, seen.root, runs=seen.runs):
                 yield Text(folded(line, width))
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from taskplace.columns import GAP, Column, Fitted, fit
 from taskplace.model.events import LateRows
 from taskplace.model.seen import Seen
 from taskplace.spark.inspection.driver_seen import DriverSeen
-from taskplace.spark.inspection.now import batch_text, followup_text, undone_text, warmup_text
-from taskplace.spark.operator_messages import Status
+from taskplace.spark.inspection.now import (
+    batch_text,
+    figures_of,
+    followup_text,
+    input_rows,
+    undone_text,
+    warmup_text,
+)
+from taskplace.spark.operator_messages import Status, TopicStatus
 from taskplace.spark.stuck import UNKNOWN, stuck
-from taskplace.wording import ago, before, count, duration, listed
+from taskplace.wording import ago, before, count, duration, lasting, listed
 
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5
@@ -28,6 +35,16 @@ COLUMNS = (
     Column("warm-up", goes=4),
     Column("lag", goes=6),
 )
+#: The columns of the table of partitions that tasks read themselves, and how many of them are shown.
+INPUT = (
+    Column("topic", text=True, least=12),
+    Column("partition"),
+    Column("position", goes=1),
+    Column("end", goes=2),
+    Column("lag"),
+    Column("behind", goes=3),
+)
+PARTITIONS_SHOWN = 20
 #: The column that is there if an executor drains.
 DRAINS = Column("", text=True, goes=5)
 
@@ -68,6 +85,7 @@ def line(seen: DriverSeen) -> str:
         f"generation {now.generation}",
         count(len(now.executors), "executor"),
         f"{counts[0]} active, {counts[1]} standby, lag {lag:,}",
+        *([f"input lag {sum(topic.lag for topic in now.input.values()):,}"] if now.input else []),
         *etas,
     ]
     return "; ".join(parts)
@@ -84,6 +102,7 @@ def lines(seen: DriverSeen, width: int = sys.maxsize) -> Iterator[str]:
     yield ""
     heading, rows = executors(seen.status, width).lines()
     yield from (heading, *rows)
+    yield from inputs(seen.status, width, runs=seen.runs)
     yield from events(seen.status, seen.root, runs=seen.runs)
 
 
@@ -93,6 +112,8 @@ def headings(now: Status, *, runs: bool = True) -> Iterator[str]:
     if (seen := now.totals) is not None:
         late = LateRows(seen.late, seen.late_here, seen.since)
         yield f"late rows: {late.text_of(seen.rows)}"
+    for figure in figures_of(now):
+        yield f"{figure.name}: {figure.value} ({figure.note})"
     if undone := undone_text(now):
         yield undone
     if now.followup:
@@ -116,6 +137,36 @@ def executors(now: Status, width: int, *, gap: int = GAP, edge: int = 0) -> Fitt
         for name, executor in now.executors.items()
     ]
     return fit((*COLUMNS, DRAINS) if some else COLUMNS, rows, width, gap=gap, edge=edge)
+
+
+def inputs(now: Status, width: int, *, runs: bool = True) -> Iterator[str]:
+    """Yield a line for each topic that tasks read themselves, and the table of their partitions."""
+    for topic, one in now.input.items():
+        said = "its brokers have not said where it ends"
+        if one.asked is not None:
+            said = f"its brokers said where it ends {(ago if runs else before)(now.written - one.asked)}"
+        error = f"; the last question failed: {one.error}" if one.error else ""
+        yield f"input       {topic}: {one.rate:,.1f} records/s; {said}{error}"
+    yield from input_table(now.input, width)
+
+
+def input_table(input: Mapping[str, TopicStatus], width: int) -> Iterator[str]:
+    """Yield the table of the partitions of topics, those with the largest lags first."""
+    if not (rows := input_rows(input)):
+        return
+    cells = [
+        (
+            row.topic,
+            str(row.partition),
+            *("?" if one is None else f"{one:,}" for one in (row.position, row.end, row.lag)),
+            "?" if row.seconds is None else lasting(row.seconds),
+        )
+        for row in rows[:PARTITIONS_SHOWN]
+    ]
+    heading, lines = fit(INPUT, cells, width).lines()
+    yield from (heading, *lines)
+    if more := len(rows) - len(cells):
+        yield f"and {count(more, 'partition')} with less lag; --output json has all"
 
 
 def warmups(now: Status) -> list[tuple[str, str, int, str]]:

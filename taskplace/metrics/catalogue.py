@@ -116,6 +116,42 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
             "commit-latency-max",
         ),
     ),
+    "Input": (
+        _gauge(
+            "records-lag",
+            "records",
+            "offsets of a partition behind the last committed batch; of topics that tasks read themselves, as of the "
+            "last answer of their brokers",
+            "records-lag",
+            ("topic", "partition"),
+        ),
+        _gauge("records-lag-max", "records", "largest `records-lag` of all partitions", "records-lag-max"),
+        _gauge(
+            "records-lag-seconds",
+            "s",
+            "age of a partition's first unread record, by its timestamp; 0 without one",
+            labels=("topic", "partition"),
+        ),
+        _gauge(
+            "records-consumed-rate",
+            "records/s",
+            "records of committed batches per second, of the last minute, from a topic that tasks read themselves",
+            "records-consumed-rate",
+            ("topic",),
+        ),
+        _gauge(
+            "watermark-timestamp-seconds", "s", "watermark of the sources in the next batch, since 1970 (UTC)"
+        ),
+        Metric(
+            name="dead-letters-total",
+            kind="counter",
+            unit="records",
+            doc="records of committed batches that could not be decoded, and became dead letters",
+            kafka="dropped-records-total",
+            labels=("topic",),
+            kept=True,
+        ),
+    ),
     "Rebalances": (
         _counter(
             "rebalance-total", "rebalances", "rebalances that changed the assignment", "rebalance-total"
@@ -197,11 +233,10 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
         ),
         _gauge("parked-copies", "copies", "copies without progress that were taken out of the plans"),
         _gauge(
-            "records-lag",
+            "copy-lag",
             "records",
             "largest lag of the copies of a stateful task in a role, measured up to the commit before the last one",
-            "records-lag",
-            ("task", "role"),
+            labels=("task", "role"),
         ),
         _gauge(
             "warmup-remaining-seconds",

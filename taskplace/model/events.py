@@ -227,6 +227,7 @@ class Summary:
     - `scratch_restores`: active tasks rebuilt without a local copy; 0 is what standbys are for;
     - `elsewhere`: tasks that Spark ran on another instance than planned;
     - `bad_records`: by source, the records that could not be decoded, and became dead letters; they are among the rows;
+    - `skipped_offsets`: by source, the offsets that were not read because their records are gone (`changed_topics`);
     - `late_rows`: rows that stores dropped because they were late, since the driver started; `late`: the same and the
       total over restarts, None: unknown;
     - `phases`: the median seconds of each phase of a batch. `WHOLE` among them is what their shares are
@@ -252,6 +253,7 @@ class Summary:
     bad_records: Mapping[str, int] = field(default_factory=dict)
     late_rows: int = 0
     late: LateRows | None = None
+    skipped_offsets: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

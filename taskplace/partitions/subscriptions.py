@@ -42,9 +42,9 @@ class Subscriptions:
     Properties: a subscribed topic need not exist; the assignment then has a warning. Owned partitions that no longer
     exist are ignored. The order of members, topics and partitions does not matter.
 
-    Errors: `InputError` if there are no members, a count is bad, there are more than `MOST_PARTITIONS` partitions,
-    racks do not match a count, or a global topic does not exist. An owned partition that is not a pair is reported when
-    it is used.
+    Errors: `InputError` if there are no members, two of them have one `instance_id`, a count is bad, there are more
+    than `MOST_PARTITIONS` partitions, racks do not match a count, or a global topic does not exist. An owned partition
+    that is not a pair is reported when it is used.
 
     >>> s = Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topics": ["t0"], "owned": [["t0", 0]]}}})
     >>> s.members["C0"].topics
@@ -77,10 +77,18 @@ class Subscriptions:
         if sum(self.topics.values()) > MOST_PARTITIONS:
             total = sum(self.topics.values())
             raise InputError("topics", found=total, expected=f"at most {MOST_PARTITIONS} partitions in all")
+        static: dict[str, str] = {}
         for name, member in self.members.items():
             validation.text(name, "members")
             if not isinstance(member, Member):
                 raise InputError(f"members.{name}", found=member, expected="a Member")
+            instance = member.instance_id
+            if instance is not None and (other := static.setdefault(instance, name)) != name:
+                raise InputError(
+                    f"members.{name}.instance_id",
+                    found=f"{instance}, also that of member {other!r}",
+                    expected="another id: a group fences the earlier of two members with one (FENCED_INSTANCE_ID)",
+                )
         for topic, racks in self.racks.items():
             if topic not in self.topics:
                 hint = validation.nearest(topic, self.topics)

@@ -168,6 +168,10 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             (f"bad records of {topic}", f"{number:,}")
             for topic, number in sorted(summary.bad_records.items())
         ),
+        *(
+            (f"skipped offsets of {topic}", f"{number:,}")
+            for topic, number in sorted(summary.skipped_offsets.items())
+        ),
         *late_rows(summary),
         ("time", duration(summary.seconds)),
         ("rebalances", f"{summary.rebalances:,}"),

@@ -28,6 +28,7 @@ from taskplace.model.events import CheckResult, Reporter
 from taskplace.model.work import Work
 from taskplace.redaction import scrubbed
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
+from taskplace.spark.bridge.queries import jvm_running
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed
 from taskplace.spark.run_report import RunReport
@@ -55,6 +56,7 @@ class Application(Protocol):
         ...
 
 
+@jvm_running()
 def run(settings: Settings, application: Application, reporter: Reporter) -> int:
     """Run the application until its stream ends; return 0, or 1 if its own check says that the result is wrong.
 
@@ -140,6 +142,8 @@ def session(settings: Settings) -> SparkSession:
         builder = builder.config(each.name, each.value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("FATAL" if settings.chaos else "ERROR")
+    with suppress(AttributeError):  # a server of PySpark's that prints a traceback when the JVM has ended
+        spark.sparkContext._accumulatorServer.handle_error = lambda *_: log.debug("PySpark", exc_info=True)
     return spark
 
 

@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyspark
-from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge import Bridge, Executor
+from taskplace.spark.bridge.queries import JVM_ENDED
 from taskplace.spark.query_layout import QueryLayout, StateOperator, layout, read_operators, that_ran
 from taskplace.spark.spark_settings import WORKS, Facts
 from topology.ids import TaskId
@@ -87,7 +87,7 @@ class StateBridge(Bridge):
         """Return whether the query runs. Errors: `ConnectionError` when Spark itself has ended."""
         try:
             return bool(self._query.isActive())
-        except Py4JNetworkError as error:
+        except JVM_ENDED as error:
             raise ConnectionError("the JVM of this Spark session has ended; start a new session") from error
 
     def between_batches(self) -> bool:
@@ -263,7 +263,7 @@ def _session_of(query: Any) -> SparkSession:
             its = query.sparkSession().sparkContext()
             if not its.isStopped() and its.applicationId() == context.sc().applicationId():
                 return session
-    except (Py4JNetworkError, OSError):  # the JVM has ended
+    except JVM_ENDED:
         pass
     raise InputError(
         "query",

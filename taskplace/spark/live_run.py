@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer
@@ -16,7 +17,7 @@ from taskplace.report.html.of_run import RunRecorder
 from taskplace.report.html.values import Now, Reason, Report
 from taskplace.report.run_lines import Ended
 from taskplace.spark.driver.batch_runner import BatchRunner
-from taskplace.spark.inspection.now import now_of
+from taskplace.spark.inspection.now import figures_of, input_rows, now_of
 from taskplace.spark.inspection.situation import situation
 
 #: Reasons are made again after so many seconds, because lags change.
@@ -45,13 +46,21 @@ class LiveRun:
 
     def report(self) -> Report:
         """Return the report so far, without reasons."""
-        return self.recorder.report()
+        return self._with_input(self.recorder.report())
 
     def whole_report(self) -> Report:
         """Return the report so far, with the reasons of the assignment in force."""
         explainer = explainer_of(self._runner)
         of = str(self._runner.definition.checkpoint)
-        return self.recorder.report(reasons_of(explainer, of=of)[0] if explainer is not None else ())
+        reasons = reasons_of(explainer, of=of)[0] if explainer is not None else ()
+        return self._with_input(self.recorder.report(reasons))
+
+    def _with_input(self, report: Report) -> Report:
+        if not self._runner.operations.began:
+            return report
+        status = self._runner.operations.status()
+        figures = (*report.figures, *figures_of(status))
+        return replace(report, inputs=input_rows(status.input), figures=figures)
 
     def now(self) -> Now:
         """Return what is going on: the driver's state, or how the run has ended."""

@@ -17,13 +17,17 @@ from typing import Any
 
 from msgspec import field
 
-from taskplace.spark.codec import Message, Tally, TaskKey
+from taskplace.spark.codec import Message, Tally, TaskKey, decoded, encoded
 from topology.ids import TaskId
 
 #: Microseconds since 1970 (UTC); None: unknown yet.
 Watermark = int | None
 #: The columns of a table: name and type, as text.
 TypedColumns = tuple[tuple[str, str], ...]
+
+#: The key in an identity of what was read. The value has the number of the batch, because versions that do not know the
+#: key pass the identity on as it is.
+READ = "read"
 
 # -- a task's committed state: changes, snapshots, positions
 
@@ -343,14 +347,19 @@ class TopicRead(Message, frozen=True, omit_defaults=True):
     - `starts`: by partition, the offset at which its range begins; only partitions that were read
     - `ends`: by partition, the offset behind its last range; in a manifest, of all partitions that were ever read
     - `rows`: the number of records
+    - `skipped`: by partition, the offsets before its range that were not read, because the records are gone; only in a
+      manifest
     - `newest`: by partition, the newest event time so far; only in a manifest
     - `backlog`: the partitions that had more records than were read
+    - `times`: by partition, the timestamp of the last record in milliseconds, if it has one; in a manifest, as `ends`
     """
 
     topic_id: str
     starts: Mapping[int, int] = {}
     ends: Mapping[int, int] = {}
     rows: int = 0
+    times: Mapping[int, int] = {}
+    skipped: Mapping[int, int] = {}
     newest: Mapping[int, int] = {}
     backlog: tuple[int, ...] = ()
 
@@ -367,6 +376,15 @@ class TopicRead(Message, frozen=True, omit_defaults=True):
             return max(self.newest.values(), default=None)
         known = [self.newest[partition] for partition in self.backlog if partition in self.newest]
         return min(known) if len(known) == len(self.backlog) else None
+
+
+def kept(manifest: Manifest | None) -> dict[str, TopicRead]:
+    """Return by topic what a manifest says was read; empty if it says nothing."""
+    entry = manifest.identity.get(READ) if manifest is not None else None
+    if manifest is None or entry is None or entry["batch"] != manifest.batch:
+        return {}
+    topics: dict[str, TopicRead] = decoded(dict[str, TopicRead], encoded(entry["topics"]))
+    return topics
 
 
 class Report(Message, frozen=True):

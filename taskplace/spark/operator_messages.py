@@ -160,12 +160,55 @@ class TotalsStatus(Exchanged, frozen=True):
 
     - `since`: the first batch that is counted; 0: all since the checkpoint was created
     - `rows`, `late`: the totals; `late_here`: the late rows since this driver started
+    - `bad`: by source, the records that became dead letters
     """
 
     since: int
     rows: int
     late: int
     late_here: int
+    bad: Mapping[str, int] = {}
+
+
+class PartitionStatus(Exchanged, frozen=True):
+    """How far a partition was read. None: not known.
+
+    - `position`: the offset that comes next; `end`: that behind the last committed record
+    - `seconds`: the age of the first unread record, by its timestamp; 0 if there is none
+    """
+
+    position: int | None = None
+    end: int | None = None
+    seconds: float | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """The offsets from `position` to `end`."""
+        return None if self.position is None or self.end is None else self.end - self.position
+
+
+class TopicStatus(Exchanged, frozen=True):
+    """How far a topic was read that tasks read themselves.
+
+    - `rate`: records per second, of the last minute
+    - `asked`: when the brokers last said where it ends; None: they have not
+    - `error`: why they did not the last time, or why the positions were not committed to the consumer group
+    """
+
+    partitions: Mapping[int, PartitionStatus] = {}
+    rate: float = 0.0
+    asked: float | None = None
+    error: str = ""
+
+    @property
+    def lag(self) -> int:
+        """The lag of all partitions together, as far as it is known."""
+        return sum(one.lag or 0 for one in self.partitions.values())
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds of the partition that is farthest behind."""
+        return max((one.seconds for one in self.partitions.values() if one.seconds is not None), default=None)
 
 
 class RunningBatch(Exchanged, frozen=True):
@@ -204,6 +247,8 @@ class Status(Exchanged, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     - `config`: the keys of the placement; `weights`: of tasks, if not 1
     - `stateless`, `unlogged`: the tasks that need no copy
     - `totals`: the rows and late rows so far; None: an older version wrote the status
+    - `input`: by topic that tasks read themselves, how far it was read
+    - `watermark`: the sources' watermark in the next batch, in microseconds since 1970 (UTC); None: not yet known
     """
 
     checkpoint: str
@@ -231,6 +276,8 @@ class Status(Exchanged, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     unlogged: tuple[str, ...] = ()
     totals: TotalsStatus | None = None
     stopped: StoppedBatch | None = None
+    input: Mapping[str, TopicStatus] = {}
+    watermark: int | None = None
 
 
 # -- requests of operators, and their answers

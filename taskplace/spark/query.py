@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from taskplace.spark.bridge.queries import jvm_running
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
@@ -37,6 +39,7 @@ class PlacedQuery(Generic[PlacedT]):
     an error, call `stop`.
 
     Errors: those of Spark; the query's own error is raised by `awaitTermination` and `processAllAvailable`.
+    `TaskplaceError` from each member if Spark's JVM has ended.
 
         query = placed.start({"flights": flights})
         while query.isActive and not query.awaitTermination(10):
@@ -48,44 +51,53 @@ class PlacedQuery(Generic[PlacedT]):
         self.query = query
 
     @property
+    @jvm_running()
     def id(self) -> str:
         """The query's id, the same after a restart."""
         return self.query.id
 
     @property
+    @jvm_running()
     def runId(self) -> str:  # noqa: N802
         """The id of this run."""
         return self.query.runId
 
     @property
+    @jvm_running()
     def name(self) -> str | None:
         """The query's name."""
         return self.query.name
 
     @property
+    @jvm_running()
     def isActive(self) -> bool:  # noqa: N802
         """Whether the query is running."""
         return self.query.isActive
 
     @property
+    @jvm_running()
     def status(self) -> dict[str, Any]:
         """The query's current status, as Spark reports it."""
         return self.query.status
 
     @property
+    @jvm_running()
     def lastProgress(self) -> Any:  # noqa: N802
         """Spark's progress of the last batch."""
         return self.query.lastProgress
 
     @property
+    @jvm_running()
     def recentProgress(self) -> Any:  # noqa: N802
         """Spark's progress of the last batches."""
         return self.query.recentProgress
 
+    @jvm_running()
     def exception(self) -> Exception | None:
         """Return the error that ended the query; None if there was none."""
         return self.query.exception()
 
+    @jvm_running()
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
         """Wait until the query ends, at most `timeout` seconds (None: for ever).
 
@@ -96,6 +108,7 @@ class PlacedQuery(Generic[PlacedT]):
             self.placed.close()
         return ended
 
+    @jvm_running()
     def processAllAvailable(self) -> None:  # noqa: N802
         """Wait until all available input is processed, and nothing is due by event time. For tests, as in Spark.
 
@@ -103,6 +116,7 @@ class PlacedQuery(Generic[PlacedT]):
         """
         self.query.processAllAvailable()
 
+    @jvm_running()
     def stop(self) -> None:
         """Stop the query and the replication. A running batch is cancelled; a restart runs it again."""
         try:

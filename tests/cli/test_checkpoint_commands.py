@@ -162,7 +162,7 @@ def test_status(placed, capsys):
     found = json.loads(capsys.readouterr().out)
     jsonschema.validate(found, schema("status-seen"), cls=jsonschema.Draft202012Validator)
     assert (found["runs"], found["status"]["batch"]) == (True, 2)
-    assert found["status"]["totals"] == {"since": 0, "rows": 24, "late": 0, "late_here": 0}
+    assert found["status"]["totals"] == {"since": 0, "rows": 24, "late": 0, "late_here": 0, "bad": {}}
     placed.close()
     assert main(["status", path]) == 4
     assert capsys.readouterr().out.startswith("no driver runs: driver 1 (app-1, process ")

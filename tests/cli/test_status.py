@@ -176,6 +176,14 @@ def test_status_shows_the_late_rows_over_restarts():
     late = "late rows: 12 since batch 7, 3 of them since this driver started; 5,000 rows in all"
     assert list(headings(now))[1] == late
     assert len(list(headings(replace(now, totals=None)))) == 1, "an older version wrote it"
+    more = replace(
+        now, totals=TotalsStatus(7, 5_000, 12, 3, {"b": 1, "a": 1_200}), watermark=1_357_017_120_000_000
+    )
+    assert list(headings(more))[1:] == [
+        late,
+        "dead letters: 1,201 (a: 1,200, b: 1)",
+        "watermark: 2013-01-01 05:12:00 (UTC, of all sources)",
+    ]
     none = replace(now, totals=TotalsStatus(0, 32, 0, 0))
     assert list(headings(none))[1] == "late rows: 0 of 32"
 

@@ -19,7 +19,7 @@ VALUES = {
     "rebalance-latency-avg": 12.5,
     "rebalance-latency-total": 3_000,
     "last-rebalance-seconds-ago": None,
-    "records-lag": [
+    "copy-lag": [
         {"task": "0_1", "role": "standby", "value": 40},
         {"task": "0_1", "role": "warmup", "value": 900},
     ],
@@ -52,8 +52,8 @@ def test_samples_have_base_units_and_the_labels_of_the_table():
         ("taskplace_batches_total", stream): 7,
         ("taskplace_rebalance_latency_avg_seconds", stream): 0.0125,
         ("taskplace_rebalance_latency_seconds_total", stream): 3,
-        ("taskplace_records_lag", ("role", "standby"), stream, ("task", "0_1")): 40,
-        ("taskplace_records_lag", ("role", "warmup"), stream, ("task", "0_1")): 900,
+        ("taskplace_copy_lag", ("role", "standby"), stream, ("task", "0_1")): 40,
+        ("taskplace_copy_lag", ("role", "warmup"), stream, ("task", "0_1")): 900,
     }, "what is not known has no sample"
     for metric in METRICS:
         assert f"# HELP {metric.exported} {metric.doc}\n" in text

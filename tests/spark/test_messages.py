@@ -367,6 +367,8 @@ def test_the_table_in_the_docs_names_every_message():
         "StuckCopy",
         "PlannedMove",
         "TotalsStatus",
+        "TopicStatus",
+        "PartitionStatus",
     }
     wanted = {kind.__name__ for kind in kinds()} - parts - operators - {"StagedFile"}
     docs = (

@@ -23,13 +23,31 @@ class OwnReader:
 
     columns = pa.schema([("k", pa.string()), ("at", pa.int64())])
 
+    goes_on = False
+
     def __init__(self) -> None:
         #: The id of the topic now; None: whatever is asked for.
         self.topic_id: str | None = None
+        #: By partition, where the topic ends; what was committed to the consumer group; what the brokers answer.
+        self.end: dict[int, int] = {}
+        self.committed: dict[int, int] = {}
+        self.error: Exception | None = None
 
     def check_id(self, topic_id: str) -> None:
         if self.topic_id not in (None, topic_id):
             raise InputError("topic 'in'", found=f"the id {self.topic_id}", expected=f"the id {topic_id}")
+
+    def ends(self) -> tuple[str, Mapping[int, int]]:
+        if self.error is not None:
+            raise self.error
+        return self.topic_id or "id", dict(self.end)
+
+    def first_newer(self, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Records have their offsets as timestamps, in seconds."""
+        return {p: (time // 1000 + 1, time + 1000) for p, time in times.items()}
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        self.committed = dict(positions)
 
     def read(self, ranges: pa.Table, setting: ReadSetting) -> pa.Table:
         rows = [
@@ -37,6 +55,7 @@ class OwnReader:
             for each in ranges.to_pylist()
             for at in range(each["start"], each["end"])
         ]
+        setting.times.update({row["partition"]: 1000 * (row["end"] - 1) for row in ranges.to_pylist()})
         return pa.Table.from_pylist(rows, self.columns)
 
 

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from taskplace.spark import faults
 from taskplace.spark.cluster import ArrowInput, Executor, JobLostError
 from taskplace.spark.driver import followers, operations, programs, rebalancer, task_costs
+from taskplace.spark.driver.input_lag import InputLag
 from taskplace.spark.driver.partition_columns import partition_columns
 from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
@@ -158,6 +159,7 @@ class World:
         monkeypatch.setattr(identity, "home", self._home)
         monkeypatch.setattr(faults, "point", lambda name: self.at(name))
         monkeypatch.setattr(operations, "new_thread", NeverRuns)
+        monkeypatch.setattr(InputLag, "begin", lambda lag: None)
         monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
         monkeypatch.setattr(task_costs, "SECONDS_WORTH_A_BIN", 1e9)  # however slow this machine is
         monkeypatch.setattr(followers, "VISIT_SECONDS", None)  # however fast this machine is

@@ -8,6 +8,7 @@ from typing import Any
 
 from taskplace.doctor.facts import Facts
 from taskplace.doctor.findings import Found, Severity, rule, set_key
+from taskplace.doctor.rules.inputs import read_topics
 from taskplace.dotted_keys import entries, nested_options
 from taskplace.redaction import HIDDEN, scrubbed
 from taskplace.yaml_fields import OUTPUT
@@ -86,18 +87,26 @@ def transaction_timeout(facts: Facts) -> Iterator[Found]:
         )
 
 
-@rule("changed-topics", Severity.WARNING, "Kafka sinks that go on with a topic that has lost its rows")
+@rule(
+    "changed-topics",
+    Severity.WARNING,
+    "Kafka sources and sinks that go on with a topic that has lost records",
+)
 def changed_topics(facts: Facts) -> Iterator[Found]:
     """Find `changed_topics: go-on`, which is meant for one start."""
-    for path, fields in kafka_sinks(facts):
-        if fields.get("changed_topics") == "go-on":
-            yield Found(
-                f"{path}.changed_topics",
-                "go-on",
-                "A topic that was deleted and made again, new partitions and lost markers are warnings only: rows may "
-                "be missing, out of order, or there twice. Set it for the one start that needs it.",
-                set_key(f"{path}.changed_topics", "stop"),
-            )
+    found = {
+        "A topic that was deleted and made again, new partitions and lost markers are warnings only: rows may be "
+        "missing, out of order, or there twice.": kafka_sinks(facts),
+        "Records that were removed before they were read, and a topic that was made again, are warnings only: the "
+        "stream skips what is gone.": read_topics(facts),
+    }
+    for why, given in found.items():
+        for path, fields in given:
+            if fields.get("changed_topics") == "go-on":
+                at = f"{path}.changed_topics"
+                yield Found(
+                    at, "go-on", f"{why} Set it for the one start that needs it.", set_key(at, "stop")
+                )
 
 
 @rule("marker-replication", Severity.WARNING, "markers of Kafka sinks on a single broker")

@@ -174,8 +174,22 @@ class InstanceRow:
 
 
 @dataclass(frozen=True)
+class InputRow:
+    """How far a partition of a topic was read: offsets, and the age of its first unread record. None: not known."""
+
+    topic: str
+    partition: int
+    position: int | None = None
+    end: int | None = None
+    lag: int | None = None
+    seconds: int | None = None
+
+
+@dataclass(frozen=True)
 class Now:
-    """What a live page shows between two events: the state, the instances, and the copies that lag now.
+    """What a live page shows between two events: the state, the instances, the input, and the copies that lag now.
+
+    `figures` replace those of the report with the same names.
 
     `version` counts the events: if it has changed, there is a new report. `explained` names the reasons: if it has
     changed, there may be new ones.
@@ -186,6 +200,8 @@ class Now:
     copies: tuple[CopyLag, ...] = ()
     version: int = 0
     explained: str = ""
+    inputs: tuple[InputRow, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
     def to_json(self) -> str:
         """Return the document as JSON text."""
@@ -219,6 +235,7 @@ class Report:
     copies: tuple[CopyLag, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
     now: tuple[InstanceRow, ...] = ()
+    inputs: tuple[InputRow, ...] = ()
     moves: tuple[MoveRow, ...] = ()
     reasons: tuple[Reason, ...] = ()
     warnings: tuple[str, ...] = ()

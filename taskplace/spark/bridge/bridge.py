@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
 
-from py4j.protocol import Py4JNetworkError
 from pyspark import RDD, InheritableThread
 from pyspark.serializers import NoOpSerializer, PairDeserializer
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +21,7 @@ from taskplace.spark.bridge.data_sources import register_source
 from taskplace.spark.bridge.executors import Executors
 from taskplace.spark.bridge.jobs import POLL_SECONDS, Job, Pinned
 from taskplace.spark.bridge.probe import probe
+from taskplace.spark.bridge.queries import JVM_ENDED
 from taskplace.spark.bridge.shuffles import Shuffles
 from taskplace.spark.cluster import DECOMMISSION_POLLS, ArrowInput, Executor, JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent
@@ -75,7 +75,7 @@ class Bridge:
         context = self._spark.sparkContext._jsc
         try:
             return context is None or bool(context.sc().isStopped())
-        except Py4JNetworkError:  # the JVM has ended
+        except JVM_ENDED:
             return True
 
     def _probe(self) -> None:

@@ -1,14 +1,17 @@
-"""Starts streaming queries with SQL configuration of their own."""
+"""Starts streaming queries with SQL configuration of their own, and says in one line that their JVM has ended."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from taskplace.errors import TaskplaceError
 from taskplace.spark.session_conf import query_properties
 from taskplace.spark.temporary_conf import temporary_conf
 
@@ -19,6 +22,31 @@ if TYPE_CHECKING:
 SOURCES_MS = 10_000
 #: Two starts at once would each restore what the other has set.
 _starting = threading.Lock()
+
+
+#: What a call into the JVM raises when the JVM has ended.
+JVM_ENDED = (Py4JNetworkError, ConnectionError)
+
+
+@contextlib.contextmanager
+def jvm_running() -> Iterator[None]:
+    """Raise a `TaskplaceError` of one line if the JVM has ended. Also a decorator."""
+    try:
+        yield
+    except (Py4JError, ConnectionError):
+        if _jvm_answers():
+            raise
+        raise TaskplaceError(
+            "Spark's JVM of this driver has ended: it was killed, or has failed (see its log, and the host's for "
+            "the out-of-memory killer); start again, and the stream goes on after its last committed batch"
+        ) from None
+
+
+def _jvm_answers() -> bool:
+    try:
+        return SparkContext._gateway is None or bool(SparkContext._gateway.jvm.System.nanoTime())
+    except JVM_ENDED:
+        return False
 
 
 def start_query(writer: DataStreamWriter, spark: SparkSession) -> StreamingQuery:

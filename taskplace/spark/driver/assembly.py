@@ -16,6 +16,7 @@ from taskplace.spark.driver.batch_runner import BatchRunner
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.idle_tasks import IdleTasks
+from taskplace.spark.driver.input_lag import InputLag
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.key_types import KeyTypes
 from taskplace.spark.driver.late_rows import LateRows
@@ -35,7 +36,7 @@ from taskplace.spark.driver.stream_work import StreamWork
 from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.driver.visits import Visits
-from taskplace.spark.messages import Declaration, Manifest
+from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest
 from taskplace.spark.state.directories import check_commits, check_owner
 from taskplace.spark.worker.guard import raising_disk_full
 from taskplace.spark.worker.hashing import HASH_VERSION
@@ -57,6 +58,7 @@ def assemble(
     listeners = Listeners(reporter)
     rebalancer = _rebalancer(definition, bridge, journal, listeners)
     followers = _followers(definition, rebalancer)
+    lag = InputLag(definition.readers, journal, definition.checkpoint / SPARK_CHECKPOINT / OFFSETS)
     visits = Visits(bridge, followers.absorb, followers.troubles.failed)
     idle = IdleTasks()
     return BatchRunner(
@@ -76,7 +78,8 @@ def assemble(
         listeners=listeners,
         input=BatchInput(definition, journal, schemas),
         late_rows=LateRows(definition),
-        operations=_operations(definition, rebalancer, followers, reporter),
+        operations=_operations(definition, rebalancer, followers, reporter, lag),
+        lag=lag,
     )
 
 
@@ -136,7 +139,11 @@ def _rebalancer(
 
 
 def _operations(
-    definition: StreamDefinition, rebalancer: Rebalancer, followers: Followers, reporter: Reporter | None
+    definition: StreamDefinition,
+    rebalancer: Rebalancer,
+    followers: Followers,
+    reporter: Reporter | None,
+    lag: InputLag,
 ) -> Operations:
     # A reporter of one's own need not have it, and nobody may listen.
     show = getattr(reporter, "progress", None) if reporter else None
@@ -145,7 +152,7 @@ def _operations(
         rebalancer.journal,
         rebalancer.recent,
         board=lambda interval: StatusBoard(
-            definition, rebalancer, followers, rebalancer.recent, interval=interval
+            definition, rebalancer, followers, rebalancer.recent, interval=interval, input=lag.topics
         ),
         desk=RequestDesk(definition.checkpoint, rebalancer),
         work=None if show is None else StreamWork(rebalancer, followers, show),

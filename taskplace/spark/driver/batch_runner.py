@@ -31,6 +31,7 @@ from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.histories import trimmed_since
 from taskplace.spark.driver.idle_tasks import IdleTasks
+from taskplace.spark.driver.input_lag import InputLag
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.late_rows import LateRows
 from taskplace.spark.driver.listeners import Listeners
@@ -71,6 +72,7 @@ class BatchRunner:
     input: BatchInput
     operations: Operations
     late_rows: LateRows
+    lag: InputLag
     _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
@@ -83,6 +85,7 @@ class BatchRunner:
             self.publisher.reopen()
             self._take_over(df, batch_id)
             self.operations.begin()
+            self.lag.begin()
             last = self.journal.last
             if last is not None and batch_id == last.batch:
                 self._repeat(df, last)
@@ -112,6 +115,7 @@ class BatchRunner:
             last_first.callback(self.bridge.close)
             last_first.callback(self.publisher.close)
             last_first.callback(self.operations.stop)
+            last_first.callback(self.lag.stop)
             last_first.callback(self.replicator.stop)
             last_first.callback(self.no_data_batches.stop_waiting)
 
@@ -183,7 +187,7 @@ class BatchRunner:
                     self.journal.bind_keys(keys)  # a key of another type would reach another task
                 batch.reports |= reports
         batch.read = read_topics.advanced(
-            self.definition.checkpoint, self.journal.last, batch.reports.values()
+            self.definition.checkpoint, self.journal.last, batch.reports.values(), self.definition.readers
         )
         read_topics.check_ids(self.definition.readers, batch.reports.values())
 
@@ -227,6 +231,8 @@ class BatchRunner:
             trimmed = trimmed_since(earlier, journal.history)
             self.rebalancer.state.committed({*before, *batch.changes, *trimmed})
             self.rebalancer.stats.count_commit(so_far, totals)
+            self.rebalancer.stats.count_skipped(batch.read)
+            self.lag.committed(batch.read)
             self.idle.committed(batch.reports)
         return manifest
 

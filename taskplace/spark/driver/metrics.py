@@ -26,6 +26,7 @@ from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.driver.warmup_progress import Copy, Warmup
 from taskplace.spark.messages import EMPTY, History, Manifest, Position
+from taskplace.spark.operator_messages import TopicStatus
 from topology import TaskId
 
 #: How long a reader waits for the driver's lock before it uses the look before.
@@ -97,7 +98,7 @@ class View:
 class DriverMetrics:
     """Reads the metrics of one stream. May be called from any thread.
 
-    - `stuck`: returns how many copies the last status names as stuck
+    - `stuck`: returns how many copies the last status names as stuck; `input`: how far topics were read
     - `clock`: the monotonic clock of `Stats`
     """
 
@@ -107,10 +108,13 @@ class DriverMetrics:
         config: PlacementConfig,
         *,
         stuck: Callable[[], int] = lambda: 0,
+        input: Callable[[], Mapping[str, TopicStatus]] = dict,
+        watermark: Callable[[], int | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rebalancer, self._config = rebalancer, config
         self._stuck, self._clock = stuck, clock
+        self._input, self._watermark = input, watermark
         self._began = clock()
         with rebalancer.lock:
             self._view = View.of(rebalancer)
@@ -120,6 +124,7 @@ class DriverMetrics:
         view = self._look()
         return {
             **self._of_stream(view),
+            **self._of_input(view),
             **self._of_rebalances(view),
             **self._of_executors(view),
             **self._of_copies(view),
@@ -149,6 +154,27 @@ class DriverMetrics:
             "last-batch-seconds-ago": self._ago(stats.last_commit or self._began),
             **_latency("batch-latency", whole),
             **_latency("commit-latency", commits),
+        }
+
+    def _of_input(self, view: View) -> dict[str, Any]:
+        topics, watermark = self._input(), self._watermark()
+        each = [
+            ({"topic": topic, "partition": str(partition)}, one)
+            for topic, of in topics.items()
+            for partition, one in of.partitions.items()
+        ]
+        lags: Series = [{**labels, "value": one.lag} for labels, one in each if one.lag is not None]
+        return {
+            "records-lag": lags,
+            "records-lag-max": max((one["value"] for one in lags), default=None),
+            "records-lag-seconds": [
+                {**labels, "value": one.seconds} for labels, one in each if one.seconds is not None
+            ],
+            "records-consumed-rate": [{"topic": topic, "value": of.rate} for topic, of in topics.items()],
+            "watermark-timestamp-seconds": None if watermark is None else watermark / 1_000_000,
+            "dead-letters-total": [
+                {"topic": topic, "value": number} for topic, number in Totals.of(view.last).bad.items()
+            ],
         }
 
     def _of_rebalances(self, view: View) -> dict[str, Any]:
@@ -207,7 +233,7 @@ class DriverMetrics:
             "warmup-waiting-tasks": view.waiting,
             "stuck-copies": self._stuck(),
             "parked-copies": view.parked,
-            "records-lag": series,
+            "copy-lag": series,
             "warmup-remaining-seconds": _remaining(view),
         }
 

@@ -11,7 +11,9 @@ Compared:
 - for a batch that Spark repeats: its ranges (`check_ranges`).
 Before the commit of a batch, the brokers are asked whether its topics still have their ids (`check_ids`).
 
-A partition counts from its first range on: where an empty one begins, only Spark knows.
+A partition counts from its first range on: where an empty one begins, only Spark knows. For a reader that goes on
+without records that are gone (`TopicReader.goes_on`), a range may begin later, and the topic's id may be another one;
+the batch's entry says how many offsets were skipped.
 
 Before a stage runs, Spark's offsets also say how many records its tasks will read (`planned_records`).
 
@@ -21,6 +23,7 @@ Errors: `CheckpointError` with the topic, the partition, both offsets, and which
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,25 +32,16 @@ from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import decoded, encoded
-from taskplace.spark.messages import Manifest, Report, TopicRead
+from taskplace.spark.messages import READ, Manifest, Report, TopicRead
+from taskplace.spark.messages import kept as kept
 from taskplace.spark.worker.topic_reader import TopicReader, stream_offsets
 
-#: The key of the identity. The value has the number of the batch, because versions that do not know the key pass the
-#: identity on as it is.
-READ = "read"
+log = logging.getLogger(__name__)
+
 _REMEDY = (
     "both must come from the same run: restore the one that was lost, set back or replaced, or start a new checkpoint "
     "in another directory"
 )
-
-
-def kept(manifest: Manifest | None) -> dict[str, TopicRead]:
-    """Return by topic what a manifest says was read; empty if it says nothing."""
-    entry = manifest.identity.get(READ) if manifest is not None else None
-    if manifest is None or entry is None or entry["batch"] != manifest.batch:
-        return {}
-    topics: dict[str, TopicRead] = decoded(dict[str, TopicRead], encoded(entry["topics"]))
-    return topics
 
 
 def with_read(
@@ -65,21 +59,29 @@ def with_read(
     return made
 
 
-def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> dict[str, TopicRead]:
+def advanced(
+    root: Path, last: Manifest | None, reports: Iterable[Report], readers: Mapping[str, TopicReader]
+) -> dict[str, TopicRead]:
     """Return by topic what was read up to a batch, from the last manifest and the reports of the batch.
 
     A topic without ranges in the batch is as before. Errors: `CheckpointError`, see above.
     """
     before = kept(last)
-    after = {topic: replace(one, starts={}, rows=0) for topic, one in before.items()}
+    after = {topic: replace(one, starts={}, rows=0, skipped={}) for topic, one in before.items()}
     for report in reports:
         for topic, one in report.read.items():
-            was = after.get(topic, TopicRead(one.topic_id))
-            _check_id(root, topic, kept_id=was.topic_id, found=one.topic_id)
+            was, skipped = after.get(topic, TopicRead(one.topic_id)), {}
             ends = before[topic].ends if topic in before else {}
+            goes_on = _goes_on(readers, topic)
+            if goes_on and topic in before and before[topic].topic_id != one.topic_id:
+                ends = dict.fromkeys(one.starts, 0)
+                was = was if was.topic_id == one.topic_id else TopicRead(one.topic_id)
+            _check_id(root, topic, kept_id=was.topic_id, found=one.topic_id)
             for partition, start in one.starts.items():
-                if start != (end := ends.get(partition, start)):
+                end = ends.get(partition, start)
+                if start != end and not (goes_on and start > end):
                     raise _apart(root, topic, partition, kept_end=end, found=start)
+                skipped[partition] = start - end
             partition, time = report.task.partition, report.event_times.get(topic)
             times = {} if time is None else {partition: max(time, was.newest.get(partition, time))}
             after[topic] = TopicRead(
@@ -87,9 +89,21 @@ def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> di
                 {**was.starts, **one.starts},
                 {**was.ends, **one.ends},
                 was.rows + one.rows,
+                skipped={**was.skipped, **{p: number for p, number in skipped.items() if number}},
                 newest={**was.newest, **times},
                 backlog=one.backlog,
+                times={**was.times, **one.times},
             )
+    for topic, one in after.items():
+        other = topic in before and before[topic].topic_id != one.topic_id
+        if other or one.skipped:
+            log.warning(
+                "topic %r: the stream goes on %s, because of `changed_topics: go-on`; offsets that were skipped, by "
+                "partition: %s", topic,
+                f"with a topic that was made again, id {one.topic_id}; records of id {before[topic].topic_id} behind "
+                f"the offsets {dict(before[topic].ends)} were not read" if other else "without records that are gone",
+                dict(one.skipped) or "none",
+            )  # fmt: skip
     return after
 
 
@@ -97,9 +111,10 @@ def check_ids(readers: Mapping[str, TopicReader], reports: Iterable[Report]) -> 
     """Refuse a batch whose topics do not have the ids any more with which they were planned.
 
     A topic that was made again under its readers has other records at the same offsets. One request for each topic
-    that was read. Errors: as for `TopicReader.check_id`.
+    of which records were read. Errors: as for `TopicReader.check_id`.
     """
-    ids = {topic: one.topic_id for report in reports for topic, one in report.read.items()}
+    read = [each for report in reports for each in report.read.items()]
+    ids = {topic: one.topic_id for topic, one in read if one.starts != one.ends}
     for topic, topic_id in sorted(ids.items()):
         readers[topic].check_id(topic_id)
 
@@ -122,6 +137,14 @@ def check_planned(root: Path, log: Path, last: Manifest | None) -> None:
                 raise _apart(root, topic, partition, kept_end=end, found=found.get(partition))
 
 
+def planned_ends(log: Path, batch: int, topic_id: str) -> Mapping[int, int]:
+    """Return by partition where Spark has planned a batch of a topic to end. Empty if that is not known.
+
+    `log`: the directory of Spark's offsets
+    """
+    return next((one.offsets for one in stream_offsets(log / str(batch)) if one.topic_id == topic_id), {})
+
+
 def planned_records(log: Path, batch: int, last: Manifest | None) -> dict[str, dict[int, int]]:
     """Return by topic and partition how many offsets Spark has planned for a batch, as an estimate.
 
@@ -142,7 +165,9 @@ def planned_records(log: Path, batch: int, last: Manifest | None) -> dict[str, d
     return found
 
 
-def check_ranges(root: Path, committed: Manifest, found: Mapping[str, TopicRead]) -> None:
+def check_ranges(
+    root: Path, committed: Manifest, found: Mapping[str, TopicRead], readers: Mapping[str, TopicReader]
+) -> None:
     """Compare the ranges that Spark brings for the last committed batch with those that were committed.
 
     `found`: by topic. Errors: `CheckpointError`, see above.
@@ -155,12 +180,22 @@ def check_ranges(root: Path, committed: Manifest, found: Mapping[str, TopicRead]
                 (of.starts[partition], of.ends[partition]) if partition in of.starts else None
                 for of in (one, now)
             )
-            if was != brought:
+            if was != brought and not (brought and _left(was, brought) and _goes_on(readers, topic)):
                 raise CheckpointError(
                     f"{root}: batch {committed.batch} was committed with {_range(was)} of topic {topic!r}, partition "
                     f"{partition}, and Spark repeats it with {_range(brought)}: Spark's checkpoint has lost the "
                     f"offsets of this batch, or comes from another run; the topic still has the records; {_REMEDY}"
                 )
+
+
+def _goes_on(readers: Mapping[str, TopicReader], topic: str) -> bool:
+    return topic in readers and readers[topic].goes_on
+
+
+def _left(was: tuple[int, int] | None, brought: tuple[int, int]) -> bool:
+    """Return whether a range is what is left of another one, after its first records were removed."""
+    start, end = was or (brought[1], brought[1])
+    return start <= brought[0] and end == brought[1]
 
 
 def _range(offsets: tuple[int, int] | None) -> str:
@@ -172,7 +207,8 @@ def _check_id(root: Path, topic: str, *, kept_id: str, found: str) -> None:
         raise CheckpointError(
             f"{root}: topic {topic!r} had the id {kept_id}, found {found}: it was deleted and made again, it is a "
             "topic of another cluster, or Spark's checkpoint comes from another run; its offsets mean other records. "
-            "Read the original topic, or start a new checkpoint in another directory"
+            "Read the original topic, start once with `changed_topics: go-on` of the source to go on with the new one, "
+            "or start a new checkpoint in another directory"
         )
 
 

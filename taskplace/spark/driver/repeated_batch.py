@@ -48,7 +48,7 @@ def check_repeated(
             definition.checkpoint, committed.batch, error=error,
         )  # fmt: skip
         return
-    read_topics.check_ranges(definition.checkpoint, committed, ranges)
+    read_topics.check_ranges(definition.checkpoint, committed, ranges, definition.readers)
     before = committed.rows - sum(read.rows for read in read_topics.kept(committed).values())
     if rows > before:
         log.warning(

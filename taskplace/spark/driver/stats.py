@@ -13,7 +13,7 @@ from taskplace.model import tables
 from taskplace.model.events import OF_TASKS, WHOLE, BatchRecovery, LateRows, Summary
 from taskplace.model.plan import Move
 from taskplace.spark.driver.totals import Totals
-from taskplace.spark.messages import Report
+from taskplace.spark.messages import Report, TopicRead
 from taskplace.wording import counted_since
 
 #: The medians cover this many batches, the last ones.
@@ -29,7 +29,7 @@ class Stats:
     committed batches since this driver started; `late_rows` has the total over restarts as well. `damaged` counts
     damaged files of the checkpoint that were not needed. `moved` counts planned moves of active tasks, `promotions` the
     forced ones. `bad_records` counts by source the records of committed batches that became dead letters. They are
-    among the `rows`.
+    among the `rows`. `skipped` counts by source the offsets that were not read because their records are gone.
     `phases` keeps the seconds per phase of the last `WINDOW` batches.
     """
 
@@ -47,6 +47,7 @@ class Stats:
     late: int = 0
     damaged: int = 0
     bad_records: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     phases: dict[str, deque[float]] = field(default_factory=dict, repr=False)
     #: Seconds: of all rebalances, of the longest one, and the monotonic times of the last one and of the last commit.
@@ -80,6 +81,12 @@ class Stats:
         self.late += totals.late - before.late
         self.totals = totals
         self.last_commit = time.monotonic()
+
+    def count_skipped(self, read: Mapping[str, TopicRead]) -> None:
+        """Count the offsets that a batch has skipped. `read`: by source, what was read."""
+        for topic, one in read.items():
+            if one.skipped:
+                self.skipped[topic] = self.skipped.get(topic, 0) + sum(one.skipped.values())
 
     def count_batch(self, rows: int, clock: Phases, reports: Collection[Report]) -> None:
         """Count a batch that was committed and published, with the seconds of its phases and of its tasks."""
@@ -119,6 +126,7 @@ class Stats:
             seconds=seconds,
             followed_records=self.followed,
             bad_records=dict(self.bad_records),
+            skipped_offsets=dict(self.skipped),
             late_rows=self.late,
             late=self.late_rows,
         )
@@ -140,6 +148,7 @@ class Stats:
             "rows": self.rows,
             "late rows": self.late,
             **{f"bad records of {topic}": number for topic, number in sorted(self.bad_records.items())},
+            **{f"skipped offsets of {topic}": number for topic, number in sorted(self.skipped.items())},
             "rebalances": self.rebalances,
             "planned moves": self.moved,
             "promotions": self.promotions,

@@ -21,6 +21,7 @@ from taskplace.spark.operator_messages import (
     DriverIdentity,
     ExecutorStatus,
     Status,
+    TopicStatus,
     TotalsStatus,
     WarmupStatus,
 )
@@ -37,11 +38,12 @@ class StatusBoard:
         recent: RecentEvents,
         *,
         interval: float,
+        input: Callable[[], Mapping[str, TopicStatus]] = dict,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._definition, self._rebalancer, self._followers = definition, rebalancer, followers
-        self._recent, self._interval = recent, interval
+        self._recent, self._interval, self._input = recent, interval, input
         self._clock, self._monotonic = clock, monotonic
         #: The process, for people.
         self.driver = DriverIdentity(socket.gethostname(), os.getpid(), rebalancer.bridge.app_id, clock())
@@ -90,12 +92,16 @@ class StatusBoard:
                 losses=recent.losses(),
                 batches=recent.batches(),
                 totals=self._totals(),
+                input=self._input(),
+                watermark=self._definition.watermark_after(journal.last),
                 **self._fixed,
             )
 
     def _totals(self) -> TotalsStatus:
         stats = self._rebalancer.stats
-        return TotalsStatus(stats.totals.since, stats.totals.rows, stats.totals.late, stats.late)
+        return TotalsStatus(
+            stats.totals.since, stats.totals.rows, stats.totals.late, stats.late, stats.totals.bad
+        )
 
     def _executor(self, name: str, member: Member, warmups: Mapping[Copy, Warmup]) -> ExecutorStatus:
         state, names, lag = self._rebalancer.state, self._names, self._rebalancer.warmups.lag

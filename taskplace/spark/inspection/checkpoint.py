@@ -19,13 +19,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import structs
+
 from taskplace.errors import CheckpointError
 from taskplace.model.work import Show, Work
 from taskplace.spark.codec import unsealed
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.last_status import LastStatus, last_status
-from taskplace.spark.messages import Declaration, History, Manifest, batch_dir, epoch_file
+from taskplace.spark.messages import Declaration, History, Manifest, batch_dir, epoch_file, kept
+from taskplace.spark.operator_messages import PartitionStatus, TopicStatus
 from taskplace.spark.state.committed import name_of, numbers, read_histories
 from taskplace.spark.state.numbered import DIGITS, numbered
 from taskplace.spark.state.versions import read_manifest
@@ -76,7 +80,9 @@ class Inspection:
     """What was found. `sound`: whether nothing that is needed is damaged or missing.
 
     - `unneeded`: damaged parts of files that manifests name, and that no copy needs any more
-    - `totals`: the rows and late rows that the last manifest has counted over restarts
+    - `totals`: the rows, late rows and dead letters that the last manifest has counted over restarts
+    - `input`: by topic that tasks read themselves, the positions of the last manifest, and what else the last status
+      says of it
     - `generations`: in the order of their batches
     - `status`: the lags in the last status file; None if there is none, or if it cannot be read: `status_error`
     """
@@ -91,6 +97,7 @@ class Inspection:
     full: list[int] = field(default_factory=list)
     last: dict[str, Any] | None = None
     totals: Totals | None = None
+    input: dict[str, TopicStatus] = field(default_factory=dict)
     generations: list[Generation] = field(default_factory=list)
     assignment: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     tasks: dict[str, TaskState] = field(default_factory=dict)
@@ -110,6 +117,7 @@ class Inspection:
         """Return the inspection as a "taskplace.inspection/1" dict."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["totals"] = None if self.totals is None else self.totals.to_dict()
+        plain["input"] = msgspec.to_builtins(self.input, str_keys=True)
         plain["generations"] = [vars(one) for one in self.generations]
         plain["status"] = None if self.status is None else self.status.to_dict()
         plain["tasks"] = {name: vars(task) for name, task in self.tasks.items()}
@@ -183,6 +191,21 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
     found.sizes = _sizes(root, kinds)
     found.unfinished = _unfinished(root, found, last)
     found.status, found.status_error = last_status(root)
+    found.input = _input(last, found.status)
+    return found
+
+
+def _input(last: Manifest | None, status: LastStatus | None) -> dict[str, TopicStatus]:
+    found = dict(status.input) if status is not None else {}
+    for topic, one in kept(last).items():
+        of = found.get(topic, TopicStatus())
+        partitions = dict(of.partitions)
+        for number, position in one.ends.items():
+            was = partitions.get(number, PartitionStatus())
+            if was.position != position:  # a commit since the status
+                end = None if was.end is None else max(was.end, position)
+                partitions[number] = PartitionStatus(position, end)
+        found[topic] = structs.replace(of, partitions=partitions)
     return found
 
 

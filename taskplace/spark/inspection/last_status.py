@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.operator_messages import STATUS_FILE, ExecutorStatus, Status, read
+from taskplace.spark.operator_messages import STATUS_FILE, ExecutorStatus, Status, TopicStatus, read
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class LastStatus:
     - `age_seconds`: by the clock of this host
     - `batch`, `generation`: the last commit, and the assignment in force, when it was written
     - `lags`: by executor, role ("active", "standby", "warmup") and task, in records
+    - `input`: how far topics were read
     """
 
     epoch: int
@@ -32,10 +33,11 @@ class LastStatus:
     batch: int
     generation: int
     lags: Mapping[str, Mapping[str, Mapping[str, int]]]
+    input: Mapping[str, TopicStatus] = field(default_factory=dict, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "input"}
 
 
 def last_status(root: Path, clock: Callable[[], float] = time.time) -> tuple[LastStatus | None, str]:
@@ -48,7 +50,9 @@ def last_status(root: Path, clock: Callable[[], float] = time.time) -> tuple[Las
         return None, " ".join(str(error).split())
     lags = {name: _lags(executor) for name, executor in status.executors.items()}
     age = clock() - status.written
-    return LastStatus(status.epoch, status.ended, age, status.batch, status.generation, lags), ""
+    return LastStatus(
+        status.epoch, status.ended, age, status.batch, status.generation, lags, input=status.input
+    ), ""
 
 
 def _lags(executor: ExecutorStatus) -> dict[str, dict[str, int]]:

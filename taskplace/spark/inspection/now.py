@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from taskplace.report.html.values import CopyLag, InstanceRow, Now, State
-from taskplace.spark.operator_messages import Status, WarmupStatus
+from taskplace.report.html.values import CopyLag, Figure, InputRow, InstanceRow, Now, State
+from taskplace.spark.operator_messages import Status, TopicStatus, WarmupStatus
 from taskplace.spark.stuck import UNKNOWN, stuck
 from taskplace.wording import about, count, duration, lasting
 
@@ -30,6 +31,8 @@ def now_of(status: Status, *, checkpoint: str | Path = UNKNOWN, version: int = 0
         state=state_of(status),
         rows=tuple(_rows(status)),
         copies=tuple(copies[:MOST_COPIES]),
+        inputs=input_rows(status.input),
+        figures=figures_of(status),
         version=version,
         explained=explained,
     )
@@ -81,6 +84,42 @@ def batch_text(status: Status, *, runs: bool = True) -> str:
         last = status.batches[-1]
         return f"batch {last.batch} took {duration(last.seconds)} for {count(last.rows, 'row')}"
     return f"last batch {status.batch}" if status.batch >= 0 else "no batch yet"
+
+
+def figures_of(status: Status) -> tuple[Figure, ...]:
+    """Return the figures of a stream's input."""
+    return tuple(input_figures(status.totals.bad if status.totals else {}, status.watermark, status.input))
+
+
+def input_figures(
+    bad: Mapping[str, int], watermark: int | None, input: Mapping[str, TopicStatus]
+) -> Iterator[Figure]:
+    """Yield the dead letters, the watermark and the lag of the input, as far as there are any."""
+    if bad:
+        yield Figure("dead letters", f"{sum(bad.values()):,}", _each(bad), "bad")
+    if watermark is not None:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(watermark // 1_000_000))
+        yield Figure("watermark", at, "UTC, of all sources")
+    if any(topic.asked is not None for topic in input.values()):
+        seconds = max(topic.seconds or 0.0 for topic in input.values())
+        lag = sum(topic.lag for topic in input.values())
+        yield Figure("input lag", f"{lag:,}", f"records, {lasting(seconds)} behind")
+
+
+def input_rows(input: Mapping[str, TopicStatus]) -> tuple[InputRow, ...]:
+    """Return the partitions of all topics, those with the largest lags first."""
+    rows = (
+        InputRow(
+            topic, number, one.position, one.end, one.lag, None if one.seconds is None else round(one.seconds)
+        )
+        for topic, of in input.items()
+        for number, one in of.partitions.items()
+    )
+    return tuple(sorted(rows, key=lambda row: (-(row.lag or 0), row.topic, row.partition)))
+
+
+def _each(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}: {number:,}" for name, number in sorted(numbers.items()))
 
 
 def _rows(status: Status) -> Iterator[InstanceRow]:

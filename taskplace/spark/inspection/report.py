@@ -24,7 +24,7 @@ from taskplace.report.html.values import (
 )
 from taskplace.spark.inspection.checkpoint import Inspection, inspect
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
-from taskplace.spark.inspection.now import now_of, undone_text
+from taskplace.spark.inspection.now import input_figures, input_rows, now_of, undone_text
 from taskplace.spark.inspection.situation import situation
 from taskplace.spark.operator_messages import RebalanceStatus, Status
 from taskplace.wording import count, counted_since, size
@@ -56,6 +56,7 @@ def report_of_checkpoint(root: Path) -> Report:
         happenings=tuple(_happenings(status, began)) if status is not None else (),
         samples=_samples(status, began) if status is not None else Samples(),
         copies=now.copies if now is not None else _replays(found),
+        inputs=input_rows(found.input),
         now=now.rows if now is not None and now.rows else tuple(_rows(found)),
         reasons=_reasons(found, seen),
         warnings=tuple(_warnings(found)),
@@ -117,6 +118,9 @@ def _figures(found: Inspection, seen: DriverSeen) -> Iterator[Figure]:
     if found.totals is not None:
         since = counted_since(found.totals.since)
         yield Figure("late rows", f"{found.totals.late:,}", f"{since}, of {count(found.totals.rows, 'row')}")
+        yield from input_figures(
+            found.totals.bad, found.last["watermark"] if found.last else None, found.input
+        )
     if status is not None:
         lag = sum(one.lag for one in status.executors.values())
         yield Figure("lag", f"{lag:,}", "records, of all standbys and warm-ups")

@@ -19,7 +19,7 @@ Errors: `KafkaException` of the last answer; what `look` raises.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -172,6 +172,57 @@ def offsets(
         return found
 
     return ask(question, seconds, admin=admin, look=look, also=also) if wanted else {}
+
+
+def first_newer(
+    admin: AdminClient,
+    topic: str,
+    times: Mapping[int, int],
+    *,
+    seconds: float,
+    look: Callable[[], object] = lambda: None,
+) -> dict[int, tuple[int, int]]:
+    """Return by partition its first record that is newer than so many milliseconds: its offset and timestamp."""
+    import confluent_kafka as ck
+    from confluent_kafka.admin import OffsetSpec
+
+    wanted = {
+        ck.TopicPartition(topic, number): OffsetSpec.for_timestamp(time + 1) for number, time in times.items()
+    }
+
+    def question(at_most: float) -> dict[int, tuple[int, int]]:
+        asked = admin.list_offsets(
+            wanted, isolation_level=ck.IsolationLevel.READ_COMMITTED, request_timeout=at_most
+        )
+        found = {at.partition: each.result(at_most + _LATE_SECONDS) for at, each in asked.items()}
+        return {number: (one.offset, one.timestamp) for number, one in found.items() if one.offset >= 0}
+
+    return ask(question, seconds, admin=admin, look=look) if wanted else {}
+
+
+def commit(
+    admin: AdminClient,
+    topic: str,
+    group: str,
+    positions: Mapping[int, int],
+    *,
+    seconds: float,
+    look: Callable[[], object] = lambda: None,
+) -> None:
+    """Commit the offsets of a consumer group. It must have no members: those commit themselves."""
+    import confluent_kafka as ck
+
+    offsets = [ck.TopicPartition(topic, number, at) for number, at in positions.items()]
+
+    def question(at_most: float) -> None:
+        asked = admin.alter_consumer_group_offsets(
+            [ck.ConsumerGroupTopicPartitions(group, offsets)], request_timeout=at_most
+        )
+        done = asked[group].result(at_most + _LATE_SECONDS)
+        if errors := [each.error for each in done.topic_partitions if each.error is not None]:
+            raise ck.KafkaException(errors[0])
+
+    ask(question, seconds, admin=admin, look=look)
 
 
 def create(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from taskplace.errors import SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka.clients import PERMANENT, Clients, cause, outline
+from taskplace.spark.kafka.clients import PERMANENT, REPEATED, Clients, cause, outline
 from taskplace.spark.kafka.progress import Progress
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.kafka.sink_topics import SinkTopics
@@ -79,10 +79,12 @@ class AtLeastOnce:
             self.close()
             if time.monotonic() >= batch.until:
                 raise SinkError(
-                    f"{what}: no further record was acknowledged within {self.patience:.0f} s; the last error: {said}"
+                    f"{what}: no further record was acknowledged within {self.patience:.0f} s; the last error: {said}; "
+                    "check that the brokers run"
                 )
             failed = self._failed
-            log.warning("%s is sent again: %s", what, said if failed is None else outline(failed))
+            again = said if failed is None else outline(failed)
+            REPEATED.warn(log, "%s is sent again: %s", what, again, key=what, kind=again)
             log.debug("the whole error: %s", said)
 
     def probe(self) -> None:
@@ -153,6 +155,7 @@ class AtLeastOnce:
                         return False
             while producer.flush(1.0) and not over():
                 self._look(what)
+                self.clients.warn_silent(until - self.patience)
             self._look(what)
         except ck.KafkaException as error:  # a fatal one; the next try needs another producer
             self._failed = self._failed if self._failed is not None else cause(error)

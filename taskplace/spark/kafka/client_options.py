@@ -24,6 +24,7 @@ from typing import Any
 
 from taskplace.errors import InputError
 from taskplace.redaction import HIDDEN, scrubbed
+from taskplace.spark.worker.identity import this_process
 
 _SUFFIXES = ("_env", "_file")
 #: The other names of properties, by the name that librdkafka lists them under.
@@ -117,6 +118,11 @@ class ClientOptions:
         shown = {name: HIDDEN if is_secret(name) else value for name, value in self._given.items()}
         return repr({name: shown[name] for name in sorted(shown) if name == _meant(name)})
 
+    @property
+    def servers(self) -> str:
+        """The addresses of the brokers."""
+        return str(self._given["bootstrap.servers"])
+
     def without_secrets(self) -> str:
         """Return all that was given as a text, with names of variables and files, and without secrets."""
         given = sorted(self._given.items())
@@ -144,15 +150,18 @@ class ClientOptions:
         at = f"{self._path}.{name}"
         if name.endswith("_env"):
             if value not in os.environ:
-                raise InputError(at, found=value, expected="the name of an environment variable that is set")
+                expected = (
+                    f"the environment variable {value!r} in the process that connects: {this_process()}"
+                )
+                hint = f"set it there, on executors with `spark.executorEnv.{value}`; or name a file that has the value"
+                raise InputError(at, found=None, expected=expected, hint=hint)
             return os.environ[value]
         if name.endswith("_file"):
             try:
                 return Path(value).read_text(encoding="utf-8").removesuffix("\n")
             except (OSError, ValueError) as error:
-                raise InputError(
-                    at, found=str(value), expected="a file that can be read", hint=type(error).__name__
-                ) from None
+                expected = f"a file {str(value)!r} that this process can read: {this_process()}"
+                raise InputError(at, found=None, expected=expected, hint=type(error).__name__) from None
         return value
 
     def scrubbed(self, text: str) -> str:

@@ -4,25 +4,38 @@
 keeps what the callback said. So a sink does not wait for minutes for a broker that refuses it, and an error has the
 cause, not only "timed out".
 
-Properties: no text that comes from here has a secret. librdkafka's own log lines go to the log of this module.
+Properties: no text that comes from here has a secret. librdkafka's own log lines, of sources as well, go to the logger
+`taskplace.kafka`: one line for the same cause of all clients, at growing intervals.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Mapping
+import re
+import time
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import InputError, SinkError
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.kafka.client_options import ClientOptions
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
     from confluent_kafka.admin import AdminClient
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("taskplace.kafka")
+
+#: No broker has answered, by the name of the code.
+UNANSWERED = frozenset(("_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TRANSPORT"))
+#: After so long without an answer, a line says so, in seconds.
+SILENT_SECONDS = 4.0
+#: Of all clients of this process.
+REPEATED = RepeatedWarnings()
+#: What differs between clients and tries in a line of librdkafka: the client, its thread, and the time that it took.
+_VARYING = re.compile(r"^\w+ \[.*?\]: |/(?:bootstrap|\d+)(?=: )| \(after \d.*")
 
 #: What a broker refuses a client for before it answers anything, by the name of its code, with the remedy.
 CREDENTIALS = {
@@ -96,7 +109,7 @@ class Clients:
         common = {
             "client.id": f"taskplace-{self._name}",
             "error_cb": partial(self._on_error, of_producer=kind is ck.Producer),
-            "logger": _Scrubbed(self),
+            "logger": ClientLog(self._options),
         }
         given = self._options.resolved()
         if (
@@ -118,6 +131,21 @@ class Clients:
         elif of_producer and error.name() in ("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE"):
             self.disturbed = True
 
+    def look(self, admin: AdminClient, doing: str) -> Callable[[], None]:
+        """Return what looks, between two questions, whether brokers refuse the client, and logs if none answers."""
+        began = time.monotonic()
+
+        def look() -> None:
+            admin.poll(0)  # a refusal is said here, and not by the call
+            self.raise_refusal(doing)
+            self.warn_silent(began)
+
+        return look
+
+    def warn_silent(self, since: float) -> None:
+        """Log that no broker has answered since a monotonic time, if that is long."""
+        warn_silent(self._options, since)
+
     def raise_refusal(self, doing: str) -> None:
         """Raise `SinkError` if a broker has refused a client."""
         if self._refused is not None:
@@ -131,9 +159,11 @@ class Clients:
         return SinkError(f"{doing}: {self.says(error)}{remedy and '; ' + remedy}")
 
     def says(self, error: Any) -> str:
-        """Return the text of a client's error, without secrets."""
+        """Return the text of a client's error, without secrets; with the brokers' addresses, if none has answered."""
         found = cause(error)
         text = str(error) if found is None else f"{found.str()} ({found.name()})"
+        if found is not None and found.name() in UNANSWERED:
+            text = f"no answer of {self._options.servers}: {text}"
         return self._options.scrubbed(text)
 
     def scrubbed(self, text: str) -> str:
@@ -188,12 +218,35 @@ _OF_PRODUCERS = frozenset(
 )  # fmt: skip
 
 
-class _Scrubbed:
-    """The logger that librdkafka writes to."""
+def cause_only(text: str) -> str:
+    """Return what a client says without what differs between clients and tries.
 
-    def __init__(self, clients: Clients) -> None:
-        self._clients = clients
+    >>> said = "b:9092/1: Connect to ipv4#10.0.0.7:9092 failed: Connection refused"
+    >>> cause_only(f"FAIL [rdkafka#producer-1] [thrd:b:9092/1]: {said} (after 3ms in state CONNECT)")
+    'b:9092: Connect to ipv4#10.0.0.7:9092 failed: Connection refused'
+    """
+    return _VARYING.sub("", text)
+
+
+class ClientLog:
+    """The logger that librdkafka writes to. No line has a secret."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
 
     def log(self, level: int, text: str, *values: Any) -> None:
-        """Write one line, without secrets, at most as a warning: the sink raises what is an error."""
-        log.log(min(level, logging.WARNING), "%s", self._clients.scrubbed(text % values if values else text))
+        """Write one line, at most as a warning: what is an error is raised. Warnings come at growing intervals."""
+        said = self._options.scrubbed(text % values if values else text)
+        if level < logging.WARNING:
+            log.log(level, "%s", said)
+        else:
+            said = cause_only(said)
+            REPEATED.warn(log, "%s", said, key=self._options.servers, kind=said)
+
+
+def warn_silent(options: ClientOptions, since: float) -> None:
+    """Log that no broker has answered since a monotonic time, if that is long."""
+    if (seconds := time.monotonic() - since) >= SILENT_SECONDS:
+        REPEATED.warn(
+            log, "no answer of %s for %.0f s; waiting", options.servers, seconds, key=options.servers
+        )

@@ -102,7 +102,7 @@ class MarkerTopic:
         from confluent_kafka.admin import NewTopic
 
         admin = self._clients.admin()
-        look = _look(self._clients, admin, f"topic {self.name!r} cannot be created")
+        look = self._clients.look(admin, f"topic {self.name!r} cannot be created")
         choices = [self._replication] if self._replication else list(range(REPLICAS, 0, -1))
         for replicas in choices:
             config = {**CONFIG, "min.insync.replicas": str(_in_sync(replicas))}
@@ -180,12 +180,15 @@ class MarkerTopic:
                 "allow.auto.create.topics": False,
             }
         )
-        last, reached, wanted = None, 0, key.encode()
+        last, reached, wanted, heard = None, 0, key.encode(), time.monotonic()
         try:
             consumer.assign([ck.TopicPartition(self.name, 0, ck.OFFSET_BEGINNING)])
             while reached < end:
                 message = consumer.poll(min(1.0, max(deadline - time.monotonic(), 0.0)))
                 self._clients.raise_refusal(f"the marker of sink {key.sink!r} cannot be read")
+                if message is not None:
+                    heard = time.monotonic()
+                self._clients.warn_silent(heard)
                 if message is not None and (error := message.error()) is None:
                     reached = message.offset() + 1
                     if message.key() == wanted:
@@ -300,7 +303,7 @@ def _answer(
     import confluent_kafka as ck
 
     try:
-        return question(_look(clients, admin, doing))
+        return question(clients.look(admin, doing))
     except ck.KafkaException as raised:
         error = raised.args[0]
         if error.name() in PERMANENT:
@@ -308,14 +311,6 @@ def _answer(
         raise SinkError(
             f"{doing}: {clients.says(error)}; check `servers`, and that the brokers run"
         ) from None
-
-
-def _look(clients: Clients, admin: AdminClient, doing: str) -> Callable[[], None]:
-    def look() -> None:
-        admin.poll(0)  # a refusal is said here, and not by the call
-        clients.raise_refusal(doing)
-
-    return look
 
 
 def _in_sync(replicas: int) -> int:

@@ -13,7 +13,7 @@ in time. They show no secret.
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,12 +23,14 @@ from confluent_kafka.admin import AdminClient
 from taskplace.errors import InputError
 from taskplace.spark.kafka import asking
 from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import CREDENTIALS, refuses
+from taskplace.spark.kafka.clients import CREDENTIALS, UNANSWERED, ClientLog, cause_only, refuses, warn_silent
 
-#: Gets what clients say. What matters is raised as well, so nothing is shown unless the application sets up logging.
-LOG = logging.getLogger("taskplace.kafka")
-LOG.addHandler(logging.NullHandler())
 T = TypeVar("T")
+#: What is said of the consumer group of a commit, with the remedy.
+_OF_GROUP = {
+    "GROUP_AUTHORIZATION_FAILED": "allow `Read` on the group to this user",
+    "UNKNOWN_MEMBER_ID": "the group has members, which commit themselves; give the stream a `group.id` of its own",
+}
 _MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
 
 
@@ -44,27 +46,21 @@ class Described(NamedTuple):
 
 
 class Refusal:
-    """Keeps why a client was refused: librdkafka tries again by itself, and says why to a callback only."""
+    """Keeps why a client was refused, or cannot reach a broker: librdkafka says so to a callback only.
+
+    It tries again by itself. `said`: why a broker was not reached.
+    """
 
     def __init__(self) -> None:
         self.error: KafkaError | None = None
+        self.said = ""
 
     def __call__(self, error: KafkaError) -> None:
         """Take what the client says."""
         if refuses(error, CREDENTIALS):
             self.error = error
-
-
-class _Scrubbed:
-    """The logger that librdkafka writes to. No line has a secret."""
-
-    def __init__(self, options: ClientOptions) -> None:
-        self._options = options
-
-    def log(self, level: int, text: str, *values: Any) -> None:
-        """Write one line."""
-        if LOG.isEnabledFor(level):
-            LOG.log(level, "%s", self._options.scrubbed(text % values if values else text))
+        elif error.name() in ("_TRANSPORT", "_RESOLVE"):
+            self.said = cause_only(error.str())
 
 
 class TopicOffsets:
@@ -103,27 +99,38 @@ class TopicOffsets:
         """Return the offset of the first record with a later time, for partitions that have one."""
         return self._answer(asking.offsets, partitions, later_than=time_ms)
 
+    def first_newer(self, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Return by partition the first record that is newer than so many milliseconds, as offset and timestamp."""
+        return self._answer(asking.first_newer, times)
+
+    def commit(self, group: str, positions: Mapping[int, int]) -> None:
+        """Commit the offsets of a consumer group that has no members."""
+        self._answer(asking.commit, group, positions)
+
     def _answer(self, question: Callable[..., T], *what: Any, **more: Any) -> T:
         if self._client is None:
             self._client = made(AdminClient, self._options, {"error_cb": self._refusal})
-        client, self._refusal.error = self._client, None
+        client, self._refusal.error, self._refusal.said = self._client, None, ""
+        began = time.monotonic()
 
         def look() -> None:
             client.poll(0)
             if self._refusal.error is not None:
                 raise KafkaException(self._refusal.error)
+            warn_silent(self._options, began)
 
         try:
             return question(client, self._topic, *what, seconds=self._seconds, look=look, **more)
         except KafkaException as error:
             self._client = None  # the next one reads its secrets anew
-            raise refused(self._topic, error.args[0], self._options, right="Describe") from None
+            said = self._refusal.said
+            raise refused(self._topic, error.args[0], self._options, right="Describe", said=said) from None
 
 
 def made(kind: Callable[..., Any], options: ClientOptions, own: Mapping[str, Any]) -> Any:
     """Return a client, which logs without secrets. Errors: `InputError` for properties that librdkafka refuses."""
     try:
-        return kind({**options.resolved(), **own}, logger=_Scrubbed(options))
+        return kind({**options.resolved(), **own}, logger=ClientLog(options))
     except KafkaException as error:
         raise InputError(
             "Kafka client",
@@ -132,17 +139,43 @@ def made(kind: Callable[..., Any], options: ClientOptions, own: Mapping[str, Any
         ) from None
 
 
-def refused(topic: str, error: Any, options: ClientOptions, *, right: str) -> InputError:
-    """Return the error for what a client says about a topic. `right`: what it needs for what it was doing."""
+def deleted(topic: str) -> MissingTopic:
+    """Return the error for a topic that a stream has read, and that is gone."""
+    return MissingTopic(
+        f"topic {topic!r}",
+        found="no such topic any more",
+        expected="the topic that the stream reads: it was deleted",
+        hint="restore it, or make it again and start with `changed_topics: go-on`",
+    )
+
+
+def refused(topic: str, error: Any, options: ClientOptions, *, right: str, said: str = "") -> InputError:
+    """Return the error for what a client says about a topic.
+
+    `right`: what it needs for what it was doing; `said`: as of `Refusal`
+    """
     name = error.name()
+    if name in asking.PASSING:
+        found = f"{name}: {error.str()}"
+        if name in UNANSWERED:
+            found = f"no answer of {options.servers}: {said or found}"
+        return InputError(
+            f"topic {topic!r}",
+            found=options.scrubbed(found),
+            expected="an answer of the brokers",
+            hint="check `servers`, that the brokers run, and the network in between",
+        )
     hint = {
         **dict.fromkeys(_MISSING, "make the topic first, or correct its name"),
         "TOPIC_AUTHORIZATION_FAILED": f"allow `{right}` on the topic to this user",
+        **_OF_GROUP,
         **{code: remedy.format("options of the source") for code, remedy in CREDENTIALS.items()},
     }.get(name, "")
     return (MissingTopic if name in _MISSING else InputError)(
         f"topic {topic!r}",
         found=options.scrubbed(f"{name}: {error.str()}"),
-        expected="a topic that the cluster lets this client read",
+        expected="a consumer group to which this client may commit"
+        if name in _OF_GROUP
+        else "a topic that the cluster lets this client read",
         hint=hint,
     )

@@ -31,12 +31,12 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import warn_silent
 from taskplace.spark.kafka.decoding import RECORD
-from taskplace.spark.kafka.offsets import Refusal, made, refused
+from taskplace.spark.kafka.offsets import Refusal, deleted, made, refused
 
 #: The properties that a read depends on, and which users cannot set.
 OWN = {
-    "group.id": "taskplace",  # librdkafka wants one; no group is joined and no offset is committed
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
@@ -49,6 +49,7 @@ CHUNK = 1000
 PIECE_ROWS, PIECE_BYTES = 10_000, 8 * 2**20
 #: Properties whose default is another one than librdkafka's, unless the options have them.
 DEFAULTS = {
+    "group.id": "taskplace",  # librdkafka wants one; no group is joined, and reads commit no offset
     "queued.max.messages.kbytes": 16 * 1024,  # what a consumer fetches ahead; 64 MiB otherwise
     # How long a broker holds a fetch without records back; 500 ms otherwise. At the end of a range a consumer has sent
     # one more fetch, and the next range is fetched only when that one has been answered.
@@ -60,18 +61,27 @@ POLL_SECONDS = 0.2
 _MOST = 2**63 // 1000
 #: What ends a read at once; all others may pass, as when a broker is started again. A client that a broker refuses says
 #: so to a callback (`Refusal`).
-_FINAL = {
+_MISSING = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
+}
+_FINAL = {
+    *_MISSING,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError._AUTHENTICATION,
     KafkaError._FATAL,
 }
+#: The remedy for what a user may accept.
+GO_ON = (
+    "to go on with the state, start once with `changed_topics: go-on` of the source, from its `starting` (earliest, "
+    "latest or a time); or start a new checkpoint"
+)
+_END = KafkaError._PARTITION_EOF
 #: Not `message.headers()`: once the interpreter has specialized that call, it misses the error of a name that is not
 #: UTF-8, and the null pointer in what confluent-kafka returns ends the process.
 _headers_of = methodcaller("headers")
-_END = KafkaError._PARTITION_EOF
 _REMOVED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
@@ -97,7 +107,7 @@ def read_range(
     """
     reading = _Range(topic, partition, start, end, options)
     consumer, refusal, _ = _consumer(options)
-    refusal.error = None
+    refusal.error, refusal.said = None, ""
     consumer.assign([TopicPartition(topic, partition, start)])
     try:
         deadline = time.monotonic() + seconds
@@ -109,7 +119,9 @@ def read_range(
             elif refusal.error is not None:
                 raise refused(topic, refusal.error, options, right="Read")
             elif time.monotonic() > deadline:
-                raise reading.stuck(seconds)
+                raise reading.stuck(seconds, refusal.said)
+            else:
+                warn_silent(options, deadline - seconds)
     except BaseException:
         close_consumers()
         raise
@@ -190,7 +202,7 @@ class _Range:
 
     def __init__(self, topic: str, partition: int, start: int, end: int, options: ClientOptions) -> None:
         self._topic, self._partition, self._start, self._end = topic, partition, start, end
-        self._options, self._at, self._said = options, start, ""
+        self._options, self._at = options, start
         self._tables: list[pa.Table] = []
         self._rows = self._bytes = 0
         self.done = start >= end
@@ -255,25 +267,24 @@ class _Range:
         self._rows += table.num_rows
         self._bytes += table.nbytes
 
-    def stuck(self, seconds: float) -> InputError:
-        """Return the error for a read without progress."""
+    def stuck(self, seconds: float, said: str) -> InputError:
+        """Return the error for a read without progress. `said`: as of `Refusal`."""
+        found = f"no record and no end after {seconds:g} s from {self._options.servers}{said and f': {said}'}"
         return InputError(
-            self._place(),
-            found=f"no record and no end after {seconds:g} s{self._said and f'; the client said {self._said}'}",
+            f"topic {self._topic!r}, partition {self._partition}, offset {self._at}",
+            found=self._options.scrubbed(found),
             expected=f"the records up to offset {self._end}",
             hint="check that the brokers run; the batch is run again when the query is started again",
         )
 
     def _failed(self, error: KafkaError) -> None:
-        """Raise for an error that ends the read, and remember any other."""
+        """Raise for an error that ends the read."""
         if error.code() in _REMOVED:
             raise removed(self._topic, self._partition, self._at)
         if error.code() in _FINAL or error.fatal():
+            if error.code() in _MISSING:  # the range was planned, so the topic was there
+                raise deleted(self._topic)
             raise refused(self._topic, error, self._options, right="Read")
-        self._said = self._options.scrubbed(f"{error.name()}: {error.str()}")
-
-    def _place(self) -> str:
-        return f"topic {self._topic!r}, partition {self._partition}, offset {self._at}"
 
 
 def removed(topic: str, partition: int, offset: int, first: int | None = None) -> InputError:
@@ -284,7 +295,7 @@ def removed(topic: str, partition: int, offset: int, first: int | None = None) -
         + ("" if first is None else f"; its first offset is {first}"),
         expected="records that were not read yet",
         hint="retention, or a deletion of records, has removed them: they are lost. Keep records longer than the "
-        "stream may be down; to go on without them, start a new checkpoint",
+        f"stream may be down; {GO_ON}",
     )
 
 

@@ -13,6 +13,9 @@ Properties:
 - a range ends at the last stable offset, so its records do not change any more;
 - a topic that was deleted and made again, one that got more partitions, and records that were removed before they were
   read, stop the query. The id is compared before a batch is planned, and again before it is committed;
+- with `changed_topics="go-on"`, the stream goes on without the records that are gone. The end of such a batch in
+  Spark's checkpoint also has where it begins, so it is repeated as it was. If records of a planned batch are gone, its
+  ranges begin later, and may be empty;
 - a range of any size is read: what does not fit into a task's memory is in a file.
 
 Errors: `InputError`, with the topic, what was found, and what can be done.
@@ -21,9 +24,10 @@ Errors: `InputError`, with the topic, what was found, and what can be done.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -32,15 +36,18 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka.alignment import Extent
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.decoding import Decoder
-from taskplace.spark.kafka.offsets import Described, TopicOffsets
-from taskplace.spark.kafka.reading import OWN, read_range, removed, times_at
+from taskplace.spark.kafka.offsets import Described, MissingTopic, TopicOffsets, deleted
+from taskplace.spark.kafka.reading import GO_ON, OWN, read_range, removed, times_at
 from taskplace.spark.worker.collected_rows import CollectedRows
 from taskplace.spark.worker.topic_reader import ReadSetting
 from taskplace.validation import integer, named
 
 #: The offsets of each partition that a batch has at most, if nothing else is said.
 MOST_RECORDS = 100_000
-#: An offset of the stream: the topic's id, and by partition (as text, as JSON has it) the offset that comes next.
+#: How long a question beside the batches waits for brokers.
+WATCH_SECONDS = 10.0
+#: An offset of the stream: the topic's id, and by partition (as text, as JSON has it) the offset that comes next. The
+#: end of a batch that goes on without records that are gone also has its "begins", as many as "offsets".
 Offset = Mapping[str, Any]
 #: A range, as a row of `RANGES`.
 Range = tuple[str, int, int, int, list[int]]
@@ -53,8 +60,12 @@ class KafkaRecords:
     - `servers`: the brokers, such as "host:9092,other:9092"
     - `decoder`: makes rows of records
     - `options`: librdkafka's properties. A secret is best named by `sasl.password_file` or `sasl.password_env`: it is
-      then read where a client is made, and is sent nowhere
-    - `starting`: where a stream without a checkpoint begins
+      then read where a client is made, and is sent nowhere. With a `group.id`, the offsets up to the last committed
+      batch are committed to this consumer group, for Kafka's tools; the stream itself does not use them
+    - `starting`: where a stream without a checkpoint begins: "earliest", "latest", or at the first record of each
+      partition that is not before a time, such as "2026-01-31T00:00:00Z"
+    - `changed_topics`: "go-on": if records were removed before they were read, or the topic was made again, go on at
+      `starting` with the state as it is; "stop": an error
     - `most_records`: how many offsets of each partition a batch has at most; None: all that there are. Spark repeats a
       batch unchanged, so this has a default. Rows for which a task has no memory go to a file
       (`taskplace.spark.worker.collected_rows`)
@@ -75,27 +86,36 @@ class KafkaRecords:
         decoder: Decoder,
         *,
         options: Mapping[str, Any] | None = None,
-        starting: Literal["earliest", "latest"] = "earliest",
+        starting: str = "earliest",
+        changed_topics: str = "stop",
         most_records: int | None = MOST_RECORDS,
         patience: Any = "2 minutes",
     ) -> None:
         self.topic = named(topic, "KafkaRecords.topic", "the name of a topic")
         if not isinstance(decoder, Decoder):
             raise InputError("KafkaRecords.decoder", found=decoder, expected="a Decoder")
-        if starting not in ("earliest", "latest"):
-            raise InputError("KafkaRecords.starting", found=starting, expected="'earliest' or 'latest'")
-        self._decoder, self._starting = decoder, starting
+        self._decoder, self._starting = decoder, _position(starting)
+        if changed_topics not in ("stop", "go-on"):
+            raise InputError(
+                "KafkaRecords.changed_topics", found=changed_topics, expected="'stop' or 'go-on'"
+            )
+        self.goes_on = changed_topics == "go-on"
         self._options = ClientOptions("KafkaRecords", servers, options or {}, own=OWN)
+        group = self._options.get("group.id", None)
+        self._group = None if group is None else str(group)
         self._most = integer(most_records, "KafkaRecords.most_records", 1, optional=True)
         self._seconds = milliseconds(patience, "KafkaRecords.patience") / 1000
         self._offsets: TopicOffsets | None = None
+        self._watch: TopicOffsets | None = None
+        #: The offset behind all records that were committed when `newest` asked last.
+        self.seen: Offset | None = None
 
     def __repr__(self) -> str:
         return f"KafkaRecords({self.topic!r}, {self._options!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the client, which belongs to this process."""
-        return {**self.__dict__, "_offsets": None}
+        """Leave out the clients, which belong to this process."""
+        return {**self.__dict__, "_offsets": None, "_watch": None}
 
     @property
     def columns(self) -> pa.Schema:
@@ -122,6 +142,8 @@ class KafkaRecords:
                     if check is not None:
                         check(records)
                     rows.add(self._decoder.frame(records, needs_key=setting.needs_key))
+                    if (stamps := records["timestamp"].drop_null()).length():
+                        setting.times[each["partition"]] = stamps.cast(pa.int64())[-1].as_py() // 1000
         return rows.table()
 
     # -- for the driver
@@ -133,14 +155,46 @@ class KafkaRecords:
         """
         self._described_as(topic_id)
 
+    def ends(self) -> tuple[str, dict[int, int]]:
+        """Return the topic's id, and by partition the offset behind its committed records. Errors: `InputError`."""
+        topic_id, partitions = self._watched().described()
+        return topic_id, self._watched().ends(partitions)
+
+    def first_newer(self, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Return by partition the first record that is newer than so many milliseconds, as offset and timestamp."""
+        return self._watched().first_newer(times)
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        """Commit positions to the consumer group `group.id`, if the options have one. Errors: `InputError`."""
+        if positions and self._group is not None:
+            self._watched().commit(self._group, positions)
+
     # -- for the stream of ranges
 
     def first(self) -> Offset:
         """Return the offset where a stream begins that has no checkpoint."""
-        if self._starting == "latest":
-            return self.last()
         topic_id, partitions = self._asked().described()
-        return offset_of(topic_id, self._asked().starts(partitions))
+        return offset_of(topic_id, self._starts(partitions))
+
+    def _starts(self, partitions: int) -> dict[int, int]:
+        """Return the offsets that `starting` stands for."""
+        asked, at = self._asked(), self._starting
+        if at == "earliest":
+            return asked.starts(partitions)
+        later = {} if at == "latest" else asked.later_than(int(at) - 1, range(partitions))
+        return {**asked.ends(partitions), **later}
+
+    def resumed(self, start: Offset) -> Offset:
+        """Return where the stream goes on: at `start`, or at `starting` where records are gone and it may go on."""
+        found = self._described() if self.goes_on else None
+        begins = _by_partition(start)
+        if found is None or found.partitions != len(begins):
+            return start
+        firsts, other = self._asked().starts(len(begins)), found.topic_id != start["topic_id"]
+        if gone := [p for p, at in begins.items() if other or at < firsts[p]]:
+            starts = self._starts(len(begins))
+            return offset_of(found.topic_id, {**begins, **{p: starts[p] for p in gone}})
+        return start
 
     def newest(self, start: Offset) -> Offset:
         """Return the offset at which the next batch ends: that of all committed records, within `most_records`.
@@ -167,9 +221,9 @@ class KafkaRecords:
                     expected="a topic that keeps its records",
                     hint="a broker has lost records; start a new checkpoint, or read again what is there",
                 )
-        if (
-            last is not None
-        ):  # with `starting="latest"`, the stream may begin behind the ends that were taken before
+        self.seen = offset_of(start["topic_id"], ends)
+        if last is not None and last["topic_id"] == start["topic_id"]:
+            # with `starting="latest"`, the stream may begin behind the ends that were taken before
             until = _by_partition(last)
             ends = {p: max(begins[p], min(end, until.get(p, end))) for p, end in ends.items()}
         return Extent(firsts, begins, ends, self._most)
@@ -182,14 +236,14 @@ class KafkaRecords:
     def ranges(
         self, start: Offset, end: Offset, ends: Mapping[int, int] = MappingProxyType({})
     ) -> Iterator[Range]:
-        """Yield the ranges between two offsets of the stream, without empty ones.
+        """Yield the ranges between two offsets of the stream. Those that go on without records may be empty.
 
         `ends`: where the partitions end now. Those with more records have a backlog.
         """
-        begins, stops = _by_partition(start), _by_partition(end)
+        begins, stops = _by_partition(start, end), _by_partition(end)
         backlog = [partition for partition, stop in sorted(stops.items()) if stop < ends.get(partition, stop)]
         for partition, stop in sorted(stops.items()):
-            if stop > begins[partition]:
+            if stop > begins[partition] or "begins" in end:
                 yield str(end["topic_id"]), partition, begins[partition], stop, backlog
 
     # -- for the plan of several topics: see `taskplace.spark.kafka.alignment`
@@ -198,7 +252,7 @@ class KafkaRecords:
         """Return what there is behind a position. `positions`: by topic id; without one, that of `first`."""
         topic_id, partitions = self._asked().described()
         firsts, ends = self._asked().starts(partitions), self._asked().ends(partitions)
-        begins = {**(ends if self._starting == "latest" else firsts), **positions.get(topic_id, {})}
+        begins = {**self._starts(partitions), **positions.get(topic_id, {})}
         return Extent(firsts, begins, {p: max(end, begins[p]) for p, end in ends.items()}, self._most)
 
     def times_at(self, offsets: Mapping[int, int]) -> dict[int, int]:
@@ -209,9 +263,18 @@ class KafkaRecords:
         """Return the offset of the first record with a later time, for partitions that have one."""
         return self._asked().later_than(time_ms, partitions)
 
-    def check(self, offset: Offset) -> None:
-        """Refuse a topic that is not the one that a stream has read so far."""
-        self._checked(offset)
+    def left(self, start: Offset, end: Offset) -> Offset:
+        """Return the end of a planned batch, with the "begins" of what is left of it if records of it are gone.
+
+        Errors: `InputError` for a topic that is not the one that the stream has read so far, unless it may go on.
+        """
+        if not self.goes_on:
+            self._checked(end)
+            return end
+        found, begins, stops = self._described(), _by_partition(start, end), _by_partition(end)
+        firsts = self._asked().starts(found.partitions) if found.topic_id == end["topic_id"] else stops
+        left = {p: max(at, min(firsts[p], stops[p])) for p, at in begins.items()}
+        return end if left == begins else going_on(end, offset_of(end["topic_id"], left))
 
     def _checked(self, offset: Offset) -> dict[int, int]:
         partitions = self._described_as(offset["topic_id"]).partitions
@@ -221,27 +284,46 @@ class KafkaRecords:
                 f"topic {self.topic!r}",
                 found=f"{partitions} partitions",
                 expected=f"{len(begins)}, as at the start of the stream: keys go to other partitions now",
-                hint="start a new checkpoint with a new count of the source, or move the records to a topic with the "
-                "old count",
+                hint="to keep the state: copy the records that were not read yet, and all new ones, to a topic with "
+                f"{len(begins)} partitions, name that one, and start with `changed_topics: go-on`; or start a new "
+                "checkpoint with the new count",
             )
         return begins
 
     def _described_as(self, topic_id: str) -> Described:
-        """Return the topic as it is now. Errors: `InputError` for another id."""
-        found = self._asked().described()
+        """Return the topic as it is now. Errors: `InputError` for another id; `MissingTopic`."""
+        found = self._described()
         if found.topic_id != topic_id:
             raise InputError(
                 f"topic {self.topic!r}",
                 found=f"the id {found.topic_id}",
                 expected=f"the id {topic_id}: the topic was deleted and made again",
-                hint="its offsets mean other records now; start a new checkpoint",
+                hint=f"its offsets mean other records now; {GO_ON}",
             )
         return found
+
+    def _described(self) -> Described:
+        """Return the topic as it is now, which was there before. Errors: `MissingTopic`."""
+        try:
+            return self._asked().described()
+        except MissingTopic:
+            raise deleted(self.topic) from None
 
     def _asked(self) -> TopicOffsets:
         if self._offsets is None:
             self._offsets = TopicOffsets(self.topic, self._options, self._seconds, "Read")
         return self._offsets
+
+    def _watched(self) -> TopicOffsets:
+        """Return a client beside that of the batches, whose questions wait less."""
+        if self._watch is None:
+            self._watch = TopicOffsets(self.topic, self._options, min(self._seconds, WATCH_SECONDS), "Read")
+        return self._watch
+
+
+def going_on(end: Offset, begins: Offset) -> Offset:
+    """Return the end of a batch that does not begin where the one before has ended."""
+    return {**end, "begins": begins["offsets"]}
 
 
 def offset_of(topic_id: str, by_partition: Mapping[int, int]) -> Offset:
@@ -249,5 +331,19 @@ def offset_of(topic_id: str, by_partition: Mapping[int, int]) -> Offset:
     return {"topic_id": topic_id, "offsets": {str(p): by_partition[p] for p in sorted(by_partition)}}
 
 
-def _by_partition(offset: Offset) -> dict[int, int]:
-    return {int(partition): at for partition, at in offset["offsets"].items()}
+def _by_partition(offset: Offset, end: Offset | None = None) -> dict[int, int]:
+    """Return an offset by partition; with the `end` of a batch, where the batch begins."""
+    at = offset["offsets"] if end is None else end.get("begins", offset["offsets"])
+    return {int(partition): number for partition, number in at.items()}
+
+
+def _position(starting: object) -> str | int:
+    """Return `starting`, with a time as milliseconds since 1970. Errors: `InputError`."""
+    if starting in ("earliest", "latest"):
+        return str(starting)
+    with suppress(ValueError, OverflowError):
+        at = starting if isinstance(starting, datetime) else datetime.fromisoformat(str(starting))
+        if at.tzinfo is not None and (time_ms := round(at.timestamp() * 1000)) >= 0:
+            return time_ms
+    expected = "'earliest', 'latest', or a time with its zone, such as '2026-01-31T00:00:00Z'"
+    raise InputError("KafkaRecords.starting", found=starting, expected=expected)

@@ -203,10 +203,6 @@ class SinkTopics:
         doing = f"topic {self._topic!r} cannot be checked"
         found: dict[str, SeenTopic | None] = {}
 
-        def look() -> None:
-            admin.poll(0)  # a refusal is said here, and not by the call
-            self._clients.raise_refusal(doing)
-
         def question(at_most: float) -> dict[str, SeenTopic | None]:
             asked = admin.describe_topics(ck.TopicCollection(names), request_timeout=at_most)
             found.update({name: _topic(name, asked[name], at_most) for name in names})
@@ -215,7 +211,7 @@ class SinkTopics:
             return found
 
         try:
-            return asking.ask(question, seconds, admin=admin, look=look, new=gone)
+            return asking.ask(question, seconds, admin=admin, look=self._clients.look(admin, doing), new=gone)
         except ck.KafkaException as raised:
             error = raised.args[0]
             if found and error.name() in asking.NEW:

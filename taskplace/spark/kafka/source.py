@@ -13,21 +13,21 @@ Without a connector, and without a shuffle of records, tasks read the topic them
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.kafka.alignment import Alignment, alignment
 from taskplace.spark.kafka.decoding import RECORD, Decoder
-from taskplace.spark.kafka.records import KafkaRecords, offset_of
+from taskplace.spark.kafka.records import KafkaRecords, going_on, offset_of
 from taskplace.spark.messages import SPARK_CHECKPOINT
 from taskplace.spark.worker.topic_reader import RANGES
 from topology import BuiltTopology
@@ -125,26 +125,38 @@ def _source(name: str, records: KafkaRecords, aligned: Alignment | None = None) 
         def schema(self) -> Any:
             return from_arrow_schema(RANGES)
 
-        def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: N802
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
             return Reader()
 
-    class Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+    class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def __init__(self) -> None:
             self._last: Any = None
+            self._planned: Any = None
+            self._ends: Mapping[int, int] = {}
 
         def initialOffset(self) -> Any:  # noqa: N802
             return records.first()
 
-        def read(self, start: Any) -> Any:
-            own = records.available(start, self._last)
-            last = self._last is not None
+        def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802
+            begin = records.resumed(start)
+            own, last = records.available(begin, self._last), self._last is not None
             ends = own.capped if aligned is None else aligned.ends(start, own, last=last)
-            end = offset_of(start["topic_id"], ends)
-            return iter(list(records.ranges(start, end, own.ends))), end
+            end = offset_of(begin["topic_id"], ends)
+            self._planned, self._ends = end if begin is start else going_on(end, begin), own.ends
+            return self._planned
 
-        def readBetweenOffsets(self, start: Any, end: Any) -> Any:  # noqa: N802
-            records.check(end)
-            return records.ranges(start, end, records.extent({}).ends)
+        def reportLatestOffset(self) -> Any:  # noqa: N802
+            return records.seen  # in the progress of the batch that `latestOffset` has planned
+
+        def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+            ends = self._ends
+            if end != self._planned:  # a batch that Spark repeats
+                end, ends = records.left(start, end), records.extent({}).ends
+            ranges = list(records.ranges(start, end, ends))
+            return [InputPartition(ranges)] if ranges else []
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            return iter(partition.value)
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             self._last = records.last()

@@ -37,7 +37,7 @@ import msgspec
 
 from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka.clients import PERMANENT, Clients, cause, outline
+from taskplace.spark.kafka.clients import PERMANENT, REPEATED, Clients, cause, outline
 from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic
 from taskplace.spark.kafka.progress import Progress
 from taskplace.spark.kafka.record_format import Record
@@ -168,9 +168,12 @@ class Transactions:
             if time.monotonic() >= this.until:
                 done = "done" if this.commit is None else "published"
                 raise SinkError(
-                    f"{this.what}: not {done} within {self.patience:.0f} s; the last error: {this.last}"
+                    f"{this.what}: not {done} within {self.patience:.0f} s; the last error: {this.last}; "
+                    "check that the brokers run"
                 ) from None
-            log.warning("%s is sent again: %s", this.what, again.logged)
+            REPEATED.warn(
+                log, "%s is sent again: %s", this.what, again.logged, key=this.what, kind=again.logged
+            )
             log.debug("the whole error: %s", again)
             time.sleep(this.pause())
         return False

@@ -125,20 +125,24 @@ class BinContext:
             left = most - brought
             for topic, reader in self.program.reads.items():
                 ranges = inputs[topic]
-                inputs[topic] = self._read(topic, reader, ranges, max(left, 0))
+                times: dict[int, int] = {}
+                inputs[topic] = self._read(topic, reader, ranges, max(left, 0), times)
                 left -= inputs[topic].nbytes
-                read |= read_of(topic, ranges, inputs[topic].num_rows)
+                read |= read_of(topic, ranges, inputs[topic].num_rows, times)
                 fetched += inputs[topic].nbytes
         self.program.check_keys(inputs)
         self.program.check_samples(inputs, task.partition)
         return TaskInput(inputs, read, brought, fetched)
 
-    def _read(self, topic: str, reader: TopicReader, ranges: pa.Table, most: int) -> pa.Table:
+    def _read(
+        self, topic: str, reader: TopicReader, ranges: pa.Table, most: int, times: dict[int, int]
+    ) -> pa.Table:
         split = self.program.partitioned.get(topic)
         setting = ReadSetting(
             most=most,
             folder=self.state_root,
             check=split.of_records if split is not None and split.checks_records else None,
+            times=times,
             needs_key=split is not None and bool(split.key),
         )
         with raising_disk_full(self.state_root):

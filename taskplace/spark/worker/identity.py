@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -80,6 +81,12 @@ def executor() -> tuple[str, Owner]:
             java = process
         process = process.parent()
     return "driver", owner_of(java or psutil.Process())
+
+
+def this_process() -> str:
+    """Return which process this is, for an error: the driver or the executor, the host, and the process id."""
+    id_, _ = executor()
+    return f"{id_ if id_ == 'driver' else f'executor-{id_}'} on host {socket.gethostname()}, process {os.getpid()}"
 
 
 def _command(process: psutil.Process) -> list[str]:

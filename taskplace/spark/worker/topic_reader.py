@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -36,10 +36,14 @@ RANGES = pa.schema(
 
 
 class StreamOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The end of a batch: the topic's id, and by partition the offset that comes next."""
+    """The end of a batch: the topic's id, and by partition the offset that comes next.
+
+    `begins`: where the batch begins, if not where the one before has ended: records there were gone
+    """
 
     topic_id: str
     offsets: Mapping[int, int]
+    begins: Mapping[int, int] = {}
 
 
 def stream_offsets(path: Path) -> list[StreamOffset]:
@@ -62,17 +66,24 @@ class ReadSetting:
 
     - `most`: the bytes of rows that may be in memory; `folder`: a directory of the executor, for rows above that
     - `check`: by partition, start and end of a range, what looks at its records before they are decoded
+    - `times`: filled by the reader: by partition, the timestamp of the last record in milliseconds, if it has one
     - `needs_key`: whether a record without a key is a bad one, because state is kept by the key
     """
 
     most: int
     folder: Path
     check: Callable[[int, int, int], Check] | None = None
+    times: dict[int, int] = field(default_factory=dict)
     needs_key: bool = False
 
 
 class TopicReader(Protocol):
     """Reads ranges of a topic."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the stream goes on without records that are gone."""
+        ...
 
     @property
     def columns(self) -> pa.Schema:
@@ -90,8 +101,27 @@ class TopicReader(Protocol):
         """
         ...
 
+    # The driver asks these beside the batches, from one thread.
 
-def read_of(topic: str, ranges: pa.Table, rows: int) -> dict[str, TopicRead]:
+    def ends(self) -> tuple[str, Mapping[int, int]]:
+        """Return the topic's id, and by partition the offset behind what may be read now. Errors: `InputError`."""
+        ...
+
+    def first_newer(self, times: Mapping[int, int]) -> Mapping[int, tuple[int, int]]:
+        """Return by partition the first record that is newer than so many milliseconds, as offset and timestamp.
+
+        A partition without one is left out. Errors: `InputError`.
+        """
+        ...
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        """Commit by partition the offset that comes next, if the reader is to do so. Errors: `InputError`."""
+        ...
+
+
+def read_of(
+    topic: str, ranges: pa.Table, rows: int, times: Mapping[int, int] | None = None
+) -> dict[str, TopicRead]:
     """Return what was read of a topic, by the topic; nothing without a range. `rows`: the number of records.
 
     Several ranges of a partition have to follow each other. Errors: `InputError` for ranges with a gap between them,
@@ -122,5 +152,5 @@ def read_of(topic: str, ranges: pa.Table, rows: int) -> dict[str, TopicRead]:
         )
     starts = {partition: of[0][0] for partition, of in by_partition.items()}
     ends = {partition: of[-1][1] for partition, of in by_partition.items()}
-    backlog = {p for each in ranges["backlog"].to_pylist() for p in each or ()}
-    return {topic: TopicRead(ids[0], starts, ends, rows, backlog=tuple(sorted(backlog)))} if ids else {}
+    backlog = tuple(sorted({p for each in ranges["backlog"].to_pylist() for p in each or ()}))
+    return {topic: TopicRead(ids[0], starts, ends, rows, times=times or {}, backlog=backlog)} if ids else {}

@@ -10,7 +10,7 @@ import pytest
 from taskplace.model.events import BatchDone, ExecutorLost, InstanceView
 from taskplace.report.html import RunRecorder
 from taskplace.report.html.live import LivePage
-from taskplace.report.html.values import CopyLag, InstanceRow, Now, Reason, Report, State
+from taskplace.report.html.values import CopyLag, Figure, InputRow, InstanceRow, Now, Reason, Report, State
 from taskplace.report.run_lines import Ended
 from tests.support.browser import ActionChains, Keys
 from tests.support.run_events import BEGAN, SUMMARY, Clock, tell
@@ -23,6 +23,8 @@ class Told:
     recorder: RunRecorder = field(default_factory=lambda: RunRecorder("flights", clock=Clock()))
     rows: tuple[InstanceRow, ...] = ()
     copies: tuple[CopyLag, ...] = ()
+    inputs: tuple[InputRow, ...] = ()
+    figures: tuple[Figure, ...] = ()
     generation: int = 0
     asked: list[str] = field(default_factory=list)
 
@@ -31,7 +33,8 @@ class Told:
 
     def now(self) -> Now:
         state = self.recorder.end or State("running", "batch 7 runs", "good", live=True)
-        return Now(state, self.rows, self.copies, self.recorder.version, f"{self.generation}")
+        known = self.recorder.version, f"{self.generation}"
+        return Now(state, self.rows, self.copies, *known, inputs=self.inputs, figures=self.figures)
 
     def reasons(self) -> tuple[Reason, ...]:
         return (Reason("0_0", "executor-0", f"of generation {self.generation}", "0_0 is active", full=False),)
@@ -84,6 +87,12 @@ def test_lags_and_instances_of_now_need_no_event(browser, told, served):
     told.copies = (CopyLag("0_3", "executor-0", "warm-up", 12, 12, note="about 1 s left"),)
     browser.wait(lambda: "about 1 s left" in text(browser, "#lag tbody"))
     assert browser.figures()["batches"] == "4 of 4"
+    told.inputs = (InputRow("flights", 3, 1_200, 1_300, 100, 14), InputRow("flights", 4, None, 7))
+    told.figures = (Figure("input lag", "100"), Figure("batches", "5"))
+    browser.wait(lambda: "1,200" in text(browser, "#input tbody"))
+    cells = [cell.replace("\u00a0", " ") for cell in browser.texts("#input tbody tr > *")]
+    assert cells == ["flights", "3", "1,200", "1,300", "100", "14.0 s", "flights", "4", "–", "7", "–", "–"]
+    assert {"input lag": "100", "batches": "5"}.items() <= browser.figures().items()
 
 
 def test_what_the_reader_has_chosen_stays(browser, told, served):

@@ -76,7 +76,7 @@ def test_lags_of_standbys_go_down_when_they_follow(world):
     placed = world.open(counts(world), config=STANDBY)
     for number in range(3):
         world.batch(placed, number, **{"in": words(*"abcdefgh")})
-    lags = series(placed, "records-lag", "task", "role")
+    lags = series(placed, "copy-lag", "task", "role")
     assert {
         role: sum(lag for (_, its), lag in lags.items() if its == role) for role in ("active", "standby")
     } == {
@@ -84,7 +84,7 @@ def test_lags_of_standbys_go_down_when_they_follow(world):
         "standby": 16,
     }, "the last batch is still on its way"
     assert world.follow(placed)
-    assert set(series(placed, "records-lag", "task", "role").values()) == {0}
+    assert set(series(placed, "copy-lag", "task", "role").values()) == {0}
     assert placed.metrics()["update-total"] == 24
 
 
@@ -136,7 +136,7 @@ def test_a_new_executor_warms_up(world, monkeypatch):
     assert (found["warmup-tasks"], found["moves-pending"], found["imbalance-max-mean"]) == (1, 1, 2.0)
     assert found["warmup-remaining-seconds"] == [], "its rate is not known yet"
     (task,) = placed.state.roles("executor-2").warmup
-    lag = series(placed, "records-lag", "task", "role")[str(task), "warmup"]
+    lag = series(placed, "copy-lag", "task", "role")[str(task), "warmup"]
     assert lag > 0
     placed.state.members["executor-2"].restore_rate = 2.0
     assert series(placed, "warmup-remaining-seconds", "task") == {(str(task),): lag / 2}

@@ -11,9 +11,9 @@ from msgspec import structs
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.driver import programs, read_topics
-from taskplace.spark.driver.read_topics import READ, kept
+from taskplace.spark.driver.read_topics import kept
 from taskplace.spark.driver.stages import Stage
-from taskplace.spark.messages import TopicRead
+from taskplace.spark.messages import READ, TopicRead
 from taskplace.spark.sinks import ParquetSink
 from tests.support.own_reads import ROOM, OwnReader, counted, ranges
 from topology import Topology
@@ -36,14 +36,17 @@ def placed(world):
 
 
 def test_a_manifest_has_the_id_and_the_ends_of_a_topic(placed, world):
+    times = {"0": 8_000, "1": 1_000}
     assert placed.journal.last.identity[READ] == {
         "batch": 1,
-        "topics": {"in": {"topic_id": "id", "starts": {"0": 8}, "ends": {"0": 9, "1": 2}, "rows": 1}},
+        "topics": {
+            "in": {"topic_id": "id", "starts": {"0": 8}, "ends": {"0": 9, "1": 2}, "rows": 1, "times": times}
+        },
     }
     again = world.open(counted())  # reads the file
-    assert kept(again.journal.last) == {"in": TopicRead("id", {0: 8}, {0: 9, 1: 2}, 1)}
+    assert kept(again.journal.last) == {"in": TopicRead("id", {0: 8}, {0: 9, 1: 2}, 1, {0: 8_000, 1: 1_000})}
     world.batch(again, 2, **{"in": ranges({})})  # nothing is new: the ends stay
-    assert kept(again.journal.last) == {"in": TopicRead("id", {}, {0: 9, 1: 2}, 0)}
+    assert kept(again.journal.last) == {"in": TopicRead("id", {}, {0: 9, 1: 2}, 0, {0: 8_000, 1: 1_000})}
 
 
 def test_a_manifest_without_such_a_topic_has_no_word_of_it(world):
@@ -79,7 +82,7 @@ def test_a_batch_goes_on_where_the_last_one_ended(placed, of, message):
 
 def test_another_topic_with_the_same_name_is_refused(placed):
     with pytest.raises(
-        CheckpointError, match="topic 'in' had the id id, found other: it was deleted and made ag"
+        CheckpointError, match=r"topic 'in' had the id id, found other: .* `changed_topics: go-on`"
     ):
         placed.batch(2, {0: (9, 12)}, "other")
     assert placed.journal.last_batch == 1
@@ -95,6 +98,38 @@ def test_a_topic_that_is_made_again_under_a_batch_is_refused_before_the_commit(w
     assert placed.journal.last_batch == 0  # nothing is committed
     world.batch(placed, 1, **{"in": ranges({})})  # nobody is asked about a topic that was not read
     assert placed.store("n").get({"k": "p0"}) == {"count": 3}
+
+
+def test_a_stream_goes_on_without_records_that_are_gone(world, caplog):
+    """Of the same topic, and of one that was made again; what is left of a batch that was planned before; a restart."""
+    reader = OwnReader()
+    reader.goes_on = True
+    placed = world.open(counted(reader))
+
+    def batch(number, of, topic_id="id", of_driver=placed):
+        world.batch(of_driver, number, **{"in": ranges(of, topic_id)})
+        one = kept(of_driver.journal.last)["in"]
+        return one.topic_id, one.ends, one.skipped, placed.store("n").get({"k": "p0"})["count"]
+
+    assert batch(0, {0: (0, 3), 1: (0, 2)}) == ("id", {0: 3, 1: 2}, {}, 3) and not caplog.records
+    assert batch(1, {0: (7, 9)}) == ("id", {0: 9, 1: 2}, {0: 4}, 5)
+    assert "the stream goes on without records that are gone, because" in caplog.text
+    with pytest.raises(CheckpointError, match=r"Spark's checkpoint is behind"):
+        batch(2, {0: (8, 10)})
+    reader.topic_id = "new"
+    assert batch(2, {0: (12, 12)}) == ("id", {0: 12, 1: 2}, {0: 3}, 5), "planned, and gone before it was read"
+    assert batch(3, {0: (2, 4), 1: (0, 0)}, "new") == ("new", {0: 4, 1: 0}, {0: 2}, 7)
+    assert (
+        "made again, id new; records of id id behind the offsets {0: 12, 1: 2} were not read" in caplog.text
+    )
+    assert placed.stats.skipped == placed.summary().skipped_offsets == {"in": 9}
+    batch(3, {0: (3, 4), 1: (0, 0)}, "new")  # repeated by Spark; less is left, and nothing is read again
+    with pytest.raises(CheckpointError, match=r"Spark repeats it with the offsets from 3 to before 5"):
+        batch(3, {0: (3, 5), 1: (0, 0)}, "new")
+    stops = world.open(counted())
+    assert batch(4, {0: (4, 6), 1: (0, 1)}, "new", stops)[:3] == ("new", {0: 6, 1: 1}, {})
+    with pytest.raises(CheckpointError, match=r"ahead, and the records of 1 offsets would be skipped"):
+        batch(5, {0: (7, 8)}, "new", stops)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +267,7 @@ def test_ranges_that_do_not_follow_each_other_are_refused(world):
     with pytest.raises(InputError, match='found "ranges of the topic ids'):
         world.batch(placed, 0, **{"in": both})
     world.batch(placed, 0, **{"in": pa.concat_tables([ranges({0: (2, 4)}), ranges({0: (0, 2)})])})
-    assert kept(placed.journal.last)["in"] == TopicRead("id", {0: 0}, {0: 4}, 4)
+    assert kept(placed.journal.last)["in"] == TopicRead("id", {0: 0}, {0: 4}, 4, {0: 1_000})
 
 
 def test_a_topic_that_tasks_no_longer_read_is_forgotten(placed, world):

@@ -131,7 +131,7 @@ class Run:
         return found
 
     def _commit(self, reports: list[Any]) -> None:
-        read = read_topics.advanced(self.folder, self.last, reports)
+        read = read_topics.advanced(self.folder, self.last, reports, {})
         batch = Batch(id=self.batch, input=None, session=None, watermarks=None)  # type: ignore[arg-type]
         batch.read, batch.reports = read, dict(enumerate(reports))  # type: ignore[misc]
         known = self.last.event_times if self.last is not None else {}

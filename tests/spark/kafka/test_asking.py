@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 
 import pytest
 
@@ -12,7 +13,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from taskplace.errors import InputError, SinkError
-from taskplace.spark.kafka import asking, offsets
+from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.spark.kafka import asking, clients, offsets
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.clients import PERMANENT, refuses
 from taskplace.spark.kafka.marker import MarkerTopic, configuration, described, metadata
@@ -187,6 +189,52 @@ def test_the_right_that_is_missing_is_named(monkeypatch):
 def test_a_broker_that_ends_while_it_greets_a_client_does_not_refuse_it(name, text, final):
     assert refuses(KafkaError(getattr(KafkaError, name), text)) is final
     assert not asking.PASSING & set(PERMANENT)
+
+
+@pytest.fixture
+def lines(monkeypatch, caplog):
+    """The warnings of the clients of this process, from a fresh start."""
+    now = [0.0]
+    monkeypatch.setattr(clients, "REPEATED", RepeatedWarnings(clock=lambda: now[0], wall_clock=lambda: 0.0))
+    monkeypatch.setattr(clients.time, "monotonic", lambda: now[0])
+    return now, lambda: [each.getMessage() for each in caplog.records if each.name == "taskplace.kafka"]
+
+
+def test_an_outage_is_one_line_of_one_logger_that_comes_again_at_growing_intervals(lines):
+    """Ten seconds in which each of four clients of sources and sinks loses each broker every tenth of a second."""
+    now, said = lines
+    options = ClientOptions("p", "a:1,b:2", {"sasl.password": "hunter2"})
+    for tick in range(100):
+        now[0] = tick / 10
+        for client in range(4):
+            for address in ("a:1/bootstrap", "b:2/7"):
+                clients.ClientLog(options).log(
+                    logging.ERROR,
+                    "FAIL [%s#p-%d] [thrd:%s]: %s: Connect to ipv4#x failed: refused hunter2 (after %dms in CONNECT)",
+                    "hunter2", client, address, address, tick,
+                )  # fmt: skip
+    first = [f"{address}: Connect to ipv4#x failed: refused (hidden)" for address in ("a:1", "b:2")]
+    again = [
+        f"{line} ({count} times since 1970-01-01 00:00:00 UTC)"
+        for line, count in zip(first, (201, 201), strict=True)
+    ]
+    assert said() == first + again
+
+
+def test_brokers_that_say_nothing_are_named_after_some_seconds(lines, monkeypatch):
+    now, said = lines
+    admin = FakeAdmin(*["_TIMED_OUT"] * 1000)
+    monkeypatch.setattr(asking.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 1.0))
+    source_ = source(admin, 30, monkeypatch)
+    with pytest.raises(
+        InputError, match=r"no answer of nowhere:9092: _TIMED_OUT: .*, expected an answer of the brokers; che"
+    ):
+        source_.ends(2)
+    assert said()[0] == "no answer of nowhere:9092 for 4 s; waiting" and 2 <= len(said()) <= 4
+    with pytest.raises(
+        SinkError, match=r"no answer of nowhere:9092: .*check `servers`, and that the brokers run"
+    ):
+        described(AdminClients(admin), admin, "t")
 
 
 def test_what_a_client_of_a_source_logs_has_no_secret(caplog):

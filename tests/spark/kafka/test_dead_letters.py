@@ -100,3 +100,5 @@ def test_bad_records_count_by_source_once_a_batch_is_committed(tmp_path, monkeyp
     for _ in range(2):  # the second time, the batch is only published again
         world.batch(placed, 0, own=own, **plain)
     assert placed.stats.bad_records == {"a": 2, "b": 1}
+    of = {one["topic"]: one["value"] for one in world.open(topo).metrics()["dead-letters-total"]}
+    assert of == {"a": 2, "b": 1}, "they continue over restarts"

@@ -196,7 +196,7 @@ WRONG = [
     ({"starting": "newest"}, r"\.starting: found 'newest'"),
     ({"most_records": 0}, r"\.most_records: found 0"),
     ({"patience": "soon"}, r"\.patience: found 'soon'"),
-    ({"options": {"group.id": "x"}}, r"\.options\.group\.id: "),
+    ({"options": {"enable.auto.commit": True}}, r"\.options\.enable\.auto\.commit: "),
     ({"options": {"sasl.password": SECRET}}, r"\.options\.sasl\.password: .*`sasl\.password_env`"),
     ({"key": {"format": "raw", "column": "tail", "kind": "string"}}, r": found 'tail, .*'tailnum'.*'tail'"),
 ]

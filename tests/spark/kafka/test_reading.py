@@ -200,7 +200,7 @@ def test_a_marker_of_a_transaction_moves_the_position():
 @pytest.mark.parametrize(
     "code, message_",
     [
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, "UNKNOWN_TOPIC_OR_PART: says.*make the topic first"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "found 'no such topic any more', .* it was deleted; restore it"),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "allow `Read` on the topic to this user"),
         (KafkaError._AUTHENTICATION, "check the credentials in the options of the source"),
         (KafkaError.OFFSET_OUT_OF_RANGE, "offset 10: found 'records that the broker no longer has"),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
@@ -32,7 +33,7 @@ PARTITIONS = 2
 DECODER = Decoder(key=Raw("k", "string"), value=Raw("n", "string"))
 KEYS = [f"k{number}" for number in range(20)]
 MADE_AGAIN = "the topic was deleted and made again"
-MISSING = "make the topic first"
+MISSING = "it was deleted; restore it, or make it again and start with `changed_topics: go-on`"
 
 
 def send(kafka, topic: str, times: int = 1) -> None:
@@ -81,9 +82,9 @@ class Held:
 
 
 @contextmanager
-def opened(cluster, kafka, topic: str, folder):
+def opened(cluster, kafka, topic: str, folder, **more):
     """A stream of the topic, and a function that starts it."""
-    reads = KafkaRecords(topic, kafka.bootstrap, DECODER, patience="60 s")
+    reads = KafkaRecords(topic, kafka.bootstrap, DECODER, patience="60 s", **more)
     topo = Topology("numbers")
     source = topo.source("in", key="k", partitions=PARTITIONS, reads=reads)
     source.process(Count("seen", by={"k": "string"}), name="count")
@@ -191,3 +192,40 @@ def test_records_that_are_removed_before_a_stream_comes_back(cluster, kafka, tmp
     with opened(cluster, kafka, topic, tmp_path) as (placed, start):
         ends_with(start(availableNow=True), placed, "its first offset is")
         assert placed.journal.last.rows == len(KEYS)  # nothing was skipped
+
+
+def test_a_stream_goes_on_with_its_state_without_records_that_are_gone(cluster, kafka, tmp_path, caplog):
+    """Removed under a planned batch, removed before a start, and of a topic that was made again; then as before."""
+    topic = kafka.topic("gone", PARTITIONS)
+
+    def run(**more: str) -> tuple[int, int]:
+        """Return how often each key was counted, and how many offsets were skipped."""
+        with opened(cluster, kafka, topic, tmp_path, **more) as (placed, start):
+            start(availableNow=True).awaitTermination()
+            counts = placed.store("seen").get_many(pa.table({"k": KEYS}))["value"].to_pylist()
+            return *{each["count"] for each in counts}, sum(placed.stats.skipped.values())
+
+    send(kafka, topic)
+    assert run() == (1, 0)
+    send(kafka, topic, 2)
+    with opened(cluster, kafka, topic, tmp_path) as (placed, start):
+        held = Held(placed, placed.journal.last_batch + 1)
+        query = start()
+        held.wait()
+        cut(kafka, topic)
+        held.go()
+        ends_with(query, placed, "records that the broker no longer has")
+    send(kafka, topic)
+    assert run(changed_topics="go-on") == (2, 40)
+    send(kafka, topic)
+    cut(kafka, topic)
+    send(kafka, topic)
+    assert run(changed_topics="go-on") == (3, 20)
+    assert "offsets that were skipped, by partition" in caplog.text
+    delete(kafka, topic)
+    make(kafka, topic)
+    send(kafka, topic, 2)
+    assert run(changed_topics="go-on") == (5, 0)
+    assert "with a topic that was made again" in caplog.text
+    send(kafka, topic)
+    assert run() == (6, 0)

@@ -331,7 +331,7 @@ def test_a_start_after_a_failed_try_is_not_part_of_its_transaction(brokers):
     brokers.acknowledge = False
     brokers.fail("commit", error("_TIMED_OUT"))
     brokers.fail("init", error("_TIMED_OUT"), times=1000)
-    with pytest.raises(SinkError, match=r"not published within 100 s; the last error: _timed_out"):
+    with pytest.raises(SinkError, match=r"not published within 100 s; .*nowhere:9092: _timed_out"):
         one.publish(commit(0), records())
     assert brokers.calls.count("init") > 5
     brokers.errors["init"] = [(error("_TIMED_OUT", **RETRIABLE), False)] * 1000

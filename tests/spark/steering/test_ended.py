@@ -7,12 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark import steer
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.bridge_state import StateBridge
+from taskplace.spark.query import PlacedQuery
 
 
 def context(app: str = "app-1", stopped: bool = False):
@@ -124,3 +126,51 @@ def test_before_the_first_batch_has_ended_nobody_says_how_many_tasks_there_are(l
     found = bridge.layout(planned=False)
     assert found is not None
     assert len(found.tasks) == 6
+
+
+@pytest.mark.parametrize(
+    "error", [Py4JNetworkError("nobody answers"), ConnectionRefusedError(111, "refused")]
+)
+def test_a_jvm_that_has_ended_is_told_in_one_line_by_each_member_of_a_query(monkeypatch, error):
+    """And a connection of somebody else's that is refused is not taken for it."""
+
+    class Dead:
+        def __getattr__(self, name):
+            raise error
+
+    closed = []
+    query = PlacedQuery(SimpleNamespace(close=lambda: closed.append(1)), Dead())
+    members = [
+        lambda: query.id, lambda: query.isActive, lambda: query.status, lambda: query.lastProgress, query.exception,
+        query.awaitTermination, query.processAllAvailable, query.stop,
+    ]  # fmt: skip
+    for gateway, kind, says in (
+        (
+            SimpleNamespace(jvm=SimpleNamespace(System=Dead())),
+            TaskplaceError,
+            "^Spark's JVM of this driver has ended: ",
+        ),
+        (
+            SimpleNamespace(jvm=SimpleNamespace(System=SimpleNamespace(nanoTime=lambda: 7))),
+            type(error),
+            "refused|answers",
+        ),
+    ):
+        monkeypatch.setattr(SparkContext, "_gateway", gateway)
+        for member in members:
+            with pytest.raises(kind, match=says) as raised:
+                member()
+            assert len(str(raised.value).splitlines()) == 1
+    assert closed == [1, 1]
+    assert bridge_stopped()
+
+
+def bridge_stopped() -> bool:
+    """Return what a bridge says whose JVM has ended."""
+    bridge = object.__new__(Bridge)
+    bridge._spark = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=refuse)))
+    return bridge.stopped()
+
+
+def refuse():
+    raise ConnectionRefusedError(111, "refused")

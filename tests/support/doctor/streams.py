@@ -101,6 +101,7 @@ CASES: Cases = {
     ),
     "changed-topics": (
         fires("output.totals.kafka.changed_topics", "output.totals.kafka.changed_topics=go-on"),
+        fires("input.clicks.kafka.changed_topics", "input.clicks.kafka.changed_topics=go-on"),
         quiet("output.totals.kafka.changed_topics=stop"),
     ),
     "sink-at-least-once": (

@@ -95,7 +95,7 @@ class LivePage {
     this.apply();
   }
 
-  /** The report, with what has changed since: the instances, and the lags of copies. */
+  /** The report, with what has changed since: the instances, the input, and the lags of copies. */
   apply() {
     const { now, report } = this;
     const behind = new Map(now.copies.map((copy) => [`${copy.task} ${copy.instance}`, copy]));
@@ -107,7 +107,10 @@ class LivePage {
     });
     const there = new Set(now.rows.map((row) => row.id));
     const rows = now.rows.length ? [...now.rows, ...report.now.filter((row) => row.state && !there.has(row.id))] : report.now;
-    const shown = { ...report, state: now.state, now: rows, copies: [...known, ...behind.values()] };
+    const named = new Set(now.figures.map((figure) => figure.name));
+    const figures = [...report.figures.filter((figure) => !named.has(figure.name)), ...now.figures];
+    const inputs = now.inputs.length ? now.inputs : report.inputs;
+    const shown = { ...report, state: now.state, now: rows, inputs, figures, copies: [...known, ...behind.values()] };
     this.shown = unchanged(this.shown, shown);
     this.show(this.shown);
   }

@@ -59,6 +59,15 @@ function sectionsOf(charts, { kind }) {
   return [
     new Section("now", { parts: ["now"], has: (report) => report.now.length > 0, make: tablePart({ label: `${one}s`, noun: one, keep: true, columns: instanceColumns(one) },
       (report) => [...report.now].sort((a, b) => byName(a.id, b.id))) }),
+    new Section("input", {
+      parts: ["inputs"],
+      lead: "The topics that tasks read themselves: offsets that come next, the ends as the brokers said last, and the age of the first unread record.",
+      has: (report) => report.inputs.length > 0,
+      make: tablePart({ label: "input", noun: "partition", columns: [
+        word("topic", (row) => row.topic), number("partition", (row) => row.partition), number("position", (row) => row.position),
+        number("end", (row) => row.end), number("lag", (row) => row.lag), timed("behind", (row) => row.seconds),
+      ] }, (report) => report.inputs),
+    }),
     new Section("timeline", {
       parts: ["happenings", "samples"],
       lead: "Rebalances, events and losses. Choose a placement to see what it changed.",
