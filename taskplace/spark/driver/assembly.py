@@ -19,6 +19,7 @@ from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.input_lag import InputLag
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.key_types import KeyTypes
+from taskplace.spark.driver.late_rows import LateRows
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations
@@ -27,7 +28,6 @@ from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.request_desk import RequestDesk
-from taskplace.spark.driver.spark_checkpoint import OFFSETS, SPARK_CHECKPOINT
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats
@@ -36,7 +36,7 @@ from taskplace.spark.driver.stream_work import StreamWork
 from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.driver.visits import Visits
-from taskplace.spark.messages import Declaration, Manifest
+from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest
 from taskplace.spark.state.directories import check_commits, check_owner
 from taskplace.spark.worker.guard import raising_disk_full
 from taskplace.spark.worker.hashing import HASH_VERSION
@@ -77,6 +77,7 @@ def assemble(
         no_data_batches=NoDataBatches(definition, bridge, journal, idle),
         listeners=listeners,
         input=BatchInput(definition, journal, schemas),
+        late_rows=LateRows(definition),
         operations=_operations(definition, rebalancer, followers, reporter, lag),
         lag=lag,
     )

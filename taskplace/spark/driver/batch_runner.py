@@ -33,6 +33,7 @@ from taskplace.spark.driver.histories import trimmed_since
 from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.input_lag import InputLag
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.late_rows import LateRows
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations
@@ -71,6 +72,7 @@ class BatchRunner:
     input: BatchInput
     operations: Operations
     lag: InputLag
+    late_rows: LateRows
     _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
@@ -244,6 +246,7 @@ class BatchRunner:
     def _report(self, batch: Batch) -> None:
         self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
         self.rebalancer.recent.batch_done(batch.id, batch.rows, batch.clock.total())
+        self.late_rows.batch_done(batch, self.rebalancer.stats.totals)
         self.listeners.batch_done(batch, self.rebalancer)
 
 
