@@ -135,8 +135,11 @@ class TopicOffsets:
 
 def made(kind: Callable[..., Any], options: ClientOptions, own: Mapping[str, Any]) -> Any:
     """Return a client, which logs without secrets. Errors: `InputError` for properties that librdkafka refuses."""
+    given = options.resolved()
+    if kind is AdminClient:
+        given.pop("group.id", None)  # librdkafka warns of a consumer's property
     try:
-        return kind({**options.resolved(), **own}, logger=_Scrubbed(options))
+        return kind({**given, **own}, logger=_Scrubbed(options))
     except KafkaException as error:
         raise InputError(
             "Kafka client",
