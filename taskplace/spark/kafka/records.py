@@ -129,7 +129,7 @@ class KafkaRecords:
                 for records in pieces:
                     if check is not None:
                         check(records)
-                    rows.add(self._decoder.frame(records))
+                    rows.add(self._decoder.frame(records, needs_key=setting.needs_key))
                     if (stamps := records["timestamp"].drop_null()).length():
                         setting.times[each["partition"]] = stamps.cast(pa.int64())[-1].as_py() // 1000
         return rows.table()

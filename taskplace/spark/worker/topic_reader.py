@@ -63,12 +63,14 @@ class ReadSetting:
     - `most`: the bytes of rows that may be in memory; `folder`: a directory of the executor, for rows above that
     - `check`: by partition, start and end of a range, what looks at its records before they are decoded
     - `times`: filled by the reader: by partition, the timestamp of the last record in milliseconds, if it has one
+    - `needs_key`: whether a record without a key is a bad one, because state is kept by the key
     """
 
     most: int
     folder: Path
     check: Callable[[int, int, int], Check] | None = None
     times: dict[int, int] = field(default_factory=dict)
+    needs_key: bool = False
 
 
 class TopicReader(Protocol):
