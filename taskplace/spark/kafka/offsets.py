@@ -129,8 +129,11 @@ class TopicOffsets:
 
 def made(kind: Callable[..., Any], options: ClientOptions, own: Mapping[str, Any]) -> Any:
     """Return a client, which logs without secrets. Errors: `InputError` for properties that librdkafka refuses."""
+    given = options.resolved()
+    if kind is AdminClient:
+        given.pop("group.id", None)  # librdkafka warns of a consumer's property
     try:
-        return kind({**options.resolved(), **own}, logger=ClientLog(options))
+        return kind({**given, **own}, logger=ClientLog(options))
     except KafkaException as error:
         raise InputError(
             "Kafka client",

@@ -100,7 +100,7 @@ def test_what_a_reader_asks_beside_the_batches(kafka):
     assert reads.first_newer({0: BEGAN + 4_000}) == reads.first_newer({}) == {}
     reads.commit({0: 3, 1: 0})
     assert committed(kafka, group, topic) == {0: 3, 1: 0}
-    member = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    member = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "enable.auto.commit": False})
     try:
         member.subscribe([topic])
         wait_until(
