@@ -28,13 +28,8 @@ def _one_watermark(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "expired": None, "held": {}}
 
 
-def _a_file_per_change(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade version 6, in which each change had a file of its own; so it starts at its first byte, the default."""
-    return raw
-
-
-def _without_nonce(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade version 7, whose output does not say which commit it is of; the defaults say so."""
+def _by_defaults(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade version 6, in which each change had a file of its own, and version 7, which had no nonce."""
     return raw
 
 
@@ -79,8 +74,7 @@ _NEVER_RELEASED = "no release of taskplace wrote them, only development versions
 STEPS: Mapping[int, Upgrade | str] = {
     **dict.fromkeys(range(1, 5), _NEVER_RELEASED),
     5: _one_watermark,
-    6: _a_file_per_change,
-    7: _without_nonce,
+    **dict.fromkeys((6, 7), _by_defaults),
 }
 
 _ANEW = "or start a new checkpoint in another directory"
