@@ -28,7 +28,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import decoded, encoded, read_file
+from taskplace.spark.codec import decoded, encoded
 from taskplace.spark.messages import Manifest, Report, TopicRead
 from taskplace.spark.worker.topic_reader import TopicReader, stream_offsets
 
@@ -167,19 +167,6 @@ def _range(offsets: tuple[int, int] | None) -> str:
     return "no offsets" if offsets is None else f"the offsets from {offsets[0]} to before {offsets[1]}"
 
 
-<<<<<<< HEAD
-def _planned(path: Path) -> list[StreamOffset]:
-    """Return the offsets of streams of ranges in a file of Spark's log, which has a line for each source."""
-    found = []
-    with suppress(OSError, ValueError):
-        for line in read_file(path).decode(errors="replace").splitlines():
-            with suppress(ValueError):
-                found.append(decoded(StreamOffset, line))
-    return found
-
-
-=======
->>>>>>> main
 def _check_id(root: Path, topic: str, *, kept_id: str, found: str) -> None:
     if found != kept_id:
         raise CheckpointError(

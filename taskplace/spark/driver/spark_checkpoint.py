@@ -24,12 +24,8 @@ from typing import Any
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import decoded, read_file
 from taskplace.spark.driver.journal import Journal
-<<<<<<< HEAD
-from taskplace.spark.messages import Manifest
+from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Manifest
 from taskplace.spark.state.committed import name_of
-=======
-from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT
->>>>>>> main
 from taskplace.spark.state.numbered import numbered
 
 #: The directory in Spark's checkpoint of the ended batches.
