@@ -5,9 +5,10 @@ Kafka would refuse after it. The driver does it to send the record.
 
     raw     the bytes of one column; a string as UTF-8; a null is Kafka's null
     json    one column: its value (`42`); several columns: an object (`{"id": 42}`)
-    avro    the same by a given schema, without a header before the bytes
+    avro    the same by a given schema; with a schema registry, its id stands before the bytes
 
-In JSON, decimals are strings, bytes are base64, times are ISO 8601, and the keys of maps are strings.
+In JSON, decimals are strings with all the digits of their type and no exponent (`"0.00"`, as Debezium's
+`decimal.handling.mode: string` has them), bytes are base64, times are ISO 8601, and the keys of maps are strings.
 
 Properties:
 - A row of which the column `deleted` is true is a tombstone: a record with a null value, which deletes its key. So is a
@@ -16,13 +17,15 @@ Properties:
 - Equal rows have equal records.
 
 Errors: `InputError` for columns that are missing or have another type, for a null in the key, a tombstone without a
-key, NaN in JSON, a time before 1970, and a record that is larger than `max_bytes`. Errors show no key and no value.
+key, NaN in JSON, and a record that is larger than `max_bytes`; also for a record's time before 1970, and for a time in
+a value beyond the years 1 to 9999. Errors show no key and no value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,6 +35,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import avro
+from taskplace.spark.kafka.schema_registry import SchemaRegistry, header
 from taskplace.validation import nearest
 
 T = pa.types
@@ -41,7 +45,7 @@ CHUNK, CHUNK_BYTES = 10_000, 8 << 20
 OVERHEAD = 128
 HEADER_OVERHEAD = 16
 _FITS = "a row that fits the format {}"
-_json = msgspec.json.Encoder(decimal_format="string")
+_json = msgspec.json.Encoder()
 
 
 class Record(NamedTuple):
@@ -68,13 +72,21 @@ class Part:
     - `columns`: None: all columns that are not used as header, time or mark of deletion
     - `single`: one column was named, so its value is not put into an object
     - `format`: raw, json or avro; "" for a key: raw for a column of strings or bytes, json otherwise
-    - `schema`: JSON of the Avro schema
+    - `schema`: JSON of the Avro schema; `registry`: where it gets its id, under `subject`
     """
 
     columns: tuple[str, ...] | None
     single: bool = False
     format: str = "json"
     schema: str = ""
+    registry: SchemaRegistry | None = None
+    subject: str = ""
+
+    def header(self, *, numbered: bool = True) -> bytes:
+        """Return what stands before each datum. `numbered`: with the id, for which the registry may be asked."""
+        if self.registry is None or not self.schema:
+            return b""
+        return header(self.registry.number(self.subject, self.schema) if numbered else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +99,8 @@ class RecordFormat:
     timestamp: str | None = None
     deleted: str | None = None
     max_bytes: int = 1_000_000
+    #: False in tasks, which only measure records, and do not ask a schema registry.
+    numbered: bool = True
 
     def check_columns(self, sink: str, schema: pa.Schema) -> None:
         """Refuse columns that are missing, or have a type that the format cannot hold. A column may have no type."""
@@ -116,7 +130,7 @@ class RecordFormat:
     def check_rows(self, sink: str, rows: pa.Table) -> None:
         """Refuse rows that cannot be sent. O(rows): encodes them."""
         self.check_columns(sink, rows.schema)
-        for record in self.records(sink, rows):
+        for record in replace(self, numbered=False).records(sink, rows):
             if record.size > self.max_bytes:
                 raise InputError(
                     f"sinks.{sink}",
@@ -176,8 +190,8 @@ class RecordFormat:
         if chosen == "json":
             _check_finite(path, table)
         else:
-            encode = partial(avro.encode, part.schema)
-        values = _values(path, table.column(0) if part.single else table, chosen)
+            encode = partial(avro.encode, part.schema, header=part.header(numbered=self.numbered))
+        values = _values(path, table, part.single, chosen)
         try:
             return [encode(value) for value in values]
         except (ValueError, TypeError, KeyError) as error:
@@ -199,12 +213,16 @@ class RecordFormat:
             return [0] * rows.num_rows
         column = rows[self.timestamp]
         if T.is_timestamp(column.type):
-            column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+            millis = pc.CastOptions(pa.timestamp("ms", column.type.tz), allow_time_truncate=True)
+            try:
+                column = column.cast(options=millis).cast(pa.int64())
+            except pa.ArrowInvalid:  # seconds that are no milliseconds
+                column = pa.chunked_array([[-1]])
         times = column.to_pylist()
         if any(time is not None and time <= 0 for time in times):  # 0 means the time of sending
             raise InputError(
                 f"{path}.timestamp",
-                found="a time before 1970, or its first millisecond",
+                found="a time before 1970, or its first millisecond, or after the year 292,277,022",
                 expected="a time that Kafka's client can send",
             )
         return [time or 0 for time in times]
@@ -220,18 +238,33 @@ def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
     yield from _pieces(rows.slice(half))
 
 
-def _values(path: str, rows: pa.Table | pa.ChunkedArray, chosen: str) -> list[Any]:
-    """Return the rows, or one column, as Python values. Errors: `InputError`, which shows none of them."""
-    kinds = rows.schema.types if isinstance(rows, pa.Table) else [rows.type]
-    maps = any(map(_has_map, kinds))  # Arrow is much slower with the argument
+def _values(path: str, rows: pa.Table, single: bool, chosen: str) -> list[Any]:
+    """Return the rows, or their one column, as Python values. Errors: `InputError`, which shows none of them."""
+    kind = pa.struct(list(rows.schema))
+    maps = _has(kind, T.is_map)  # Arrow is much slower with the argument
     try:
-        found: list[Any] = rows.to_pylist(**({"maps_as_pydicts": "strict"} if maps else {}))
+        found: list[Any] = (rows.column(0) if single else rows).to_pylist(
+            **({"maps_as_pydicts": "strict"} if maps else {})
+        )
     except KeyError:
         twice = "a map that has a key twice"
         raise InputError(path, found=twice, expected=_FITS.format(chosen)) from None
+    except OverflowError:
+        columns = [field.name for field in rows.schema if _has(field.type, T.is_temporal)]
+        said = f"a time that Python does not have, in one of the columns {columns}"
+        raise InputError(path, found=said, expected=_FITS.format(chosen)) from None
     except (ValueError, TypeError) as error:
         raise InputError(path, found=_cannot(error), expected=_FITS.format(chosen)) from None
-    return found
+    return [*map(_plain, found)] if chosen == "json" and _has(kind, T.is_decimal) else found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in which decimals are texts without exponents."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [*map(_plain, value)] if isinstance(value, list) else value
 
 
 def _cannot(error: Exception) -> str:
@@ -262,8 +295,8 @@ def _inner(kind: pa.DataType) -> list[pa.DataType]:
     return [kind.field(i).type for i in range(kind.num_fields)]
 
 
-def _has_map(kind: pa.DataType) -> bool:
-    return T.is_map(kind) or any(map(_has_map, _inner(kind)))
+def _has(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    return test(kind) or any(_has(inner, test) for inner in _inner(kind))
 
 
 def _has_text_keys(kind: pa.DataType) -> bool:
