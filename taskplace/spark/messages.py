@@ -108,7 +108,7 @@ class History(Message, frozen=True):
 
 
 #: A new version needs a step in `state/versions.py`, and golden checkpoints of the one before.
-SCHEMA = "taskplace.manifest/7"
+SCHEMA = "taskplace.manifest/8"
 
 
 class StagedFile(Message, frozen=True):
@@ -148,6 +148,8 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
       stores expired by `watermark`
     - `held`: by task and store, the same time where the task's differs from `expired` (`driver/watermarks.py`)
     - `assignment`: by instance; for debugging, never read back
+    - `nonce`: drawn by each driver, so that output says whose it is; "" in manifests of older versions
+    - `offsets`: with which Spark has planned the batch, the text of each source; None if its log was not found
     """
 
     batch: int
@@ -165,6 +167,8 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     watermark: Watermark = None
     expired: Mapping[str, Watermark] | None = None
     held: Mapping[TaskKey, Mapping[str, Watermark]] = {}
+    nonce: str = ""
+    offsets: tuple[str, ...] | None = None
 
 
 class StoreLayout(Message, frozen=True, omit_defaults=True):
@@ -402,6 +406,7 @@ class Report(Message, frozen=True):
     - `staged_as`: by sink, the columns of the staged rows
     - `bad`: by external topic, the number of records that could not be decoded, and became dead letters
     - `read`: by topic whose records the task reads itself, what it has read
+    - `lacked`: whether its copy lacked the entries of stores that are not logged
     - `brought`, `fetched`: the bytes of its input in memory: the rows that Spark and boundary files brought, and those
       that it has read itself
     """
@@ -426,6 +431,7 @@ class Report(Message, frozen=True):
     read: Mapping[str, TopicRead] = {}
     brought: int = 0
     fetched: int = 0
+    lacked: bool = False
 
 
 class ReportGroup(Message, frozen=True):
@@ -527,6 +533,7 @@ class FollowReport(Tally):
     - `restoring`: by task, the snapshot (its attempt) that the next visit continues to load
     - `loaded`: by task, the part of that snapshot that is loaded, from 0 to 1
     - `orphans`: the directories of dead executors that were removed
+    - `followed`: `Meta.followed` of the copies of tasks with stores that are not logged
     """
 
     instance: str
@@ -544,6 +551,7 @@ class FollowReport(Tally):
     removed: list[TaskId] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    followed: dict[TaskKey, str] = field(default_factory=dict)
 
 
 class Question(Message, frozen=True):
@@ -599,6 +607,8 @@ class Meta(Message, frozen=True):
     - `restoring`: the snapshot that is being loaded (attempt and checksum) and the number of its loaded pieces; `at` is
       EMPTY meanwhile
     - `boot`: the host's boot in which the copy was written; after another boot the copy is discarded
+    - `followed`: the last attempt up to which it was made of changes and snapshots. They lack the entries of stores
+      that are not logged, so a copy that is at this attempt lacks them as well
     """
 
     at: Position = EMPTY
@@ -608,6 +618,7 @@ class Meta(Message, frozen=True):
     restoring: tuple[str, int] | None = None
     boot: str = ""
     format: int = FORMAT
+    followed: str = ""
 
     @property
     def certain(self) -> Position:

@@ -26,7 +26,7 @@ import msgspec
 
 from taskplace.errors import CheckpointError
 from taskplace.paths import why_not
-from taskplace.spark.codec import Message, decoded, sealed, unsealed
+from taskplace.spark.codec import Message, decoded, read_file, sealed, unsealed
 
 STATUS_FILE = "status.json"
 WAITING_FILE = "waiting.json"
@@ -96,6 +96,7 @@ class ExecutorStatus(Exchanged, frozen=True):
     - `left`: the lags of its copies without a role
     - `empty`: the tasks of its roles that have no copy yet; their lags count the whole changelog
     - `parked`: the tasks whose copies here made no progress; they are planned elsewhere
+    - `keeps`: the tasks that stay here because of entries of stores that are not logged
     - `troubles`: by task, why its copy cannot follow; `trouble`: why the last visit failed; empty if it did not
     - `visited`: when it last answered a visit; None: it has not
     """
@@ -112,6 +113,7 @@ class ExecutorStatus(Exchanged, frozen=True):
     left: Mapping[str, int] = {}
     empty: tuple[str, ...] = ()
     parked: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
     troubles: Mapping[str, str] = {}
     trouble: str = ""
     visited: float | None = None
@@ -286,8 +288,11 @@ class Status(Exchanged, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
 Kind = Literal["can-remove", "preview", "drain", "undrain"]
 
 
-class Request(Message, frozen=True, tag_field="schema", tag=REQUEST_SCHEMA):
-    """A request to the driver with this `epoch` of the checkpoint with this id; other drivers do not follow it."""
+class Request(Message, frozen=True, tag_field="schema", tag=REQUEST_SCHEMA, omit_defaults=True):
+    """A request to the driver with this `epoch` of the checkpoint with this id; other drivers do not follow it.
+
+    `lose_unlogged`: whether a drain may lose the entries of stores that are not logged
+    """
 
     id: str
     checkpoint: str
@@ -295,6 +300,7 @@ class Request(Message, frozen=True, tag_field="schema", tag=REQUEST_SCHEMA):
     kind: Kind
     executors: tuple[str, ...]
     asked: float
+    lose_unlogged: bool = False
 
 
 class WaitingCopy(Exchanged, frozen=True):
@@ -407,15 +413,9 @@ def read(path: Path, kind: type[_MessageT]) -> _MessageT:
     Errors: `FileNotFoundError`; `CheckpointError` naming the file if it cannot be read, is damaged, or has another
     schema.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise CheckpointError(f"{path}: it cannot be read ({why_not(error)})") from None
     own = _SCHEMAS[kind]
     try:
-        body = unsealed(data)
+        body = unsealed(read_file(path))
         schema = decoded(_Versioned, body).schema
         if schema != own:
             raise CheckpointError(
@@ -423,6 +423,10 @@ def read(path: Path, kind: type[_MessageT]) -> _MessageT:
                 "wrote it: use the version that runs the stream"
             )
         return kind.decode(body)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"{path}: it cannot be read ({why_not(error)})") from None
     except ValueError as error:
         raise CheckpointError(
             f"{path}: damaged ({error}), expected a file with the schema {own!r}; it may be deleted: no state depends "

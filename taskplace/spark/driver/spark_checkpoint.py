@@ -7,7 +7,7 @@
 
 **Idea.** Spark's checkpoint says which batch comes next, the manifests say which batches are committed. If they do not
 match, rows would be repeated or lost. Each batch is checked as well (`taskplace.spark.driver.takeover`), but that error
-is raised inside Spark's query.
+is raised inside Spark's query. Each manifest keeps the offsets of its batch as well, which must not have changed.
 
 Properties: only reads. Another driver may commit meanwhile, so the newest manifest is read before and after Spark's
 checkpoint, and both values are allowed.
@@ -19,12 +19,15 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.codec import decoded, read_file
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT
+from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Manifest
+from taskplace.spark.state.committed import name_of
 from taskplace.spark.state.numbered import numbered
 
 #: The directory in Spark's checkpoint of the ended batches.
@@ -77,15 +80,39 @@ def check_spark_checkpoint(root: Path, journal: Journal) -> int:
     return upcoming
 
 
+def planned_offsets(log: Path | None, batch: int) -> tuple[str, ...] | None:
+    """Return the offsets that Spark has planned a batch with, the text of each source; None if they cannot be read.
+
+    `log`: the directory of Spark's offsets. A file has the version, a line of metadata, and a line for each source.
+    """
+    with suppress(OSError, ValueError):
+        if log is not None and (lines := read_file(log / str(batch)).decode().splitlines()[2:]):
+            return tuple(lines)
+    return None
+
+
+def check_offsets(root: Path, log: Path | None, last: Manifest | None) -> None:
+    """Refuse to go on from, or to repeat, a batch whose offsets are not those with which it was committed.
+
+    Offsets that cannot be read, and manifests without any, are not compared. Errors: `CheckpointError`.
+    """
+    found = planned_offsets(log, last.batch) if last is not None else None
+    if last is not None and log is not None and last.offsets and found and found != last.offsets:
+        raise CheckpointError(
+            f"{log / str(last.batch)}: these are not the offsets that batch {last.batch} was committed with, so rows "
+            f"would be lost or count twice; restore this file, or replace its lines from the third on by `offsets` of "
+            f"{root / name_of(last.batch)}; or start a new checkpoint in another directory"
+        )
+
+
 def _query_id(root: Path) -> str | None:
     """Return the query id in Spark's checkpoint; None without a checkpoint."""
     path = root / SPARK_CHECKPOINT / METADATA
     try:
-        metadata: Any = json.loads(path.read_text(errors="replace"))
-        return str(metadata["id"])
+        return str(decoded(dict[str, Any], read_file(path))["id"])
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:
         raise CheckpointError(
             f"{path}: damaged ({type(error).__name__}: {error}); restore Spark's checkpoint, or start a new checkpoint"
         ) from None

@@ -8,14 +8,16 @@ there is none. A manifest of a newer version is an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import damaged, decoded, encoded, unsealed
+from taskplace.spark.codec import damaged, decoded, encoded, read_file, unsealed
 from taskplace.spark.messages import SCHEMA, Manifest
+from taskplace.spark.state.numbered import DIGITS, number_of
 
 #: Returns the fields of a manifest in the form of the next version; it may change its argument.
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
@@ -26,8 +28,8 @@ def _one_watermark(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "expired": None, "held": {}}
 
 
-def _a_file_per_change(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade version 6, in which each change had a file of its own; so it starts at its first byte, the default."""
+def _by_defaults(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade version 6, in which each change had a file of its own, and version 7, which had no nonce."""
     return raw
 
 
@@ -38,16 +40,33 @@ class _Version(msgspec.Struct):
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest in a file, upgraded if it has an older version.
 
-    Errors: `CheckpointError` naming the file, if it is damaged or has a version that cannot be read.
+    Errors: `FileNotFoundError`; `CheckpointError` naming the file, if it is damaged, is of another batch than its name
+    says, or has a version that cannot be read.
     """
-    data = path.read_bytes()
     try:
-        body = unsealed(data)
+        body = unsealed(read_file(path))
         if decoded(_Version, body).schema != SCHEMA:
             body = encoded(upgraded(decoded(dict[str, Any], body), SCHEMA, path))
-        return Manifest.decode(body)
+        manifest = Manifest.decode(body)
+        if manifest.batch != number_of(path.name, ".json", DIGITS) or manifest.needs > manifest.batch:
+            raise ValueError(f"it is of batch {manifest.batch}, and needs those from {manifest.needs} on")
+        _check_names(manifest)
+        return manifest
     except ValueError as error:
         raise damaged(path, "manifest", error) from None
+
+
+def _check_names(manifest: Manifest) -> None:
+    """Refuse files outside of the checkpoint, and attempts that would lead there: snapshots are named after them."""
+    histories = (manifest.histories or {}).values()
+    changes = [*manifest.changes.values(), *chain(*(one.changes for one in histories))]
+    snapshots = [*chain(*manifest.snapshots.values()), *chain(*(one.snapshots for one in histories))]
+    staged = chain(*manifest.sinks.values())
+    files = [*(c.file for c in changes), *(s.file for s in snapshots), *(file.file for file in staged)]
+    attempts = [*(c.attempt for c in changes), *(s.attempt for s in snapshots)]
+    for name in (*files, *(f"/{attempt}" for attempt in attempts if "/" in attempt)):
+        if name[:1] == "/" or (".." in name and ".." in name.split("/")):
+            raise ValueError(f"it names {name!r}, which is outside of the checkpoint")
 
 
 _NEVER_RELEASED = "no release of taskplace wrote them, only development versions"
@@ -55,7 +74,7 @@ _NEVER_RELEASED = "no release of taskplace wrote them, only development versions
 STEPS: Mapping[int, Upgrade | str] = {
     **dict.fromkeys(range(1, 5), _NEVER_RELEASED),
     5: _one_watermark,
-    6: _a_file_per_change,
+    **dict.fromkeys((6, 7), _by_defaults),
 }
 
 _ANEW = "or start a new checkpoint in another directory"
@@ -64,7 +83,7 @@ _ANEW = "or start a new checkpoint in another directory"
 def upgraded(
     raw: Mapping[str, Any], own: str, path: Path, steps: Mapping[int, Upgrade | str] = STEPS
 ) -> dict[str, Any]:
-    """Return a manifest's fields, without `schema`, in the form of the version `own` ("taskplace.manifest/7").
+    """Return a manifest's fields, without `schema`, in the form of the version `own` ("taskplace.manifest/8").
 
     Errors: `CheckpointError` for a version that cannot be read; it names the readable versions and the way out.
     `KeyError` without a version.

@@ -10,6 +10,7 @@ they are read (`size_of`). Beside them, the listing of the stage.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -144,6 +145,8 @@ def _read_slices(
         path = root / files[number]
         pieces = list(of_one)
         try:
+            if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block its reader
+                raise CheckpointError(f"{path}: it is not a file")
             file = path.open("rb")
         except FileNotFoundError:
             partition, rows = pieces[0][3], pieces[0][6]

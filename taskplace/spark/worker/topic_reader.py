@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.codec import decoded
+from taskplace.spark.codec import decoded, read_file
 from taskplace.spark.messages import TopicRead
 
 #: A range of a partition: the offsets from `start` to before `end`. `topic_id`: the broker's id of the topic.
@@ -49,8 +49,8 @@ class StreamOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def stream_offsets(path: Path) -> list[StreamOffset]:
     """Return the offsets of streams of ranges in a file of Spark's log, which has a line for each source."""
     found = []
-    with suppress(OSError):
-        for line in path.read_text(errors="replace").splitlines():
+    with suppress(OSError, ValueError):
+        for line in read_file(path).decode(errors="replace").splitlines():
             with suppress(ValueError):
                 found.append(decoded(StreamOffset, line))
     return found
