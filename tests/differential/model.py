@@ -16,8 +16,10 @@ A node whose time column has a lag (`case.Shape.times`) uses the watermark minus
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.differential.case import (
     WINDOW_START,
@@ -34,7 +36,7 @@ from tests.differential.case import (
 )
 from tests.differential.expiry import expired, lag, less
 from tests.differential.hashing import partition
-from tests.differential.values import Key, aggregated, cast, micros, order
+from tests.differential.values import Key, aggregated, cast, micros, order, outside
 
 #: The unchanged row, beside its window's start, because the row may already have a column with that name.
 AS_IT_CAME = "row as it came"
@@ -68,10 +70,12 @@ class Model:
         self._owner = {store_of(node): node for node in reversed(case.nodes) if stateful(node)}
         self._last = {store_of(node): node.name for node in case.nodes}
         self._dropped = 0
+        #: Whether the last batch may be refused.
+        self.unsure = False
 
     def batch(self, topics: Batch) -> Sent:
-        """Process the rows of a batch, and return its results."""
-        self.late, self.now, self._dropped = self.now, self.watermark(), 0
+        """Process the rows of a batch, and return its results. Errors: `Unfit`: it is to be refused."""
+        self.late, self.now, self._dropped, self.unsure = self.now, self.watermark(), 0, False
         streams: dict[str, Rows] = {}
         for name, source in self.case.sources.items():
             streams[name] = self._split(topics.get(name, []), source.key, source.columns, source.partitions)
@@ -87,6 +91,22 @@ class Model:
         self.batches += 1
         sinks = {name: [row for rows in streams[name].values() for row in rows] for name in self.case.sinks}
         return Sent(sinks, self._dropped)
+
+    def fork(self) -> Model:
+        """Return the same pipeline at the same place, to go on by itself."""
+        other = copy(self)
+        other.state, other.newest = deepcopy(self.state), dict(self.newest)
+        return other
+
+    def without(self, lost: Iterable[tuple[str, int]]) -> Iterator[Model]:
+        """Yield what the pipeline may be once the state of some tasks may be lost: (store, task)."""
+        lost = sorted((store, task) for store, task in lost if self.state[store].get(task))
+        for number in range(1 << len(lost)):
+            other = self.fork() if lost else self
+            for at, (store, task) in enumerate(lost):
+                if number >> at & 1:
+                    del other.state[store][task]
+            yield other
 
     def watermark(self) -> int | None:
         """Return the watermark of the next batch."""
@@ -156,7 +176,9 @@ class Model:
 
     def _cast(self, node: Node, rows: list[Row]) -> Iterator[Row]:
         kinds, before = node.options["kinds"], self.shapes[node.inputs[0]].columns
-        return ({**row, **{c: cast(row[c], before[c], kind) for c, kind in kinds.items()}} for row in rows)
+        return (
+            {**row, **{c: _by_function(row[c], before[c], kind) for c, kind in kinds.items()}} for row in rows
+        )
 
     def _lookup(
         self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
@@ -216,12 +238,16 @@ class Model:
                 yield {**row, **(values if values is not None else dict.fromkeys(columns))}
 
     def _per_key(
-        self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
+        self, node: Node, before: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
     ) -> Iterator[Row]:
         """Count the rows of each key and keep their newest time. A key with more than `limit` rows starts again."""
         by, column = node.options["by"], node.options["column"]
         for key, group in self._groups(node, rows).items():
             known = self._seen(node, state, key, late)
+            # Python may have no such times.
+            kinds = self.shapes[node.name].columns
+            self.unsure |= any(outside(value, kinds[c]) for c, value in zip(by, key, strict=True))
+            self.unsure |= any(outside(value, before.columns[c]) for row in group for c, value in row.items())
             n = len(group) + (known["n"] if known else 0)
             times = [row[column] for row in group if row[column] is not None] if column else []
             if known and known["newest"] is not None:
@@ -245,10 +271,11 @@ class Model:
         for key, group in self._groups(node, rows).items():
             known = self._seen(node, state, key, late)
             values = dict(known) if known else {}
-            for name, (function, column, _) in node.options["aggregates"].items():
-                for row in group:
-                    came = row.get(AS_IT_CAME, row)
-                    aggregated(values, name, function, came[column] if column else 1)
+            for name, (function, column, kept) in node.options["aggregates"].items():
+                new = [row.get(AS_IT_CAME, row)[column] if column else 1 for row in group]
+                kind = before.columns[column] if column else "int64"
+                for part, step in self._parts(name, function):
+                    values[part] = aggregated(values.get(part), step, new, kind, kept)
             if expired(node, self.shapes, key, values, late):
                 self._dropped += 1
                 values = known if known else values
@@ -301,5 +328,19 @@ class Model:
                 shown[name] = values[name]
             else:
                 n = values[f"{name}_count"]
-                shown[name] = float(values[f"{name}_sum"]) / n if n else None
+                shown[name] = values[f"{name}_sum"] / n if n else None
         return shown
+
+    @staticmethod
+    def _parts(name: str, function: str) -> list[tuple[str, str]]:
+        """Return the columns that the state keeps for an aggregate, and their functions."""
+        return (
+            [(f"{name}_{part}", part) for part in ("sum", "count")]
+            if function == "avg"
+            else [(name, function)]
+        )
+
+
+def _by_function(value: Any, kind: str, wanted: str) -> Any:
+    """Return a value as a function of one's own casts it."""
+    return bool(value) if wanted == "bool" and value is not None else cast(value, kind, wanted)
