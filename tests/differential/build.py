@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,12 @@ def table(columns: dict[str, str], rows: list[Row]) -> pa.Table:
     """Return rows as an Arrow table."""
     return pa.table(
         {c: pa.array([row[c] for row in rows], arrow(kind)) for c, kind in columns.items()},
-        schema=pa.schema([(c, arrow(kind)) for c, kind in columns.items()]),
+        schema=schema(columns),
     )
+
+
+def schema(columns: dict[str, str]) -> pa.Schema:
+    return pa.schema([(c, arrow(kind)) for c, kind in columns.items()])
 
 
 def plain(rows: pa.Table) -> list[Row]:
@@ -143,8 +148,11 @@ def microseconds(duration: int) -> timedelta:
     return timedelta(microseconds=duration)
 
 
-def topology(case: Case, folder: Path) -> Topology:
-    """Return the topology of a case. Its sinks are directories in `folder`, with the names of the nodes."""
+def topology(case: Case, folder: Path, reads: Mapping[str, Any] | None = None) -> Topology:
+    """Return the topology of a case. Its sinks are directories in `folder`, with the names of the nodes.
+
+    `reads`: by source, what its tasks read themselves.
+    """
     topo, shape = Topology("case"), shapes(case)
     streams: dict[str, Stream] = {}
     for name, source in case.sources.items():
@@ -154,6 +162,8 @@ def topology(case: Case, folder: Path) -> Topology:
                 "event_time": source.event_time,
                 "delay": microseconds(source.delay) if source.delay else 0,
             }
+        if reads and name in reads:
+            options["reads"] = reads[name]
         streams[name] = topo.source(name, key=source.key or None, partitions=source.partitions, **options)
     for node in case.nodes:
         if node.name in case.settings.get("unlogged", ()):

@@ -82,8 +82,11 @@ class _Drawn(WayDrawing):
         }
         case = Case(self.sources, self.nodes, sinks, batches, events, settings)
         stores = sorted({store_of(node) for node in self.nodes} - {""})
-        if stores and self.wanted.daring and not predicted(case) and self.maybe(0.15):
-            settings["unlogged"] = self.some(stores, 1, 3)
+        if self.wanted.daring and not predicted(case):
+            if stores and self.maybe(0.15):
+                settings["unlogged"] = self.some(stores, 1, 3)
+            if self.maybe(0.15):
+                settings["most_records"] = self.draw.choice([1, 2, 4, 10])
         return case
 
     def _events(self) -> list[list[Any]]:

@@ -26,12 +26,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
+from taskplace.spark.driver import programs
 from taskplace.spark.placed import Placed
 from taskplace.spark.state import expiry
 from tests.differential import build
 from tests.differential.case import Batch, Case, Row, canonical, shapes, stateful, store_of
 from tests.differential.model import Model, Sent
 from tests.differential.routing import MUST, one_task, predicted
+from tests.differential.topics import Log
 from tests.differential.values import Unfit
 from tests.support.placed_without_spark import Died, World
 from topology import TaskId, TopologyError
@@ -93,12 +95,20 @@ class _Life:
         self.world = World(folder, patch, executors=settings["executors"])
         self.world.at = self._at
         self.shapes = shapes(case)
-        self.stores = list(dict.fromkeys(store_of(node) for node in case.nodes if stateful(node)))
+        self.logs = {
+            name: Log(name, source, settings["most_records"])
+            for name, source in case.sources.items()
+            if source.key and "most_records" in settings
+        }
+        patch.setattr(programs, "topic_rows", lambda part, program, topic: part.sources[topic].rows)
+        self.unlogged = {*settings.get("unlogged", ())}
+        # What has no changelog cannot be read from outside.
+        stores = dict.fromkeys(store_of(node) for node in case.nodes if stateful(node))
+        self.stores = [name for name in stores if name not in self.unlogged]
         self.models: list[Model] = []  # what may have happened
         self.number = 0  # of the next batch, as Spark counts
         self.drained = ""
-        self.backup: tuple[int, list[Model]] | None = None
-        self.unlogged = {*settings.get("unlogged", ())}
+        self.backup: tuple[int, list[Model], dict[str, Any]] | None = None
         self._forgotten: frozenset[tuple[str, int]] = frozenset()
         self._forgotten_next: frozenset[tuple[str, int]] = frozenset()
         self._pending: list[list[Any]] = []
@@ -107,7 +117,7 @@ class _Life:
 
     def _open(self) -> Placed:
         return self.world.open(
-            build.topology(self.case, self.folder),
+            build.topology(self.case, self.folder, self.logs),
             config={
                 "num.standby.replicas": self.settings["standbys"],
                 "probing.rebalance.interval.ms": 1,
@@ -126,6 +136,9 @@ class _Life:
                 if not self._batch(batch):
                     return self.told
             self._before([])
+            while any(log.backlog for log in self.logs.values()):
+                if not self._batch({}):
+                    return self.told
             if self._batch({}, last=True):
                 self.told.stores = {name: comparable(self._stored(name) or []) for name in self.stores}
         finally:
@@ -187,7 +200,8 @@ class _Life:
         return {name.removeprefix("executor-") for name in self.placed.state.members}
 
     def _backup(self) -> None:
-        self.backup = self.number, [model.fork() for model in self.models]
+        positions = {name: log.at for name, log in self.logs.items()}
+        self.backup = self.number, [model.fork() for model in self.models], positions
         shutil.rmtree(self.folder / "backup", ignore_errors=True)
         shutil.copytree(self.folder / "checkpoint", self.folder / "backup")
 
@@ -202,7 +216,9 @@ class _Life:
         shutil.copytree(self.folder / "backup", self.folder / "checkpoint")
         if not with_state:
             shutil.rmtree(self.folder / "state", ignore_errors=True)
-        self.number, models = self.backup
+        self.number, models, positions = self.backup
+        for name, at in positions.items():
+            self.logs[name].at = at
         self.models = [model.fork() for model in models]
         self.placed = self._open()
 
@@ -223,12 +239,17 @@ class _Life:
         """Run a batch, and compare it. Return whether it was run: it may be one that has to be refused."""
         number, refusal, late = self.number, None, 0
         tables = {n: build.table(s.columns, rows.get(n, [])) for n, s in self.case.sources.items()}
+        for name, log in self.logs.items():
+            tables[name], taken = log.batch(rows.get(name, []))
+            rows = {**rows, name: taken}
+        backlogs = {name: log.backlog for name, log in self.logs.items()}
         try:
             late = self._run(number, tables)
         except InputError as error:
             refusal = error
         self.told.totals["batches"] += 1
         self.number += 1
+        self.told.totals["late"] += late or 0
         found = self._read(number) if refusal is None else {}
         if not self.models:
             if refusal is not None:
@@ -239,7 +260,7 @@ class _Life:
         error: Exception | None = refusal
         for model in [each for one in self.models for each in one.without(forgotten)]:
             try:
-                sent = model.batch(rows)
+                sent = model.batch(rows, backlogs)
             except Unfit as unfit:
                 if refusal is not None:
                     self.told.totals["values refused"] += 1
@@ -259,7 +280,6 @@ class _Life:
             raise error
         self.models = left
         self.told.totals["rows sent"] += sum(map(len, found.values()))
-        self.told.totals["late"] += sent.late
         return True
 
     def _run(self, number: int, tables: dict[str, pa.Table]) -> int | None:

@@ -16,7 +16,7 @@ A node whose time column has a lag (`case.Shape.times`) uses the watermark minus
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +59,7 @@ class Model:
     def __init__(self, case: Case) -> None:
         self.case, self.shapes = case, shapes(case)
         self.newest: dict[str, int] = {}
+        self._read: dict[str, dict[int, int | None]] = {name: {} for name in case.sources}
         self.late: int | None = None  # W(N-1)
         self.now: int | None = None  # W(N)
         self.batches = 0
@@ -73,8 +74,11 @@ class Model:
         #: Whether the last batch may be refused.
         self.unsure = False
 
-    def batch(self, topics: Batch) -> Sent:
-        """Process the rows of a batch, and return its results. Errors: `Unfit`: it is to be refused."""
+    def batch(self, topics: Batch, backlogs: Mapping[str, set[int]] | None = None) -> Sent:
+        """Process the rows of a batch, and return its results. Errors: `Unfit`: it is to be refused.
+
+        `backlogs`: of sources whose tasks read them, the partitions with more rows than were read.
+        """
         self.late, self.now, self._dropped, self.unsure = self.now, self.watermark(), 0, False
         streams: dict[str, Rows] = {}
         for name, source in self.case.sources.items():
@@ -84,10 +88,16 @@ class Model:
         for name, source in self.case.sources.items():
             if source.event_time:
                 kind = source.columns[source.event_time]
-                times = [micros(row[source.event_time], kind) for row in topics.get(name, [])]
-                known = [time for time in times if time is not None]
-                if known:
-                    self.newest[name] = max([*known, self.newest.get(name, known[0])])
+                read = self._read[name]
+                for part, rows in streams[name].items():
+                    times = [micros(row[source.event_time], kind) for row in rows]
+                    read[part] = max((t for t in (*times, read.get(part)) if t is not None), default=None)
+                # A partition with a backlog holds all others.
+                behind = [read.get(part) for part in (backlogs or {}).get(name, ())]
+                held = None if None in behind else min(behind, default=None)
+                found = held if behind else max((t for t in read.values() if t is not None), default=None)
+                if found is not None:
+                    self.newest[name] = max(found, self.newest.get(name, found))
         self.batches += 1
         sinks = {name: [row for rows in streams[name].values() for row in rows] for name in self.case.sinks}
         return Sent(sinks, self._dropped)
@@ -95,7 +105,7 @@ class Model:
     def fork(self) -> Model:
         """Return the same pipeline at the same place, to go on by itself."""
         other = copy(self)
-        other.state, other.newest = deepcopy(self.state), dict(self.newest)
+        other.state, other.newest, other._read = deepcopy((self.state, self.newest, self._read))
         return other
 
     def without(self, lost: Iterable[tuple[str, int]]) -> Iterator[Model]:
