@@ -1,10 +1,16 @@
 """Casts columns without loss, and decides which casts keep different values different, or in order.
 
 **Idea of `cast`.** Arrow checks most casts, but not all: it turns 1e300 into infinity as float32, 2 into true, and a
-timestamp into a time of day. It also refuses integers that a float does hold, such as 2^60 in a float64. Here a value
-that the type cannot hold is an error, and no other, for any two types. A conversion that the type itself asks for is
-not a loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a float to its digits, a date
-takes the day of a timestamp in UTC, and a text is parsed ("07" as an integer is 7).
+timestamp into a time of day. Texts as decimals, and decimals with more fractional digits, it takes modulo 2^128; a text
+with a far exponent ends the process. It also refuses integers that a float does hold, such as 2^60 in a float64. Here a
+value that the type cannot hold is an error, and no other, for any two types. A conversion that the type itself asks for
+is not a loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a float to its digits, a
+date takes the day of a timestamp in UTC, and a text is parsed ("07" as an integer is 7).
+
+**Numbers in texts** have one grammar, for casts and for decimals in JSON (`NUMBER`): a sign or none, ASCII digits with
+a point or none, and `e` with a whole number or nothing, as in `-1.5`, `.5`, `+7`, `2e-3`. An integer has no point and
+no `e`. A float may be `nan`, `inf` or `infinity`, with a sign, in upper or lower case. Nothing else is a number:
+`1_000`, ` 1`, `0x10`, the empty text, digits of other scripts.
 
 **Idea of `keeps_apart`.** Rows are split over tasks by columns with the types of the input, and state is kept by a key
 with declared types. All rows of one key are in one task only if the cast never merges different values: `int32` to
@@ -25,6 +31,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import TypeVar
 
 import pyarrow as pa
@@ -32,6 +39,13 @@ import pyarrow.compute as pc
 from pyarrow import types as of
 
 Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
+#: A number in a text, for Python's `re` and for Arrow.
+NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_INTEGER = "[+-]?[0-9]+"
+_FLOAT = f"{NUMBER}|[+-]?(?i:nan|inf|infinity)"
+#: The digits of Arrow's widest decimal: a product of 38 digits and 10^38 does not wrap in it.
+_DIGITS = 76
+_EXACT = Context(prec=_DIGITS, traps=[InvalidOperation, Inexact])
 
 
 def cast(column: Column, kind: pa.DataType) -> Column:
@@ -53,21 +67,75 @@ def cast(column: Column, kind: pa.DataType) -> Column:
         raise pa.ArrowNotImplementedError(f"{column.type} has a date, {kind} has none")
     if _is_wide_float(column.type) and _is_text(kind):
         column = pc.add(column, pa.scalar(0, column.type))  # -0.0 is 0.0, as text too
-    if of.is_integer(column.type) and of.is_decimal(kind):
-        # To fewer digits than the integers' type has, Arrow casts no value at all; between decimals it judges each.
-        column = column.cast(pa.decimal256(76, max(kind.scale, 0)))
+    if _is_text(column.type) and (of.is_integer(kind) or of.is_floating(kind) or of.is_decimal(kind)):
+        column = _numbers(column, kind)
+    if of.is_decimal(kind):
+        return _as_decimal(column, kind)
+    if of.is_decimal(column.type) and of.is_integer(kind):
+        column = _as_decimal(column, pa.decimal256(_DIGITS, 0))
     if of.is_timestamp(column.type) and of.is_date(kind):
-        column = column.cast(
-            pa.timestamp(column.type.unit, tz="UTC")
-        )  # the day in UTC, for any zone of the column
+        # The day in UTC, for any zone of the column. From coarser units, Arrow takes the days modulo 2^32.
+        column = column.cast(pa.timestamp("ns" if column.type.unit == "ns" else "us", tz="UTC"))
     if of.is_integer(column.type) and of.is_floating(kind):
         return _as_float(column, kind)
-    made = column.cast(kind)
+    # Of a decimal, Arrow's float is not always the nearest; of its text, it is.
+    near = of.is_decimal(column.type) and of.is_floating(kind)
+    made = (column.cast(pa.string()) if near else column).cast(kind)
     if of.is_floating(kind):
         _refuse(column, _overflown(column, made), f"is beyond what {kind} holds")
     elif of.is_boolean(kind) and not _is_text(column.type):
         _refuse(column, pc.not_equal(made.cast(column.type), column), f"is neither true nor false, as {kind}")
+    elif _is_text(kind) and (of.is_timestamp(column.type) or of.is_date(column.type)):
+        _refuse(made.cast(pa.string()), pc.starts_with(made, "<"), f"has no text, as {column.type}")
     return made
+
+
+def _numbers(column: Column, kind: pa.DataType) -> Column:
+    """Return texts, or bytes, as texts of numbers that Arrow parses as `kind`. Errors: for a text that is no number."""
+    texts = column if of.is_string(column.type) or of.is_large_string(column.type) else column.cast(pa.string())
+    what = _INTEGER if of.is_integer(kind) else _FLOAT if of.is_floating(kind) else NUMBER
+    _refuse(texts, pc.invert(pc.match_substring_regex(texts, f"^(?:{what})$")), f"is not a number, as {kind}")
+    if of.is_integer(kind):
+        return pc.utf8_ltrim(texts, "+")
+    if of.is_decimal(kind):
+        odd = pc.or_(
+            pc.greater(pc.binary_length(texts), _DIGITS - max(kind.scale, 0)),
+            pc.match_substring(texts, "e", ignore_case=True),
+        )
+        if pc.any(odd).as_py():
+            plain = [text and _plain(text, kind) for text in texts.to_pylist()]
+            return pa.chunked_array([plain], pa.string()) if isinstance(texts, pa.ChunkedArray) else pa.array(plain)
+    return texts
+
+
+def _plain(text: str, kind: pa.DataType) -> str:
+    """Return a number without exponent, with the digits of a decimal type. Errors: if the type does not hold it."""
+    try:
+        return f"{_EXACT.quantize(Decimal(text), Decimal((0, (1,), -max(kind.scale, 0)))):f}"
+    except DecimalException:
+        raise pa.ArrowInvalid(f"{text[:100]} is not a value of {kind}") from None
+
+
+def _as_decimal(column: Column, kind: pa.DataType) -> Column:
+    """Return numbers, or their texts from `_numbers`, as decimals."""
+    given = column.type
+    if not of.is_decimal(given):
+        if of.is_floating(given) and kind.scale < 0:
+            raise pa.ArrowNotImplementedError(f"{given} is not rounded to tens, as {kind}")
+        scale = 0 if of.is_integer(given) else max(kind.scale, 0)
+        return _as_decimal(column.cast(pa.decimal256(_DIGITS, scale)), kind)
+    more = kind.scale - given.scale
+    if given.bit_width == kind.bit_width == 128 and -38 <= more <= 38 - given.precision:
+        return column.cast(kind)
+    if max(abs(kind.scale), abs(given.scale)) > _DIGITS:
+        raise pa.ArrowNotImplementedError(f"{given} is not cast to {kind}")
+    made = column.cast(pa.decimal256(_DIGITS, given.scale))
+    if min(kind.scale, given.scale) < 0 < max(kind.scale, given.scale):  # Arrow has no powers beyond 10^76
+        return _as_decimal(_as_decimal(made, pa.decimal256(_DIGITS, 0)), kind)
+    if more and given.precision + more > _DIGITS:
+        wide, made = made, made.cast(pa.decimal256(_DIGITS, kind.scale))
+        _refuse(column, pc.not_equal(made.cast(wide.type, safe=False), wide), f"is not a value of {kind}")
+    return made.cast(pa.decimal256(_DIGITS, kind.scale)).cast(kind)
 
 
 def _as_float(column: Column, kind: pa.DataType) -> Column:
@@ -176,13 +244,8 @@ def keeps_order(given: pa.DataType, kept: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        of.is_string(kind)
-        or of.is_large_string(kind)
-        or of.is_binary(kind)
-        or of.is_large_binary(kind)
-        or of.is_fixed_size_binary(kind)
-    )
+    tests = (of.is_string, of.is_large_string, of.is_string_view, of.is_binary, of.is_large_binary, of.is_binary_view)
+    return any(test(kind) for test in (*tests, of.is_fixed_size_binary))
 
 
 def _is_wide_float(kind: pa.DataType) -> bool:
