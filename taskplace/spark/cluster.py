@@ -11,6 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -118,6 +119,9 @@ class Cluster(Protocol):
 
     def query_id(self) -> str | None:
         """Return the id of the streaming query on whose thread this is called; None outside a query."""
+
+    def query_offsets(self) -> Path | None:
+        """Return the directory in which this query keeps its offsets; None outside a query, or if it is not local."""
 
     def query_stopped(self, error: BaseException) -> bool:
         """Return whether `error` ended a batch because the query was stopped. Called on the query's thread.

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 from abc import ABC
 from functools import cache
 from pathlib import Path
@@ -75,7 +77,7 @@ def decoded(kind: Any, data: bytes | str) -> Any:
     """
     try:
         return _decoder(kind).decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 
@@ -144,6 +146,21 @@ def seal(data: bytes) -> str:
 def _canonical(body: bytes) -> bytes:
     """Return JSON in its canonical form, over which checksums are computed: sorted keys, no spaces, only ASCII."""
     return json.dumps(decoded(Any, body), sort_keys=True, separators=(",", ":")).encode()
+
+
+def open_regular(path: Path) -> int:
+    """Open a file for reading. Errors: `OSError`; `ValueError` for what is no file: a pipe would block its reader."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError("it is not a file")
+    return handle
+
+
+def read_file(path: Path) -> bytes:
+    """Return the bytes of a file. Errors: as for `open_regular`."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read()
 
 
 def damaged(path: Path, what: str, error: Exception) -> CheckpointError:

@@ -13,8 +13,9 @@ names that as well (`damaged`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta as Constraint
 from msgspec import field
 
 from taskplace.spark.codec import Message, Tally, TaskKey
@@ -24,6 +25,11 @@ from topology.ids import TaskId
 Watermark = int | None
 #: The columns of a table: name and type, as text.
 TypedColumns = tuple[tuple[str, str], ...]
+
+#: A file, relative to the checkpoint, inside of it.
+Inside = Annotated[str, Constraint(pattern=r"^(?!/)(?!(.*/)?\.\.(/|$))")]
+#: A part of a file's name.
+Name = Annotated[str, Constraint(pattern="^[^/]*$")]
 
 # -- a task's committed state: changes, snapshots, positions
 
@@ -54,11 +60,11 @@ class Change(Message, frozen=True):
     """
 
     version: int
-    attempt: str
-    base: str
+    attempt: Name
+    base: Name
     offset: int
     records: int
-    file: str = ""
+    file: Inside = ""
     size: int = 0
     checksum: str = ""
     start: int = 0
@@ -73,10 +79,10 @@ class Snapshot(Message, frozen=True):
     """The complete state of a task at one committed position, in one file."""
 
     version: int
-    attempt: str
+    attempt: Name
     offset: int
     records: int
-    file: str
+    file: Inside
     size: int
     checksum: str
 
@@ -104,13 +110,13 @@ class History(Message, frozen=True):
 
 
 #: A new version needs a step in `state/versions.py`, and golden checkpoints of the one before.
-SCHEMA = "taskplace.manifest/7"
+SCHEMA = "taskplace.manifest/8"
 
 
 class StagedFile(Message, frozen=True):
     """A sink's rows in the checkpoint, waiting for the commit: those of all attempts of a `ReportGroup`."""
 
-    file: str
+    file: Inside
     rows: int
     size: int
     checksum: str
@@ -144,6 +150,8 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
       stores expired by `watermark`
     - `held`: by task and store, the same time where the task's differs from `expired` (`driver/watermarks.py`)
     - `assignment`: by instance; for debugging, never read back
+    - `nonce`: drawn for each commit, so that output says whose it is; "" in manifests of older versions
+    - `offsets`: the checksum of the offsets that Spark has planned the batch with; None if its log was not found
     """
 
     batch: int
@@ -161,6 +169,8 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     watermark: Watermark = None
     expired: Mapping[str, Watermark] | None = None
     held: Mapping[TaskKey, Mapping[str, Watermark]] = {}
+    nonce: str = ""
+    offsets: str | None = None
 
 
 class StoreLayout(Message, frozen=True, omit_defaults=True):
@@ -185,7 +195,7 @@ class Declaration(Message, frozen=True, forbid_unknown_fields=False):
       a store in one task, and in declarations that are older than this field
     """
 
-    id: str
+    id: Name
     topology: Mapping[str, Any]
     stores: Mapping[str, StoreLayout]
     incarnations: Mapping[str, int]
@@ -221,7 +231,7 @@ class Boundary(Message, frozen=True):
     - `task`: the task of the attempt
     """
 
-    file: str
+    file: Inside
     schema: bytes
     slices: Mapping[int, Slice]
     key: tuple[str, ...] = ()
@@ -241,7 +251,7 @@ class ListingHead(Message, frozen=True):
     """
 
     writers: tuple[str, ...]
-    files: tuple[str, ...]
+    files: tuple[Inside, ...]
     schemas: tuple[bytes, ...]
     written_to: tuple[int, ...]
     written_as: tuple[int, ...]
@@ -251,7 +261,7 @@ class ListingHead(Message, frozen=True):
 class ListingFile(Message, frozen=True):
     """The file with a stage's listing: the driver writes it into the `Setting`, and the bins read the file by it."""
 
-    file: str
+    file: Inside
     size: int
     checksum: str
 

@@ -26,7 +26,7 @@ import msgspec
 
 from taskplace.errors import CheckpointError
 from taskplace.paths import why_not
-from taskplace.spark.codec import Message, decoded, sealed, unsealed
+from taskplace.spark.codec import Message, decoded, read_file, sealed, unsealed
 
 STATUS_FILE = "status.json"
 WAITING_FILE = "waiting.json"
@@ -360,15 +360,9 @@ def read(path: Path, kind: type[_MessageT]) -> _MessageT:
     Errors: `FileNotFoundError`; `CheckpointError` naming the file if it cannot be read, is damaged, or has another
     schema.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise CheckpointError(f"{path}: it cannot be read ({why_not(error)})") from None
     own = _SCHEMAS[kind]
     try:
-        body = unsealed(data)
+        body = unsealed(read_file(path))
         schema = decoded(_Versioned, body).schema
         if schema != own:
             raise CheckpointError(
@@ -376,6 +370,10 @@ def read(path: Path, kind: type[_MessageT]) -> _MessageT:
                 "wrote it: use the version that runs the stream"
             )
         return kind.decode(body)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"{path}: it cannot be read ({why_not(error)})") from None
     except ValueError as error:
         raise CheckpointError(
             f"{path}: damaged ({error}), expected a file with the schema {own!r}; it may be deleted: no state depends "

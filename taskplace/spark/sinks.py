@@ -7,6 +7,7 @@ A target is any object with `publish(spark, batch_id, files)`, which must be ide
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shutil
 import uuid
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, InputError
 from taskplace.paths import local_path
+from taskplace.spark.codec import read_file
 from taskplace.spark.state.directories import check_commits
 from taskplace.spark.state.files import (
     create_exclusively,
@@ -28,6 +30,8 @@ from taskplace.spark.state.files import (
     sync_directory,
     write_file,
 )
+from taskplace.spark.state.numbered import number_of
+from taskplace.spark.targets import Commit
 from taskplace.spark.targets import SinkTarget as SinkTarget
 from taskplace.spark.targets import Target as Target
 from taskplace.spark.worker.schemas import left_out
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+#: The file with the nonce of a batch's manifest, in the batch's directory.
+COMMIT = "_commit"
 #: The directory of a batch.
 _BATCH = re.compile(r"batch_id=\d+")
 
@@ -52,6 +58,10 @@ class ParquetSink(SinkTarget):
     published, a batch is never published again. Its files may be compacted, as long as the rows stay the same. If two
     drivers publish the same batch, each stages it separately and exactly one wins. A batch without rows has no
     directory. Files get the usual permissions of new files.
+
+    The file `_commit` in a directory names the commit that it belongs to; readers of Parquet ignore it. The directory
+    of another commit is refused: that of a batch which the checkpoint no longer has, because a backup was restored, or
+    one of another program.
 
     The output belongs to one checkpoint, because batch ids are the checkpoint's. The file `.checkpoint` in it names the
     checkpoint. Errors: `InputError` for a path outside this host's file systems; `CheckpointError` for the output of
@@ -136,7 +146,15 @@ class ParquetSink(SinkTarget):
 
     def _owner(self) -> str:
         """Return the id of the checkpoint that the directory belongs to; "" if none."""
-        return self._mark.read_text().strip() if self._mark.exists() else ""
+        try:
+            return read_file(self._mark).decode(errors="replace").strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self._mark}: {error}, expected the id of the checkpoint that the output belongs to; remove it, or "
+                "set another directory"
+            ) from None
 
     def holds(self, batch_id: int) -> bool:
         """Return whether a batch has already been published."""
@@ -145,15 +163,22 @@ class ParquetSink(SinkTarget):
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
         """Copy the staged files into the batch's directory.
 
-        Errors: `CheckpointError` if the batch exists with another number of rows: the checkpoint was set back since.
+        Errors: `CheckpointError` if the batch exists with another number of rows, or from another commit.
         """
+        self._publish(batch_id, files, "")
+
+    def publish_commit(self, commit: Commit) -> None:
+        """Copy the staged files into the batch's directory. Errors: as for `publish`."""
+        self._publish(commit.batch_id, commit.files, commit.nonce)
+
+    def _publish(self, batch_id: int, files: Sequence[Path], nonce: str) -> None:
         final = self.path / f"batch_id={batch_id}"
-        if final.exists():
-            if (there := _rows(final.glob("*.parquet"))) != (rows := _rows(files)):
+        if os.path.lexists(final):
+            if (found := _found(final, nonce if files else "")) != (rows := f"{_rows(files)} rows"):
                 raise CheckpointError(
-                    f"{final}: found {there} rows, expected the {rows} committed rows; the output belongs to a batch "
-                    "that the checkpoint no longer has, for example after a backup was restored: remove this "
-                    "directory and those of later batches"
+                    f"{final}: found {found}, expected the {rows.replace(' ', ' committed ')}; the output belongs to a "
+                    "batch that the checkpoint no longer has, for example after a backup was restored, or to another "
+                    "program: remove this directory and those of later batches, and start again"
                 )
             sync_directory(self.path)  # the driver that created it may have been killed before the sync
             return
@@ -161,12 +186,15 @@ class ParquetSink(SinkTarget):
             return
         lasting_directory(self.path)
         for old in self.path.glob(".batch_id=*.*"):
-            if int(old.name.split("=")[1].split(".")[0]) < batch_id:  # left by a driver that was killed
+            left = number_of(old.name.split(".")[1].removeprefix("batch_id="))
+            if left is not None and left < batch_id:  # by a driver that was killed
                 shutil.rmtree(old, ignore_errors=True)
         staging = self.path / f".batch_id={batch_id}.{uuid.uuid4().hex}"
         staging.mkdir(exist_ok=True)  # a fresh UUID: if it exists, our mkdir succeeded, its reply was lost
         for i, file in enumerate(files):
             _link_or_copy(file, staging / f"part-{i:05d}.parquet")
+        if nonce:
+            write_file(staging / COMMIT, nonce.encode(), sync=True, mode=0o666)
         sync_directory(staging)
         try:
             staging.rename(final)
@@ -213,6 +241,16 @@ def _with_nulls(df: DataFrame, columns: Iterable[tuple[int, str]]) -> DataFrame:
     for place, name in columns:
         selected.insert(place, F.lit(None).alias(name))
     return df.select(selected)
+
+
+def _found(batch: Path, nonce: str) -> str:
+    """Return what a batch's directory has: "10 rows" of the commit with this nonce; of any, without one."""
+    try:
+        if nonce and read_file(batch / COMMIT).decode() != nonce:
+            return "the rows of another commit"
+        return f"{_rows(batch.glob('*.parquet'))} rows"
+    except (OSError, ValueError) as error:
+        return f"no rows of this commit ({type(error).__name__})"
 
 
 def _rows(files: Iterable[Path]) -> int:

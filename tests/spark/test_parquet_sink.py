@@ -13,7 +13,8 @@ import pytest
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import sinks
 from taskplace.spark.driver.publishing import Publisher
-from taskplace.spark.sinks import ForeachBatch, ParquetSink
+from taskplace.spark.sinks import COMMIT, ForeachBatch, ParquetSink
+from taskplace.spark.targets import Commit
 from topology import Topology
 
 FUNCTION = ForeachBatch(print)
@@ -299,3 +300,71 @@ def test_what_readers_leave_out_may_lie_beside_the_batches(tmp_path, staged):
         (sink.path / name).write_bytes(b"")
     sink.check("mine")
     assert read(sink.path / "batch_id=0") == list(range(10))
+
+
+# -- whose batch it is
+
+
+def commit(number: int, files: list[Path], nonce: str) -> Commit:
+    return Commit(
+        spark=None,
+        checkpoint_id="c",
+        sink="out",
+        batch_id=number,
+        files=files,
+        check_epoch=lambda: None,
+        read_checksum=str,
+        nonce=nonce,
+    )
+
+
+@pytest.mark.parametrize("mine", [True, False])
+@pytest.mark.parametrize(
+    "there", ["this commit", "another commit", "an older version", "a file", "a dangling link"]
+)
+def test_what_lies_there_under_the_number_of_a_batch_is_its_output_or_refused(tmp_path, staged, there, mine):
+    """`mine`: the batch's manifest has a nonce. Those of older versions have none, and count rows."""
+    sink, batch = ParquetSink(tmp_path / "out"), tmp_path / "out" / "batch_id=1"
+    sink.path.mkdir()
+    if there == "a file":
+        batch.touch()
+    elif there == "a dangling link":
+        batch.symlink_to("nowhere")
+    else:
+        nonce = {"this commit": "n", "another commit": "other"}.get(there, "")
+        sink.publish_commit(commit(1, staged, nonce))
+        assert (batch / COMMIT).exists() == bool(nonce)
+    if there == "this commit" or (batch.is_dir() and not mine):
+        sink.publish_commit(commit(1, staged, "n" if mine else ""))
+        assert read(sink.path) == list(range(10))
+    else:
+        with pytest.raises(
+            CheckpointError, match=r"batch_id=1: found .*the 10 committed rows; .*remove this dir"
+        ):
+            sink.publish_commit(commit(1, staged, "n" if mine else ""))
+        sink.publish_commit(commit(2, staged, "n"))  # a batch of its own
+
+
+@pytest.mark.parametrize("name", [".batch_id=x.y", ".batch_id=.", ".batch_id=²0.a", ".batch_id=0.killed"])
+def test_a_hidden_directory_stops_no_batch(tmp_path, staged, name):
+    """That of a killed driver goes; another one's stays."""
+    sink = ParquetSink(tmp_path / "out")
+    (sink.path / name).mkdir(parents=True)
+    publish(sink, 1, staged)
+    assert (sink.path / name).exists() == ("killed" not in name)
+    assert read(sink.path) == list(range(10))
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_mark_that_is_no_file_is_refused_at_the_start(tmp_path, make):
+    sink = ParquetSink(tmp_path)
+    make(tmp_path / ".checkpoint")
+    with pytest.raises(CheckpointError, match=r"\.checkpoint: it is not a file, expected the id of the"):
+        sink.check("c")
+
+
+def test_a_dangling_link_is_refused_at_the_start(tmp_path):
+    (tmp_path / "batch_id=1").symlink_to("nowhere")
+    (tmp_path / ".checkpoint").write_text("c")
+    with pytest.raises(CheckpointError, match="batch_id=1: found in the directory of a ParquetSink"):
+        ParquetSink(tmp_path).check("c")

@@ -125,7 +125,7 @@ class World:
     - `at`: called with each point that is passed (`taskplace.spark.faults`). It may raise exceptions, such as `Died`
       after it has lost the running executor
     - `running`: the executor whose task is running, or None
-    - `query`: the id of Spark's query
+    - `query`: the id of Spark's query; `offsets`: the directory of its offsets, None: unknown
     - `adopted`: how often an executor took over the directory of a dead one
     - `threads`: the threads that drivers have requested for visits
     """
@@ -138,6 +138,7 @@ class World:
         self.there: dict[str, Executor] = {}
         self.running: str | None = None
         self.stopped = False
+        self.offsets: Path | None = None
         self._one_task = threading.RLock()  # `running` is one for all threads
         self.at: Callable[[str], None] = lambda point: None
         self.adopted = 0
@@ -210,6 +211,9 @@ class World:
 
     def query_id(self) -> str:
         return self.query
+
+    def query_offsets(self) -> Path | None:
+        return self.offsets
 
     def query_stopped(self, error: BaseException) -> bool:
         return self.stopped

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JNetworkError
@@ -122,14 +123,22 @@ class Bridge:
         """See `Cluster.query_id`. Spark keeps the id in a property of the thread."""
         return self.sc.getLocalProperty("sql.streaming.queryId")
 
+    def query_offsets(self) -> Path | None:
+        """See `Cluster.query_offsets`."""
+        root = "" if (query := self._query()) is None else str(query.resolvedCheckpointRoot())
+        return Path(root.removeprefix("file:")) / "offsets" if root.startswith(("file:", "/")) else None
+
+    def _query(self) -> Any:
+        if (query_id := self.query_id()) is None:
+            return None
+        queries = self._spark._jsparkSession.sharedState().activeStreamingQueries()
+        return queries.get(self._jvm.java.util.UUID.fromString(query_id))
+
     def query_stopped(self, error: BaseException) -> bool:
         """See `Cluster.query_stopped`. A query is found by its id, whichever session has started it."""
         if ALL_CANCELLED in str(error):
             return True
-        if (query_id := self.query_id()) is None:
-            return False
-        queries = self._spark._jsparkSession.sharedState().activeStreamingQueries()
-        query = queries.get(self._jvm.java.util.UUID.fromString(query_id))
+        query = self._query()
         return query is not None and not query.isActive()
 
     def arrow_input(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:

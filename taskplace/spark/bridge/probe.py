@@ -29,7 +29,9 @@ NEEDED: Mapping[str, Sequence[str]] = {
     "org.apache.spark.sql.classic.SparkSession": ("internalCreateDataFrame", "sharedState"),
     "org.apache.spark.sql.execution.CoalescedPartitionSpec": ("startReducerIndex", "endReducerIndex"),
     "org.apache.spark.sql.execution.exchange.ShuffleExchangeLike": ("submitShuffleJob", "getShuffleRDD"),
-    "org.apache.spark.sql.execution.streaming.runtime.StreamExecution": ("awaitInitialization",),
+    "org.apache.spark.sql.execution.streaming.runtime.StreamExecution": (
+        "awaitInitialization", "resolvedCheckpointRoot",
+    ),
     "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper": ("streamingQuery",),
     "org.apache.spark.sql.internal.SharedState": ("activeStreamingQueries",),
     "org.apache.spark.status.AppStatusStore": ("executorList", "lastStageAttempt", "taskList"),

@@ -62,7 +62,7 @@ def assemble(
         definition=definition,
         bridge=bridge,
         journal=journal,
-        takeover=Takeover(journal, publisher),
+        takeover=Takeover(journal, publisher, bridge.query_offsets),
         rebalancer=rebalancer,
         followers=followers,
         visits=visits,

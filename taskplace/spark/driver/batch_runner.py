@@ -39,6 +39,7 @@ from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.repeated_batch import check_repeated
 from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.driver.spark_checkpoint import planned_offsets
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.takeover import Takeover
@@ -219,6 +220,7 @@ class BatchRunner:
                 watermark=batch.watermarks.now,
                 expired=batch.watermarks.expired,
                 held=batch.watermarks.held,
+                offsets=planned_offsets(self.bridge.query_offsets(), batch.id),
             )
             # From now on, the changes of the batch before count as lag: followers had one batch's time to apply them.
             # A snapshot trims its task's history, so a copy that is older than the history lacks more than before.

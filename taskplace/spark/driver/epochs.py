@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import damaged, sealed, unsealed
+from taskplace.spark.codec import damaged, read_file, sealed, unsealed
 from taskplace.spark.messages import Declaration, epoch_file
 from taskplace.spark.state.files import create_exclusively, lasting_directory
 from taskplace.spark.state.numbered import DIGITS, numbered
@@ -41,7 +41,7 @@ class Epochs:
         """Return the declaration of a driver. Errors: `CheckpointError` for a missing or damaged file."""
         path = self.path(number)
         try:
-            return Declaration.decode(unsealed(path.read_bytes()))
+            return Declaration.decode(unsealed(read_file(path)))
         except FileNotFoundError:
             raise CheckpointError(
                 f"{path}: the file is missing; it describes the topology of driver {number}, which committed the last "

@@ -24,13 +24,14 @@ Properties:
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from taskplace.errors import Fenced
+from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark import faults
 from taskplace.spark.driver import histories
 from taskplace.spark.driver.checkpoint_identity import check_bound, check_identity, with_keys, with_splits
@@ -38,7 +39,7 @@ from taskplace.spark.driver.compaction import compacted, wasteful
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.histories import continued, first_needed, kept_snapshots
 from taskplace.spark.driver.listings import Listings
-from taskplace.spark.driver.manifests import Manifests
+from taskplace.spark.driver.manifests import OPENINGS, Manifests
 from taskplace.spark.driver.pruning import (
     FOLDERS,
     abandoned,
@@ -126,11 +127,11 @@ class Journal:
         """Take the next epoch, which fences the driver that was in charge.
 
         `check` gets the declaration before it is written, when `last` is the manifest to continue from; it may raise.
-        Errors: as for the constructor, for manifests that others have committed since. After an error, the previous
-        driver is still in charge.
+        Errors: as for the constructor, for manifests that others have committed since; `CheckpointError` if they commit
+        each time that this driver has read them. After an error of `check`, the previous driver is still in charge.
         """
         keys, query = self.identity.get("keys"), self.identity.get("query")
-        while True:
+        for _ in range(OPENINGS):
             self.identity = dict(self._given)
             self._load()
             self.bind_splits(*self._splits)
@@ -146,6 +147,7 @@ class Journal:
                 self._sync_directories()
                 self.epoch, self.declaration = epoch, declaration
                 return
+        raise CheckpointError(f"{self.root}: other drivers take over or commit meanwhile; end all but one")
 
     def _sync_directories(self) -> None:
         """Sync the directories of the last manifest, because its driver may have been killed before it synced them."""
@@ -221,6 +223,7 @@ class Journal:
         watermark: int | None = None,
         expired: Mapping[str, int | None] = MappingProxyType({}),
         held: Mapping[TaskId, Mapping[str, int | None]] = MappingProxyType({}),
+        offsets: str | None = None,
     ) -> Manifest:
         """Publish the manifest of `batch`: the commit point.
 
@@ -248,6 +251,8 @@ class Journal:
             watermark=watermark,
             expired=dict(expired),
             held=dict(held),
+            nonce=uuid.uuid4().hex,
+            offsets=offsets,
         )
         faults.point("batch.checked")
         self.manifests.publish(manifest)

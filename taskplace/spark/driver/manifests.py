@@ -16,13 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.codec import damaged, seal, sealed
+from taskplace.spark.codec import damaged, read_file, seal, sealed
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.messages import Manifest
 from taskplace.spark.state.committed import numbers, path_of
 from taskplace.spark.state.files import create_exclusively, sync_directory
 from taskplace.spark.state.versions import read_manifest
 
+#: How often a driver reads again what other drivers change meanwhile.
 OPENINGS = 20
 
 
@@ -30,7 +31,7 @@ def checksum(root: Path, batch: int) -> str:
     """Return the checksum of a batch's manifest. Errors: `CheckpointError` for a missing or damaged manifest."""
     path = path_of(root, batch)
     try:
-        return seal(path.read_bytes())
+        return seal(read_file(path))
     except (OSError, ValueError) as error:
         raise damaged(path, "manifest", error) from error
 
@@ -126,9 +127,10 @@ class Manifests:
 
     def _is_over(self, batch: int) -> bool:
         """Return whether the newest manifest says that the manifest of this batch is no longer needed."""
-        while True:
+        for _ in range(OPENINGS):
             with suppress(FileNotFoundError):
                 return self.read(self.numbers()[-1]).needs > batch
+        return False
 
 
 def _above(files: Iterable[str]) -> list[str]:

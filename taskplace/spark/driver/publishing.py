@@ -201,6 +201,7 @@ class Publisher:
                 files=[self._checkpoint / file.file for file in files],
                 check_epoch=check_epoch,
                 read_checksum=partial(manifests.checksum, self._checkpoint, manifest.batch),
+                nonce=manifest.nonce,
             )
             try:
                 targets.of(target).publish_commit(commit)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import decoded, encoded
+from taskplace.spark.codec import decoded, encoded, read_file
 from taskplace.spark.messages import Manifest, Report, TopicRead
 from taskplace.spark.worker.topic_reader import StreamOffset, TopicReader
 
@@ -160,8 +160,8 @@ def _range(offsets: tuple[int, int] | None) -> str:
 def _planned(path: Path) -> list[StreamOffset]:
     """Return the offsets of streams of ranges in a file of Spark's log, which has a line for each source."""
     found = []
-    with suppress(OSError):
-        for line in path.read_text(errors="replace").splitlines():
+    with suppress(OSError, ValueError):
+        for line in read_file(path).decode(errors="replace").splitlines():
             with suppress(ValueError):
                 found.append(decoded(StreamOffset, line))
     return found

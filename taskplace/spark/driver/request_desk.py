@@ -9,6 +9,7 @@ Properties:
   for the driver that has taken over.
 - A request is taken by a rename, so it is either followed or withdrawn, never both.
 - A drain takes effect with the next rebalance, which is between two batches. It ends with the driver.
+- A request that is no file, or cannot be read, taken or answered, does not hold up the others.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.seen import Seen
+from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.operator_messages import (
     ANSWERS,
@@ -53,29 +55,40 @@ class RequestDesk:
     def __init__(self, root: Path, rebalancer: Rebalancer, clock: Callable[[], float] = time.time) -> None:
         self._requests, self._answers = root / REQUESTS, root / ANSWERS
         self._rebalancer, self._clock = rebalancer, clock
+        self._repeated = RepeatedWarnings()
 
     def open(self) -> None:
         """Remove the requests that an earlier driver took and did not answer."""
         for path in self._requests.glob(f"*{TAKEN}"):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
 
     def look(self, seen: Callable[[], SeenCopies] = dict) -> int:
-        """Follow and answer the waiting requests; return their number. Errors: `OSError`.
+        """Follow and answer the waiting requests; return their number.
 
         `seen`: returns what is known of copies that catch up. It is called if there is a request.
         """
         done = 0
         for path in sorted(self._requests.glob("*.json")):
-            request = self._read(path)
-            if request is None or not self._take(path):
-                continue
-            answer = self._answer(request, seen)
-            private_directory(self._answers)
-            write(self._answers / path.name, answer)
-            path.with_suffix(TAKEN).unlink(missing_ok=True)
-            done += 1
+            try:
+                done += self._follow(path, seen)
+            except OSError as error:
+                self._repeated.warn(
+                    log, "a request cannot be answered: %s", error, key=path, kind=type(error)
+                )
         self._remove_unread()
         return done
+
+    def _follow(self, path: Path, seen: Callable[[], SeenCopies]) -> bool:
+        """Follow and answer a request; return whether it was to this driver. Errors: `OSError`."""
+        request = self._read(path)
+        if request is None or not self._take(path):
+            return False
+        answer = self._answer(request, seen)
+        private_directory(self._answers)
+        write(self._answers / path.name, answer)
+        path.with_suffix(TAKEN).unlink(missing_ok=True)
+        return True
 
     def _read(self, path: Path) -> Request | None:
         """Return a request to this driver. Removes what no driver can follow."""
@@ -85,8 +98,8 @@ class RequestDesk:
         except FileNotFoundError:
             return None
         except CheckpointError as error:
-            log.warning("removed a request that cannot be read: %s", error)
             path.unlink(missing_ok=True)
+            log.warning("removed a request that cannot be read: %s", error)
             return None
         if request.checkpoint != journal.declaration.id or request.epoch < journal.epoch:
             log.info("removed a stale request: %s to driver %d", request.kind, request.epoch)
@@ -103,7 +116,7 @@ class RequestDesk:
 
     def _remove_unread(self) -> None:
         for path in self._answers.glob("*.json"):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 if self._clock() - path.stat().st_mtime > UNREAD_SECONDS:
                     path.unlink()
 

@@ -17,12 +17,14 @@ Non-goals: a query whose `checkpointLocation` the user names; its first batch is
 
 from __future__ import annotations
 
-import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.codec import checksum_of, decoded, read_file
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.messages import Manifest
 from taskplace.spark.state.numbered import numbered
 
 #: The directory of Spark's own checkpoint, inside the checkpoint.
@@ -68,15 +70,39 @@ def check_spark_checkpoint(root: Path, journal: Journal) -> int:
     return upcoming
 
 
+def planned_offsets(log: Path | None, batch: int) -> str | None:
+    """Return the checksum of the offsets that Spark has planned a batch with; None if they cannot be read.
+
+    `log`: the directory of Spark's offsets. A file has the version, a line of metadata, and a line for each source.
+    """
+    with suppress(OSError, ValueError):
+        if log is not None and (lines := read_file(log / str(batch)).splitlines()[2:]):
+            return checksum_of(b"\n".join(lines))
+    return None
+
+
+def check_offsets(root: Path, log: Path | None, last: Manifest | None) -> None:
+    """Refuse to go on from, or to repeat, a batch whose offsets are not those with which it was committed.
+
+    Offsets that cannot be read, and manifests without any, are not compared. Errors: `CheckpointError`.
+    """
+    found = planned_offsets(log, last.batch) if last is not None else None
+    if last is not None and log is not None and last.offsets and found and found != last.offsets:
+        raise CheckpointError(
+            f"{log / str(last.batch)}: these are not the offsets that batch {last.batch} was committed with "
+            f"({root / 'manifests'}), so rows would be lost or count twice; both must come from the same run: restore "
+            "the one that was lost, set back or replaced, or start a new checkpoint in another directory"
+        )
+
+
 def _query_id(root: Path) -> str | None:
     """Return the query id in Spark's checkpoint; None without a checkpoint."""
     path = root / SPARK_CHECKPOINT / "metadata"
     try:
-        metadata: Any = json.loads(path.read_text(errors="replace"))
-        return str(metadata["id"])
+        return str(decoded(dict[str, Any], read_file(path))["id"])
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:
         raise CheckpointError(
             f"{path}: damaged ({type(error).__name__}: {error}); restore Spark's checkpoint, or start a new checkpoint"
         ) from None

@@ -7,20 +7,29 @@ next epoch last; that fences the driver with the previous epoch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.read_topics import check_planned
-from taskplace.spark.driver.spark_checkpoint import OFFSETS, SPARK_CHECKPOINT, check_spark_checkpoint
+from taskplace.spark.driver.spark_checkpoint import (
+    OFFSETS,
+    SPARK_CHECKPOINT,
+    check_offsets,
+    check_spark_checkpoint,
+)
 from taskplace.spark.messages import Declaration
 
 
 class Takeover:
     """The takeover of a checkpoint by one driver. Another driver may take over later (`Journal.check_epoch`)."""
 
-    def __init__(self, journal: Journal, publisher: Publisher) -> None:
-        self._journal, self._publisher = journal, publisher
+    def __init__(
+        self, journal: Journal, publisher: Publisher, offsets: Callable[[], Path | None] = lambda: None
+    ) -> None:
+        """`offsets`: returns the directory in which the running query has its offsets, if that is known."""
+        self._journal, self._publisher, self._offsets = journal, publisher, offsets
         self._compared = journal.declaration
         self.taken = False
 
@@ -32,7 +41,9 @@ class Takeover:
         """
         root = self._journal.root
         upcoming = check_spark_checkpoint(root, self._journal)
-        check_planned(root, root / SPARK_CHECKPOINT / OFFSETS, self._journal.last)
+        log = root / SPARK_CHECKPOINT / OFFSETS
+        check_planned(root, log, self._journal.last)
+        check_offsets(root, log, self._journal.last)
         self._check_pending(upcoming)
         self._publisher.check_outputs(self._journal.declaration.id, self._journal.last, upcoming)
 
@@ -67,13 +78,15 @@ class Takeover:
     def check_batch(self, batch_id: int) -> None:
         """Raise `CheckpointError` unless the batch is the last committed one, which is published again, or the next.
 
-        An earlier batch is refused because Spark may form it from other rows than those that were committed.
+        An earlier batch is refused because Spark may form it from other rows than those that were committed. For the
+        same reason, the offsets of the last committed batch must not have changed.
         """
         if batch_id not in (last := self._journal.last_batch, last + 1):
             raise CheckpointError(
                 f"{self._journal.root}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
                 "both must come from the same run: keep both, or start a new checkpoint for both"
             )
+        check_offsets(self._journal.root, self._offsets(), self._journal.last)
 
     def _check_pending(self, batch_id: int) -> None:
         """Check that a batch can be published again, if it is the last committed one."""

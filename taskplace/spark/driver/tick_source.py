@@ -32,6 +32,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from taskplace.spark.cluster import Cluster
+from taskplace.spark.codec import read_file
 from taskplace.spark.state.numbered import numbered
 
 FORMAT = "taskplace-ticks"
@@ -50,9 +51,9 @@ class TickSource:
     def ask(self, batch: int) -> None:
         """Request a batch even without rows; the batches before it must be committed."""
         with suppress(FileNotFoundError, ValueError):
-            if int(self._file.read_text()) >= batch:
+            if int(read_file(self._file)) >= batch:
                 return
-        handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(f"{batch}{END}")
 
@@ -115,7 +116,7 @@ def _source() -> type[DataSource]:
 
         def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
             try:
-                with open(self.path) as file:  # noqa: PTH123
+                with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)) as file:
                     text = file.read()
             except FileNotFoundError:
                 return start

@@ -21,7 +21,7 @@ from typing import Any
 
 from taskplace.errors import CheckpointError
 from taskplace.model.work import Show, Work
-from taskplace.spark.codec import unsealed
+from taskplace.spark.codec import read_file, unsealed
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.last_status import LastStatus, last_status
@@ -251,7 +251,7 @@ def _declared(root: Path, found: Inspection, last: Manifest | None) -> None:
         return
     name = epoch_file(epoch)
     try:
-        declaration = Declaration.decode(unsealed((root / name).read_bytes()))
+        declaration = Declaration.decode(unsealed(read_file(root / name)))
         found.id, found.topology = declaration.id, str(declaration.topology.get("name", ""))
     except FileNotFoundError:
         found.damaged.append(Damage(name, "declaration", "missing"))

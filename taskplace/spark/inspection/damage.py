@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from taskplace.spark.codec import open_regular
 from taskplace.spark.messages import Change, History, Manifest, Snapshot
 from taskplace.spark.state.history import is_whole
 from taskplace.wording import count
@@ -77,7 +79,10 @@ def _broken_in(
     path: Path, parts: Sequence[Part], verify: bool, progress: Callable[[int], None]
 ) -> dict[Part, str]:
     try:
-        length = path.stat().st_size
+        with os.fdopen(open_regular(path), "rb") as file:
+            length = file.seek(0, os.SEEK_END)
+    except ValueError as error:
+        return dict.fromkeys(parts, str(error))
     except OSError as error:
         what = "missing" if isinstance(error, FileNotFoundError) else f"unreadable ({error.strerror})"
         return dict.fromkeys(parts, what)

@@ -18,7 +18,7 @@ from taskplace.errors import InputError
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.work import Show
-from taskplace.spark.codec import unsealed
+from taskplace.spark.codec import read_file, unsealed
 from taskplace.spark.inspection.checkpoint import Inspection, inspect
 from taskplace.spark.messages import Declaration, epoch_file
 from taskplace.verify import Violation, verify
@@ -79,7 +79,7 @@ def _declared_tasks(root: Path, found: Inspection) -> list[Task]:
         return []
     try:
         file = root / epoch_file(found.last["epoch"])
-        topology = Declaration.decode(unsealed(file.read_bytes())).topology
+        topology = Declaration.decode(unsealed(read_file(file))).topology
         return [
             Task(TaskId(sub["id"], partition), stateful=bool(sub["stores"]))
             for sub in topology["subtopologies"]

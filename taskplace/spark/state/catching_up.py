@@ -66,6 +66,7 @@ class CatchingUp:
         self._copy, self._files = copy, files
         self._ways = _Ways(history, done, whole)
         self._done, self._fence = done, fence
+        self._counted, self._taken = history, 0  # the steps along this history
 
     def step(self, begin: Callable[[], Transaction], *, back: bool = True) -> Progress:
         """Take the next step, in a transaction that `begin` returns.
@@ -89,6 +90,7 @@ class CatchingUp:
             self._done.scratch = True
         meta = self._fenced(txn, meta)
         step = self._next(meta)
+        self._count(meta, step)
         if meta.restoring is not None and not _continues(meta, step):
             meta = txn.wipe(meta)  # the copy has a part of another snapshot
         if step.action is Action.READY:
@@ -107,6 +109,16 @@ class CatchingUp:
         if step.snapshot is not None:
             faults.point("restore.piece")
         return Progress.STEPPED
+
+    def _count(self, meta: Meta, step: Step) -> None:
+        """Count a step along the history. Errors: `NoWay` after more than `next_step` promises: it is a circle."""
+        if self._counted is not self._ways.history:
+            self._counted, self._taken = self._ways.history, 0
+        self._taken += not _continues(meta, step)
+        if self._taken > 3 + len(self._counted.changes):
+            raise NoWay(
+                f"{self._copy.name}: the changes up to version {self._counted.end.version} do not follow each other"
+            )
 
     def _fenced(self, txn: Transaction, meta: Meta) -> Meta:
         """Return the metadata with the fence of the attempt, which must not be older than the copy's."""

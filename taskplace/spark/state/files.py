@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.codec import checksum_of
+from taskplace.spark.codec import checksum_of, open_regular, read_file
 from taskplace.spark.state.keys import LARGEST
 
 #: One state change: the store's index in the file's metadata, key, value (null: deleted).
@@ -245,9 +245,11 @@ def sync_directory(path: Path) -> None:
 def read_sealed(path: Path, size: int, checksum: str) -> pa.Buffer:
     """Return a sealed file's bytes. Errors: `CheckpointError` if the file is missing, torn or changed."""
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: the file is missing; a manifest names it with {size} bytes") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from None
     if len(data) != size:
         raise CheckpointError(f"{path}: found {len(data)} bytes, the manifest says {size}")
     if (actual := checksum_of(data)) != checksum:
@@ -258,9 +260,12 @@ def read_sealed(path: Path, size: int, checksum: str) -> pa.Buffer:
 def open_sealed(path: Path, size: int, checksum: str) -> pa.NativeFile:
     """Open a sealed file for reading in parts, after a check of all its bytes. Errors: as `read_sealed`."""
     try:
+        os.close(open_regular(path))
         file = pa.OSFile(str(path))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: the file is missing; a manifest names it with {size} bytes") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from None
     try:
         if (length := file.size()) != size:
             raise CheckpointError(f"{path}: found {length} bytes, the manifest says {size}")

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import checksum_of
+from taskplace.spark.codec import checksum_of, open_regular
 from taskplace.spark.state.files import NEW, open_file, sync_directory
 
 #: A section up to this size is read at once; a larger one in parts, so that it takes the memory of a part.
@@ -106,9 +106,11 @@ def open_section(path: Path, start: int, size: int, checksum: str) -> pa.NativeF
     Errors: `CheckpointError` if the file is missing or too short, or the section was changed.
     """
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = open_regular(path)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: the file is missing; a manifest names {size} bytes of it") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from None
     section = _Section(handle, start, size)
     try:
         length = os.fstat(handle).st_size

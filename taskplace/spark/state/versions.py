@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import damaged, decoded, encoded, unsealed
+from taskplace.spark.codec import damaged, decoded, encoded, read_file, unsealed
 from taskplace.spark.messages import SCHEMA, Manifest
+from taskplace.spark.state.numbered import DIGITS, number_of
 
 #: Returns the fields of a manifest in the form of the next version; it may change its argument.
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
@@ -31,6 +32,11 @@ def _a_file_per_change(raw: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
+def _without_nonce(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade version 7, whose output does not say which commit it is of; the defaults say so."""
+    return raw
+
+
 class _Version(msgspec.Struct):
     schema: Any
 
@@ -38,14 +44,17 @@ class _Version(msgspec.Struct):
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest in a file, upgraded if it has an older version.
 
-    Errors: `CheckpointError` naming the file, if it is damaged or has a version that cannot be read.
+    Errors: `FileNotFoundError`; `CheckpointError` naming the file, if it is damaged, is of another batch than its name
+    says, or has a version that cannot be read.
     """
-    data = path.read_bytes()
     try:
-        body = unsealed(data)
+        body = unsealed(read_file(path))
         if decoded(_Version, body).schema != SCHEMA:
             body = encoded(upgraded(decoded(dict[str, Any], body), SCHEMA, path))
-        return Manifest.decode(body)
+        manifest = Manifest.decode(body)
+        if manifest.batch != number_of(path.name, ".json", DIGITS) or manifest.needs > manifest.batch:
+            raise ValueError(f"it is of batch {manifest.batch}, and needs those from {manifest.needs} on")
+        return manifest
     except ValueError as error:
         raise damaged(path, "manifest", error) from None
 
@@ -56,6 +65,7 @@ STEPS: Mapping[int, Upgrade | str] = {
     **dict.fromkeys(range(1, 5), _NEVER_RELEASED),
     5: _one_watermark,
     6: _a_file_per_change,
+    7: _without_nonce,
 }
 
 _ANEW = "or start a new checkpoint in another directory"
@@ -64,7 +74,7 @@ _ANEW = "or start a new checkpoint in another directory"
 def upgraded(
     raw: Mapping[str, Any], own: str, path: Path, steps: Mapping[int, Upgrade | str] = STEPS
 ) -> dict[str, Any]:
-    """Return a manifest's fields, without `schema`, in the form of the version `own` ("taskplace.manifest/7").
+    """Return a manifest's fields, without `schema`, in the form of the version `own` ("taskplace.manifest/8").
 
     Errors: `CheckpointError` for a version that cannot be read; it names the readable versions and the way out.
     `KeyError` without a version.

@@ -22,7 +22,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from taskplace.spark import faults
-from taskplace.spark.codec import checksum_of
+from taskplace.spark.codec import checksum_of, read_file
 from taskplace.spark.messages import ReportGroup, Setting, StagedFile, batch_dir, report_file, reports_dir
 from taskplace.spark.state.files import Unsynced, file_name, write_file
 from taskplace.spark.worker import schemas
@@ -135,7 +135,7 @@ def finished(root: Path, setting: Setting, subtopology: int, tasks: frozenset[Ta
     for path in sorted((root / reports_dir(setting.batch, subtopology)).glob(f"{prefix}*.json")):
         if TaskId.parse(path.name.removeprefix(prefix).partition("-")[0]) not in free:
             continue  # its first task is of another bin, or is taken
-        group = ReportGroup.decode(path.read_bytes())
+        group = ReportGroup.decode(read_file(path))
         if group.tasks <= free:
             groups.append(group)
             free -= group.tasks

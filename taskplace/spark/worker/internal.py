@@ -10,6 +10,7 @@ they are read (`size_of`). Beside them, the listing of the stage.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -21,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, TaskplaceError
+from taskplace.spark.codec import open_regular
 from taskplace.spark.messages import ListingHead, Setting
 from taskplace.spark.state.crc import crc32
 from taskplace.spark.state.files import READ
@@ -144,7 +146,9 @@ def _read_slices(
         path = root / files[number]
         pieces = list(of_one)
         try:
-            file = path.open("rb")
+            file = os.fdopen(open_regular(path), "rb")
+        except ValueError as error:
+            raise CheckpointError(f"{path}: {error}") from None
         except FileNotFoundError:
             partition, rows = pieces[0][3], pieces[0][6]
             raise CheckpointError(
