@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from taskplace.errors import CheckpointError, InputError, TaskplaceError
+from taskplace.errors import CheckpointError, Fenced, InputError, TaskplaceError
 from taskplace.spark.driver import programs
 from taskplace.spark.placed import Placed
 from taskplace.spark.state import expiry
@@ -148,12 +148,13 @@ class _Life:
     # -- what happens
 
     def _before(self, events: list[list[Any]]) -> None:
-        for id in sorted(self.world.leaving):
+        leaving = sorted(self.world.leaving)
+        for id in leaving:
             self._lose(id)
         for event, *how in events:
             getattr(self, f"_{event}", lambda *_: None)(*how)
         self._pending = [event for event in events if event[0] in ("kill", "crash")]
-        self._lost = bool(events)
+        self._lost = bool(events or leaving)
 
     def _follow(self) -> None:
         self.world.follow(self.placed, 3)
@@ -210,6 +211,7 @@ class _Life:
         if self.backup is None:
             return
         self.told.totals["restore"] += 1
+        self._forget(self.placed.rebalancer.owners())
         self.placed.close()
         self.world.restart(self.settings["executors"])
         shutil.rmtree(self.folder / "checkpoint")
@@ -292,28 +294,36 @@ class _Life:
                 break
             except Crash:
                 crashed = True
-            except CheckpointError:
-                if not self._way_out(number):
+            except (CheckpointError, Fenced) as error:
+                if not self._way_out(error, number):
                     raise
-                crashed = True
+                crashed = self._lost = True
             self.placed.close()
             self.placed = self._open()
         self._pending = []
         return None if crashed else self.placed.stats.late - before
 
-    def _way_out(self, number: int) -> bool:
-        """Remove what lies in the outputs from before a backup was restored. Return whether there was something."""
-        if self.backup is None:
-            return False
-        there = [
-            path
-            for path in (self.folder / "sinks").glob("*/batch_id=*")
-            if int(path.name.partition("=")[2]) >= number
+    def _way_out(self, error: TaskplaceError, number: int) -> bool:
+        """Remove what an error names that lies there from before a backup was restored. Return whether it does."""
+        named = [
+            Path(word.rstrip(".,:;")) for word in str(error).split() if word.startswith(f"{self.folder}")
         ]
-        for path in there:
-            shutil.rmtree(path)
-        self.told.totals["outputs removed"] += len(there)
-        return bool(there)
+        if self.backup is None or not named:
+            return False
+        for path in named:
+            if "state" in path.parts:  # no executor uses it then
+                self.world.restart(self.settings["executors"])
+            there = (
+                [path]
+                if "state" in path.parts
+                else [
+                    one for one in path.parent.glob("batch_id=*") if int(one.name.partition("=")[2]) >= number
+                ]
+            )
+            for one in there:
+                shutil.rmtree(one, ignore_errors=True)
+                self.told.totals[f"removed of {'state' if one is path else 'outputs'}"] += 1
+        return True
 
     def _at(self, point: str) -> None:
         world = self.world
