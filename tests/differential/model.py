@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,17 +105,24 @@ class Model:
     def fork(self) -> Model:
         """Return the same pipeline at the same place, to go on by itself."""
         other = copy(self)
-        other.state, other.newest, other._read = deepcopy((self.state, self.newest, self._read))
+        other.newest, other._read = dict(self.newest), {name: dict(read) for name, read in self._read.items()}
+        # Values are replaced, and not changed.
+        other.state = {
+            store: defaultdict(dict, {task: dict(entries) for task, entries in tasks.items()})
+            for store, tasks in self.state.items()
+        }
         return other
 
-    def without(self, lost: Iterable[tuple[str, int]]) -> Iterator[Model]:
-        """Yield what the pipeline may be once the state of some tasks may be lost: (store, task)."""
-        lost = sorted((store, task) for store, task in lost if self.state[store].get(task))
+    def without(self, lost: Iterable[tuple[int, frozenset[str]]]) -> Iterator[Model]:
+        """Yield what the pipeline may be once the state of some tasks may be lost: their partitions and stores."""
+        lost = [
+            (task, stores) for task, stores in lost if any(self.state[store].get(task) for store in stores)
+        ]
         for number in range(1 << len(lost)):
             other = self.fork() if lost else self
-            for at, (store, task) in enumerate(lost):
-                if number >> at & 1:
-                    del other.state[store][task]
+            for at, (task, stores) in enumerate(lost):
+                for store in stores if number >> at & 1 else ():
+                    other.state[store].pop(task, None)
             yield other
 
     def watermark(self) -> int | None:
