@@ -31,7 +31,7 @@ from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
 from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.columns import table_given
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.values import table_of
+from taskplace.spark.state.values import dicts_of, table_of
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.lookup import answer_all
 from taskplace.validation import nearest
@@ -118,8 +118,9 @@ class StoreReader:
         for name in self.schema.key.names:
             _column(key, name)
         keys = table_of([key], self.schema.key, "key")
-        value: dict[str, Any] | None = self._values(keys).to_pylist()[0]
-        return value
+        value = self._values(keys)
+        rows = pa.Table.from_struct_array(value.drop_null())
+        return next(iter(dicts_of(rows, "value", "get_many() returns it as Arrow has it")), None)
 
     def get_many(self, keys: pa.Table) -> pa.Table:
         """Return `keys` with a struct column `value`, which is null for a key without a value.

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +24,7 @@ from taskplace.spark.messages import Change, History
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import as_datetime
 from taskplace.spark.state.store import Store
+from taskplace.spark.state.values import dicts_of, python_of
 from taskplace.spark.worker.program import Outputs
 from taskplace.validation import integer, nearest
 from taskplace.wording import count
@@ -148,7 +150,8 @@ class ProcessorTester:
         self._copy.bring_to(self._history, Path(self._folder.name))
         try:
             store = Store(known[name], self._copy, self._late.get(known[name].database))
-            return sorted((row for table in store.scan() for row in table.to_pylist()), key=repr)
+            tables = [dicts_of(table, f"store {name!r}") for table in store.scan()]
+            return sorted(chain.from_iterable(tables), key=repr)
         finally:
             self._copy.commit_unchanged()
 
@@ -194,7 +197,7 @@ class ProcessorTester:
             elif not isinstance(rows, list | tuple) or not all(isinstance(row, Mapping) for row in rows):
                 raise InputError(f"batch.{name}", found=rows, expected="a pyarrow.Table, or a list of dicts")
             elif rows:
-                tables[name] = pa.Table.from_pylist([dict(row) for row in rows])
+                tables[name] = _table(f"batch.{name}", rows)
             elif name in self._schemas:
                 tables[name] = self._schemas[name].empty_table()
             else:
@@ -222,9 +225,25 @@ def _topology(
     return topology
 
 
+def _table(path: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows with the columns of the first one, in the types that Arrow infers."""
+    columns = {}
+    for name in rows[0]:
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise InputError(
+                f"{path}.{name}", found=str(error), expected="values of one type", hint="give a pyarrow.Table"
+            ) from None
+    return pa.table(columns)
+
+
 def _check_repeated(first: pa.Table, second: pa.Table, batch: int) -> None:
     # As text, because NaN does not equal itself.
-    if first.schema != second.schema or repr(first.to_pylist()) != repr(second.to_pylist()):
+    if not first.equals(second) and (
+        first.schema != second.schema
+        or repr([*map(python_of, first)]) != repr([*map(python_of, second)])
+    ):
         raise InputError(
             "process",
             found=f"other rows when batch {batch} ran again",

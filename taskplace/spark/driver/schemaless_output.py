@@ -25,6 +25,7 @@ from taskplace.errors import CheckpointError
 from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver.staging import read_staged, write_staged
 from taskplace.spark.messages import SinkSchema, StagedFile
+from taskplace.spark.state.values import python_of
 from taskplace.spark.worker.columns import Unreadable, readable, text, untyped
 from taskplace.spark.worker.schemas import arrow
 from taskplace.spark.worker.unify import common, converted
@@ -138,7 +139,7 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return values as texts; values that are not texts become JSON."""
     said = [
         None if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
-        for value in column.to_pylist()
+        for value in python_of(column)
     ]
     return pa.chunked_array([pa.array(said, pa.string())])
 

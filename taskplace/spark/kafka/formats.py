@@ -25,7 +25,9 @@ import datetime as dt
 import decimal
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -38,6 +40,7 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.kafka.avro_types import arrow_columns, read_schema
 from taskplace.spark.processors.base import columns_of
+from taskplace.spark.state.casts import NUMBER
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.values import table_of
 from taskplace.validation import named, nearest
@@ -68,7 +71,8 @@ class Json:
     - `columns`: the fields with their types
 
     Times are texts of RFC 3339 and are rounded to microseconds; a column with a zone needs one in the text, a column
-    without a zone refuses one. Binaries are base64. Decimals are numbers or texts. The keys of maps are texts.
+    without a zone refuses one. Binaries are base64. Decimals are numbers, or texts of numbers as casts of columns take
+    them (`taskplace.spark.state.casts`): `"1.50"`, and not `"1_000"`. The keys of maps are texts.
 
     >>> flights = Json({"id": "int64", "tags": "array<string>"})
     >>> rows, faults = flights.read([b'{"id": 1, "tags": ["a"]}', b'{"id": "1"}'])
@@ -270,7 +274,9 @@ def _rows(
 
 @lru_cache(maxsize=64)
 def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
-    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_json_struct(columns, "Json.columns"))
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+        _json_struct(columns, "Json.columns"), dec_hook=_json_decimal, float_hook=str
+    )
 
     def decode(payload: bytes) -> Mapping[str, Any]:
         try:
@@ -282,6 +288,18 @@ def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
         return row
 
     return decode
+
+
+class _Decimal(decimal.Decimal):
+    """A decimal that msgspec does not make itself: it would take any text that Python takes, such as `1_000`."""
+
+
+def _json_decimal(_: type, value: Any) -> _Decimal:
+    """Return a decimal of an integer, or of the text of another number or of a string."""
+    if type(value) is int or (isinstance(value, str) and re.fullmatch(NUMBER, value)):
+        with suppress(decimal.InvalidOperation):  # an exponent that no decimal has
+            return _Decimal(value)
+    raise ValueError(f"Expected a decimal or the text of one, got `{type(value).__name__}`")
 
 
 def _json_struct(fields: Iterable[pa.Field], path: str) -> Any:
@@ -332,7 +350,7 @@ _JSON_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (T.is_boolean, bool),
     (T.is_float32, int | float),  # an integer is not rounded: a float holds it, or it is a fault
     (T.is_float64, int | float),
-    (T.is_decimal128, decimal.Decimal),
+    (T.is_decimal128, _Decimal),
     (T.is_string, str),
     (T.is_binary, bytes),
     (T.is_date32, dt.date),

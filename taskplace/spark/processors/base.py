@@ -40,7 +40,7 @@ from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
-from taskplace.spark.state.values import table_of
+from taskplace.spark.state.values import dicts_of, table_of
 from taskplace.validation import named, nearest
 
 #: A store's layout: {"key": columns, "value": columns}. A store with expiry also has "time" and "retention_ms".
@@ -264,11 +264,10 @@ class PerKey:
         keys = codec.decode(list(groups))
         values, present = store.get_many(keys)
         kept: list[dict[str, Any]] = []
-        gone: list[dict[str, Any]] = []
+        gone: list[int] = []
         out: list[dict[str, Any]] = []
-        for key_row, group, state, known in zip(
-            self._dicts(keys, "by"), groups.values(), self._dicts(values, "state"), present, strict=True
-        ):
+        keyed = zip(self._dicts(keys, "by"), groups.values(), self._dicts(values, "state"), present, strict=True)
+        for row_number, (key_row, group, state, known) in enumerate(keyed):
             new, sent = self._answer(self._function(dict(key_row), group, state if known else None))
             for row in sent:
                 self._known_names(row, self._output.names, "output")
@@ -277,12 +276,12 @@ class PerKey:
                 self._known_names(new, self._state, "state")
                 kept.append({**key_row, **new})
             elif known:
-                gone.append(key_row)
+                gone.append(row_number)
         if kept:
             columns = pa.schema([*store.schema.key, *store.schema.value])
             store.put_many(table_of(kept, columns, f"PerKey({self.store!r}).state"))
         if gone:
-            store.delete_many(pa.Table.from_pylist(gone, schema=store.schema.key))
+            store.delete_many(keys.take(gone))
         return table_of(out, self._output, f"PerKey({self.store!r}).output")
 
     def _answer(self, answer: Any) -> tuple[Any, Iterable[Any]]:
@@ -310,20 +309,4 @@ class PerKey:
             )
 
     def _dicts(self, table: pa.Table, part: str) -> list[dict[str, Any]]:
-        """Return the rows as dicts. Errors: `InputError` for values that Python cannot represent, such as times after
-        9999.
-        """
-        try:
-            return list(table.to_pylist())
-        except (OverflowError, ValueError):
-            for name in table.column_names:
-                try:
-                    table[name].to_pylist()
-                except (OverflowError, ValueError) as error:
-                    raise InputError(
-                        f"PerKey({self.store!r}).{part}.{name}",
-                        found=f"{table[name].type} ({error})",
-                        expected="values that Python can represent",
-                        hint="filter such rows in a processor before",
-                    ) from None
-            raise
+        return dicts_of(table, f"PerKey({self.store!r}).{part}", "filter such rows in a processor before")

@@ -154,7 +154,9 @@ class Parts:
             try:
                 # A cast to the same type checks nothing, but a decimal sum may have more digits than its type allows.
                 if result.type != kind or has_digits(result):
-                    return result.cast(kind, safe=not pa.types.is_floating(kind))
+                    if pa.types.is_floating(kind) and not pa.types.is_decimal(result.type):
+                        return result.cast(kind, safe=False)
+                    return cast(result, kind)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
                 error = f" ({refused})"
         path = f"{self._path}.{name}"

@@ -37,7 +37,7 @@ def addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         scale = column.type.scale
         if is_exact(kind):
             scale = min(scale, kind.scale if pa.types.is_decimal(kind) else 0)
-        column = column.cast(pa.decimal256(WIDE, scale))
+        column = cast(column, pa.decimal256(WIDE, scale))
     elif pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
         column = column.cast(pa.decimal256(WIDE, 0))
     return (

@@ -86,7 +86,10 @@ def cast(column: Column, kind: pa.DataType) -> Column:
     elif of.is_boolean(kind) and not _is_text(column.type):
         _refuse(column, pc.not_equal(made.cast(column.type), column), f"is neither true nor false, as {kind}")
     elif _is_text(kind) and (of.is_timestamp(column.type) or of.is_date(column.type)):
-        _refuse(made.cast(pa.string()), pc.starts_with(made, "<"), f"has no text, as {column.type}")
+        # Beyond the year 32,767, Arrow has a text for it, and with a zone a wrong time.
+        zoned = of.is_timestamp(column.type) and column.type.tz is not None
+        texts = column.cast(pa.timestamp(column.type.unit)).cast(pa.string()) if zoned else made
+        _refuse(texts, pc.starts_with(texts, "<"), f"has no text, as {column.type}")
     return made
 
 
@@ -117,25 +120,32 @@ def _plain(text: str, kind: pa.DataType) -> str:
 
 
 def _as_decimal(column: Column, kind: pa.DataType) -> Column:
-    """Return numbers, or their texts from `_numbers`, as decimals."""
+    """Return numbers, or their texts from `_numbers`, as decimals.
+
+    Arrow's products wrap, its powers of ten end at the digits of a type, and its quotients are wrong near 2^64: it then
+    says that digits are lost. What may be concerned is parsed from its text.
+    """
     given = column.type
-    if not of.is_decimal(given):
-        if of.is_floating(given) and kind.scale < 0:
-            raise pa.ArrowNotImplementedError(f"{given} is not rounded to tens, as {kind}")
-        scale = 0 if of.is_integer(given) else max(kind.scale, 0)
-        return _as_decimal(column.cast(pa.decimal256(_DIGITS, scale)), kind)
-    more = kind.scale - given.scale
-    if given.bit_width == kind.bit_width == 128 and -38 <= more <= 38 - given.precision:
-        return column.cast(kind)
-    if max(abs(kind.scale), abs(given.scale)) > _DIGITS:
-        raise pa.ArrowNotImplementedError(f"{given} is not cast to {kind}")
-    made = column.cast(pa.decimal256(_DIGITS, given.scale))
-    if min(kind.scale, given.scale) < 0 < max(kind.scale, given.scale):  # Arrow has no powers beyond 10^76
-        return _as_decimal(_as_decimal(made, pa.decimal256(_DIGITS, 0)), kind)
-    if more and given.precision + more > _DIGITS:
-        wide, made = made, made.cast(pa.decimal256(_DIGITS, kind.scale))
-        _refuse(column, pc.not_equal(made.cast(wide.type, safe=False), wide), f"is not a value of {kind}")
-    return made.cast(pa.decimal256(_DIGITS, kind.scale)).cast(kind)
+    if of.is_integer(given):
+        return _as_decimal(column.cast(pa.decimal128(20, 0)), kind)
+    if of.is_floating(given) and kind.scale < 0:
+        raise pa.ArrowNotImplementedError(f"{given} is not rounded to tens, as {kind}")
+    if of.is_decimal(given):
+        more = kind.scale - given.scale
+        with suppress(pa.ArrowInvalid):
+            if given.bit_width == kind.bit_width == 128 and -38 <= more <= 38 - given.precision:
+                return column.cast(kind)
+            if -_DIGITS <= more <= _DIGITS - given.precision:
+                return _narrowed(column.cast(pa.decimal256(_DIGITS, given.scale)), kind)
+        column = _numbers(column.cast(pa.string()), kind)
+    return _narrowed(column.cast(pa.decimal256(_DIGITS, max(kind.scale, 0))), kind)
+
+
+def _narrowed(column: Column, kind: pa.DataType) -> Column:
+    column = column.cast(pa.decimal256(_DIGITS, kind.scale))
+    if kind.bit_width < 128:  # Arrow narrows these before it counts the digits
+        column = column.cast(pa.decimal128(kind.precision, kind.scale))
+    return column.cast(kind)
 
 
 def _as_float(column: Column, kind: pa.DataType) -> Column:

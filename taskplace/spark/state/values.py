@@ -1,4 +1,4 @@
-"""Converts Python values to Arrow columns: the results of a function, or a key for a lookup.
+"""Converts Python values to Arrow columns, and back: the results of a function, or a key for a lookup.
 
 **Idea.** Arrow converts almost any value: 1.5 becomes 1 in an integer column, a datetime becomes a date.
 Here a value must be of the column's kind, and the column must hold it exactly.
@@ -7,7 +7,7 @@ Here a value must be of the column's kind, and the column must hold it exactly.
 |---|---|---|
 | integers | int | float and Decimal, also 2.0; bool |
 | floats | float, as the nearest value; int, if exact | Decimal, bool; finite values that would become infinite |
-| decimals | int, Decimal | float, bool; more fractional digits than the type has |
+| decimals | int, Decimal | float, bool; more fractional digits than the type has, also zeros if they are many |
 | date | date | datetime |
 | timestamp | datetime without a zone | datetime with a zone, date; a value finer than the unit |
 | timestamp with a zone | datetime with any zone, or without: then it is UTC | date; a value finer than the unit |
@@ -40,6 +40,8 @@ from taskplace.errors import InputError
 
 T = pa.types
 _FAULTS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+#: By the bits of a decimal type, the greatest power of ten that Arrow has for it.
+_POWERS = {32: 9, 64: 18, 128: 38, 256: 76}
 #: The length of each unit, in microseconds.
 _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
 _NONE = type(None)
@@ -61,6 +63,49 @@ declare the column as float64
     for field in schema:
         columns.append(_column([row.get(field.name) for row in rows], field.type, f"{path}.{field.name}"))
     return pa.table(columns, schema=schema)
+
+
+def dicts_of(table: pa.Table, path: str, hint: str = "") -> list[dict[str, Any]]:
+    """Return the rows as dicts. O(rows). Errors: `InputError` with `hint`, for the first value that Python does not have.
+
+    >>> dicts_of(pa.table({"at": pa.array([2**58], pa.timestamp("us"))}), "rows", "use Arrow")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: rows.at: found '11103-08-29 17:22:31.711744', expected a timestamp[us] that Python \
+has; use Arrow
+    """
+    try:
+        return list(table.to_pylist())
+    except (OverflowError, ValueError):
+        for name in table.column_names:
+            for row in range(table.num_rows):
+                try:
+                    table[name].slice(row, 1).to_pylist()
+                except (OverflowError, ValueError):
+                    raise InputError(
+                        f"{path}.{name}",
+                        found=python_of(table[name].slice(row, 1))[0],
+                        expected=f"a {table[name].type} that Python has",
+                        hint=hint,
+                    ) from None
+        raise
+
+
+def python_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return a column's Python values. If Python does not have one of its times, all its times are Arrow's texts."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        return list(column.cast(_with_texts(column.type)).to_pylist())
+
+
+def _with_texts(kind: pa.DataType) -> pa.DataType:
+    if T.is_temporal(kind):
+        return pa.string()
+    if T.is_struct(kind):
+        return pa.struct([field.with_type(_with_texts(field.type)) for field in kind])
+    if T.is_map(kind):
+        return pa.map_(_with_texts(kind.key_type), _with_texts(kind.item_type))
+    return pa.list_(_with_texts(kind.value_type)) if T.is_list(kind) or T.is_large_list(kind) else kind
 
 
 def _column(values: list[Any], kind: pa.DataType, path: str) -> pa.Array | pa.ChunkedArray:
@@ -185,7 +230,11 @@ def _in_floats(value: Any, kind: pa.DataType) -> bool:
 
 
 def _in_decimals(value: Any, kind: pa.DataType) -> bool:
-    return isinstance(value, Decimal) or _is_int(value)
+    if not isinstance(value, Decimal):
+        return _is_int(value)
+    exponent = value.as_tuple().exponent
+    # Arrow reads beyond its table of powers for a far exponent, and the process ends.
+    return isinstance(exponent, int) and -exponent - kind.scale <= _POWERS[kind.bit_width]
 
 
 def _in_dates(value: Any, kind: pa.DataType) -> bool:
@@ -221,7 +270,7 @@ _RULES: Mapping[str, tuple[tuple[type, ...], Callable[[Any, pa.DataType], bool]]
     "integer": ((int,), _in_integers),
     "float64": ((int, float), _in_floats),
     "floating": ((), _in_floats),
-    "decimal": ((int, Decimal), _in_decimals),
+    "decimal": ((int,), _in_decimals),
     "date": ((dt.date,), _in_dates),
     "timestamp": ((), _in_timestamps),
     "instant": ((dt.datetime,), _in_timestamps),  # with any zone, to the microsecond

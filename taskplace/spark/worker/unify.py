@@ -295,7 +295,7 @@ def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
             type=to,
             mask=array.is_null(),
         )
-    return casts.cast(array, to) if T.is_integer(kind) and T.is_floating(to) else array.cast(to)
+    return casts.cast(array, to)
 
 
 def _offsets(array: pa.Array, large: bool) -> pa.Array:
