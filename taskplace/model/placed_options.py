@@ -140,6 +140,13 @@ class PlacedOptions(Configuration, section="runtime"):
     weights: Mapping[str, float] | None = key(
         TaskWeights(), None, "load of a task or a subtopology relative to others; the default of a task is 1"
     )
+    max_task_idle_ms: int = key(
+        Integer(-1),
+        0,
+        "how long related Kafka topics wait for records of those that have none, before they are read on; 0: they wait "
+        "only for records that are there; -1: topics and partitions are not read in the order of their records' times",
+        unit="ms",
+    )
     idle_closing: Duration | None = key(  # noqa: RUF009  a field, as of dataclasses.field
         DurationAboveZero(),
         None,
@@ -173,4 +180,5 @@ class PlacedKeywords(TypedDict, total=False):
     locality_wait_ms: int
     tags: Mapping[str, Mapping[str, str]] | None
     weights: Mapping[str, float] | None
+    max_task_idle_ms: int
     idle_closing: Duration | None

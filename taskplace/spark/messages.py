@@ -353,12 +353,30 @@ class TopicRead(Message, frozen=True):
     - `starts`: by partition, the offset at which its range begins; only partitions that were read
     - `ends`: by partition, the offset behind its last range; in a manifest, of all partitions that were ever read
     - `rows`: the number of records
+    - `newest`: by partition, the newest event time so far; only in a manifest
+    - `backlog`: the partitions that had more records than were read
     """
 
     topic_id: str
     starts: Mapping[int, int] = {}
     ends: Mapping[int, int] = {}
     rows: int = 0
+    newest: Mapping[int, int] = {}
+    backlog: tuple[int, ...] = ()
+
+    @property
+    def event_time(self) -> int | None:
+        """The event time up to which the topic was read: of its slowest partition with a backlog; without one, the
+        newest. None: not known.
+
+        >>> read = TopicRead("x", newest={0: 70, 1: 20, 2: 30}, backlog=(0, 2))
+        >>> read.event_time, TopicRead("x", newest=read.newest).event_time
+        (30, 70)
+        """
+        if not self.backlog:
+            return max(self.newest.values(), default=None)
+        known = [self.newest[partition] for partition in self.backlog if partition in self.newest]
+        return min(known) if len(known) == len(self.backlog) else None
 
 
 class Report(Message, frozen=True):
@@ -417,6 +435,9 @@ class ReportGroup(Message, frozen=True):
 
 
 # -- names of files, relative to the checkpoint
+
+#: Spark's own checkpoint of the query, if taskplace starts the query, and in it the log of offsets.
+SPARK_CHECKPOINT, OFFSETS = "spark", "offsets"
 
 
 def epoch_file(epoch: int) -> str:

@@ -38,9 +38,9 @@ from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.assembly import assemble
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.metrics import DriverMetrics
-from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT
 from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.live_run import LiveRun, ServedRun, explainer_of
+from taskplace.spark.messages import SPARK_CHECKPOINT
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import ReadOptions, StoreReader
 from taskplace.wording import count

@@ -104,7 +104,7 @@ class YamlApplication:
         with _nodes_by_path(section):
             built = self._topology.build()
         _check_sinks(built)
-        self._inputs = inputs_of(built, external_topics(built), given, records)
+        self._inputs = inputs_of(built, external_topics(built), given, records, settings)
         self._settings = settings
         _check_partitions(built)
         judge(built, settings, self._inputs, output)

@@ -71,9 +71,11 @@ class YamlRecords:
 
     directory = None
 
-    def __init__(self, path: str, records: KafkaRecords, source: Node) -> None:
+    def __init__(
+        self, path: str, records: KafkaRecords, source: Node, built: BuiltTopology, settings: Settings
+    ) -> None:
         self.columns_path = f"{path}.kafka"
-        self._records, self._source = records, source
+        self._records, self._source, self._built, self._settings = records, source, built, settings
         _check_key(self.columns_path, records.columns.names, source.key)
 
     def schema(self, timestamp: str) -> StructType:
@@ -88,7 +90,8 @@ class YamlRecords:
         Errors: `ConfigError` for brokers that do not answer, and for a topic that is missing or has another count.
         """
         from taskplace.spark.bridge import register_source
-        from taskplace.spark.kafka.source import ranges_of
+        from taskplace.spark.kafka.source import beside, ranges_of
+        from taskplace.spark.options import local_path as shared_path
 
         count = _count(self.columns_path, self._records)
         if count != self._source.partitions:
@@ -98,7 +101,10 @@ class YamlRecords:
                 expected=f"{count}, the partitions of topic {self._records.topic!r}: each is the input of one task",
                 hint="correct the number; a checkpoint with another number cannot be used",
             )
-        return ranges_of(self._records, spark, register_source)
+        checkpoint = shared_path(self._settings.checkpoint_dir, "checkpoint.dir", patterns=False)
+        idle_ms = self._settings.runtime.max_task_idle_ms
+        aligned = beside(self._records, self._built, idle_ms, checkpoint)
+        return ranges_of(self._records, spark, register_source, aligned)
 
 
 class YamlSource:
@@ -267,6 +273,7 @@ def inputs_of(
     topics: Collection[str],
     given: Mapping[str, Any],
     records: Mapping[str, KafkaRecords],
+    settings: Settings,
 ) -> dict[str, YamlInput]:
     """Return the source of each external topic, from the entries of `input`.
 
@@ -278,7 +285,7 @@ def inputs_of(
             raise ConfigError.unknown_key("input", name, topics)
     nodes = {node.topic: node for node in built.nodes if node.kind == "source"}
     return {
-        topic: YamlRecords(f"input.{topic}", records[topic], nodes[topic])
+        topic: YamlRecords(f"input.{topic}", records[topic], nodes[topic], built, settings)
         if topic in records
         else YamlSource(f"input.{topic}", given.get(topic), nodes[topic].key)
         for topic in topics

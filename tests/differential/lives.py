@@ -38,7 +38,6 @@ from tests.differential.values import Unfit
 from tests.support.placed_without_spark import Died, World
 from topology import TaskId, TopologyError
 
-
 #: With how many pipelines a case is compared at most: some state may be lost, or not.
 MOST_MODELS = 64
 

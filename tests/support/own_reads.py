@@ -50,5 +50,5 @@ def counted(reader: OwnReader | None = None, **more: object) -> Topology:
 
 def ranges(of: Mapping[int, tuple[int, int]], topic_id: str = "id") -> pa.Table:
     """Return ranges as Spark brings them: by partition, where one begins and ends."""
-    rows = [(topic_id, partition, start, end) for partition, (start, end) in of.items()]
+    rows = [(topic_id, partition, start, end, []) for partition, (start, end) in of.items()]
     return pa.Table.from_pylist([dict(zip(RANGES.names, row, strict=True)) for row in rows], RANGES)

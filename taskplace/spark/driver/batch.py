@@ -50,9 +50,13 @@ class Batch:
 
     @property
     def event_times(self) -> dict[str, int]:
-        """By source with rows in this batch, their newest event time in microseconds."""
+        """By source with rows in this batch, their newest event time in microseconds.
+
+        For a topic that tasks read themselves, a backlog holds it back (`TopicRead.event_time`).
+        """
         newest: dict[str, int] = {}
         for report in self.reports.values():
             for topic, time in report.event_times.items():
                 newest[topic] = max(time, newest.get(topic, time))
-        return newest
+        held = {topic: read.event_time for topic, read in self.read.items()}
+        return {topic: t for topic, t in {**newest, **held}.items() if t is not None}

@@ -22,14 +22,15 @@ Errors: `CheckpointError` with the topic, the partition, both offsets, and which
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import decoded, encoded, read_file
+from taskplace.spark.codec import decoded, encoded
 from taskplace.spark.messages import Manifest, Report, TopicRead
-from taskplace.spark.worker.topic_reader import StreamOffset, TopicReader
+from taskplace.spark.worker.topic_reader import TopicReader, stream_offsets
 
 #: The key of the identity. The value has the number of the batch, because versions that do not know the key pass the
 #: identity on as it is.
@@ -70,7 +71,7 @@ def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> di
     A topic without ranges in the batch is as before. Errors: `CheckpointError`, see above.
     """
     before = kept(last)
-    after = {topic: TopicRead(one.topic_id, {}, one.ends) for topic, one in before.items()}
+    after = {topic: replace(one, starts={}, rows=0) for topic, one in before.items()}
     for report in reports:
         for topic, one in report.read.items():
             was = after.get(topic, TopicRead(one.topic_id))
@@ -79,8 +80,15 @@ def advanced(root: Path, last: Manifest | None, reports: Iterable[Report]) -> di
             for partition, start in one.starts.items():
                 if start != (end := ends.get(partition, start)):
                     raise _apart(root, topic, partition, kept_end=end, found=start)
+            partition, time = report.task.partition, report.event_times.get(topic)
+            times = {} if time is None else {partition: max(time, was.newest.get(partition, time))}
             after[topic] = TopicRead(
-                one.topic_id, {**was.starts, **one.starts}, {**was.ends, **one.ends}, was.rows + one.rows
+                one.topic_id,
+                {**was.starts, **one.starts},
+                {**was.ends, **one.ends},
+                was.rows + one.rows,
+                newest={**was.newest, **times},
+                backlog=one.backlog,
             )
     return after
 
@@ -103,7 +111,7 @@ def check_planned(root: Path, log: Path, last: Manifest | None) -> None:
     batch. Errors: `CheckpointError`, see above.
     """
     topics = kept(last)
-    planned = _planned(log / str(last.batch)) if topics and last is not None else []
+    planned = stream_offsets(log / str(last.batch)) if topics and last is not None else []
     for topic, one in topics.items() if planned else ():
         same = [offset for offset in planned if offset.topic_id == one.topic_id]
         if not same:
@@ -123,9 +131,11 @@ def planned_records(log: Path, batch: int, last: Manifest | None) -> dict[str, d
     Where a partition without earlier offsets begins, only Spark knows; it counts from 0.
     """
     names = {one.topic_id: topic for topic, one in kept(last).items()}
-    before = {offset.topic_id: offset.offsets for offset in _planned(log / str(batch - 1))} if names else {}
+    before = (
+        {offset.topic_id: offset.offsets for offset in stream_offsets(log / str(batch - 1))} if names else {}
+    )
     found: dict[str, dict[int, int]] = {}
-    for offset in _planned(log / str(batch)) if names else ():
+    for offset in stream_offsets(log / str(batch)) if names else ():
         if (topic := names.get(offset.topic_id)) is not None:
             starts = before.get(offset.topic_id, {})
             found[topic] = {p: max(0, end - starts.get(p, 0)) for p, end in offset.offsets.items()}
@@ -155,16 +165,6 @@ def check_ranges(root: Path, committed: Manifest, found: Mapping[str, TopicRead]
 
 def _range(offsets: tuple[int, int] | None) -> str:
     return "no offsets" if offsets is None else f"the offsets from {offsets[0]} to before {offsets[1]}"
-
-
-def _planned(path: Path) -> list[StreamOffset]:
-    """Return the offsets of streams of ranges in a file of Spark's log, which has a line for each source."""
-    found = []
-    with suppress(OSError, ValueError):
-        for line in read_file(path).decode(errors="replace").splitlines():
-            with suppress(ValueError):
-                found.append(decoded(StreamOffset, line))
-    return found
 
 
 def _check_id(root: Path, topic: str, *, kept_id: str, found: str) -> None:

@@ -24,13 +24,11 @@ from typing import Any
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import checksum_of, decoded, read_file
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.messages import Manifest
+from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Manifest
 from taskplace.spark.state.numbered import numbered
 
-#: The directory of Spark's own checkpoint, inside the checkpoint.
-SPARK_CHECKPOINT = "spark"
-#: The directories in it of the planned and of the ended batches.
-OFFSETS, COMMITS = "offsets", "commits"
+#: The directory in Spark's checkpoint of the ended batches.
+COMMITS = "commits"
 
 
 def check_spark_checkpoint(root: Path, journal: Journal) -> int:

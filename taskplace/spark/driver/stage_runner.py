@@ -17,10 +17,9 @@ from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.partition_columns import out_of_range
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.spark_checkpoint import OFFSETS, SPARK_CHECKPOINT
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.task_costs import TaskCosts
-from taskplace.spark.messages import Boundary, History, Report, Setting
+from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Boundary, History, Report, Setting
 from taskplace.spark.worker.external import PARTITION
 from taskplace.spark.worker.program import Program
 from topology import TaskId

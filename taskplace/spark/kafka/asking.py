@@ -140,6 +140,7 @@ def offsets(
     *,
     first: bool = False,
     committed: bool = False,
+    later_than: int | None = None,
     seconds: float,
     look: Callable[[], object] = lambda: None,
     also: Collection[str] = (),
@@ -148,17 +149,23 @@ def offsets(
 
     - `committed`: the last stable offset instead; no transaction that is open or was aborted ends before it
     - `first`: the first offset that is there
+    - `later_than`: the offset of the first record with a later time (ms since 1970); partitions without one are left
+      out
     """
     import confluent_kafka as ck
     from confluent_kafka.admin import OffsetSpec
 
     spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
+    if later_than is not None:
+        spec = OffsetSpec.for_timestamp(later_than + 1)
     wanted = {ck.TopicPartition(topic, number): spec for number in partitions}
     level = ck.IsolationLevel.READ_COMMITTED if committed else ck.IsolationLevel.READ_UNCOMMITTED
 
     def question(at_most: float) -> dict[int, int]:
         asked = admin.list_offsets(wanted, isolation_level=level, request_timeout=at_most)
         found = {at.partition: int(each.result(at_most + _LATE_SECONDS).offset) for at, each in asked.items()}
+        if later_than is not None:
+            return {partition: offset for partition, offset in found.items() if offset >= 0}
         if unknown := [partition for partition, offset in found.items() if offset < 0]:
             text = f"no broker has told the offset of partition {unknown[0]}"
             raise ck.KafkaException(ck.KafkaError(ck.KafkaError.OFFSET_NOT_AVAILABLE, text))

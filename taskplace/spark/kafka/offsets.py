@@ -14,7 +14,7 @@ in time. They show no secret.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -98,6 +98,10 @@ class TopicOffsets:
     def ends(self, partitions: int) -> dict[int, int]:
         """Return the last stable offset of each partition: the end of what may be read."""
         return self._answer(asking.offsets, range(partitions), committed=True)
+
+    def later_than(self, time_ms: int, partitions: Collection[int]) -> dict[int, int]:
+        """Return the offset of the first record with a later time, for partitions that have one."""
+        return self._answer(asking.offsets, partitions, later_than=time_ms)
 
     def _answer(self, question: Callable[..., T], *what: Any, **more: Any) -> T:
         if self._client is None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -63,6 +63,7 @@ _FINAL = {
     KafkaError._AUTHENTICATION,
     KafkaError._FATAL,
 }
+_END = KafkaError._PARTITION_EOF
 _REMOVED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
@@ -106,6 +107,40 @@ def read_range(
         raise
     consumer.unassign()
     yield reading.piece()
+
+
+def times_at(
+    topic: str, offsets: Mapping[int, int], *, options: ClientOptions, seconds: float
+) -> dict[int, int]:
+    """Return, by partition, the time (ms since 1970) of the first record at or behind an offset.
+
+    Partitions without such a record are left out, and those whose record has no time or does not come in time.
+    Errors: `InputError` for a client that is refused.
+    """
+    times: dict[int, int] = {}
+    if not offsets:
+        return times
+    consumer, refusal, _ = _consumer(options)
+    refusal.error = None
+    consumer.assign([TopicPartition(topic, partition, at) for partition, at in offsets.items()])
+    missing, deadline = set(offsets), time.monotonic() + seconds
+    try:
+        while missing and time.monotonic() < deadline:
+            for message in _polled(consumer):
+                error, partition = message.error(), message.partition()
+                if partition in missing and (error is None or error.code() in (*_REMOVED, _END)):
+                    missing.remove(partition)
+                    consumer.pause([TopicPartition(topic, partition)])
+                    kind, stamp = message.timestamp()
+                    if error is None and kind:
+                        times[partition] = stamp
+            if refusal.error is not None:
+                raise refused(topic, refusal.error, options, right="Read")
+        consumer.unassign()
+    except BaseException:
+        close_consumers()
+        raise
+    return times
 
 
 def close_consumers() -> None:
@@ -160,7 +195,7 @@ class _Range:
         of_range = []
         for message in messages:
             if (error := message.error()) is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
+                if error.code() == _END:
                     self.moved_to(message.offset())
                 else:
                     self._failed(error)

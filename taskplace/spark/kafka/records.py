@@ -20,7 +20,7 @@ Errors: `InputError`, with the topic, what was found, and what can be done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Literal
 
@@ -28,10 +28,11 @@ import pyarrow as pa
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
+from taskplace.spark.kafka.alignment import Extent
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.offsets import Described, TopicOffsets
-from taskplace.spark.kafka.reading import OWN, read_range, removed
+from taskplace.spark.kafka.reading import OWN, read_range, removed, times_at
 from taskplace.spark.worker.collected_rows import CollectedRows
 from taskplace.spark.worker.topic_reader import ReadSetting
 from taskplace.validation import integer, named
@@ -41,7 +42,7 @@ MOST_RECORDS = 100_000
 #: An offset of the stream: the topic's id, and by partition (as text, as JSON has it) the offset that comes next.
 Offset = Mapping[str, Any]
 #: A range, as a row of `RANGES`.
-Range = tuple[str, int, int, int]
+Range = tuple[str, int, int, int, list[int]]
 
 
 class KafkaRecords:
@@ -138,10 +139,17 @@ class KafkaRecords:
         if self._starting == "latest":
             return self.last()
         topic_id, partitions = self._asked().described()
-        return _offset(topic_id, self._asked().starts(partitions))
+        return offset_of(topic_id, self._asked().starts(partitions))
 
     def newest(self, start: Offset) -> Offset:
         """Return the offset at which the next batch ends: that of all committed records, within `most_records`.
+
+        Errors: as for `available`.
+        """
+        return offset_of(start["topic_id"], self.available(start).capped)
+
+    def available(self, start: Offset, last: Offset | None = None) -> Extent:
+        """Return what there is behind `start`, an offset of the stream, up to `last`.
 
         Errors: `InputError` for a topic that is not the one of `start`, or has lost records behind it.
         """
@@ -158,23 +166,46 @@ class KafkaRecords:
                     expected="a topic that keeps its records",
                     hint="a broker has lost records; start a new checkpoint, or read again what is there",
                 )
-        most = self._most
-        return _offset(
-            start["topic_id"],
-            {p: end if most is None else min(end, begins[p] + most) for p, end in ends.items()},
-        )
+        if (
+            last is not None
+        ):  # with `starting="latest"`, the stream may begin behind the ends that were taken before
+            until = _by_partition(last)
+            ends = {p: max(begins[p], min(end, until.get(p, end))) for p, end in ends.items()}
+        return Extent(firsts, begins, ends, self._most)
 
     def last(self) -> Offset:
         """Return the offset behind all records that are committed now."""
         topic_id, partitions = self._asked().described()
-        return _offset(topic_id, self._asked().ends(partitions))
+        return offset_of(topic_id, self._asked().ends(partitions))
 
-    def ranges(self, start: Offset, end: Offset) -> Iterator[Range]:
-        """Yield the ranges between two offsets of the stream, without empty ones."""
-        begins, ends = _by_partition(start), _by_partition(end)
-        for partition, stop in sorted(ends.items()):
+    def ranges(self, start: Offset, end: Offset, ends: Mapping[int, int] | None = None) -> Iterator[Range]:
+        """Yield the ranges between two offsets of the stream, without empty ones.
+
+        `ends`: where the partitions end now; None: ask the brokers.
+        """
+        begins, stops = _by_partition(start), _by_partition(end)
+        ends = _by_partition(self.last()) if ends is None else ends
+        backlog = [partition for partition, stop in sorted(stops.items()) if stop < ends.get(partition, stop)]
+        for partition, stop in sorted(stops.items()):
             if stop > begins[partition]:
-                yield str(end["topic_id"]), partition, begins[partition], stop
+                yield str(end["topic_id"]), partition, begins[partition], stop, backlog
+
+    # -- for the plan of several topics: see `taskplace.spark.kafka.alignment`
+
+    def extent(self, positions: Mapping[str, Mapping[int, int]]) -> Extent:
+        """Return what there is behind a position. `positions`: by topic id; without one, that of `first`."""
+        topic_id, partitions = self._asked().described()
+        firsts, ends = self._asked().starts(partitions), self._asked().ends(partitions)
+        begins = {**(ends if self._starting == "latest" else firsts), **positions.get(topic_id, {})}
+        return Extent(firsts, begins, {p: max(end, begins[p]) for p, end in ends.items()}, self._most)
+
+    def times_at(self, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Return the time (ms since 1970) of the first record at or behind an offset, for partitions that have one."""
+        return times_at(self.topic, offsets, options=self._options, seconds=self._seconds)
+
+    def later_than(self, time_ms: int, partitions: Collection[int]) -> dict[int, int]:
+        """Return the offset of the first record with a later time, for partitions that have one."""
+        return self._asked().later_than(time_ms, partitions)
 
     def check(self, offset: Offset) -> None:
         """Refuse a topic that is not the one that a stream has read so far."""
@@ -211,19 +242,7 @@ class KafkaRecords:
         return self._offsets
 
 
-def earlier(one: Offset, other: Offset) -> Offset:
-    """Return, for each partition, the earlier of two offsets of one topic."""
-    ends, others = _by_partition(one), _by_partition(other)
-    return _offset(one["topic_id"], {p: min(end, others.get(p, end)) for p, end in ends.items()})
-
-
-def later(one: Offset, other: Offset) -> Offset:
-    """Return, for each partition, the later of two offsets of one topic."""
-    ends, others = _by_partition(one), _by_partition(other)
-    return _offset(one["topic_id"], {p: max(end, others.get(p, end)) for p, end in ends.items()})
-
-
-def _offset(topic_id: str, by_partition: Mapping[int, int]) -> Offset:
+def offset_of(topic_id: str, by_partition: Mapping[int, int]) -> Offset:
     """Return an offset whose JSON text is always the same: Spark compares texts."""
     return {"topic_id": topic_id, "offsets": {str(p): by_partition[p] for p in sorted(by_partition)}}
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -23,9 +24,13 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from taskplace.model.placed_options import PlacedOptions
+from taskplace.spark.kafka.alignment import Alignment, alignment
 from taskplace.spark.kafka.decoding import RECORD, Decoder
-from taskplace.spark.kafka.records import KafkaRecords, earlier, later
+from taskplace.spark.kafka.records import KafkaRecords, offset_of
+from taskplace.spark.messages import SPARK_CHECKPOINT
 from taskplace.spark.worker.topic_reader import RANGES
+from topology import BuiltTopology
 
 
 def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
@@ -60,28 +65,56 @@ class Registry(Protocol):
 class Stream(Protocol):
     """What `stream_of` uses of `Placed`."""
 
+    built: BuiltTopology
+    options: PlacedOptions
+    checkpoint: Path
+
     @property
     def bridge(self) -> Registry:
         """The cluster on which the stream runs."""
 
 
 def stream_of(records: KafkaRecords, placed: Stream) -> DataFrame:
-    """Return the streaming data frame of the ranges that tasks read: for a source with `reads=records`."""
-    return ranges_of(records, placed.bridge.spark, placed.bridge.register_source)
+    """Return the streaming data frame of the ranges that tasks read: for a source with `reads=records`.
+
+    Asks the brokers for the ends of the tables that are read before it. Errors: `InputError`, if they do not answer.
+    """
+    return ranges_of(
+        records,
+        placed.bridge.spark,
+        placed.bridge.register_source,
+        beside(records, placed.built, placed.options.max_task_idle_ms, placed.checkpoint),
+    )
 
 
-def ranges_of(records: KafkaRecords, spark: Any, register: Register) -> DataFrame:
-    """Return the data frame of `stream_of`, before there is a `Placed`.
+def beside(records: KafkaRecords, built: BuiltTopology, idle_ms: int, checkpoint: Path) -> Alignment | None:
+    """Return how a topic is planned beside the others of its topology; None: by itself. Errors: as for `stream_of`.
+
+    `checkpoint`: that of the placed stream.
+    """
+    reads = {
+        node.topic or "": node.options["reads"]
+        for node in built.nodes
+        if node.kind == "source" and isinstance(node.options.get("reads"), KafkaRecords)
+    }
+    topic = next((name for name, each in reads.items() if each is records), None)
+    if topic is None:
+        return None
+    return alignment(built, reads, topic, idle_ms=idle_ms, spark_checkpoint=checkpoint / SPARK_CHECKPOINT)
+
+
+def ranges_of(records: KafkaRecords, spark: Any, register: Register, aligned: Alignment | None) -> DataFrame:
+    """Return the data frame of `stream_of`, before there is a `Placed`. `aligned`: from `beside`.
 
     `records` is part of the data source's code, and not of its options, which Spark logs.
     """
     name = f"taskplace-kafka-{uuid.uuid4().hex}"
-    register(spark, name, partial(_source, name, records))
+    register(spark, name, partial(_source, name, records, aligned))
     frame: DataFrame = spark.readStream.format(name).load()
     return frame
 
 
-def _source(name: str, records: KafkaRecords) -> type[DataSource]:
+def _source(name: str, records: KafkaRecords, aligned: Alignment | None = None) -> type[DataSource]:
     """Return a data source of one topic. Its classes are local, so that they are pickled by value."""
 
     class Ranges(DataSource):
@@ -103,11 +136,11 @@ def _source(name: str, records: KafkaRecords) -> type[DataSource]:
             return records.first()
 
         def read(self, start: Any) -> Any:
-            end = records.newest(start)
-            if self._last is not None:
-                # With `starting="latest"`, the stream may begin behind the ends that were taken before.
-                end = later(earlier(end, self._last), start)
-            return iter(list(records.ranges(start, end))), end
+            own = records.available(start, self._last)
+            last = self._last is not None
+            ends = own.capped if aligned is None else aligned.ends(start, own, last=last)
+            end = offset_of(start["topic_id"], ends)
+            return iter(list(records.ranges(start, end, own.ends))), end
 
         def readBetweenOffsets(self, start: Any, end: Any) -> Any:  # noqa: N802
             records.check(end)

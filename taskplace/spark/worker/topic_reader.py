@@ -9,6 +9,7 @@ Spark's own checkpoint has the offsets between two batches, as the JSON of a `St
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,11 +19,19 @@ import msgspec
 import pyarrow as pa
 
 from taskplace.errors import InputError
+from taskplace.spark.codec import decoded, read_file
 from taskplace.spark.messages import TopicRead
 
 #: A range of a partition: the offsets from `start` to before `end`. `topic_id`: the broker's id of the topic.
+#: `backlog`: the topic's partitions with records behind the ranges of the batch; the same in all its rows.
 RANGES = pa.schema(
-    [("topic_id", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]
+    [
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("backlog", pa.list_(pa.int32())),
+    ]
 )
 
 
@@ -31,6 +40,16 @@ class StreamOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     topic_id: str
     offsets: Mapping[int, int]
+
+
+def stream_offsets(path: Path) -> list[StreamOffset]:
+    """Return the offsets of streams of ranges in a file of Spark's log, which has a line for each source."""
+    found = []
+    with suppress(OSError, ValueError):
+        for line in read_file(path).decode(errors="replace").splitlines():
+            with suppress(ValueError):
+                found.append(decoded(StreamOffset, line))
+    return found
 
 
 #: Gets records with the columns `key` and `offset`, part by part. Raises `InputError` for what is wrong with them.
@@ -79,8 +98,8 @@ def read_of(topic: str, ranges: pa.Table, rows: int) -> dict[str, TopicRead]:
     >>> ranges = pa.Table.from_pylist(
     ...     [{"topic_id": "x", "partition": 3, "start": 5, "end": 9},
     ...      {"topic_id": "x", "partition": 3, "start": 0, "end": 5}], RANGES)
-    >>> read_of("t", ranges, 8)
-    {'t': TopicRead(topic_id='x', starts={3: 0}, ends={3: 9}, rows=8)}
+    >>> read_of("t", ranges, 8)["t"].ends
+    {3: 9}
     """
     by_partition: dict[int, list[tuple[int, int]]] = {}
     for each in ranges.to_pylist():
@@ -101,4 +120,5 @@ def read_of(topic: str, ranges: pa.Table, rows: int) -> dict[str, TopicRead]:
         )
     starts = {partition: of[0][0] for partition, of in by_partition.items()}
     ends = {partition: of[-1][1] for partition, of in by_partition.items()}
-    return {topic: TopicRead(ids[0], starts, ends, rows)} if ids else {}
+    backlog = {p for each in ranges["backlog"].to_pylist() for p in each or ()}
+    return {topic: TopicRead(ids[0], starts, ends, rows, backlog=tuple(sorted(backlog)))} if ids else {}

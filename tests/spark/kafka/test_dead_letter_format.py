@@ -93,7 +93,7 @@ def test_bad_records_of_a_topic_come_to_another_one(kafka, tmp_path):
     decoder = Decoder(key=Raw("k", "string"), value=Json({"n": "int64"}), bad_records="dead_letters")
     reads = KafkaRecords(source, kafka.bootstrap, decoder)
     ranges = pa.Table.from_pylist(
-        [dict(zip(RANGES.names, (reads.first()["topic_id"], 0, 0, 4), strict=True))], RANGES
+        [dict(zip(RANGES.names, (reads.first()["topic_id"], 0, 0, 4, []), strict=True))], RANGES
     )
     rows = DeadLetters().process(Context("0_0", 0, 0, {}), reads.read(ranges, ROOM))
     stream = Stream(

@@ -47,7 +47,9 @@ def send(cluster, topic: str = "t", value: bytes | None = b'{"v": 1}') -> None:
 
 def ranges(starts: list[int], ends: list[int]) -> pa.Table:
     rows = [
-        ("id", p, start, end) for p, (start, end) in enumerate(zip(starts, ends, strict=True)) if end > start
+        ("id", p, start, end, [])
+        for p, (start, end) in enumerate(zip(starts, ends, strict=True))
+        if end > start
     ]
     return pa.Table.from_pylist([dict(zip(RANGES.names, row, strict=True)) for row in rows], RANGES)
 

@@ -74,7 +74,7 @@ def records(brokers, topic, user, password, listener="SASL_PLAINTEXT", **options
 
 
 def ranges(start: int, end: int) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(RANGES.names, ("id", 0, start, end), strict=True))], RANGES)
+    return pa.Table.from_pylist([dict(zip(RANGES.names, ("id", 0, start, end, []), strict=True))], RANGES)
 
 
 def lines(reads: KafkaRecords, start: int = 0, end: int = 3) -> list[str]:
