@@ -310,5 +310,8 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
             f"it has no effect; {near}"
         )
     if not target.balanced:
-        out.append("both balances cannot be met because of parked copies; they are met as far as possible")
+        out.append(
+            "both balances cannot be met because of parked copies, or of tasks with state that is not logged; they are "
+            "met as far as possible"
+        )
     return out

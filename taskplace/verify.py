@@ -189,7 +189,7 @@ def violations(
         yield Violation("drained", f"the target uses {name}, which is draining or has no capacity")
     if not step.followup:
         yield from _at_rest(c, step, target)
-    if not config.promises.balanced or len(c.parked):
+    if not config.promises.balanced or len(c.barred):
         return
     yield from _balance(c, target, each=config.rack_aware_assignment_strategy != "min_traffic")
     if _promises_fewest_moves(c, config) and optimality.moves != optimality.lower_bound:
@@ -235,13 +235,13 @@ def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) ->
 def _promises_fewest_moves(c: Columns, config: PlacementConfig) -> bool:
     even = len(np.unique(c.weight[c.stateful])) <= 1
     plain = config.rack_aware_assignment_strategy == "none"
-    return config.promises.fewest_moves and plain and even and not len(c.parked)
+    return config.promises.fewest_moves and plain and even and not len(c.barred)
 
 
 def _promises_least_traffic(c: Columns, config: PlacementConfig) -> bool:
     racks = config.rack_aware_assignment_strategy != "none"
     return (
-        config.promises.weighs_racks and racks and not config.rack_aware_assignment_tags and not len(c.parked)
+        config.promises.weighs_racks and racks and not config.rack_aware_assignment_tags and not len(c.barred)
     )
 
 

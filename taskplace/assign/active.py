@@ -163,8 +163,8 @@ class Placement:
             c.stateful[c.task] & (c.open_slots[c.inst] > 0) & (c.caught | (c.lag >= 0) | (c.role != NONE))
         )
         usable &= ~c.universal[c.task]
-        if len(c.parked):
-            usable &= ~np.isin(c.task * c.m + c.inst, c.parked)
+        if len(c.barred):
+            usable &= ~np.isin(c.task * c.m + c.inst, c.barred)
         return np.flatnonzero(usable)
 
     def _useful_rows(self) -> Ints:
@@ -190,7 +190,7 @@ class Placement:
         `rows`: the copy rows with their own arc. `slack`: the balances may be missed, at a price above any move.
         """
         places = np.flatnonzero(self.c.open_slots > 0)
-        parked = np.unique(self.c.parked // self.c.m)
+        parked = np.unique(self.c.barred // self.c.m)
         parked = parked[self.c.stateful[parked]]
         alone = np.unique(np.concatenate([self.c.task[rows], parked]))
         net = Network()
@@ -310,7 +310,7 @@ class Placement:
         c = self.c
         task = np.repeat(parked_task, len(places))
         at = np.tile(places, len(parked_task))
-        keep = ~np.isin(task * c.m + at, c.parked) & (self.home[task] != at)
+        keep = ~np.isin(task * c.m + at, c.barred) & (self.home[task] != at)
         return task[keep], at[keep]
 
     def seat_wanderers(self, wanderers: Ints, seats: Ints, places: Ints, place: Ints) -> None:

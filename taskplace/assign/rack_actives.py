@@ -202,7 +202,7 @@ class _NearInput(Placement):
         net.supply(nodes.task[tasks], 1)
         net.supply(nodes.sink, -len(tasks))
         ways = self._direct_arcs(net, nodes, cost, read)
-        free = tasks[~np.isin(tasks, c.parked // c.m)]
+        free = tasks[~np.isin(tasks, c.barred // c.m)]
         racks = self.reads.shape[1]
         roamer, rack = np.repeat(free, racks), np.tile(np.arange(racks), len(free))
         price = cost.roam(roamer, self.base) + read[roamer, rack]
@@ -281,7 +281,7 @@ class _NearInput(Placement):
     ) -> Ways:
         """Add the arcs of tasks with parked copies to all instances but those where they are parked."""
         c = self.c
-        parked = np.unique(c.parked // c.m)
+        parked = np.unique(c.barred // c.m)
         task, at = self.everywhere_but_parked(parked[c.stateful[parked]], places)
         price = cost.roam(task, self.base) + read[task, self.rack_of[at]]
         return Ways(task, at, net.arcs(nodes.task[task], nodes.pair[c.sub[task], at], 1, price))

@@ -117,7 +117,7 @@ def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
     active = np.full(c.n, -1, np.int64)
     standby: set[tuple[int, int]] = set()
     places = {name: i for i, name in enumerate(c.names)}
-    parked = frozenset(c.parked.tolist())
+    barred = {"active": frozenset(c.barred.tolist()), "standby": frozenset(c.parked.tolist())}
     for name, roles in answer.items():
         i = places.get(name, -1)
         if i < 0:
@@ -126,9 +126,10 @@ def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
             k = _position(at, given)
             if not c.open_slots[i]:
                 raise InvalidPlan(f"{given!s} is assigned to {name}, which is draining or has no capacity")
-            if k * c.m + i in parked and not (role == "active" and c.owner[k] == i):
+            if k * c.m + i in barred[role] and not (role == "active" and c.owner[k] == i):
                 raise InvalidPlan(
-                    f"{given!s} is assigned to {name}, where its copy is parked because it made no progress"
+                    f"{given!s} is assigned to {name}, where its copy is parked because it made no progress, or while "
+                    "another instance keeps it"
                 )
             if role == "active" and active[k] >= 0:
                 raise InvalidPlan(f"{given!s} is active twice")

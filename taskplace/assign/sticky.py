@@ -41,11 +41,14 @@ def place_sticky(
     """Return the actives and standbys of all stateful tasks, and the warnings. `base` is only used to count moves."""
     tasks = np.flatnonzero(c.stateful)
     seats = _Seats(c, *floors_and_ceilings(len(tasks), c.open_slots), len(tasks))
+    seats.park(c.barred)
     place = np.full(c.n, -1, np.int64)
     waiting = []
-    for t in tasks.tolist():
+    kept = frozenset(c.kept.tolist())
+    held = frozenset(pair // c.m for pair in kept)  # the tasks that have one place come first
+    for t in sorted(tasks.tolist(), key=lambda t: t not in held):
         owner = int(c.owner[t])
-        if owner >= 0 and seats.is_open(owner):
+        if owner >= 0 and t * c.m + owner not in kept and seats.is_open(owner):
             place[t] = seats.take(owner)
         else:
             waiting.append(t)
@@ -62,6 +65,7 @@ def place_sticky(
         waiting = rest
     moves = int(moved(c, base, place).sum())
     actives = ActiveTarget(place, base, moves=moves, lower_bound=place_actives(c, base).lower_bound)
+    seats.park(c.parked)
     replicas = replicas_possible(c, wanted)
     if tags and replicas and len(tasks):
         task, inst = place_rack_standbys(c, place, replicas, shared_values(c.tags, tags))
@@ -133,10 +137,13 @@ class _Seats:
         self.c = c
         self.load = np.zeros(c.m, np.int64)
         self.both = np.zeros((c.m, c.m), np.int32)
-        self.parked: dict[int, list[int]] = {}
-        for pair in c.parked.tolist():
-            self.parked.setdefault(pair // c.m, []).append(pair % c.m)
         self.limits(low, high, count)
+
+    def park(self, pairs: Ints) -> None:
+        """Set the pairs that no task may go to, in place of those before."""
+        self.parked: dict[int, list[int]] = {}
+        for pair in pairs.tolist():
+            self.parked.setdefault(pair // self.c.m, []).append(pair % self.c.m)
 
     def limits(self, low: Ints, high: Ints, count: int) -> None:
         """Set the bounds of loads. An instance may exceed `low` only if the `low` of all others can still be met."""

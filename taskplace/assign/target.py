@@ -150,7 +150,7 @@ def _steady(c: Columns, config: PlacementConfig, base: Ints) -> Target | None:
     owner = c.owner[stateful]
     if not c.n or (c.owner < 0).any() or (c.open_slots[c.owner] == 0).any():
         return None
-    if (base[stateful] != FIXED).any() or len(c.parked) or (c.role == WARMUP).any():
+    if (base[stateful] != FIXED).any() or len(c.barred) or (c.role == WARMUP).any():
         return None
     actives = np.bincount(owner, minlength=c.m)
     grid = np.bincount(c.sub[stateful] * c.m + owner, minlength=len(c.subtopologies) * c.m).reshape(-1, c.m)

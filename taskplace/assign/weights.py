@@ -69,7 +69,7 @@ class _Loads:
         self.share = c.weight[tasks].sum() * c.open_slots / c.open_slots.sum()
         self.load = np.bincount(place[tasks], weights=c.weight[tasks], minlength=c.m)
         self.heaviest = float(c.weight[tasks].max())
-        self.parked = set(c.parked.tolist())
+        self.parked = set(c.barred.tolist())
         self.counts = np.zeros((len(c.subtopologies), c.m), np.int64)
         np.add.at(self.counts, (c.sub[tasks], place[tasks]), 1)
         bounds = [floors_and_ceilings(int(n), c.open_slots) for n in self.counts.sum(axis=1)]

@@ -57,7 +57,8 @@ changes, and the moves are shown. A drain ends with the driver.""",
     codes={
         codes.DONE: "the driver does it, or nothing would move",
         codes.FAILED: "the request cannot be written",
-        codes.BAD_INPUT: "bad input, such as an unknown executor, or the last one that does not drain",
+        codes.BAD_INPUT: "bad input, such as an unknown executor, the last one that does not drain, or one with "
+        "state that is not logged",
         codes.MOVES: "without --yes: something would change",
         codes.NO_DRIVER: "no driver runs",
         codes.NO_ANSWER: "no answer in time; the request was withdrawn",
@@ -125,6 +126,11 @@ def _options_of(name: str, command: argparse.ArgumentParser) -> None:
         command.add_argument("--yes", action="store_true", help="do it; without, only show what would move")
         command.add_argument(
             "--undo", action="store_true", help="end a drain: the executors may run tasks again"
+        )
+        command.add_argument(
+            "--lose-unlogged",
+            action="store_true",
+            help="also if entries of stores with logged=False are lost by it",
         )
 
 

@@ -110,7 +110,8 @@ def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
         for name in args.executors:
             _known(name, seen.status)
     try:
-        answer = ask(root, seen.status, kind, args.executors, timeout=timeout)
+        lose = getattr(args, "lose_unlogged", False)
+        answer = ask(root, seen.status, kind, args.executors, timeout=timeout, lose_unlogged=lose)
     except OSError as error:
         raise TaskplaceError(f"{root}: the request cannot be written ({error.strerror})") from None
     if answer is None:
@@ -153,8 +154,8 @@ def _print_outcome(args: argparse.Namespace, what: str, why: str) -> None:
 
 def _really(args: argparse.Namespace) -> str:
     """Return the last line of a dry run: how to do it really."""
-    undo = ["--undo"] if args.undo else []
-    command = shlex.join(["taskplace", "drain", args.checkpoint, *args.executors, *undo, "--yes"])
+    options = [f"--{name}".replace("_", "-") for name in ("undo", "lose_unlogged") if getattr(args, name)]
+    command = shlex.join(["taskplace", "drain", args.checkpoint, *args.executors, *options, "--yes"])
     return f"nothing was changed; to do it: {command}"
 
 

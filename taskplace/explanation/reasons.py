@@ -70,6 +70,10 @@ class Reasons:
         return Binding(self.problem, self._plan)
 
     @cached_property
+    def _kept(self) -> frozenset[int]:
+        return frozenset(self._c.kept.tolist())
+
+    @cached_property
     def _parked(self) -> frozenset[int]:
         return frozenset(self._c.parked.tolist())
 
@@ -179,6 +183,8 @@ class Reasons:
                 continue
             if t * c.m + i in self._parked:
                 why = "it is parked: its copy made no progress"
+            elif t * c.m + i in self._kept:
+                why = f"{wanted} has the only entries of its stores that are not logged"
             elif not c.open_slots[i]:
                 why = "it is draining" if c.draining[i] else "it has no capacity"
             elif not c.at_once[t] and not (row is not None and c.caught[row]):

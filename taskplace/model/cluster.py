@@ -46,6 +46,8 @@ class Instance:
     - `lags`: the lag of each copy that it holds, in records, including copies without a role. A task without an entry
       has no copy here. It may have a role, if the copy has not started yet
     - `parked`: tasks whose copy made no progress here; they are planned elsewhere (`taskplace.refine.parking`)
+    - `keeps`: tasks with state that only the copy here has, because it is not logged. Unless this instance drains, they
+      are active nowhere else; loads are level as far as they allow it
     - `restore_rate`: the records per second that copies here restore; used with `acceptable.recovery.seconds`
     - `slots`: the active tasks of each slot, if known. A plan changes as few of them as possible
 
@@ -65,6 +67,7 @@ class Instance:
     warmup: tuple[TaskId, ...] = ()
     lags: Mapping[TaskId, int] = field(default_factory=dict)
     parked: tuple[TaskId, ...] = ()
+    keeps: tuple[TaskId, ...] = ()
     restore_rate: float | None = None
     slots: tuple[tuple[TaskId, ...], ...] = ()
 
@@ -74,7 +77,7 @@ class Instance:
         if not hasattr(self.capacity, "__index__"):  # the columns would read None as unknown, and 2.5 as 2
             path = f"instances[{self.id}].capacity"
             raise InputError(path, found=self.capacity, expected="an integer of at least 1")
-        for name in ("active", "standby", "warmup", "parked"):
+        for name in ("active", "standby", "warmup", "parked", "keeps"):
             try:
                 object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
             except TypeError:

@@ -16,7 +16,7 @@ from taskplace.lag import ranking
 from taskplace.model.cluster import Instance, Task
 from taskplace.model.column_reading import InstanceColumns, TaskColumns, read_instances, read_tasks
 from taskplace.model.config import PlacementConfig
-from taskplace.model.copies import Copies, Roles, read_copies, read_parked
+from taskplace.model.copies import Copies, Roles, read_copies, read_kept, read_parked
 from taskplace.model.locate import Locator
 from taskplace.model.problem_columns import ACTIVE, NONE, Bools, Columns, Ints
 from taskplace.wording import count
@@ -29,6 +29,7 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
     locate = Locator(task_columns.key)
     copies = read_copies(instances, task_columns.ids, locate)
     parked, everywhere = read_parked(instances, locate, instance_columns.open_slots)
+    kept = read_kept(instances, locate, instance_columns.open_slots, parked)
     ranked = _ranked(task_columns, copies, config, _acceptable(instances, config))
     return Columns(
         ids=task_columns.ids,
@@ -50,6 +51,8 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         caught=ranked.caught,
         best=ranked.best,
         parked=parked,
+        kept=kept,
+        barred=np.union1d(parked, kept),
         unknown=tuple(sorted(copies.unknown)),
         tags=tuple(i.tags for i in instances),
         racks=task_columns.racks,
@@ -60,6 +63,7 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
             copies=copies,
             ranked=ranked,
             parked=parked,
+            kept=kept,
             instances=instances,
             config=config,
         ),
@@ -167,6 +171,7 @@ def _fingerprint(
     copies: Copies,
     ranked: _Ranked,
     parked: Ints,
+    kept: Ints,
     instances: Sequence[Instance],
     config: PlacementConfig,
 ) -> str:
@@ -185,6 +190,8 @@ def _fingerprint(
     digest.update(_canonical(tasks.racks if any(tasks.racks) else []))
     if any(tasks.changelog_racks):
         digest.update(_canonical(["changelogs", tasks.changelog_racks]))
+    if len(kept):
+        digest.update(np.ascontiguousarray(kept).tobytes())
     if any(i.slots for i in instances):
         digest.update(_canonical([i.slots for i in instances]))
     return digest.hexdigest()[:16]

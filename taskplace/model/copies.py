@@ -67,6 +67,15 @@ def read_parked(instances: Sequence[Instance], locate: Locator, open_slots: Ints
     return pairs[~np.isin(pairs // m, everywhere)], everywhere
 
 
+def read_kept(instances: Sequence[Instance], locate: Locator, open_slots: Ints, parked: Ints) -> Ints:
+    """Return the pairs of the tasks that instances with open slots keep, on the other instances; sorted."""
+    m = len(instances)
+    task, inst, known, _ = _located(instances, [i.keeps for i in instances], locate)
+    here = known & (open_slots[inst] > 0) & ~np.isin(task * m + inst, parked)
+    task, inst = task[here], inst[here]
+    return np.setdiff1d(task[:, None] * m + np.arange(m), task * m + inst)
+
+
 def _lags(
     instances: Sequence[Instance], locate: Locator
 ) -> tuple[Ints, Ints, tuple[tuple[str, TaskId], ...]]:

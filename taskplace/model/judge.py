@@ -17,7 +17,19 @@ from taskplace.model.config import PlacementConfig
 from topology.ids import TaskId
 
 _TASK = ("id", "stateful", "end_offset", "weight", "logged", "racks", "changelog_racks")
-_INSTANCE = ("id", "capacity", "tags", "draining", "active", "standby", "warmup", "lags", "parked", "slots")
+_INSTANCE = (
+    "id",
+    "capacity",
+    "tags",
+    "draining",
+    "active",
+    "standby",
+    "warmup",
+    "lags",
+    "parked",
+    "keeps",
+    "slots",
+)
 
 
 def judge(tasks: Any, instances: Any, config: Any) -> None:
@@ -48,7 +60,7 @@ def judge(tasks: Any, instances: Any, config: Any) -> None:
         validation.integer(instance.capacity, f"{path}.capacity", 0, validation.MOST_CAPACITY)
         validation.boolean(instance.draining, f"{path}.draining")
         validation.positive(instance.restore_rate, f"{path}.restore_rate", optional=True)
-        for name in ("active", "standby", "warmup", "parked"):
+        for name in ("active", "standby", "warmup", "parked", "keeps"):
             for task in _items(getattr(instance, name), f"{path}.{name}", "a list of TaskIds"):
                 _task_id(task, f"{path}.{name}")
         for k, slot in enumerate(_items(instance.slots, f"{path}.slots", "a list of TaskIds for each slot")):

@@ -17,7 +17,7 @@ class Base(IntEnum):
     - FORCED: at any instance with a caught-up copy, because the owner is gone or lags
     - RESUME: at any instance with a most-caught-up copy, because no copy is caught up, and the owner is gone or lacks
       far more
-    - OPEN: anywhere, because the task has no owner, and has no copy or needs none
+    - OPEN: anywhere, because the task has no owner, and has no copy or needs none; or another instance keeps it
     """
 
     FIXED = 0
@@ -91,6 +91,7 @@ def bases(c: Columns) -> Ints:
     base[has_best & ~c.at_once] = RESUME
     base[_tasks_of(c, c.caught) & ~c.at_once] = FORCED
     base[owned & (~has_best | c.at_once | best_at(c, c.owner))] = FIXED
+    base[owned & np.isin(np.arange(c.n) * c.m + c.owner, c.kept)] = OPEN
     return base
 
 

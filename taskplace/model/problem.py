@@ -233,6 +233,7 @@ def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
         warmup=ids("warmup"),
         lags=_read_lags(lags, f"{path}.lags", known),
         parked=ids("parked"),
+        keeps=ids("keeps"),
         restore_rate=validation.positive(get("restore_rate"), f"{path}.restore_rate", optional=True),
         slots=validation.slots(get("slots", ()), f"{path}.slots"),
     )
@@ -285,8 +286,9 @@ def _instance_dict(i: Instance) -> dict[str, Any]:
     for name in ("active", "standby", "warmup"):
         out[name] = [str(t) for t in getattr(i, name)]
     out["lags"] = {str(t): lag for t, lag in sorted(i.lags.items())}
-    if i.parked:
-        out["parked"] = [str(t) for t in i.parked]
+    for name in ("parked", "keeps"):
+        if getattr(i, name):
+            out[name] = [str(t) for t in getattr(i, name)]
     if i.restore_rate is not None:
         out["restore_rate"] = i.restore_rate
     if i.slots:

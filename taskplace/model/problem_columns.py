@@ -75,6 +75,10 @@ class Columns:
     """[k] whether the copy is most caught up (`taskplace.lag.ranking.most_caught_up`)."""
     parked: Ints
     """Parked pairs as task * m + instance, sorted."""
+    kept: Ints
+    """The pairs on which a task may not be active, because another instance keeps it."""
+    barred: Ints
+    """Where no task may become active: `parked` and `kept`, sorted."""
     unknown: tuple[tuple[str, TaskId], ...]
     """Copies of tasks that are not in the problem: (instance, task)."""
     tags: tuple[Mapping[str, str], ...]

@@ -394,6 +394,7 @@ class Report(Message, frozen=True):
     - `staged_as`: by sink, the columns of the staged rows
     - `bad`: by external topic, the number of records that could not be decoded, and became dead letters
     - `read`: by topic whose records the task reads itself, what it has read
+    - `lacked`: whether its copy lacked the entries of stores that are not logged
     - `brought`, `fetched`: the bytes of its input in memory: the rows that Spark and boundary files brought, and those
       that it has read itself
     """
@@ -418,6 +419,7 @@ class Report(Message, frozen=True):
     read: Mapping[str, TopicRead] = {}
     brought: int = 0
     fetched: int = 0
+    lacked: bool = False
 
 
 class ReportGroup(Message, frozen=True):
@@ -519,6 +521,7 @@ class FollowReport(Tally):
     - `restoring`: by task, the snapshot (its attempt) that the next visit continues to load
     - `loaded`: by task, the part of that snapshot that is loaded, from 0 to 1
     - `orphans`: the directories of dead executors that were removed
+    - `followed`: `Meta.followed` of the copies of tasks with stores that are not logged
     """
 
     instance: str
@@ -536,6 +539,7 @@ class FollowReport(Tally):
     removed: list[TaskId] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    followed: dict[TaskKey, str] = field(default_factory=dict)
 
 
 class Question(Message, frozen=True):
@@ -591,6 +595,8 @@ class Meta(Message, frozen=True):
     - `restoring`: the snapshot that is being loaded (attempt and checksum) and the number of its loaded pieces; `at` is
       EMPTY meanwhile
     - `boot`: the host's boot in which the copy was written; after another boot the copy is discarded
+    - `followed`: the last attempt up to which it was made of changes and snapshots. They lack the entries of stores
+      that are not logged, so a copy that is at this attempt lacks them as well
     """
 
     at: Position = EMPTY
@@ -600,6 +606,7 @@ class Meta(Message, frozen=True):
     restoring: tuple[str, int] | None = None
     boot: str = ""
     format: int = FORMAT
+    followed: str = ""
 
     @property
     def certain(self) -> Position:

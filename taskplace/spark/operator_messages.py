@@ -96,6 +96,7 @@ class ExecutorStatus(Exchanged, frozen=True):
     - `left`: the lags of its copies without a role
     - `empty`: the tasks of its roles that have no copy yet; their lags count the whole changelog
     - `parked`: the tasks whose copies here made no progress; they are planned elsewhere
+    - `keeps`: the tasks that stay here because of entries of stores that are not logged
     - `troubles`: by task, why its copy cannot follow; `trouble`: why the last visit failed; empty if it did not
     - `visited`: when it last answered a visit; None: it has not
     """
@@ -112,6 +113,7 @@ class ExecutorStatus(Exchanged, frozen=True):
     left: Mapping[str, int] = {}
     empty: tuple[str, ...] = ()
     parked: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
     troubles: Mapping[str, str] = {}
     trouble: str = ""
     visited: float | None = None
@@ -239,8 +241,11 @@ class Status(Exchanged, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
 Kind = Literal["can-remove", "preview", "drain", "undrain"]
 
 
-class Request(Message, frozen=True, tag_field="schema", tag=REQUEST_SCHEMA):
-    """A request to the driver with this `epoch` of the checkpoint with this id; other drivers do not follow it."""
+class Request(Message, frozen=True, tag_field="schema", tag=REQUEST_SCHEMA, omit_defaults=True):
+    """A request to the driver with this `epoch` of the checkpoint with this id; other drivers do not follow it.
+
+    `lose_unlogged`: whether a drain may lose the entries of stores that are not logged
+    """
 
     id: str
     checkpoint: str
@@ -248,6 +253,7 @@ class Request(Message, frozen=True, tag_field="schema", tag=REQUEST_SCHEMA):
     kind: Kind
     executors: tuple[str, ...]
     asked: float
+    lose_unlogged: bool = False
 
 
 class WaitingCopy(Exchanged, frozen=True):

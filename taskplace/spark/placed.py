@@ -245,14 +245,15 @@ class Placed:
         """Return whether the next batch has work even without rows: windows to close, or state to expire."""
         return self._runner.no_data_batches.due()
 
-    def drain(self, executor: str | int) -> None:
+    def drain(self, executor: str | int, *, lose_unlogged: bool = False) -> None:
         """Move all tasks away from an executor ("3", 3 or "executor-3"), from the next rebalance on.
 
         That is before the next batch or, if none runs, within a second. Warm-ups catch up first, so no task stalls.
         `can_remove` says when the executor is empty.
-        Errors: `InputError` for an executor that is not there, naming the members.
+        `lose_unlogged`: also if this loses entries of stores with `logged=False`, which no other executor has.
+        Errors: `InputError` for an executor that is not there, naming the members, and for one with such entries.
         """
-        self.rebalancer.drain(executor)
+        self.rebalancer.drain(executor, lose_unlogged=lose_unlogged)
 
     def undrain(self, executor: str | int) -> None:
         """Revoke `drain`: the executor may run tasks again. Errors: as for `drain`."""

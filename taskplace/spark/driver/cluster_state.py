@@ -16,7 +16,7 @@ Not thread-safe: callers hold the lock of the `Rebalancer`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -46,11 +46,13 @@ class Member:
 
     - `copies`: by task, the position of its copy
     - `pid`: the process id of its JVM
+    - `followed`: by task, see `FollowReport`
     """
 
     executor: Executor
     pid: int = 0
     copies: dict[TaskId, Position] = field(default_factory=dict)
+    followed: Mapping[TaskId, str] = field(default_factory=dict)
     restore_rate: float | None = None
     """Records per second, measured while its copies caught up; None: not measured yet."""
 
@@ -60,6 +62,7 @@ class ClusterState:
 
     - `tasks`: the tasks to place
     - `tags`: by host, the tags of its executors
+    - `unlogged`: the subtopologies with stores that are not logged
 
     An executor becomes a member with its first visit, which reports its copies. It is removed when Spark no longer
     lists it. Lifetime: one for each driver.
@@ -72,6 +75,7 @@ class ClusterState:
         tasks: Iterable[Task] = (),
         *,
         tags: Mapping[str, Mapping[str, str]] | None = None,
+        unlogged: Collection[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.members: dict[str, Member] = {}
@@ -83,11 +87,18 @@ class ClusterState:
         tasks = tuple(tasks)
         self._logged = {task.id: task.logged for task in tasks}
         self._stateful = frozenset(task.id for task in tasks if task.stateful)
+        self._unlogged = frozenset(unlogged)
         self._idle_since: dict[tuple[str, TaskId], float] = {}
 
     # -- reports
 
-    def join(self, executor: Executor, copies: Mapping[TaskId, Position], pid: int) -> None:
+    def join(
+        self,
+        executor: Executor,
+        copies: Mapping[TaskId, Position],
+        pid: int,
+        followed: Mapping[TaskId, str] = MappingProxyType({}),
+    ) -> None:
         """Add an executor, or update it from its latest visit."""
         name = executor.instance
         if not self.members:  # the takeover may have read the journal again
@@ -96,7 +107,7 @@ class ClusterState:
         self.gone.discard(name)
         for task in member.copies.keys() - copies.keys():
             self.lags.drop(name, task)
-        member.copies, member.pid = dict(copies), pid
+        member.copies, member.pid, member.followed = dict(copies), pid, followed
         for task in copies:
             self._measure(name, task)
 
@@ -161,6 +172,20 @@ class ClusterState:
         roles = self.roles(instance)
         return [*roles.standby, *roles.warmup]
 
+    def kept(self, member: Member) -> tuple[TaskId, ...]:
+        """Return the tasks with entries of stores that are not logged, which only the copy on this member has.
+
+        An attempt has left such a copy where it is, and the history has not gone on without it.
+        """
+        return tuple(
+            task
+            for task, at in sorted(member.copies.items())
+            if task.subtopology in self._unlogged
+            and at != EMPTY
+            and at.attempt != member.followed.get(task)
+            and at.version >= self._journal.history.get(task, _NO_HISTORY).end.version
+        )
+
     def instances(self) -> list[Instance]:
         """Return the members as the engine sees them: slots, tags, lags; without roles."""
         return [
@@ -170,6 +195,7 @@ class ClusterState:
                 self.tags(member),
                 name in self.draining,
                 lags=self.lags.lags(name),
+                keeps=self.kept(member),
                 restore_rate=member.restore_rate,
             )
             for name, member in sorted(self.members.items())

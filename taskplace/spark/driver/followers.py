@@ -186,7 +186,7 @@ class Followers:
                 new = member is None or copies != member.copies
                 if new or visit.snapshots or visit.restored:  # a piece of a snapshot; more pieces will follow
                     progress.add(visit.instance)
-                self._state.join(executor, copies, visit.pid)
+                self._state.join(executor, copies, visit.pid, visit.followed)
                 share = min(
                     1.0, self._options.follower_share * executor.cores
                 )  # a visit takes one slot, so this is the share of that slot

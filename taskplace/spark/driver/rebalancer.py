@@ -34,6 +34,7 @@ from taskplace.spark.driver.warmup_progress import Warmups
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.worker.program import Program
 from taskplace.validation import MOST_NUMBER
+from taskplace.wording import listed
 from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,8 @@ class Rebalancer:
             Task(t.id, stateful=t.stateful, logged=logged[t.id.subtopology] or not t.stateful)
             for t in built.tasks()
         ]
-        self.state = ClusterState(journal, loop, self._tasks, tags=tags)
+        unlogged = {p.subtopology for p in programs if not all(s.logged for s in p.stores.values())}
+        self.state = ClusterState(journal, loop, self._tasks, tags=tags, unlogged=unlogged)
         self.loads = SnapshotLoads()
         self.warmups = Warmups(
             self.state, journal, loads=self.loads, follower_share=follower_share, busy=self.busy
@@ -156,11 +158,27 @@ class Rebalancer:
             for task in self._tasks
         ]
 
-    def drain(self, executor: str | int, *, on: bool = True) -> None:
-        """Start or end the draining of an executor. It takes effect with the next rebalance."""
+    def drain(self, executor: str | int, *, on: bool = True, lose_unlogged: bool = False) -> None:
+        """Start or end the draining of an executor. It takes effect with the next rebalance.
+
+        Errors: `InputError` if it has the only entries of stores that are not logged, without `lose_unlogged`.
+        """
         with self.lock:
+            if on and not lose_unlogged:
+                self.check_unlogged(self.instance(executor))
             change = self.state.draining.add if on else self.state.draining.discard
             change(self.instance(executor))
+
+    def check_unlogged(self, instance: str) -> None:
+        """Refuse a drain that would lose the entries of stores that are not logged. Errors: `InputError`."""
+        if kept := self.state.kept(self.state.members[instance]):
+            raise InputError(
+                "executor",
+                found=instance,
+                expected="an executor whose tasks may move",
+                hint=f"it has the only entries of the stores with logged=False of {_named(kept)}; to give them up, set "
+                "lose_unlogged=True (taskplace drain --lose-unlogged)",
+            )
 
     def preview(self, draining: Collection[str]) -> Plan:
         """Return the plan that would be made if these executors drained as well; nothing is put in force."""
@@ -183,6 +201,10 @@ class Rebalancer:
             for member in self.state.keep(self.bridge.usable()):
                 name, leaving = member.executor.instance, member.executor.id in alive
                 self.stats.losses += not leaving
+                if kept := self.state.kept(member):
+                    log.warning(
+                        "%s went with the entries of stores that are not logged, of %s", name, _named(kept)
+                    )
                 active = len(self.state.roles(name).active)
                 event = ExecutorLost(name, self.journal.last_batch + 1, active, cancelled, leaving)
                 self.recent.lost(event)
@@ -268,6 +290,10 @@ class Rebalancer:
     def assignment(self) -> Mapping[str, object]:
         """Return the assignment in force as JSON data, for the manifest."""
         return self.loop.plan.to_dict()["assignment"] if self.loop.plan else {}
+
+
+def _named(tasks: Sequence[TaskId]) -> str:
+    return listed([f"task {task}" for task in tasks], most=10)
 
 
 def _texts(assignment: Mapping[str, Roles]) -> dict[str, dict[str, tuple[str, ...]]]:

@@ -156,9 +156,11 @@ class RequestDesk:
             names = {rebalancer.instance(executor) for executor in request.executors}
             if request.kind != "undrain":
                 self._check_staying(names)
+                for name in sorted(names) if not request.lose_unlogged else ():
+                    rebalancer.check_unlogged(name)
             if request.kind != "preview":
                 for name in sorted(names):
-                    rebalancer.drain(name, on=request.kind == "drain")
+                    rebalancer.drain(name, on=request.kind == "drain", lose_unlogged=True)
                 log.info("%s, as an operator asked: %s", request.kind, ", ".join(sorted(names)))
                 return (), ()
         plan = rebalancer.preview(names)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +24,8 @@ from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Boundary, Histor
 from taskplace.spark.worker.external import PARTITION
 from taskplace.spark.worker.program import Program
 from topology import TaskId
+
+log = logging.getLogger(__name__)
 
 #: Plans again without the lost executors, given their ids.
 OnLost = Callable[[frozenset[str]], None]
@@ -142,6 +145,11 @@ class StageRunner:
         """Record the position of each active copy: that of the attempt's change, else the end of the history."""
         with self.rebalancer.lock:
             for report in reports:
+                if report.lacked:
+                    log.warning(
+                        "task %s goes on without the entries of its stores that are not logged: its copy on %s was "
+                        "made of the checkpoint", report.task, report.instance,
+                    )  # fmt: skip
                 end = (
                     report.change.position
                     if report.change

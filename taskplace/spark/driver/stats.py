@@ -25,11 +25,11 @@ class Stats:
     """Counters since this driver started. `totals` has those that continue over restarts.
 
     `replayed` and `restored` count the records, and `scratch` the restores from scratch, that active tasks needed
-    before a batch. `followed` counts the records that standbys and warm-ups applied. `late` counts the late rows of
-    committed batches since this driver started; `late_rows` has the total over restarts as well. `damaged` counts
-    damaged files of the checkpoint that were not needed. `moved` counts planned moves of active tasks, `promotions` the
-    forced ones. `bad_records` counts by source the records of committed batches that became dead letters. They are
-    among the `rows`.
+    before a batch. `unlogged` counts the active tasks that lost the entries of stores that are not logged. `followed`
+    counts the records that standbys and warm-ups applied. `late` counts the late rows of committed batches since this
+    driver started; `late_rows` has the total over restarts as well. `damaged` counts damaged files of the checkpoint
+    that were not needed. `moved` counts planned moves of active tasks, `promotions` the forced ones. `bad_records`
+    counts by source the records of committed batches that became dead letters. They are among the `rows`.
     `phases` keeps the seconds per phase of the last `WINDOW` batches.
     """
 
@@ -41,6 +41,7 @@ class Stats:
     replayed: int = 0
     restored: int = 0
     scratch: int = 0
+    unlogged: int = 0
     elsewhere: int = 0
     losses: int = 0
     followed: int = 0
@@ -63,6 +64,7 @@ class Stats:
         self.restored += done.restored
         self.scratch += done.scratch
         self.elsewhere += done.elsewhere
+        self.unlogged += sum(report.lacked for report in reports)
         self.damaged += sum(len(report.recovery.damaged) for report in reports)
 
     def count_rebalance(self, moves: Iterable[Move], seconds: float) -> None:
@@ -148,6 +150,7 @@ class Stats:
             "records replayed by active tasks": self.replayed,
             "records restored from snapshots": self.restored,
             "active tasks restored from scratch": self.scratch,
+            "active tasks that lost state that is not logged": self.unlogged,
             "tasks run elsewhere than planned": self.elsewhere,
             "damaged files that were not needed": self.damaged,
         }

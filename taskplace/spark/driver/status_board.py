@@ -128,6 +128,7 @@ class StatusBoard:
             left={str(task): held[task] for task in sorted(held.keys() - roles)},
             empty=tuple(str(task) for task in sorted(roles - held.keys() - self._stateless)),
             parked=tuple(str(task) for task in sorted(parked)),
+            keeps=tuple(map(str, state.kept(member))),
             troubles={str(task): why for task, why in self._followers.troubles.of(name).items()},
             trouble=trouble,
             visited=visited,

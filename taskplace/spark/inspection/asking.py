@@ -32,6 +32,7 @@ def ask(
     executors: Sequence[str],
     *,
     timeout: float,
+    lose_unlogged: bool = False,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> OperatorAnswer | None:
@@ -47,6 +48,7 @@ def ask(
         kind=kind,
         executors=tuple(executors),
         asked=time.time(),
+        lose_unlogged=lose_unlogged,
     )
     folder, answer = root / REQUESTS, root / ANSWERS / f"{request.id}.json"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -116,6 +116,7 @@ def _instance(name: str, executor: ExecutorStatus) -> Instance:
         warmup=_ids(warm),
         lags={TaskId.parse(task): lag for task, lag in lags.items() if task not in executor.empty},
         parked=_ids(executor.parked),
+        keeps=_ids(executor.keeps),
         restore_rate=executor.restore_rate,
     )
 

@@ -155,7 +155,7 @@ class CatchingUp:
             with self._files.read(change) as file:
                 meta = txn.apply(meta, RecordFile(file))
         txn.drop_undo()
-        txn.write_meta(replace(meta, at=change.position, undo=None))
+        txn.write_meta(replace(meta, at=change.position, undo=None, followed=change.attempt))
         self._done.replayed += change.records
 
     def _restore(self, txn: Transaction, meta: Meta, snapshot: Snapshot | None) -> None:
@@ -177,7 +177,8 @@ class CatchingUp:
         loaded += 1
         if loaded >= len(file):
             self._files.close()
-            txn.write_meta(replace(meta, at=snapshot.position, undo=None, restoring=None))
+            at, followed = snapshot.position, snapshot.attempt
+            txn.write_meta(replace(meta, at=at, undo=None, restoring=None, followed=followed))
         else:
             txn.write_meta(replace(meta, restoring=(_file_of(snapshot), loaded)))
 

@@ -99,6 +99,11 @@ class Copy:
         with Transaction(self._env) as txn:
             return txn.meta().at
 
+    def lacks_unlogged(self) -> bool:
+        """Return whether it was made of changes and snapshots, in the transaction that `bring_to` began."""
+        meta = self._held().meta()
+        return meta.at != EMPTY and meta.at.attempt == meta.followed
+
     def dump(self, rows: int, most: int | None = None) -> tuple[Position, Dumped]:
         """Return the position and all (store, entries) at it, in `pieces`.
 

@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import structs
 
 from taskplace.spark import faults
 from taskplace.spark.messages import EMPTY, AttemptDescriptor, Change, Fence, Recovery, Report
@@ -108,6 +109,8 @@ class _Attempt:
         self._clock.lap("position")
         faults.point("attempt.positioned")
         stores = self._stores(copy) if copy is not None else {}
+        unlogged = len(self._context.program.logged) < len(self._context.program.databases)
+        lacked = copy is not None and unlogged and copy.lacks_unlogged()
         outputs = self._process(stores)
         self._clock.lap("process")
         faults.point("attempt.processed")
@@ -121,7 +124,7 @@ class _Attempt:
         self._clock.lap("store")
         faults.point("attempt.stored")
         report = self._report(attempt, outputs, sealed, stores=stores, recovery=recovery)
-        return Attempted(report, sealed.rows)
+        return Attempted(structs.replace(report, lacked=lacked), sealed.rows)
 
     def _stores(self, copy: Copy) -> dict[str, Store]:
         late = {**self._context.setting.late, **self._descriptor.held}

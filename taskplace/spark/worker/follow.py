@@ -151,6 +151,9 @@ class Visit:
                 self.done.copies[task] = meta.certain
                 if meta.undo is not None:
                     self.done.attempted[task] = meta.at
+                sub = task.subtopology
+                if self.request.stores.get(sub) != self.request.logged.get(sub):
+                    self.done.followed[task] = meta.followed
 
     def _follow(self, task: TaskId, history: History) -> None:
         done = self.done
