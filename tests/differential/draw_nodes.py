@@ -253,7 +253,7 @@ class NodeDrawing(DataDrawing):
             "columns": self.some(new, 1, 3),
             "how": draw.choice(["left", "inner"]),
             "order_by": order_by,
-            **self._kept(on, table),
+            **self._kept([c for c in on if c[0] not in "xm" or c not in order_by], table),
             **self._declares(stream, table),
         }
         aimed = {

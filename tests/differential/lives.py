@@ -182,6 +182,7 @@ class _Life:
         """Decommission an executor; it ends before the next batch."""
         if len(self.world.usable()) > 1:
             self.told.totals["leave"] += 1
+            self._forget_those_of(min(self.world.usable()))
             self.world.leave(min(self.world.usable()))
 
     def _drain(self) -> None:
@@ -228,10 +229,13 @@ class _Life:
         self.placed = self._open()
 
     def _lose(self, id: str) -> None:
+        self._forget_those_of(id)
+        self.world.lose(id)
+
+    def _forget_those_of(self, id: str) -> None:
         self._forget(
             {task for task, owner in self.placed.rebalancer.owners().items() if owner and owner.id == id}
         )
-        self.world.lose(id)
 
     def _forget(self, tasks: Iterable[TaskId]) -> None:
         """Note that the active copies of tasks are lost: of state without a changelog nothing need be left."""

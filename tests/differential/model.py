@@ -235,6 +235,8 @@ class Model:
         kept = set(order_by) <= {*on, *columns}  # then the stored row has an order too
         for row in sorted(table, key=lambda row: order(row, order_by)):
             key, values = self._key(node, row), self._values(node, row)
+            if None in key:  # it matches nothing
+                continue
             seen = self._seen(node, state, key, late)
             if (
                 order_by
