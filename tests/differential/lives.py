@@ -111,6 +111,7 @@ class _Life:
         self.models: list[Model] = []  # what may have happened
         self.number = 0  # of the next batch, as Spark counts
         self.drained = ""
+        self.owners: dict[TaskId, str] = {}  # the executors of the tasks after the last batch
         self.backup: tuple[int, list[Model], dict[str, Any]] | None = None
         self._forgotten: frozenset[tuple[int, frozenset[str]]] = frozenset()
         self._forgotten_next: frozenset[tuple[int, frozenset[str]]] = frozenset()
@@ -169,7 +170,7 @@ class _Life:
 
     def _application(self) -> None:
         self.told.totals["application"] += 1
-        self._forget(self.placed.rebalancer.owners())
+        self._forget({*self.owners, *self._owned()})
         self.placed.close()
         self.world.restart(self.settings["executors"])
         self.placed = self._open()
@@ -215,7 +216,7 @@ class _Life:
         if self.backup is None:
             return
         self.told.totals["restore"] += 1
-        self._forget(self.placed.rebalancer.owners())
+        self._forget({*self.owners, *self._owned()})
         self.placed.close()
         self.world.restart(self.settings["executors"])
         shutil.rmtree(self.folder / "checkpoint")
@@ -233,9 +234,13 @@ class _Life:
         self.world.lose(id)
 
     def _forget_those_of(self, id: str) -> None:
+        """Note that an executor is lost. A driver that has just begun has no plan yet."""
         self._forget(
-            {task for task, owner in self.placed.rebalancer.owners().items() if owner and owner.id == id}
+            {task for owners in (self.owners, self._owned()) for task, owner in owners.items() if owner == id}
         )
+
+    def _owned(self) -> dict[TaskId, str]:
+        return {task: owner.id for task, owner in self.placed.rebalancer.owners().items() if owner}
 
     def _forget(self, tasks: Iterable[TaskId]) -> None:
         """Note that the active copies of tasks are lost: of state without a changelog nothing need be left."""
@@ -313,7 +318,7 @@ class _Life:
                 crashed = self._lost = True
             self.placed.close()
             self.placed = self._open()
-        self._pending = []
+        self._pending, self.owners = [], self._owned() or self.owners
         return None if crashed else self.placed.stats.late - before
 
     def _way_out(self, error: TaskplaceError, number: int) -> bool:
