@@ -25,9 +25,7 @@ import datetime as dt
 import decimal
 import io
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -40,7 +38,6 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.kafka.avro_types import arrow_columns, read_schema
 from taskplace.spark.processors.base import columns_of
-from taskplace.spark.state.casts import NUMBER
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.values import table_of
 from taskplace.validation import named, nearest
@@ -290,15 +287,21 @@ def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
     return decode
 
 
+#: The letters of numbers. Of texts of these alone, Python takes those that casts of columns take.
+_NUMBER_LETTERS = frozenset("0123456789+-.eE")
+
+
 class _Decimal(decimal.Decimal):
     """A decimal that msgspec does not make itself: it would take any text that Python takes, such as `1_000`."""
 
 
 def _json_decimal(_: type, value: Any) -> _Decimal:
     """Return a decimal of an integer, or of the text of another number or of a string."""
-    if type(value) is int or (isinstance(value, str) and re.fullmatch(NUMBER, value)):
-        with suppress(decimal.InvalidOperation):  # an exponent that no decimal has
+    if type(value) is int or (type(value) is str and _NUMBER_LETTERS.issuperset(value)):
+        try:
             return _Decimal(value)
+        except decimal.InvalidOperation:
+            pass
     raise ValueError(f"Expected a decimal or the text of one, got `{type(value).__name__}`")
 
 

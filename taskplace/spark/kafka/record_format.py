@@ -7,7 +7,8 @@ Kafka would refuse after it. The driver does it to send the record.
     json    one column: its value (`42`); several columns: an object (`{"id": 42}`)
     avro    the same by a given schema, without a header before the bytes
 
-In JSON, decimals are strings, bytes are base64, times are ISO 8601, and the keys of maps are strings.
+In JSON, decimals are strings with all the digits of their type and no exponent (`"0.00"`, as Debezium's
+`decimal.handling.mode: string` has them), bytes are base64, times are ISO 8601, and the keys of maps are strings.
 
 Properties:
 - A row of which the column `deleted` is true is a tombstone: a record with a null value, which deletes its key. So is a
@@ -16,13 +17,15 @@ Properties:
 - Equal rows have equal records.
 
 Errors: `InputError` for columns that are missing or have another type, for a null in the key, a tombstone without a
-key, NaN in JSON, a time before 1970, and a record that is larger than `max_bytes`. Errors show no key and no value.
+key, NaN in JSON, a time of a record before 1970, a time beyond the years 1 to 9999, and a record that is larger than
+`max_bytes`. Errors show no key and no value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,7 +44,7 @@ CHUNK, CHUNK_BYTES = 10_000, 8 << 20
 OVERHEAD = 128
 HEADER_OVERHEAD = 16
 _FITS = "a row that fits the format {}"
-_json = msgspec.json.Encoder(decimal_format="string")
+_json = msgspec.json.Encoder()
 
 
 class Record(NamedTuple):
@@ -177,7 +180,7 @@ class RecordFormat:
             _check_finite(path, table)
         else:
             encode = partial(avro.encode, part.schema)
-        values = _values(path, table.column(0) if part.single else table, chosen)
+        values = _values(path, table, part.single, chosen)
         try:
             return [encode(value) for value in values]
         except (ValueError, TypeError, KeyError) as error:
@@ -199,12 +202,16 @@ class RecordFormat:
             return [0] * rows.num_rows
         column = rows[self.timestamp]
         if T.is_timestamp(column.type):
-            column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+            millis = pc.CastOptions(pa.timestamp("ms", column.type.tz), allow_time_truncate=True)
+            try:
+                column = column.cast(options=millis).cast(pa.int64())
+            except pa.ArrowInvalid:  # seconds that are no milliseconds
+                column = pa.chunked_array([[-1]])
         times = column.to_pylist()
         if any(time is not None and time <= 0 for time in times):  # 0 means the time of sending
             raise InputError(
                 f"{path}.timestamp",
-                found="a time before 1970, or its first millisecond",
+                found="a time before 1970, or its first millisecond, or after the year 292,277,022",
                 expected="a time that Kafka's client can send",
             )
         return [time or 0 for time in times]
@@ -220,18 +227,33 @@ def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
     yield from _pieces(rows.slice(half))
 
 
-def _values(path: str, rows: pa.Table | pa.ChunkedArray, chosen: str) -> list[Any]:
-    """Return the rows, or one column, as Python values. Errors: `InputError`, which shows none of them."""
-    kinds = rows.schema.types if isinstance(rows, pa.Table) else [rows.type]
-    maps = any(map(_has_map, kinds))  # Arrow is much slower with the argument
+def _values(path: str, rows: pa.Table, single: bool, chosen: str) -> list[Any]:
+    """Return the rows, or their one column, as Python values. Errors: `InputError`, which shows none of them."""
+    kind = pa.struct(list(rows.schema))
+    maps = _has(kind, T.is_map)  # Arrow is much slower with the argument
     try:
-        found: list[Any] = rows.to_pylist(**({"maps_as_pydicts": "strict"} if maps else {}))
+        found: list[Any] = (rows.column(0) if single else rows).to_pylist(
+            **({"maps_as_pydicts": "strict"} if maps else {})
+        )
     except KeyError:
         twice = "a map that has a key twice"
         raise InputError(path, found=twice, expected=_FITS.format(chosen)) from None
+    except OverflowError:
+        columns = [field.name for field in rows.schema if _has(field.type, T.is_temporal)]
+        said = f"a time that Python does not have, in one of the columns {columns}"
+        raise InputError(path, found=said, expected=_FITS.format(chosen)) from None
     except (ValueError, TypeError) as error:
         raise InputError(path, found=_cannot(error), expected=_FITS.format(chosen)) from None
-    return found
+    return [*map(_plain, found)] if chosen == "json" and _has(kind, T.is_decimal) else found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in which decimals are texts without exponents."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [*map(_plain, value)] if isinstance(value, list) else value
 
 
 def _cannot(error: Exception) -> str:
@@ -262,8 +284,8 @@ def _inner(kind: pa.DataType) -> list[pa.DataType]:
     return [kind.field(i).type for i in range(kind.num_fields)]
 
 
-def _has_map(kind: pa.DataType) -> bool:
-    return T.is_map(kind) or any(map(_has_map, _inner(kind)))
+def _has(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    return test(kind) or any(_has(inner, test) for inner in _inner(kind))
 
 
 def _has_text_keys(kind: pa.DataType) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -43,6 +44,9 @@ class TableJoin:
 
     Within a batch, all table rows are applied before any stream row is joined. So the result does not depend on how the
     two were interleaved.
+
+    A null in a key matches nothing, not even a null, as in SQL and Kafka Streams. So a table row with a null in its key
+    is not stored.
 
     If a key has several table rows, the last one is kept: the last to arrive or, with `order_by`, the last in the order
     of these table columns, compared in turn. Null is the lowest value, NaN the greatest float; of equal rows the later
@@ -169,14 +173,15 @@ class TableJoin:
     def process(self, context: Context, stream: pa.Table, table: pa.Table) -> pa.Table:
         """Return the stream's rows, followed by the table's columns.
 
-        A row without a match gets nulls (left) or is dropped (inner). A null in a key matches a null.
+        A row without a match gets nulls (left) or is dropped (inner).
         Errors: `InputError` if both sides have a column of the same name, in upper or lower case; if a column of
         `order_by` or `deleted` is missing in the table, or has an unsuitable type.
         """
         store = context.store(self.store)
         self._check_names(stream.column_names)
         if table.num_rows:
-            self._update(store, table)
+            keys = [self._column(table, name, f"TableJoin({self.store!r}).by") for name in self._by]
+            self._update(store, table.filter(reduce(pc.and_, [key.is_valid() for key in keys])))
         values, present = store.get_many(stream)
         for name in self._columns:
             stream = stream.append_column(name, values[name])

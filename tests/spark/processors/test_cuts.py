@@ -296,7 +296,7 @@ def test_a_table_ordered_by_what_it_stores_does_not_depend_on_cuts(bench, drawn,
     newest: dict[Any, Any] = {}
     for key, time, value, _ in drawn:
         rank = (_rank(time), -1 if value is None else value)
-        if key not in newest or rank >= newest[key][0]:
+        if key is not None and (key not in newest or rank >= newest[key][0]):
             newest[key] = (rank, time, value)
     assert whole == encoded(
         make(), [{"k": k, "at": time, "v": value} for k, (_, time, value) in newest.items()]
@@ -324,7 +324,7 @@ def test_a_row_that_is_marked_removes_its_key(bench, drawn, at, tasks):
     known: dict[Any, Any] = {}
     for key, _, value, gone in drawn:
         known.pop(key, None)
-        if not gone:
+        if not gone and key is not None:
             known[key] = value
 
     def make() -> TableJoin:

@@ -54,7 +54,7 @@ def test_against_a_dict(bench, batches, how, ordered):
         for stream, updates in batches:
             # Python's sort is stable, too: of equal ones the last stays the last.
             for tail, number, _ in sorted(updates, key=lambda row: row[2]) if ordered else updates:
-                known[tail] = number
+                known |= {} if tail is None else {tail: number}  # null matches nothing
             wanted = [(t, n, known.get(t)) for t, n in stream if how == "left" or t in known]
             assert seats(run.run(flights(*stream), planes(*updates))) == wanted
 
@@ -95,6 +95,18 @@ def test_inner_leaves_out_what_has_no_match(bench, tmp_path):
     run = bench(tmp_path, join(how="inner"))
     out = run.run(flights(("a", 1), ("z", 2), ("a", 3)), planes(("a", None, 0)))
     assert seats(out) == [("a", 1, None), ("a", 3, None)], "a match whose column is null is a match"
+
+
+def test_a_null_in_a_key_matches_nothing(bench, tmp_path):
+    """As in SQL, also beside values of other columns of the key, and over batches."""
+    rows = {"k": ["a", None, None], "n": [1, None, 1]}
+    for how, found in (("left", ["x", None, None]), ("inner", ["x"])):
+        run = bench(tmp_path / how, TableJoin("t", by={"k": "string", "n": "int64"}, columns={"v": "string"}, how=how))
+        table = pa.table({**rows, "v": ["x", "y", "z"]})
+        assert run.run(pa.table(rows), table)["v"].to_pylist() == found
+        assert run.run(pa.table(rows), table.slice(0, 0))["v"].to_pylist() == found
+        assert run.run(pa.table(rows), table.slice(1))["v"].to_pylist() == found
+        assert run.stored("t") == [{"k": "a", "n": 1, "v": "x"}]
 
 
 def test_a_name_on_both_sides_is_refused(bench, tmp_path):
