@@ -18,6 +18,7 @@ from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.key_types import KeyTypes
+from taskplace.spark.driver.late_rows import LateRows
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations
@@ -74,6 +75,7 @@ def assemble(
         no_data_batches=NoDataBatches(definition, bridge, journal, idle),
         listeners=listeners,
         input=BatchInput(definition, journal, schemas),
+        late_rows=LateRows(definition),
         operations=_operations(definition, rebalancer, followers, reporter),
     )
 

@@ -32,6 +32,7 @@ from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.histories import trimmed_since
 from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.late_rows import LateRows
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations
@@ -70,6 +71,7 @@ class BatchRunner:
     listeners: Listeners
     input: BatchInput
     operations: Operations
+    late_rows: LateRows
     _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
@@ -241,6 +243,7 @@ class BatchRunner:
     def _report(self, batch: Batch) -> None:
         self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
         self.rebalancer.recent.batch_done(batch.id, batch.rows, batch.clock.total())
+        self.late_rows.batch_done(batch, self.rebalancer.stats.totals)
         self.listeners.batch_done(batch, self.rebalancer)
 
 

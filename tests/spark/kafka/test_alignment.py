@@ -211,7 +211,9 @@ def test_nothing_is_late_and_there_is_always_progress(drawn, data, now):
             if found and data.draw(st.integers(0, 9)):
                 continue
             come()
-            if now and not found or not now and data.draw(st.booleans()):  # the run has ended, or its driver
+            if (now and not found) or (
+                not now and data.draw(st.booleans())
+            ):  # the run has ended, or its driver
                 run.start()
                 targets = {topic: dict(enumerate(log.there)) for topic, log in logs.items()}
             if all(log.done for log in logs.values()):

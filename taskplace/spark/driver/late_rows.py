@@ -1,0 +1,41 @@
+"""Warns of late rows: how many were dropped, why, and what to set."""
+
+from __future__ import annotations
+
+import logging
+
+from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.spark.driver.batch import Batch
+from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.totals import Totals
+from taskplace.wording import count, counted_since
+
+log = logging.getLogger(__name__)
+
+
+class LateRows:
+    """The warnings of one stream. Lifetime: one for each driver."""
+
+    def __init__(self, definition: StreamDefinition) -> None:
+        self._definition, self._repeated = definition, RepeatedWarnings()
+
+    def batch_done(self, batch: Batch, totals: Totals) -> None:
+        """Warn if a committed batch has dropped rows. `totals`: those up to this batch."""
+        if late := sum(report.late for report in batch.reports.values()):
+            self._repeated.warn(
+                log,
+                "%s: batch %d dropped %s, which the watermark had passed; %d %s. %s",
+                self._definition.checkpoint, batch.id, count(late, "late row"), totals.late,
+                counted_since(totals.since), self._remedy(),
+            )  # fmt: skip
+
+    def _remedy(self) -> str:
+        delays = ", ".join(f"sources.{topic}.delay" for topic in sorted(self._definition.event_times))
+        foreign = sorted(set(self._definition.event_times) - set(self._definition.readers))
+        if not foreign:
+            return f"They came later than {delays} allows: raise it, or a window's `grace`"
+        return (
+            f"What Spark has not read yet of {', '.join(map(repr, foreign))} is not known here. So rows of files or "
+            f"partitions that it reads later than others are late: raise {delays}, or let tasks read the topic "
+            "(`kafka` below `input`, or KafkaRecords), which holds the watermark at partitions with a backlog"
+        )
