@@ -154,6 +154,10 @@ class Reasons:
         c, t, owner = self._c, one.t, one.active
         if not c.open_slots[at]:
             return Why(f"{self._binding.closed(at)}", "no other instance can take it")
+        if t in {pair // c.m for pair in self._kept}:
+            return Why(
+                f"it stays there, because {owner} has the only entries of its stores that are not logged"
+            )
         stays = f"it stays there {self._binding.wanted(t, at)}"
         row = one.rows.get(at)
         if c.at_once[t] or (row is not None and c.caught[row]):

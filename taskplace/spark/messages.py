@@ -151,7 +151,7 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     - `held`: by task and store, the same time where the task's differs from `expired` (`driver/watermarks.py`)
     - `assignment`: by instance; for debugging, never read back
     - `nonce`: drawn for each commit, so that output says whose it is; "" in manifests of older versions
-    - `offsets`: the checksum of the offsets that Spark has planned the batch with; None if its log was not found
+    - `offsets`: with which Spark has planned the batch, the text of each source; None if its log was not found
     """
 
     batch: int
@@ -170,7 +170,7 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     expired: Mapping[str, Watermark] | None = None
     held: Mapping[TaskKey, Mapping[str, Watermark]] = {}
     nonce: str = ""
-    offsets: str | None = None
+    offsets: tuple[str, ...] | None = None
 
 
 class StoreLayout(Message, frozen=True, omit_defaults=True):

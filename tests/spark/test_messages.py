@@ -169,9 +169,11 @@ MANIFEST = Manifest(
     None,
     {"s": -5},
     {TASK: {"s": None}},
+    "ab12",
+    ('{"in":{"0":3}}',),
 )
 WRITTEN = {
-    "schema": "taskplace.manifest/7",
+    "schema": "taskplace.manifest/8",
     "batch": 3,
     "epoch": 2,
     "generation": 7,
@@ -219,6 +221,8 @@ WRITTEN = {
     "watermark": None,
     "expired": {"s": -5},
     "held": {"0_1": {"s": None}},
+    "nonce": "ab12",
+    "offsets": ['{"in":{"0":3}}'],
 }
 WRITTEN["histories"] = {"0_1": {"changes": [WRITTEN["changes"]["0_1"]], "snapshots": []}}
 
@@ -230,7 +234,7 @@ def sealed_before(body: object, indent: int | None = None) -> bytes:
     return json.dumps({"seal": seal, "body": body}, sort_keys=True, indent=indent).encode()
 
 
-def test_a_manifest_has_the_form_of_version_7():
+def test_a_manifest_has_the_form_of_version_8():
     assert json.loads(unsealed(sealed(MANIFEST))) == WRITTEN
     assert json.loads(sealed(MANIFEST)) == json.loads(sealed_before(WRITTEN))
 
@@ -240,12 +244,15 @@ def test_a_manifest_that_was_written_before_is_read(tmp_path, indent):
     path = tmp_path / "0000000003.json"
     path.write_bytes(sealed_before(WRITTEN, indent))
     assert read_manifest(path) == MANIFEST
+    before = {key: value for key, value in WRITTEN.items() if key not in ("nonce", "offsets")}
+    path.write_bytes(sealed_before({**before, "schema": "taskplace.manifest/7"}, indent))
+    assert read_manifest(path) == (then := replace(MANIFEST, nonce="", offsets=None))
     alone = {key: value for key, value in WRITTEN["changes"]["0_1"].items() if key != "start"}
     histories = {"0_1": {"changes": [alone], "snapshots": []}}
-    old = {**WRITTEN, "changes": {"0_1": alone}, "histories": histories}
+    old = {**before, "changes": {"0_1": alone}, "histories": histories}
     path.write_bytes(sealed_before({**old, "schema": "taskplace.manifest/6"}, indent))
     change = replace(CHANGE, start=0)
-    then = replace(MANIFEST, changes={TASK: change}, histories={TASK: History((change,), ())})
+    then = replace(then, changes={TASK: change}, histories={TASK: History((change,), ())})
     assert read_manifest(path) == then
     old = {key: value for key, value in old.items() if key not in ("expired", "held")}
     path.write_bytes(sealed_before({**old, "schema": "taskplace.manifest/5"}, indent))
@@ -293,6 +300,7 @@ def test_what_a_copy_knows_of_itself_and_marks_have_the_form_that_they_always_ha
         "restoring": ["1-c:ab", 4],
         "boot": "b",
         "format": 3,
+        "followed": "1-c",
     }
     found = Meta.decode(json.dumps(meta))
     assert (found.at, found.undo, found.restoring) == (Position(3, "1-a", 20), None, ("1-c:ab", 4))

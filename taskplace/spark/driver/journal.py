@@ -223,7 +223,7 @@ class Journal:
         watermark: int | None = None,
         expired: Mapping[str, int | None] = MappingProxyType({}),
         held: Mapping[TaskId, Mapping[str, int | None]] = MappingProxyType({}),
-        offsets: str | None = None,
+        offsets: tuple[str, ...] | None = None,
     ) -> Manifest:
         """Publish the manifest of `batch`: the commit point.
 

@@ -7,7 +7,7 @@
 
 **Idea.** Spark's checkpoint says which batch comes next, the manifests say which batches are committed. If they do not
 match, rows would be repeated or lost. Each batch is checked as well (`taskplace.spark.driver.takeover`), but that error
-is raised inside Spark's query.
+is raised inside Spark's query. Each manifest keeps the offsets of its batch as well, which must not have changed.
 
 Properties: only reads. Another driver may commit meanwhile, so the newest manifest is read before and after Spark's
 checkpoint, and both values are allowed.
@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import checksum_of, decoded, read_file
+from taskplace.spark.codec import decoded, read_file
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Manifest
+from taskplace.spark.state.committed import name_of
 from taskplace.spark.state.numbered import numbered
 
 #: The directory in Spark's checkpoint of the ended batches.
@@ -68,14 +69,14 @@ def check_spark_checkpoint(root: Path, journal: Journal) -> int:
     return upcoming
 
 
-def planned_offsets(log: Path | None, batch: int) -> str | None:
-    """Return the checksum of the offsets that Spark has planned a batch with; None if they cannot be read.
+def planned_offsets(log: Path | None, batch: int) -> tuple[str, ...] | None:
+    """Return the offsets that Spark has planned a batch with, the text of each source; None if they cannot be read.
 
     `log`: the directory of Spark's offsets. A file has the version, a line of metadata, and a line for each source.
     """
     with suppress(OSError, ValueError):
-        if log is not None and (lines := read_file(log / str(batch)).splitlines()[2:]):
-            return checksum_of(b"\n".join(lines))
+        if log is not None and (lines := read_file(log / str(batch)).decode().splitlines()[2:]):
+            return tuple(lines)
     return None
 
 
@@ -87,9 +88,9 @@ def check_offsets(root: Path, log: Path | None, last: Manifest | None) -> None:
     found = planned_offsets(log, last.batch) if last is not None else None
     if last is not None and log is not None and last.offsets and found and found != last.offsets:
         raise CheckpointError(
-            f"{log / str(last.batch)}: these are not the offsets that batch {last.batch} was committed with "
-            f"({root / 'manifests'}), so rows would be lost or count twice; both must come from the same run: restore "
-            "the one that was lost, set back or replaced, or start a new checkpoint in another directory"
+            f"{log / str(last.batch)}: these are not the offsets that batch {last.batch} was committed with, so rows "
+            f"would be lost or count twice; restore this file, or replace its lines from the third on by `offsets` of "
+            f"{root / name_of(last.batch)}; or start a new checkpoint in another directory"
         )
 
 
