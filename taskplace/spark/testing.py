@@ -241,8 +241,7 @@ def _table(path: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 def _check_repeated(first: pa.Table, second: pa.Table, batch: int) -> None:
     # As text, because NaN does not equal itself.
     if not first.equals(second) and (
-        first.schema != second.schema
-        or repr([*map(python_of, first)]) != repr([*map(python_of, second)])
+        first.schema != second.schema or repr([*map(python_of, first)]) != repr([*map(python_of, second)])
     ):
         raise InputError(
             "process",

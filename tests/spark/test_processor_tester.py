@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from taskplace.errors import InputError
-from taskplace.spark.processors import Aggregate, Count, Deduplicate, TableJoin, Tumbling, count
+from taskplace.spark.processors import Aggregate, Count, Deduplicate, TableJoin, Tumbling, count, max_
 from taskplace.spark.state import expiry
 from taskplace.spark.testing import ProcessorTester
 from tests.support.placed_without_spark import World
@@ -146,6 +147,11 @@ def test_what_a_start_refuses_is_refused(made, says):
         (("x",), "batch.rows: found 'x', expected a pyarrow.Table, or a list of dicts"),
         (([3],), "batch.rows"),
         (([], []), "found '2 arguments', expected rows of at most 1 input"),
+        (
+            ([{"k": 1}, {"k": "a"}],),
+            r"batch\.rows\.k: found .*expected values of one type; give a pyarrow.Table",
+        ),
+        (([{"k": Decimal("1e-999999999")}],), r"batch\.rows\.k: found .*precision"),
     ],
 )
 def test_rows_that_are_none(rows, says):
@@ -154,6 +160,19 @@ def test_rows_that_are_none(rows, says):
         pytest.raises(InputError, match=says),
     ):
         tester.batch(*rows)
+
+
+def test_times_that_python_does_not_have_are_sent_and_named():
+    """And compared, when a batch runs again."""
+    year_11103, nan = pa.array([2**58, 0], pa.timestamp("us", "UTC")), pa.array([float("nan"), 1.0])
+    rows = pa.table({"k": ["a", "b"], "at": year_11103, "x": nan})
+    newest = Aggregate("s", by={"k": "string"}, at=max_("at", "timestamp"), x=max_("x", "float64"))
+    with ProcessorTester(newest, key="k") as tester:
+        assert tester.batch(rows).rows["at"].combine_chunks() == year_11103
+        with pytest.raises(
+            InputError, match=r"^store 's'\.at: found '11103-.*Z', expected values that Python"
+        ):
+            tester.store("s")
 
 
 def test_nothing_is_left_behind():

@@ -219,6 +219,17 @@ def test_an_integer_key_that_a_float_holds_is_found(runtime, store):
         reader.get({"id": 2**60 + 1})
 
 
+def test_a_time_that_python_does_not_have_is_got_as_arrow(runtime, store, monkeypatch):
+    reader = counted(runtime, store, pa.array([1]), [0], "int64", "bigint")
+    kept = pa.array([{"at": 2**58}], pa.struct([("at", pa.timestamp("us"))]))
+    monkeypatch.setattr(reader, "_values", lambda keys: kept)
+    with pytest.raises(
+        InputError, match=r"^value\.at: found '11103-.*', expected values that .*; get_many\(\)"
+    ):
+        reader.get({"id": 1})
+    assert reader.get_many(pa.table({"id": [1]}))["value"].combine_chunks() == kept
+
+
 def test_a_copy_that_cannot_be_read_is_not_the_last_word(behind, store, monkeypatch):
     read = View.get_many
 

@@ -266,7 +266,9 @@ class PerKey:
         kept: list[dict[str, Any]] = []
         gone: list[int] = []
         out: list[dict[str, Any]] = []
-        keyed = zip(self._dicts(keys, "by"), groups.values(), self._dicts(values, "state"), present, strict=True)
+        keyed = zip(
+            self._dicts(keys, "by"), groups.values(), self._dicts(values, "state"), present, strict=True
+        )
         for row_number, (key_row, group, state, known) in enumerate(keyed):
             new, sent = self._answer(self._function(dict(key_row), group, state if known else None))
             for row in sent:

@@ -95,50 +95,52 @@ def cast(column: Column, kind: pa.DataType) -> Column:
 
 def _numbers(column: Column, kind: pa.DataType) -> Column:
     """Return texts, or bytes, as texts of numbers that Arrow parses as `kind`. Errors: for a text that is no number."""
-    texts = column if of.is_string(column.type) or of.is_large_string(column.type) else column.cast(pa.string())
+    texts = (
+        column if of.is_string(column.type) or of.is_large_string(column.type) else column.cast(pa.string())
+    )
     what = _INTEGER if of.is_integer(kind) else _FLOAT if of.is_floating(kind) else NUMBER
     _refuse(texts, pc.invert(pc.match_substring_regex(texts, f"^(?:{what})$")), f"is not a number, as {kind}")
-    if of.is_integer(kind):
-        return pc.utf8_ltrim(texts, "+")
-    if of.is_decimal(kind):
-        odd = pc.or_(
-            pc.greater(pc.binary_length(texts), _DIGITS - max(kind.scale, 0)),
-            pc.match_substring(texts, "e", ignore_case=True),
-        )
-        if pc.any(odd).as_py():
-            plain = [text and _plain(text, kind) for text in texts.to_pylist()]
-            return pa.chunked_array([plain], pa.string()) if isinstance(texts, pa.ChunkedArray) else pa.array(plain)
-    return texts
-
-
-def _plain(text: str, kind: pa.DataType) -> str:
-    """Return a number without exponent, with the digits of a decimal type. Errors: if the type does not hold it."""
-    try:
-        return f"{_EXACT.quantize(Decimal(text), Decimal((0, (1,), -max(kind.scale, 0)))):f}"
-    except DecimalException:
-        raise pa.ArrowInvalid(f"{text[:100]} is not a value of {kind}") from None
+    return pc.utf8_ltrim(texts, "+") if of.is_integer(kind) else texts
 
 
 def _as_decimal(column: Column, kind: pa.DataType) -> Column:
     """Return numbers, or their texts from `_numbers`, as decimals.
 
     Arrow's products wrap, its powers of ten end at the digits of a type, and its quotients are wrong near 2^64: it then
-    says that digits are lost. What may be concerned is parsed from its text.
+    says that digits are lost. What may be concerned is computed in Python.
     """
-    given = column.type
+    given, wide = column.type, pa.decimal256(_DIGITS, max(kind.scale, 0))
     if of.is_integer(given):
         return _as_decimal(column.cast(pa.decimal128(20, 0)), kind)
     if of.is_floating(given) and kind.scale < 0:
         raise pa.ArrowNotImplementedError(f"{given} is not rounded to tens, as {kind}")
-    if of.is_decimal(given):
-        more = kind.scale - given.scale
-        with suppress(pa.ArrowInvalid):
+    if not of.is_decimal(given) and not _is_text(given):
+        return _narrowed(column.cast(wide), kind)
+    with suppress(pa.ArrowInvalid):
+        if of.is_decimal(given):
+            more = kind.scale - given.scale
             if given.bit_width == kind.bit_width == 128 and -38 <= more <= 38 - given.precision:
                 return column.cast(kind)
             if -_DIGITS <= more <= _DIGITS - given.precision:
                 return _narrowed(column.cast(pa.decimal256(_DIGITS, given.scale)), kind)
-        column = _numbers(column.cast(pa.string()), kind)
-    return _narrowed(column.cast(pa.decimal256(_DIGITS, max(kind.scale, 0))), kind)
+        else:
+            long = pc.greater(pc.binary_length(column), _DIGITS - wide.scale)
+            if not pc.any(pc.or_(long, pc.match_substring(column, "e", ignore_case=True))).as_py():
+                return _narrowed(column.cast(wide), kind)
+    texts = pa.array(
+        [None if value is None else _plain(value, wide) for value in column.to_pylist()], pa.string()
+    )
+    return _narrowed(
+        (pa.chunked_array([texts]) if isinstance(column, pa.ChunkedArray) else texts).cast(wide), kind
+    )
+
+
+def _plain(value: Decimal | str, kind: pa.DataType) -> str:
+    """Return a number without exponent, with the digits of a decimal type. Errors: if the type does not hold it."""
+    try:
+        return f"{_EXACT.quantize(Decimal(value), Decimal((0, (1,), -kind.scale))):f}"
+    except DecimalException:
+        raise pa.ArrowInvalid(f"{str(value)[:100]} is not a value of {kind}") from None
 
 
 def _narrowed(column: Column, kind: pa.DataType) -> Column:
@@ -169,7 +171,7 @@ def _refuse(column: Column, lost: Column, why: str) -> None:
     """Raise `pa.ArrowInvalid` with the first value that `lost` marks."""
     if pc.any(lost).as_py():
         value = column.filter(lost)[0]
-        raise pa.ArrowInvalid(f"{value.as_py()} {why}")
+        raise pa.ArrowInvalid(f"{str(value.as_py())[:100]} {why}")
 
 
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
@@ -254,7 +256,14 @@ def keeps_order(given: pa.DataType, kept: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    tests = (of.is_string, of.is_large_string, of.is_string_view, of.is_binary, of.is_large_binary, of.is_binary_view)
+    tests = (
+        of.is_string,
+        of.is_large_string,
+        of.is_string_view,
+        of.is_binary,
+        of.is_large_binary,
+        of.is_binary_view,
+    )
     return any(test(kind) for test in (*tests, of.is_fixed_size_binary))
 
 

@@ -66,12 +66,12 @@ declare the column as float64
 
 
 def dicts_of(table: pa.Table, path: str, hint: str = "") -> list[dict[str, Any]]:
-    """Return the rows as dicts. O(rows). Errors: `InputError` with `hint`, for the first value that Python does not have.
+    """Return the rows as dicts. O(rows). Errors: `InputError` with `hint`, for the first value that Python cannot hold.
 
     >>> dicts_of(pa.table({"at": pa.array([2**58], pa.timestamp("us"))}), "rows", "use Arrow")
     Traceback (most recent call last):
-    taskplace.errors.InputError: rows.at: found '11103-08-29 17:22:31.711744', expected a timestamp[us] that Python \
-has; use Arrow
+    taskplace.errors.InputError: rows.at: found '11103-08-29 17:22:31.711744', expected values that Python can \
+represent; use Arrow
     """
     try:
         return list(table.to_pylist())
@@ -84,7 +84,7 @@ has; use Arrow
                     raise InputError(
                         f"{path}.{name}",
                         found=python_of(table[name].slice(row, 1))[0],
-                        expected=f"a {table[name].type} that Python has",
+                        expected="values that Python can represent",
                         hint=hint,
                     ) from None
         raise

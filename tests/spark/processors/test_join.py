@@ -101,7 +101,9 @@ def test_a_null_in_a_key_matches_nothing(bench, tmp_path):
     """As in SQL, also beside values of other columns of the key, and over batches."""
     rows = {"k": ["a", None, None], "n": [1, None, 1]}
     for how, found in (("left", ["x", None, None]), ("inner", ["x"])):
-        run = bench(tmp_path / how, TableJoin("t", by={"k": "string", "n": "int64"}, columns={"v": "string"}, how=how))
+        run = bench(
+            tmp_path / how, TableJoin("t", by={"k": "string", "n": "int64"}, columns={"v": "string"}, how=how)
+        )
         table = pa.table({**rows, "v": ["x", "y", "z"]})
         assert run.run(pa.table(rows), table)["v"].to_pylist() == found
         assert run.run(pa.table(rows), table.slice(0, 0))["v"].to_pylist() == found

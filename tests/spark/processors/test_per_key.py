@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -161,3 +162,14 @@ def test_an_event_time_is_a_time_of_the_output(column):
             output={"k": "string", "at": "timestamp"},
             event_time=column,
         )
+
+
+def test_a_decimal_that_arrow_cannot_read_is_refused(bench, tmp_path):
+    far = Decimal("1e-999999999")
+    for part, answer in (("output", (None, [{"x": far}])), ("state", ({"x": far}, []))):
+        kinds = {"x": "decimal(38, 4)"}
+        processor = PerKey("s", lambda *_: answer, by={"k": "string"}, state=kinds, output=kinds)  # noqa: B023
+        with pytest.raises(
+            InputError, match=rf"^PerKey\('s'\)\.{part}\.x: found Decimal\('1E-999999999'\), expected"
+        ):
+            bench(tmp_path / part, processor).run(pa.table({"k": ["a"]}))

@@ -289,6 +289,8 @@ def test_the_table_of_the_page_is_what_is_done():
 
 
 F32, F64 = pa.float32(), pa.float64()
+#: Texts that are almost numbers.
+NONE = ["1_000", " 1", "1 ", "1\n", "0x10", "0X1F", "０", "", "-", ".", "e5", "1e", "--1", "1,5", "nan(1)"]
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DAY = datetime(2026, 1, 2, tzinfo=UTC)
 BERLIN = pa.timestamp("us", tz="Europe/Berlin")
@@ -308,6 +310,25 @@ BERLIN = pa.timestamp("us", tz="Europe/Berlin")
         (raw(pa.date64(), [1]), pa.date32(), "would lose data"),
         (pa.array([DAY], US), pa.time64("us"), "has a date"),
         (pa.array([1e300]).dictionary_encode(), pa.float32(), "beyond what float holds"),
+        (
+            pa.array(["340282366920938463463374607431768211461"]),
+            pa.decimal128(38, 0),
+            "not fit in precision 38",
+        ),
+        (
+            pa.array([Decimal(6105760244780821830681908851878)], pa.decimal128(38, 0)),
+            pa.decimal128(38, 18),
+            "not fit",
+        ),
+        (pa.array(["1e-999999999"]), pa.decimal128(38, 4), "1e-999999999 is not a value of decimal"),
+        *(
+            (pa.array([text]), kind, "is not a number")
+            for kind in (pa.int64(), F64, pa.decimal128(9, 2))
+            for text in NONE
+        ),
+        (pa.array([b"0x10"]), pa.int64(), "0x10 is not a number, as int64"),
+        (raw(pa.timestamp("s"), [2**62]), pa.date32(), "out of bounds"),
+        (raw(pa.timestamp("ms", "UTC"), [2**60]), pa.string(), "has no text"),
     ],
 )
 def test_a_cast_that_loses_something_of_a_value_is_refused(column, kind, says):
@@ -338,7 +359,14 @@ def test_a_cast_that_loses_something_of_a_value_is_refused(column, kind, says):
         (pa.nulls(2), pa.bool_(), [None, None]),
         (pa.nulls(1), pa.time64("us"), [None]),
         (pa.array([1.25]), pa.decimal128(9, 1), [Decimal("1.2")]),  # asked for by its name
-        (pa.array(["07"]), pa.int64(), [7]),
+        (pa.array(["07", "+7", "-07", None]), pa.int64(), [7, 7, -7, None]),
+        (
+            pa.array(["7.", ".5", "+1e2", "-25E-2"]),
+            pa.decimal128(9, 2),
+            [*map(Decimal, ("7.00", "0.50", "100.00", "-0.25"))],
+        ),
+        (pa.array([Decimal("-93.96")]), F64, [-93.96]),  # Arrow's is -93.96000000000001
+        (pa.array([Decimal("18446744073709551615")], pa.decimal128(38, 18)), pa.uint64(), [2**64 - 1]),
         *((pa.array([0.0, -0.0, -1.5, None], kind), STRING, ["0", "0", "-1.5", None]) for kind in (F32, F64)),
     ],
 )

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from taskplace.errors import InputError
 from taskplace.spark.processors import PerKey
 from taskplace.spark.state.columns import arrow_schema
-from taskplace.spark.state.values import table_of
+from taskplace.spark.state.values import dicts_of, python_of, table_of
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 123456)
 NEW_YORK = ZoneInfo("America/New_York")
@@ -28,6 +28,10 @@ NEW_YORK = ZoneInfo("America/New_York")
 def column(kind: Any, *values: Any) -> list[Any]:
     table = table_of([{"x": value} for value in values], arrow_schema({"x": kind}), "state")
     return table["x"].to_pylist()
+
+
+#: Numbers whose exponents Arrow has no power of ten for; some of them end its process.
+FAR = ["1e-999999999", "0e-999999999", "1e999999999", "1e-80", "Infinity", "sNaN"]
 
 
 @pytest.mark.parametrize(
@@ -59,6 +63,7 @@ def column(kind: Any, *values: Any) -> list[Any]:
         ("decimal(9, 2)", Decimal("1.234"), "quantize"),
         ("decimal(9, 2)", Decimal("12345678.9"), "more digits"),
         ("decimal(9, 2)", Decimal("NaN"), ""),
+        *(("decimal(38, 4)", Decimal(f"{sign}{n}"), "") for sign in ("", "-") for n in FAR),
         ("decimal(9, 2)", 1.5, "Decimal"),
         ("date", NOON, r"value\.date\(\)"),
         ("date", NOON.replace(tzinfo=NEW_YORK), "time of day would be lost"),
@@ -109,6 +114,8 @@ def test_what_a_type_cannot_hold_is_refused_with_its_remedy(kind, value, remedy)
         (pa.map_(pa.int64(), pa.string()), [(1.5, "a")]),
         (pa.dictionary(pa.int32(), pa.int64()), 1.5),
         (pa.struct([("a", pa.list_(pa.timestamp("s")))]), {"a": [NOON]}),
+        (pa.list_(pa.decimal128(38, 4)), [Decimal("1e-999999999")]),
+        (pa.map_(pa.string(), pa.decimal256(76, 4)), {"a": Decimal("0e-999999999")}),
     ],
     ids=str,
 )
@@ -228,3 +235,16 @@ def test_decimals_have_the_names_that_sinks_take():
     assert arrow_schema({"x": "decimal(20,2)"}).field("x").type == pa.decimal128(20, 2)
     assert arrow_schema({"x": str(pa.decimal128(20, 2))}).field("x").type == pa.decimal128(20, 2)
     PerKey("s", lambda *_: (None, []), by={"id": "decimal(20, 2)"}, state={"n": "numeric(9, 2)"}, output={})
+
+
+def test_times_that_python_does_not_have_are_shown_as_arrow_does():
+    at = pa.array([0, 2**58, None, -62_167_219_200_000_001], pa.timestamp("us"))
+    rows = pa.table({"k": [1, 2, 3, 4], "at": at, "list": [[x] for x in at]})
+    with pytest.raises(
+        InputError, match=r"^rows\.at: found '11103-08-29 17:22:31\.711744', expected .*; use Arrow$"
+    ):
+        dicts_of(rows, "rows", "use Arrow")
+    shown = ["1970-01-01 00:00:00.000000", "11103-08-29 17:22:31.711744", None, "-0001-12-31 23:59:59.999999"]
+    assert python_of(rows["at"]) == shown
+    assert python_of(rows["list"]) == [[text] for text in shown]
+    assert python_of(rows["at"].slice(0, 1)) == [datetime(1970, 1, 1)]
