@@ -344,7 +344,7 @@ class Recovery(Tally):
     damaged: list[str] = field(default_factory=list)
 
 
-class TopicRead(Message, frozen=True):
+class TopicRead(Message, frozen=True, omit_defaults=True):
     """What was read of a topic whose records tasks read themselves, by one attempt or in one batch.
 
     The manifest's identity has that of its batch (`driver/read_topics.py`).

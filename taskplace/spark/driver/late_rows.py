@@ -22,12 +22,10 @@ class LateRows:
     def batch_done(self, batch: Batch, totals: Totals) -> None:
         """Warn if a committed batch has dropped rows. `totals`: those up to this batch."""
         if late := sum(report.late for report in batch.reports.values()):
-            self._repeated.warn(
-                log,
-                "%s: batch %d dropped %s, which the watermark had passed; %d %s. %s",
-                self._definition.checkpoint, batch.id, count(late, "late row"), totals.late,
-                counted_since(totals.since), self._remedy(),
-            )  # fmt: skip
+            dropped = f"batch {batch.id} dropped {count(late, 'late row')}, which the watermark had passed"
+            so_far = f"{totals.late:,} {counted_since(totals.since)}"
+            checkpoint = self._definition.checkpoint
+            self._repeated.warn(log, "%s: %s; %s. %s", checkpoint, dropped, so_far, self._remedy())
 
     def _remedy(self) -> str:
         delays = ", ".join(f"sources.{topic}.delay" for topic in sorted(self._definition.event_times))

@@ -122,7 +122,8 @@ def times_at(
         return times
     consumer, refusal, _ = _consumer(options)
     refusal.error = None
-    consumer.assign([TopicPartition(topic, partition, at) for partition, at in offsets.items()])
+    assigned = [TopicPartition(topic, partition, at) for partition, at in offsets.items()]
+    consumer.assign(assigned)
     missing, deadline = set(offsets), time.monotonic() + seconds
     try:
         while missing and time.monotonic() < deadline:
@@ -136,6 +137,7 @@ def times_at(
                         times[partition] = stamp
             if refusal.error is not None:
                 raise refused(topic, refusal.error, options, right="Read")
+        consumer.resume(assigned)  # a partition stays paused when it is assigned again
         consumer.unassign()
     except BaseException:
         close_consumers()

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
+from types import MappingProxyType
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -178,13 +179,14 @@ class KafkaRecords:
         topic_id, partitions = self._asked().described()
         return offset_of(topic_id, self._asked().ends(partitions))
 
-    def ranges(self, start: Offset, end: Offset, ends: Mapping[int, int] | None = None) -> Iterator[Range]:
+    def ranges(
+        self, start: Offset, end: Offset, ends: Mapping[int, int] = MappingProxyType({})
+    ) -> Iterator[Range]:
         """Yield the ranges between two offsets of the stream, without empty ones.
 
-        `ends`: where the partitions end now; None: ask the brokers.
+        `ends`: where the partitions end now. Those with more records have a backlog.
         """
         begins, stops = _by_partition(start), _by_partition(end)
-        ends = _by_partition(self.last()) if ends is None else ends
         backlog = [partition for partition, stop in sorted(stops.items()) if stop < ends.get(partition, stop)]
         for partition, stop in sorted(stops.items()):
             if stop > begins[partition]:

@@ -144,7 +144,7 @@ def _source(name: str, records: KafkaRecords, aligned: Alignment | None = None) 
 
         def readBetweenOffsets(self, start: Any, end: Any) -> Any:  # noqa: N802
             records.check(end)
-            return records.ranges(start, end)
+            return records.ranges(start, end, records.extent({}).ends)
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             self._last = records.last()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -73,6 +74,34 @@ def test_batches_are_limited(kafka):
         found.append("".join(lines(reads, at, end)))
         at = end
     assert found == ["ab", "cd", "e"]
+
+
+def test_records_are_found_by_their_times_and_times_by_offsets(kafka):
+    topic, first = kafka.topic("times", partitions=4), time.time_ns() // 10**6 - 10**6  # retention keeps them
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(10):
+        producer.produce(topic, value="", partition=number % 2, timestamp=first + number)
+    assert producer.flush(SECONDS) == 0
+    aborted = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    aborted.init_transactions(SECONDS)
+    aborted.begin_transaction()
+    aborted.produce(topic, value="", partition=2, timestamp=first)
+    aborted.flush(SECONDS)
+    aborted.abort_transaction(SECONDS)
+    send(kafka, topic, "", partition=2)
+    reads = records(kafka, topic)
+    for at in (1, 2):  # a consumer is used again
+        assert reads.times_at({0: at, 1: 5, 3: 0}) == {0: first + 2 * at}
+    assert reads.times_at({2: 0})[2] > first + 10, "records of aborted transactions do not count"
+    assert reads.later_than(first + 4, range(4)) == {0: 3, 1: 2, 2: 1}  # a marker has a time, too
+    assert reads.extent({})[:3] == (
+        dict.fromkeys(range(4), 0),
+        dict.fromkeys(range(4), 0),
+        {0: 5, 1: 5, 2: 3, 3: 0},
+    )
+    topic_id = reads.first()["topic_id"]
+    assert reads.extent({topic_id: {0: 4}}).begins == {0: 4, 1: 0, 2: 0, 3: 0}
+    assert records(kafka, topic, starting="latest").extent({}).new == ()
 
 
 def test_only_committed_records_are_read_and_a_batch_ends_before_an_open_transaction(kafka):

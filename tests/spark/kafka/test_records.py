@@ -252,5 +252,7 @@ def test_offsets_of_a_stream():
     made = KafkaRecords("t", "h:1", DECODER)
     start = {"topic_id": "id", "offsets": {"0": 5, "1": 7, "10": 0}}
     end = {"topic_id": "id", "offsets": {"0": 9, "1": 7, "10": 3}}
-    assert list(made.ranges(start, end)) == [("id", 0, 5, 9), ("id", 10, 0, 3)]
+    assert list(made.ranges(start, end)) == [("id", 0, 5, 9, []), ("id", 10, 0, 3, [])]
     assert list(made.ranges(end, end)) == []
+    more = {0: 9, 1: 8, 10: 4}  # a partition with a backlog need not have a range
+    assert list(made.ranges(start, end, more)) == [("id", 0, 5, 9, [1, 10]), ("id", 10, 0, 3, [1, 10])]
