@@ -54,7 +54,7 @@ class DataDrawing(Drawing):
         late = 0.0 if self.wanted.calm else draw.choice([0, 0.2, 0.5])
         unknown = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.1])
         wild = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.02])
-        far = limits.INSTANTS if self.wanted.daring else [8000 * 31_536_000 * SECOND]
+        far = limits.INSTANTS + limits.FURTHEST if self.wanted.daring else [8000 * 31_536_000 * SECOND]
         pace = draw.choice([1, 3, 3, 10]) * SECOND  # of event time, from batch to batch
         pools = {
             (name, column): self._pool(column, kind)
@@ -87,7 +87,8 @@ class DataDrawing(Drawing):
                     )
                     * SECOND
                 )
-            return time // (86_400 * SECOND) if kind == "date" else time
+            time = max(limits.FURTHEST[0], min(time, limits.FURTHEST[1]))
+            return time // DAY if kind == "date" else time
 
         batches = [
             {
@@ -112,7 +113,7 @@ class DataDrawing(Drawing):
         if column.startswith("v"):
             odd = kind in ("float32", "float64") and self.maybe(0.3)
             return VALUES[kind] + (ODD_FLOATS if odd else []), []
-        if column in self.aims or kind not in KEYS:
+        if kind not in ("bool", "binary") and (column in self.aims or kind not in KEYS):
             return limits.pool(self.draw, kind, self.aims.get(column, set()))
         outside = limits.INSTANTS if self.wanted.daring and kind in TEMPORAL and self.maybe(0.2) else []
         return self.some(KEYS[kind], 2, 6) + [at // DAY if kind == "date" else at for at in outside], []

@@ -306,7 +306,8 @@ class Model:
         """Yield the rows of open windows, with the starts of the windows."""
         for row in rows:
             time = micros(row[window["column"]], before.columns[window["column"]])
-            start = None if time is None else time - time % window["size"]
+            # The first window is cut off where time begins.
+            start = None if time is None else max(time - time % window["size"], -(1 << 63))
             if start is None or (late is not None and start + window["size"] + window["grace"] <= late):
                 self._dropped += 1
             else:
@@ -341,7 +342,7 @@ class Model:
         shown = dict(zip(key_columns(node), key, strict=True))
         window = node.options.get("window")
         if window and window.get("time"):
-            shown[window["time"]] = shown[WINDOW_START] + window["size"] - 1
+            shown[window["time"]] = min(shown[WINDOW_START] + window["size"], 1 << 63) - 1
         for name, (function, _, _) in node.options["aggregates"].items():
             if function != "avg":
                 shown[name] = values[name]
