@@ -243,7 +243,7 @@ def parsed(text: str, kind: pa.DataType) -> Any:
     if T.is_unsigned_integer(kind) and text[0] == "-":
         return REFUSED
     mantissa, _, power = text.lower().partition("e")
-    if abs(int(power or 0)) > 10**17 and T.is_decimal(kind):
+    if abs(int(power or 0)) >= 10**18 and T.is_decimal(kind):
         return REFUSED  # also a zero: Python has no such exponent
     if abs(int(power or 0)) > 1000:
         if Fraction(mantissa) == 0:

@@ -78,6 +78,8 @@ def cast(column: Column, kind: pa.DataType) -> Column:
         column = column.cast(pa.timestamp("ns" if column.type.unit == "ns" else "us", tz="UTC"))
     if of.is_integer(column.type) and of.is_floating(kind):
         return _as_float(column, kind)
+    if of.is_float16(kind) and (of.is_decimal(column.type) or _is_text(column.type)):
+        raise pa.ArrowNotImplementedError(f"{column.type} is not cast to {kind}: Arrow rounds it twice")
     # Of a decimal, Arrow's float is not always the nearest; of its text, it is.
     near = of.is_decimal(column.type) and of.is_floating(kind)
     made = (column.cast(pa.string()) if near else column).cast(kind)
@@ -112,8 +114,8 @@ def _as_decimal(column: Column, kind: pa.DataType) -> Column:
     given, wide = column.type, pa.decimal256(_DIGITS, max(kind.scale, 0))
     if of.is_integer(given):
         return _as_decimal(column.cast(pa.decimal128(20, 0)), kind)
-    if of.is_floating(given) and kind.scale < 0:
-        raise pa.ArrowNotImplementedError(f"{given} is not rounded to tens, as {kind}")
+    if (of.is_floating(given) and kind.scale < 0) or abs(kind.scale) > _DIGITS:
+        raise pa.ArrowNotImplementedError(f"{given} is not cast to {kind}")
     if not of.is_decimal(given) and not _is_text(given):
         return _narrowed(column.cast(wide), kind)
     with suppress(pa.ArrowInvalid):
@@ -128,7 +130,7 @@ def _as_decimal(column: Column, kind: pa.DataType) -> Column:
             if not pc.any(pc.or_(long, pc.match_substring(column, "e", ignore_case=True))).as_py():
                 return _narrowed(column.cast(wide), kind)
     texts = pa.array(
-        [None if value is None else _plain(value, wide) for value in column.to_pylist()], pa.string()
+        [None if value is None else _plain(value, kind) for value in column.to_pylist()], pa.string()
     )
     return _narrowed(
         (pa.chunked_array([texts]) if isinstance(column, pa.ChunkedArray) else texts).cast(wide), kind
@@ -138,7 +140,7 @@ def _as_decimal(column: Column, kind: pa.DataType) -> Column:
 def _plain(value: Decimal | str, kind: pa.DataType) -> str:
     """Return a number without exponent, with the digits of a decimal type. Errors: if the type does not hold it."""
     try:
-        return f"{_EXACT.quantize(Decimal(value), Decimal((0, (1,), -kind.scale))):f}"
+        return f"{_EXACT.quantize(Decimal(value), Decimal((0, (1,), -max(kind.scale, 0)))):f}"
     except DecimalException:
         raise pa.ArrowInvalid(f"{str(value)[:100]} is not a value of {kind}") from None
 
