@@ -98,6 +98,27 @@ def keys_unchecked(facts: Facts) -> Iterator[Found]:
             )
 
 
+@rule(
+    "topics-unaligned",
+    Severity.ADVICE,
+    "joins and merges of topics that are not read in the order of their records' times",
+    needs=("topology",),
+)
+def topics_unaligned(facts: Facts) -> Iterator[Found]:
+    """Find `max.task.idle.ms: -1` beside nodes with several inputs."""
+    nodes = facts.topology.nodes if facts.topology is not None else ()
+    several = [node.name for node in nodes if len(node.parents) > 1]
+    if several and facts.settings.runtime.max_task_idle_ms < 0 and any(read_topics(facts)):
+        yield Found(
+            "runtime.max.task.idle.ms",
+            f"-1, and several inputs of {', '.join(several)}",
+            "After a stop, a topic with fewer records is read ahead of the others, and rows are joined with later ones "
+            "of a table. Other values read topics together, by the times of their records in Kafka. These need not be "
+            "event times.",
+            set_key("runtime.max.task.idle.ms", 0),
+        )
+
+
 @rule("data-loss-accepted", Severity.WARNING, "sources that go on after lost records")
 def data_loss_accepted(facts: Facts) -> Iterator[Found]:
     """Find `failOnDataLoss: false`."""
@@ -217,6 +238,7 @@ RULES = (
     data_loss_accepted,
     order_lost,
     uncommitted_records,
+    topics_unaligned,
     group_options,
     input_missing,
     input_of_another_format,

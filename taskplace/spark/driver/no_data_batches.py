@@ -81,7 +81,7 @@ class NoDataBatches:
         return self._idle_sources.newest(
             of_rows=batch.event_times,
             known=self._journal.last.event_times if self._journal.last else {},
-            rows=batch.rows,
+            rows=batch.rows or any(read.backlog for read in batch.read.values()),  # a backlog is no silence
             watermark=batch.watermarks.now,
         )
 

@@ -69,7 +69,7 @@ class TableJoin:
     does not fit its type. O(rows of both inputs) for each batch.
 
     Source: Kafka Streams' join of a KStream with a KTable. Departure: within a batch, all of the table's rows count for
-    all of the stream's, whatever their times.
+    all of the stream's, whatever their times. Kafka topics that tasks read are aligned from batch to batch.
 
     >>> TableJoin("weather", by={"origin": "string"}, columns={"visib": "float64"}).layouts()
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}

@@ -7,6 +7,16 @@ from pathlib import Path
 from taskplace.doctor import MissingInput, WrongInput
 from tests.support.doctor.cases import Cases, fires, quiet, spark
 from tests.support.doctor.sound_application import topology
+from topology import BuiltTopology, Topology
+
+
+def joined() -> BuiltTopology:
+    """Return a topology with a join."""
+    topo = Topology("shop")
+    orders, customers = (topo.source(name, key="customer", partitions=2) for name in ("orders", "customers"))
+    orders.join_table(customers, name="with-customer")
+    return topo.build()
+
 
 CASES: Cases = {
     "first-batch-unlimited": (
@@ -48,6 +58,16 @@ CASES: Cases = {
         quiet(topology=topology(partition_column="partition", key_bytes="key")),
         quiet(topology=topology(partition_column="partition", check_keys=False)),
         quiet(topology=topology(reads="a reader")),
+    ),
+    "topics-unaligned": (
+        fires(
+            "runtime.max.task.idle.ms",
+            "runtime.max.task.idle.ms=-1",
+            says="-1, and several inputs of with-customer",
+            topology=joined(),
+        ),
+        quiet("runtime.max.task.idle.ms=500", topology=joined()),
+        quiet("runtime.max.task.idle.ms=-1"),
     ),
     "data-loss-accepted": (
         fires("input.orders.options.failOnDataLoss", "input.orders.options.failOnDataLoss=false"),
