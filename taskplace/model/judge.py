@@ -18,18 +18,8 @@ from topology.ids import TaskId
 
 _TASK = ("id", "stateful", "end_offset", "weight", "logged", "racks", "changelog_racks")
 _INSTANCE = (
-    "id",
-    "capacity",
-    "tags",
-    "draining",
-    "active",
-    "standby",
-    "warmup",
-    "lags",
-    "parked",
-    "keeps",
-    "slots",
-)
+    "id", "capacity", "tags", "draining", "active", "standby", "warmup", "lags", "parked", "keeps", "slots",
+)  # fmt: skip
 
 
 def judge(tasks: Any, instances: Any, config: Any) -> None:

@@ -13,9 +13,8 @@ names that as well (`damaged`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta as Constraint
 from msgspec import field
 
 from taskplace.spark.codec import Message, Tally, TaskKey
@@ -25,11 +24,6 @@ from topology.ids import TaskId
 Watermark = int | None
 #: The columns of a table: name and type, as text.
 TypedColumns = tuple[tuple[str, str], ...]
-
-#: A file, relative to the checkpoint, inside of it.
-Inside = Annotated[str, Constraint(pattern=r"^(?!/)(?!(.*/)?\.\.(/|$))")]
-#: A part of a file's name.
-Name = Annotated[str, Constraint(pattern="^[^/]*$")]
 
 # -- a task's committed state: changes, snapshots, positions
 
@@ -60,11 +54,11 @@ class Change(Message, frozen=True):
     """
 
     version: int
-    attempt: Name
-    base: Name
+    attempt: str
+    base: str
     offset: int
     records: int
-    file: Inside = ""
+    file: str = ""
     size: int = 0
     checksum: str = ""
     start: int = 0
@@ -79,10 +73,10 @@ class Snapshot(Message, frozen=True):
     """The complete state of a task at one committed position, in one file."""
 
     version: int
-    attempt: Name
+    attempt: str
     offset: int
     records: int
-    file: Inside
+    file: str
     size: int
     checksum: str
 
@@ -116,7 +110,7 @@ SCHEMA = "taskplace.manifest/8"
 class StagedFile(Message, frozen=True):
     """A sink's rows in the checkpoint, waiting for the commit: those of all attempts of a `ReportGroup`."""
 
-    file: Inside
+    file: str
     rows: int
     size: int
     checksum: str
@@ -195,7 +189,7 @@ class Declaration(Message, frozen=True, forbid_unknown_fields=False):
       a store in one task, and in declarations that are older than this field
     """
 
-    id: Name
+    id: str
     topology: Mapping[str, Any]
     stores: Mapping[str, StoreLayout]
     incarnations: Mapping[str, int]
@@ -231,7 +225,7 @@ class Boundary(Message, frozen=True):
     - `task`: the task of the attempt
     """
 
-    file: Inside
+    file: str
     schema: bytes
     slices: Mapping[int, Slice]
     key: tuple[str, ...] = ()
@@ -251,7 +245,7 @@ class ListingHead(Message, frozen=True):
     """
 
     writers: tuple[str, ...]
-    files: tuple[Inside, ...]
+    files: tuple[str, ...]
     schemas: tuple[bytes, ...]
     written_to: tuple[int, ...]
     written_as: tuple[int, ...]
@@ -261,7 +255,7 @@ class ListingHead(Message, frozen=True):
 class ListingFile(Message, frozen=True):
     """The file with a stage's listing: the driver writes it into the `Setting`, and the bins read the file by it."""
 
-    file: Inside
+    file: str
     size: int
     checksum: str
 

@@ -246,7 +246,8 @@ def test_a_manifest_that_was_written_before_is_read(tmp_path, indent):
     assert read_manifest(path) == MANIFEST
     before = {key: value for key, value in WRITTEN.items() if key not in ("nonce", "offsets")}
     path.write_bytes(sealed_before({**before, "schema": "taskplace.manifest/7"}, indent))
-    assert read_manifest(path) == (then := replace(MANIFEST, nonce="", offsets=None))
+    then = replace(MANIFEST, nonce="", offsets=None)
+    assert read_manifest(path) == then
     alone = {key: value for key, value in WRITTEN["changes"]["0_1"].items() if key != "start"}
     histories = {"0_1": {"changes": [alone], "snapshots": []}}
     old = {**before, "changes": {"0_1": alone}, "histories": histories}

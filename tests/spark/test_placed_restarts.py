@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -167,6 +169,16 @@ def test_it_embeds_in_foreach_batch_and_survives_a_restart_of_the_query(pipeline
     arrive(1)
     stream()
     p.check()
+    log = p.folder / "spark-checkpoint" / "offsets"
+    assert p.placed.journal.last.offsets, "the log of a query of one's own is found"
+    shutil.copy(log / "0", log / "1")
+    (log / ".1.crc").unlink(missing_ok=True)
+    p.reopen()
+    with pytest.raises(
+        Exception, match="offsets/1: these are not the offsets that batch 1 was committed with"
+    ):
+        stream()
+    p.check()
 
 
 def test_spark_and_placed_checkpoints_belong_together(pipeline, cluster):
@@ -184,8 +196,6 @@ def test_spark_and_placed_checkpoints_belong_together(pipeline, cluster):
     with pytest.raises(Exception, match=r"belongs to query .* keep both, or start a new checkpoint for both"):
         stream("another")  # Spark's checkpoint is gone, the placed one is there
     p.placed.close()
-
-    import shutil
 
     for what in ("checkpoint", "keys", "groups"):
         shutil.rmtree(p.folder / what)
@@ -226,8 +236,6 @@ def test_keys_of_different_types_are_refused(cluster):
 
 
 def test_the_output_of_another_checkpoint_is_refused(pipeline):
-    import shutil
-
     p = pipeline()
     p.run(0)
     p.placed.close()
@@ -239,8 +247,6 @@ def test_the_output_of_another_checkpoint_is_refused(pipeline):
 
 
 def test_a_new_checkpoint_on_an_old_state_directory_starts_anew(pipeline):
-    import shutil
-
     p = pipeline()
     for batch in range(3):
         p.run(batch)

@@ -41,7 +41,10 @@ class Epochs:
         """Return the declaration of a driver. Errors: `CheckpointError` for a missing or damaged file."""
         path = self.path(number)
         try:
-            return Declaration.decode(unsealed(read_file(path)))
+            found = Declaration.decode(unsealed(read_file(path)))
+            if "/" in found.id:  # executors name their directory after it
+                raise ValueError(f"the id {found.id!r} is no name")
+            return found
         except FileNotFoundError:
             raise CheckpointError(
                 f"{path}: the file is missing; it describes the topology of driver {number}, which committed the last "

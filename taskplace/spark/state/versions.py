@@ -8,6 +8,7 @@ there is none. A manifest of a newer version is an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,8 @@ def _one_watermark(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "expired": None, "held": {}}
 
 
-def _a_file_per_change(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade version 6, in which each change had a file of its own; so it starts at its first byte, the default."""
-    return raw
-
-
-def _without_nonce(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade version 7, whose output does not say which commit it is of; the defaults say so."""
+def _by_defaults(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade version 6, in which each change had a file of its own, and version 7, which had no nonce."""
     return raw
 
 
@@ -54,9 +50,23 @@ def read_manifest(path: Path) -> Manifest:
         manifest = Manifest.decode(body)
         if manifest.batch != number_of(path.name, ".json", DIGITS) or manifest.needs > manifest.batch:
             raise ValueError(f"it is of batch {manifest.batch}, and needs those from {manifest.needs} on")
+        _check_names(manifest)
         return manifest
     except ValueError as error:
         raise damaged(path, "manifest", error) from None
+
+
+def _check_names(manifest: Manifest) -> None:
+    """Refuse files outside of the checkpoint, and attempts that would lead there: snapshots are named after them."""
+    histories = (manifest.histories or {}).values()
+    changes = [*manifest.changes.values(), *chain(*(one.changes for one in histories))]
+    snapshots = [*chain(*manifest.snapshots.values()), *chain(*(one.snapshots for one in histories))]
+    staged = chain(*manifest.sinks.values())
+    files = [*(c.file for c in changes), *(s.file for s in snapshots), *(file.file for file in staged)]
+    attempts = [*(c.attempt for c in changes), *(s.attempt for s in snapshots)]
+    for name in (*files, *(f"/{attempt}" for attempt in attempts if "/" in attempt)):
+        if name[:1] == "/" or (".." in name and ".." in name.split("/")):
+            raise ValueError(f"it names {name!r}, which is outside of the checkpoint")
 
 
 _NEVER_RELEASED = "no release of taskplace wrote them, only development versions"
@@ -64,8 +74,7 @@ _NEVER_RELEASED = "no release of taskplace wrote them, only development versions
 STEPS: Mapping[int, Upgrade | str] = {
     **dict.fromkeys(range(1, 5), _NEVER_RELEASED),
     5: _one_watermark,
-    6: _a_file_per_change,
-    7: _without_nonce,
+    **dict.fromkeys((6, 7), _by_defaults),
 }
 
 _ANEW = "or start a new checkpoint in another directory"
