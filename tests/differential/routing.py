@@ -80,6 +80,8 @@ def predicted(case: Case, *, one_partition: bool = True) -> str:
     joined = {way for node in case.nodes if node.op == "join" for name in node.inputs for way in route[name]}
     found = MAY if any(not way.values for way in joined) else found
     found = MAY if any(_disordered(node, shape[node.inputs[-1]]) for node in case.nodes) else found
+    if "most_records" in case.settings and any(_hides(node) for node in case.nodes):
+        found = MAY
     users: dict[str, list[Node]] = {}
     for node in case.nodes:
         if stateful(node):
@@ -92,10 +94,7 @@ def predicted(case: Case, *, one_partition: bool = True) -> str:
         ways = frozenset().union(*(route[name] for node in nodes for name in node.inputs))
         if not all(_sound(node, ways, shape[node.inputs[-1]]) for node in nodes):
             return MUST
-        read = "most_records" in case.settings and any(
-            way.hidden and way.topic in case.sources for way in ways
-        )
-        found = found or (MAY if read or _unseen(nodes, ways) else "")
+        found = found or (MAY if _unseen(nodes, ways) else "")
     return found
 
 

@@ -126,7 +126,8 @@ def _as_float(number: Any, kind: str, kept: str) -> float:
 
 def _nearest_32(exact: Fraction, about: float) -> float:
     """Return the nearest float32: not by way of float64, which would round twice."""
-    one = np.float32(about)
+    with np.errstate(over="ignore"):
+        one = np.float32(about)
     if not np.isfinite(one):
         return float(one)
     near = [np.nextafter(one, np.float32(-np.inf)), one, np.nextafter(one, np.float32(np.inf))]
