@@ -118,23 +118,23 @@ class Alignment:
         `last`: whether the run reads only what is there (`availableNow`).
         Errors: `InputError` for brokers that do not answer.
         """
-        if not own.new:
-            self._waiting.clear()
+        if not own.new and self._idle_ms <= 0:
             return own.begins
         peers = {topic: asked for topic, asked in self._topics.items() if topic != self._topic}
         positions = self._positions(start) if peers else None
         others = {} if positions is None else {t: asked.extent(positions) for t, asked in peers.items()}
         extents = {**others, self._topic: own}
-        if own.unread and any(_behind(extents[t], to) for t, to in self._targets.items() if t in extents):
+        waits = self._waits(others) and not last
+        if not own.new or (
+            own.unread and any(_behind(extents[t], to) for t, to in self._targets.items() if t in extents)
+        ):
             return own.begins
         if self._idle_ms < 0 or any(
             self._topic in tables and topic in extents and extents[topic].unread
             for topic, tables in self._tables.items()
         ):
             return own.capped
-        if not last and self._waits(others):
-            return own.begins
-        return self._aligned(extents)
+        return own.begins if waits else self._aligned(extents)
 
     def _positions(self, start: Mapping[str, Any]) -> dict[str, dict[int, int]] | None:
         """Return by topic id where the next batch begins; empty before the first one, None if it is not known."""
@@ -152,7 +152,7 @@ class Alignment:
         return positions if any(dict(each.offsets) == own for each in found) else None
 
     def _waits(self, others: Mapping[str, Extent]) -> bool:
-        """Return whether to wait for records of topics that have none."""
+        """Return whether to wait for records of topics that have none: not for those that had none for long enough."""
         now, empty = self._clock(), {topic for topic, extent in others.items() if not extent.new}
         begun = {topic: self._waiting.get(topic, now + self._idle_ms / 1000) for topic in empty}
         self._waiting = begun

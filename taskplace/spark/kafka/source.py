@@ -97,10 +97,10 @@ def beside(records: KafkaRecords, built: BuiltTopology, idle_ms: int, checkpoint
         for node in built.nodes
         if node.kind == "source" and isinstance(node.options.get("reads"), KafkaRecords)
     }
-    topic = next((name for name, each in reads.items() if each is records), None)
-    if topic is None:
-        return None
-    return alignment(built, reads, topic, idle_ms=idle_ms, spark_checkpoint=checkpoint / SPARK_CHECKPOINT)
+    same = [name for name, each in reads.items() if each is records]
+    for topic in same or [name for name, each in reads.items() if each.topic == records.topic]:
+        return alignment(built, reads, topic, idle_ms=idle_ms, spark_checkpoint=checkpoint / SPARK_CHECKPOINT)
+    return None
 
 
 def ranges_of(records: KafkaRecords, spark: Any, register: Register, aligned: Alignment | None) -> DataFrame:

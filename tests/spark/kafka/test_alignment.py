@@ -273,6 +273,16 @@ def test_a_topic_waits_for_records_of_others_as_long_as_it_may(tmp_path):
     assert [len(rows) for rows in run.trigger().values()] == [1, 1]
     logs["a"].there = [5]
     assert run.trigger() == {}  # it waits anew
+    time_s = 9.0
+    assert len(run.trigger()["a"]) == 1
+    logs["a"].there = [6]
+    assert len(run.trigger()["a"]) == 1  # `b` has been silent for long
+    logs["b"].there = [2]
+    assert run.trigger() == {}
+    time_s = 10.0
+    assert len(run.trigger()["b"]) == 1
+    logs["a"].there = [7]
+    assert run.trigger() == {}
     run.now = True
     assert len(run.trigger()["a"]) == 1  # nothing comes any more
 
