@@ -45,7 +45,10 @@ def test_a_status_that_is_a_directory(checkpoint, capsys, command):
     (checkpoint / "status.json").mkdir()
     assert main([command, str(checkpoint)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"taskplace: {checkpoint}/status.json: it cannot be read (Is a directory)"
+    assert line == (
+        f"taskplace: {checkpoint}/status.json: damaged (it is not a file), expected a file with the schema "
+        "'taskplace.status/1'; it may be deleted: no state depends on it, and the running driver writes its status again"
+    )
 
 
 def test_a_file_that_no_command_expects_to_fail(checkpoint, monkeypatch, capsys):
