@@ -326,21 +326,17 @@ class _Life:
         named = [
             Path(word.rstrip(".,:;")) for word in str(error).split() if word.startswith(f"{self.folder}")
         ]
-        if self.backup is None or not named:
+        if not self.told.totals["restore"] or not named:
             return False
+        self.told.totals["ways out"] += 1
         for path in named:
             if "state" in path.parts:  # no executor uses it then
+                self._forget({*self.owners, *self._owned()})
                 self.world.restart(self.settings["executors"])
-            there = (
-                [path]
-                if "state" in path.parts
-                else [
-                    one for one in path.parent.glob("batch_id=*") if int(one.name.partition("=")[2]) >= number
-                ]
-            )
-            for one in there:
-                shutil.rmtree(one, ignore_errors=True)
-                self.told.totals[f"removed of {'state' if one is path else 'outputs'}"] += 1
+                shutil.rmtree(path)
+            for one in path.parent.glob("batch_id=*"):
+                if int(one.name.partition("=")[2]) >= number:
+                    shutil.rmtree(one)
         return True
 
     def _at(self, point: str) -> None:
