@@ -144,7 +144,7 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
       stores expired by `watermark`
     - `held`: by task and store, the same time where the task's differs from `expired` (`driver/watermarks.py`)
     - `assignment`: by instance; for debugging, never read back
-    - `nonce`: drawn for each commit, so that output says whose it is; "" in manifests of older versions
+    - `nonce`: drawn by each driver, so that output says whose it is; "" in manifests of older versions
     - `offsets`: with which Spark has planned the batch, the text of each source; None if its log was not found
     """
 

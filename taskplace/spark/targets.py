@@ -43,7 +43,7 @@ class Commit:
     - `checkpoint_id`, `sink`: identify the output; `batch_id` counts its batches
     - `files`: the staged rows, as Parquet files, in the order of their tasks; empty for a batch without rows
     - `check_epoch`: raises `Fenced` if another driver has taken over the checkpoint
-    - `nonce`: of the batch's manifest, another one for each commit; "" if an older version has committed the batch
+    - `nonce`: of the batch's manifest, drawn by the driver that has committed it; "" if an older version has
     """
 
     spark: SparkSession

@@ -47,7 +47,8 @@ def test_a_status_that_is_a_directory(checkpoint, capsys, command):
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
         f"taskplace: {checkpoint}/status.json: damaged (it is not a file), expected a file with the schema "
-        "'taskplace.status/1'; it may be deleted: no state depends on it, and the running driver writes its status again"
+        "'taskplace.status/1'; it may be deleted: no state depends on it, and the running driver writes its "
+        "status again"
     )
 
 

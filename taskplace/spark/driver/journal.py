@@ -102,7 +102,7 @@ class Journal:
         self._listings = Listings()
         self._epochs = Epochs(root)
         self.manifests = Manifests(root, self._epochs)
-        self.epoch = 0
+        self.epoch, self._nonce = 0, uuid.uuid4().hex
         self.declaration = UNDECLARED
         self._declare, self._check_keys = declare, check_keys
         self._splits: tuple[Collection[str], Collection[str]] = ((), ())
@@ -251,7 +251,7 @@ class Journal:
             watermark=watermark,
             expired=dict(expired),
             held=dict(held),
-            nonce=uuid.uuid4().hex,
+            nonce=self._nonce,
             offsets=offsets,
         )
         faults.point("batch.checked")

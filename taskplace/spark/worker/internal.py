@@ -10,7 +10,7 @@ they are read (`size_of`). Beside them, the listing of the stage.
 
 from __future__ import annotations
 
-import os
+import stat
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -22,7 +22,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, TaskplaceError
-from taskplace.spark.codec import open_regular
 from taskplace.spark.messages import ListingHead, Setting
 from taskplace.spark.state.crc import crc32
 from taskplace.spark.state.files import READ
@@ -146,9 +145,9 @@ def _read_slices(
         path = root / files[number]
         pieces = list(of_one)
         try:
-            file = os.fdopen(open_regular(path), "rb")
-        except ValueError as error:
-            raise CheckpointError(f"{path}: {error}") from None
+            if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block its reader
+                raise CheckpointError(f"{path}: it is not a file")
+            file = path.open("rb")
         except FileNotFoundError:
             partition, rows = pieces[0][3], pieces[0][6]
             raise CheckpointError(
