@@ -31,7 +31,7 @@ from taskplace.spark.placed import Placed
 from taskplace.spark.state import expiry
 from tests.differential import build
 from tests.differential.case import Batch, Case, Row, canonical, shapes, stateful, store_of
-from tests.differential.model import Model, Sent
+from tests.differential.model import Model, Sent, Task
 from tests.differential.routing import MUST, one_task, predicted
 from tests.differential.topics import Log
 from tests.differential.values import Unfit
@@ -113,8 +113,8 @@ class _Life:
         self.drained = ""
         self.owners: dict[TaskId, str] = {}  # the executors of the tasks after the last batch
         self.backup: tuple[int, list[Model], dict[str, Any]] | None = None
-        self._forgotten: frozenset[tuple[int, frozenset[str]]] = frozenset()
-        self._forgotten_next: frozenset[tuple[int, frozenset[str]]] = frozenset()
+        self._forgotten: frozenset[Task] = frozenset()
+        self._forgotten_next: frozenset[Task] = frozenset()
         self._pending: list[list[Any]] = []
         self._lost = False  # in this batch
         self.placed = self._open()
@@ -298,7 +298,7 @@ class _Life:
                     error = error or mismatch
         if not left and error is not None:
             raise error
-        self.models = list({repr(sorted(model.state.items())): model for model in left}.values())
+        self.models = list({repr((model.state, model.away)): model for model in left}.values())
         self.told.totals["rows sent"] += sum(map(len, found.values()))
         return True
 

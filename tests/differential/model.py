@@ -41,6 +41,8 @@ from tests.differential.values import Key, aggregated, cast, micros, order, outs
 #: The unchanged row, beside its window's start, because the row may already have a column with that name.
 AS_IT_CAME = "row as it came"
 
+#: A partition, and the stores that its task has there.
+Task = tuple[int, frozenset[str]]
 #: The rows of a stream in one batch, by partition.
 Rows = dict[int, list[Row]]
 
@@ -71,6 +73,8 @@ class Model:
         self._owner = {store_of(node): node for node in reversed(case.nodes) if stateful(node)}
         self._last = {store_of(node): node.name for node in case.nodes}
         self._dropped = 0
+        #: State that was lost, by task. While the task has no other, the copy that has it may be found again.
+        self.away: dict[Task, dict[str, dict[Key, Row]]] = {}
         #: Whether the last batch may be refused.
         self.unsure = False
 
@@ -99,6 +103,11 @@ class Model:
                 if found is not None:
                     self.newest[name] = max(found, self.newest.get(name, found))
         self.batches += 1
+        self.away = {
+            (task, stores): entries
+            for (task, stores), entries in self.away.items()
+            if not any(self.state[store].get(task) for store in stores)
+        }
         sinks = {name: [row for rows in streams[name].values() for row in rows] for name in self.case.sinks}
         return Sent(sinks, self._dropped)
 
@@ -106,6 +115,7 @@ class Model:
         """Return the same pipeline at the same place, to go on by itself."""
         other = copy(self)
         other.newest, other._read = dict(self.newest), {name: dict(read) for name, read in self._read.items()}
+        other.away = dict(self.away)
         # Values are replaced, and not changed.
         other.state = {
             store: defaultdict(dict, {task: dict(entries) for task, entries in tasks.items()})
@@ -113,16 +123,23 @@ class Model:
         }
         return other
 
-    def without(self, lost: Iterable[tuple[int, frozenset[str]]]) -> Iterator[Model]:
-        """Yield what the pipeline may be once the state of some tasks may be lost: their partitions and stores."""
-        lost = [
-            (task, stores) for task, stores in lost if any(self.state[store].get(task) for store in stores)
-        ]
-        for number in range(1 << len(lost)):
-            other = self.fork() if lost else self
-            for at, (task, stores) in enumerate(lost):
-                for store in stores if number >> at & 1 else ():
-                    other.state[store].pop(task, None)
+    def without(self, lost: Iterable[Task]) -> list[Model]:
+        """Return what the pipeline may be once the state of some tasks may be lost, or be back."""
+        found = [self]
+        for task in lost:
+            found = [each for one in found for each in one._perhaps_without(task)]
+        return found
+
+    def _perhaps_without(self, lost: Task) -> Iterator[Model]:
+        yield self
+        task, stores = lost
+        other = self.fork()
+        if any(self.state[store].get(task) for store in stores):
+            other.away[lost] = {store: other.state[store].pop(task, {}) for store in stores}
+            yield other
+        elif lost in self.away:
+            for store, entries in other.away.pop(lost).items():
+                other.state[store][task] = dict(entries)
             yield other
 
     def watermark(self) -> int | None:
