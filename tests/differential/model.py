@@ -126,7 +126,7 @@ class Model:
     def without(self, lost: Iterable[Task]) -> list[Model]:
         """Return what the pipeline may be once the state of some tasks may be lost, or be back."""
         found = [self]
-        for task in lost:
+        for task in {*lost, *self.away}:
             found = [each for one in found for each in one._perhaps_without(task)]
         return found
 
