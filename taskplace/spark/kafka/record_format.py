@@ -17,8 +17,8 @@ Properties:
 - Equal rows have equal records.
 
 Errors: `InputError` for columns that are missing or have another type, for a null in the key, a tombstone without a
-key, NaN in JSON, a record's time before 1970, a time in a value beyond the years 1 to 9999, and a record that is larger
-than `max_bytes`. Errors show no key and no value.
+key, NaN in JSON, a time before 1970, and a record that is larger than `max_bytes`. In a value, a time beyond the years
+1 to 9999 is refused. Errors show no key and no value.
 """
 
 from __future__ import annotations
