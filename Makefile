@@ -74,10 +74,10 @@ lint: $(STAMP) ## check style, types and import directions
 	@scripts/quietly.sh "mypy" $(BIN)/mypy
 	@scripts/quietly.sh "import rules" $(BIN)/lint-imports
 
-kafka-up: java $(STAMP) ## start a Kafka broker in the background; three with BROKERS=3
+kafka-up: java $(RUN_KAFKA_STAMP) ## start a Kafka broker in the background; three with BROKERS=3
 	@$(BIN)/python -m examples.kafka up --brokers $(BROKERS)
 
-kafka-down: $(STAMP) ## stop what make kafka-up has started, and remove its data
+kafka-down: $(RUN_KAFKA_STAMP) ## stop what make kafka-up has started, and remove its data
 	@$(BIN)/python -m examples.kafka down
 
 setup: java $(STAMP) ## create .venv and install what is missing
@@ -101,7 +101,7 @@ $(RUN_KAFKA_STAMP): pyproject.toml scripts/setup.sh
 	@touch $@ $(RUN_STAMP)
 
 $(STAMP): pyproject.toml scripts/setup.sh
-	@scripts/setup.sh spark,kafka,metrics,examples,plots,docs,dev
+	@scripts/setup.sh spark,kafka,schema-registry,metrics,examples,plots,docs,dev
 	@touch $@ $(RUN_STAMP) $(RUN_KAFKA_STAMP)
 
 clean: ## remove the files that runs and tools have left

@@ -1,4 +1,4 @@
-"""What exactly-once costs: a `KafkaSink` with a transaction, with several, and with none, on a broker of this machine.
+"""What exactly-once costs: a `KafkaSink` with a transaction and with none, on a broker of this machine.
 
     python benchmarks/bench_kafka_sink.py
     python benchmarks/bench_kafka_sink.py --rows 1 1000 --repeats 50 --json sink.json
@@ -6,7 +6,7 @@
 A batch of so many rows, in several staged files, is published again and again, by all sinks in turn, so that all meet
 the same machine. The time is that of `publish_commit`: from the staged files to the acknowledged records, or to the
 commits. `start` is what a new driver needs before its first commit: a producer, and with transactions also the
-predecessor's end and the marker; with `parallel`, processes. `check` is what the tasks spend, beside publishing, on
+predecessor's end and the marker. `check` is what the tasks spend, beside publishing, on
 refusing rows that Kafka would refuse. Nothing else runs: no Spark.
 """
 
@@ -22,7 +22,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,9 +65,8 @@ def commit(files: list[Path], batch: int, checkpoint: str) -> Commit:
     )
 
 
-def sink_of(servers: str, delivery: str, transactions: int) -> KafkaSink:
-    more: dict[str, Any] = {"transactions": transactions} if delivery == "parallel" else {}
-    return KafkaSink("out", servers=servers, key="k", delivery=delivery, **more)
+def sink_of(servers: str, delivery: str) -> KafkaSink:
+    return KafkaSink("out", servers=servers, key="k", delivery=delivery)
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -83,14 +81,14 @@ def measure(servers: str, folder: Path, given: argparse.Namespace) -> dict[str, 
     files = {rows: staged(folder, rows) for rows in given.rows}
     for _ in range(max(3, given.repeats // 3)):
         for delivery in DELIVERIES:
-            sink = sink_of(servers, delivery, given.transactions)
+            sink = sink_of(servers, delivery)
             sink.probe()
             output = Output(checkpoint_id="first", sink="out")
             found["start"][delivery].append(
                 seconds(lambda sink=sink, output=output: sink.open_output(output))
             )
             sink.close()
-    sinks = {delivery: sink_of(servers, delivery, given.transactions) for delivery in DELIVERIES}
+    sinks = {delivery: sink_of(servers, delivery) for delivery in DELIVERIES}
     for sink in sinks.values():
         sink.open_output(Output(checkpoint_id="cp", sink="out"))
     batch = 0
@@ -118,9 +116,6 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 1000, 20_000, 200_000])
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument(
-        "--transactions", type=int, default=2, help="those of a batch with the delivery parallel"
-    )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Brokers() as brokers:

@@ -6,7 +6,7 @@ source scripts/lib.sh
 
 readonly VENV=.venv
 readonly LOG=${VENV}/setup.log
-readonly EXTRAS=${1:-spark,kafka,metrics,examples,plots,docs,dev}
+readonly EXTRAS=${1:-spark,kafka,schema-registry,metrics,examples,plots,docs,dev}
 readonly UV="uv>=0.9,<1"
 
 # usable PYTHON: runs, is new enough, and can make an environment with pip in it.

@@ -14,8 +14,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from taskplace import _renamed
-
 if TYPE_CHECKING:
     from taskplace.explanation import explain
     from taskplace.lag import LagIndex
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from topology.ids import TaskId
 
 __version__ = "0.1.0"
-
-_renamed.install()
 
 #: Names that are imported when they are first used. Workers of Spark import this package and need none of them.
 _WHERE = {

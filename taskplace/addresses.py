@@ -24,16 +24,22 @@ def check_address(path: str, *, port: object, host: object) -> None:
         raise InputError(f"{path}: host", found=host, expected="an address of this host")
 
 
-def check_free(path: str, *, port: int, host: str) -> None:
-    """Refuse an address that cannot be listened on now. `path`: the key that asks for it."""
+def listen(path: str, *, port: int, host: str) -> socket.socket:
+    """Return a socket that listens on an address. `path`: what asks for it."""
+    check_address(path, port=port, host=host)
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        socket.create_server(address[:2], family=family).close()
+        return socket.create_server(address[:2], family=family)
     except OSError as error:
-        raise unusable(path, host, port, error) from error
+        raise _unusable(path, host, port, error) from error
 
 
-def unusable(path: str, host: str, port: int, error: OSError) -> InputError:
+def check_free(path: str, *, port: int, host: str) -> None:
+    """Refuse an address that cannot be listened on now. `path`: the key that asks for it."""
+    listen(path, port=port, host=host).close()
+
+
+def _unusable(path: str, host: str, port: int, error: OSError) -> InputError:
     """Return the error for an address that cannot be listened on."""
     # The text of `create_server` names the address again; an unknown host has a negative number, and a text of its own.
     number = error.errno or 0

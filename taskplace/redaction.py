@@ -2,7 +2,7 @@
 
 **Idea.** An error shows the value that it found, and in the options of a Kafka source that may be a password. The name
 of an option identifies a secret: `kafka.ssl.key.password`, `fs.s3a.secret.key`, all of `kafka.sasl.*`. In a text, a
-secret is found by `name=value`, as in a JAAS configuration or in `--set`, and before the @ of a URI.
+secret is found by its form: `SHAPES` has them all.
 
 Properties: below `input`, `options` and `conf`, where names are those of Spark and Kafka, it hides rather too much than
 too little. Elsewhere it hides only values with an unmistakable name, because `key` is also a word of topologies.
@@ -25,18 +25,42 @@ _OPTIONS = ("options", "option", "conf")
 #: The fields of `kafka` in `input` and `output` that are about the keys of records; `include` names columns.
 _OF_KEYS = ("key", "key_format", "key_schema", "include")
 _TOKENS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-# Each pattern begins at the beginning of a word, and never gives back what it took: linear in the length of a text.
-_INSIDE = rf"{'|'.join(_LONG)}|pwd|token|(?:access|account|api|private|secret)[._\-]?key|sasl\."
+_INSIDE = (
+    rf"{'|'.join(_LONG)}|pwd|token|azure\.sas\b|sasl\.|"
+    r"(?:access|account|api|encryption|keystore|private|secret)[._\-]?key"
+)
 #: `DB_PASS`, `db.pw` and `dbPass`, but not `passes` and `bypass`.
 _WHOLE = r"(?<![a-z0-9])(?:pass|pw)(?![a-z0-9])|(?-i:(?<=[a-z0-9])P(?:ass|w)(?![a-z0-9]))"
+#: A whole word that is the name of a secret; and the beginning of one that is an option of a command line.
 _WORD = rf"(?<![\w.\-])(?=[\w.\-]*?(?:{_INSIDE}|{_WHOLE}))[\w.\-]++"
-_PAIR = re.compile(
-    rf"""({_WORD}["']?\s*+[=:]\s*+)(?!found\b)("(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[^\s"',;&)}}\]]++)""",
-    re.IGNORECASE,
+_OPTION = rf"(?<![\w.\-])(?=-[\w.\-]*?(?:{_INSIDE}|{_WHOLE}))[\w.\-]++"
+#: A quote, also one that is escaped inside another text.
+_QUOTE = r"""\\*+["']"""
+#: A value: in quotes, which may be cut off, in brackets, or up to what separates it from what follows.
+_VALUE = (
+    r""""(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|\\++["'][^"']*+["']?|\[[^\]]*+\]?|"""
+    r"""(?:[^\s"',;&)}\]]|["',;&)}\]](?![\s"',;&)}\]]|[\w.\-]*+["']?\s*+[=:]|\Z))++"""
 )
-_IN_URI = re.compile(r"((?<!\w)\w++://[^/\s:@]*+:)[^/\s@]++@")
-#: The signature of a signed URI, and the token of a header.
-_SIGNED = re.compile(r"([?&](?:sig|signature|x-amz-signature)=|\bBearer\s+)[^&\s'\"]+", re.IGNORECASE)
+#: The forms in which secrets stand in a text, in the order in which they are looked for. What follows a form's first
+#: group is hidden. Each begins at the beginning of a word, and never gives back what it took: linear in the length.
+SHAPES: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(pattern, re.IGNORECASE)
+    for name, pattern in {
+        "private key": r"(-----BEGIN (?:\w+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)(?s:.)*?(?=-----END|\Z)",
+        "URI": r"""((?<!\w)\w++://[^/\s:@"']*+:)[^\s"'<>]++""",
+        "header": (
+            rf"(\b(?:authorization|cookie)(?:{_QUOTE})?\s*+[=:]\s*+)"
+            rf"""(?:"[^"]*+|'[^']*+|{_QUOTE}[^"'\\]*+|[^\r\n]++)"""
+        ),
+        "credentials": r"(\bbearer\s++|\bbasic\s++(?=\S*?(?-i:[a-z][A-Z]|\d|=)))[^&\s'\"]++",
+        "signature": r"([?&](?:sig|signature|key|x-amz-[\w\-]++)=)[^&\s'\"]++",
+        "element": rf"(<(?:name>\s*+)?{_WORD}(?:\s*+</name>\s*+<value)?>)[^<]++",
+        "pair": rf"(\({_QUOTE}{_WORD}{_QUOTE}\s*+,\s*+)(?:{_VALUE})(?=\))",
+        "option": rf"({_OPTION}\s++)(?!-)(?:{_VALUE})",
+        "name and value": rf"({_WORD}(?:{_QUOTE})?\s*+[=:]{{1,2}}>?\s*+)(?!found\b)(?:{_VALUE})",
+        "token": r"(?<![\w\-])()(?-i:(?:AKIA|ASIA)[A-Z0-9]{16}\b|eyJ[\w\-]{8,}\.[\w\-.]++|gh[pousr]_\w{20,})",
+    }.items()
+}
 
 
 def is_secret(path: str) -> bool:
@@ -54,12 +78,17 @@ def is_secret(path: str) -> bool:
     [False, False, True, True]
     """
     parts = path.split(".")
-    at = next((i for i, part in enumerate(parts) if part in _OPTIONS), None)
+    at = next((i for i, part in enumerate(parts) if part in _OPTIONS or part.endswith(": spark")), None)
+    if parts[0] == "spark":  # also a property without `spark.conf`, as Spark names it
+        at = at or 0
     if at is not None:
         return _has(parts[at + 1 :], _AMONG_OPTIONS)
     if {"schema", "topology"} & set(parts):  # the value of a column named `password` is a type
         return False
-    if parts[0] in ("input", "output") and parts[2:3] == ["kafka"] and parts[3:4] and parts[3] in _OF_KEYS:
+    of_keys = (
+        parts[0] in ("input", "output") and parts[2:3] == ["kafka"] and parts[3:4] and parts[3] in _OF_KEYS
+    )
+    if of_keys and "registry" not in parts:
         return _has(parts[4:], _PLAIN)
     of_source = parts[0] in (
         "input",
@@ -109,8 +138,15 @@ def scrubbed(text: str) -> str:
     >>> scrubbed("jdbc://user:pass@host/db?token=abc&x=1")
     'jdbc://user:(hidden)@host/db?token=(hidden)&x=1'
     >>> scrubbed("wasbs://c@acc/x?sv=1&sig=abc"), scrubbed("Authorization: Bearer ey.J0")
-    ('wasbs://c@acc/x?sv=1&sig=(hidden)', 'Authorization: Bearer (hidden)')
+    ('wasbs://c@acc/x?sv=1&sig=(hidden)', 'Authorization: (hidden)')
     """
-    for pattern, hidden in ((_IN_URI, f"{HIDDEN}@"), (_SIGNED, HIDDEN), (_PAIR, HIDDEN)):
-        text = pattern.sub(rf"\1{hidden}", text)
+    for shape in SHAPES.values():
+        text = shape.sub(_hidden, text)
     return text
+
+
+def _hidden(found: re.Match[str]) -> str:
+    if found.re is not SHAPES["URI"]:
+        return f"{found[1]}{HIDDEN}"
+    _, at, host = found[0].rpartition("@")  # a password may have / and @
+    return f"{found[1]}{HIDDEN}@{host}" if at else found[0]

@@ -164,6 +164,7 @@ _CLIENT = Field(
     "mapping",
     "properties of librdkafka; a secret is named by `<name>_env` or `<name>_file`, never written here",
 )
+_REGISTRY = "URL, or properties of Confluent's client"
 #: The fields of `kafka` in an entry of `input`: the arguments of `KafkaRecords` and of its `Decoder`.
 KAFKA_INPUT: Fields = {
     "topic": _TOPIC,
@@ -185,7 +186,11 @@ KAFKA_INPUT: Fields = {
 }
 #: The fields of `key` and of `value` there, by `format`: the arguments of `Json`, `Avro` and `Raw`.
 KAFKA_FORMATS: Mapping[str, Fields] = {
-    "json": {"columns": Field(_COLUMNS, "fields of the JSON object")},
+    "json": {
+        "columns": Field(
+            _COLUMNS, "fields of the JSON object; `NOT NULL` behind a type: a record without it is bad"
+        )
+    },
     "avro": {
         "schema": Field("mapping, JSON or `.avsc` file", "schema by which data is read"),
         "column": Field("new name", "name of the column, if the schema is no record"),
@@ -193,6 +198,7 @@ KAFKA_FORMATS: Mapping[str, Fields] = {
             "schemas by id",
             "schemas of the writers, if payloads begin with the id of one (schema registry)",
         ),
+        "registry": Field(_REGISTRY, "schema registry that has the writers' schemas"),
     },
     "raw": {
         "column": Field("new name", "name of the column"),
@@ -221,12 +227,14 @@ KAFKA_OUTPUT: Fields = {
     "value": Field(_SOME, "value of the records", "all columns but those of headers, timestamp and deleted"),
     "value_format": Field("json, raw, avro", "format of the values", "`json`"),
     "value_schema": Field("mapping, JSON or `.avsc` file", "schema of Avro values"),
+    "registry": Field(
+        _REGISTRY, "schema registry that gives Avro schemas their id; each datum begins with it"
+    ),
     "headers": Field("list, or columns by header", "columns that become headers; a null is no header"),
     "timestamp": Field(_COLUMN, "time of the records", "the time of sending"),
     "deleted": Field(_COLUMN, "boolean column: where it is true, the record is a tombstone"),
     "dead_letters": Field("boolean", "the rows are dead letters; each becomes the record that it was"),
-    "delivery": Field("exactly-once, at-least-once, parallel", "in one transaction, in none, or in several"),
-    "transactions": Field("integer", "with delivery parallel: how many", "`4`"),
+    "delivery": Field("exactly-once, at-least-once", "in one transaction, or in none"),
     "marker_topic": Field("name", "topic with the last batch of each sink; it is made if it is missing"),
     "replication": Field(
         "integer", "replicas of the marker topic", "`3`, or one for each broker if there are fewer"

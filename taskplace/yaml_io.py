@@ -8,6 +8,7 @@ Errors: `InputError` for a file that cannot be read, with its line; `ConfigError
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -30,7 +31,7 @@ def read(path: Path, expected: str = "a mapping with the key 'application'") -> 
         if isinstance(error, FileNotFoundError):
             raise plainly(wrong, "there is no such file" + (hint and f"; {hint}")) from None
         raise wrong from None
-    document = load(text, str(path))
+    document = load(text, str(path), environment=os.environ)
     if not isinstance(document, Mapping):
         found = type(document).__name__ if document is not None else "an empty file"
         raise InputError(str(path), found=found, expected=expected)
@@ -83,8 +84,8 @@ def collect(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return given
 
 
-def override(text: str) -> tuple[str, Any]:
-    """Return key and value of an override. Errors: `ConfigError`.
+def override(text: str, environment: Mapping[str, str] | None = os.environ) -> tuple[str, Any]:
+    """Return key and value of an override. `environment`: as for `load`. Errors: `ConfigError`.
 
     >>> override("runtime.locality.wait.ms=5")
     ('runtime.locality.wait.ms', 5)
@@ -93,7 +94,7 @@ def override(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise ConfigError("--set", found=_without_secret(text), expected="key=value")
     try:
-        return key.strip(), load(value, key.strip(), key.strip())
+        return key.strip(), load(value, key.strip(), key.strip(), environment)
     except InputError as error:
         expected = "a YAML value" if error.expected == "YAML" else error.expected
         # Only a value by itself is shown as it was given: inside brackets, a part of it may be a secret.

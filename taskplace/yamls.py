@@ -9,6 +9,11 @@ The parser implements YAML 1.1, which reads some words as other values than they
 - a tag may repeat the type of a value (`!!int 5`), or make it a text (`!!str 5`); any other tag, and
   `!!int abc`, is refused.
 
+Where an environment is given, `${NAME}` in a value stands for its variable, which has to be there and not empty, and
+`${NAME:-default}` for the default without one; `$${` is a literal `${`. What is put in is a value, never a part of the
+document: in quotes a text, else what it looks like. Values below `spark.conf` are left alone, because Spark has its own
+`${...}`.
+
 A document is refused before it is converted if it contains itself, is nested deeper than `DEEPEST`, or has more than
 `MOST` values with its aliases expanded.
 
@@ -24,6 +29,7 @@ taskplace.errors.InputError: app.yaml:2: found 'no', expected true or false, or 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -45,20 +51,24 @@ _TIMESTAMP = f"{_YAML}timestamp"
 _SIGNS = {f"{_YAML}merge": "<<", f"{_YAML}value": "="}
 _LOOSE_BOOL = re.compile(r"yes|no|on|off", re.IGNORECASE)
 _OCTAL = re.compile(r"[-+]?0[0-9_]+")
+#: A reference to a variable of the environment; without a name, what only begins like one.
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^{}]*))?\})?", re.ASCII)
 _OTHER_BASE = re.compile(r"[-+]?0[xb].*", re.IGNORECASE)
 
 
-def load(text: str, path: str, key: str = "") -> Any:
+def load(text: str, path: str, key: str = "", environment: Mapping[str, str] | None = None) -> Any:
     """Return the value of a YAML document; `path` names the document in errors. O(values).
 
-    `key`: the key under which the value of the document is, for values that are hidden.
+    - `key`: the key under which the value of the document is, for values that are hidden
+    - `environment`: the variables that values may refer to; None leaves references as they are
     """
     try:
         loader = _Loader(text)  # checks for characters that YAML does not allow
+        loader.path = path
         node = loader.get_single_node()
         if node is None:
             return None
-        _Check(path, loader).values(node, (), DEEPEST, key)
+        _Check(path, loader, environment).values(node, (), DEEPEST, key)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -66,7 +76,9 @@ def load(text: str, path: str, key: str = "") -> Any:
         found = getattr(error, "problem", None) or "a syntax error"
         if _QUOTED.search(found) and may_be_secret(_key_before(text, mark) or key):
             found = _QUOTED.sub(HIDDEN, found)  # an alias or a tag, which was meant to be a value
-        wrong = InputError(where, found=found, expected="YAML")
+        flow = mark is not None and "{" in found and "${" in (mark.get_snippet(0, LONGEST * 10) or "")
+        hint = 'inside braces and brackets, quote it: "${NAME}"' if flow else ""
+        wrong = InputError(where, found=found, expected="YAML", hint=hint)
         if "'\\t'" in found or r"'\t'" in found:
             raise plainly(wrong, "a line begins with a tab; YAML needs spaces") from None
         raise wrong from None
@@ -104,7 +116,17 @@ def _key_before(text: str, mark: yaml.Mark | None) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, with dates as text."""
+    """YAML's safe loader, with dates as text. Stops at `MOST` nodes, because it takes 20 us for each."""
+
+    path = ""
+    _nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node."""
+        self._nodes += 1
+        if self._nodes > MOST:
+            raise InputError(self.path, found=f"more than {MOST} values", expected=f"at most {MOST} values")
+        return super().compose_node(parent, index)
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -116,31 +138,36 @@ _Loader.yaml_implicit_resolvers = {
 class _Check:
     """Checks the nodes of a document, each once."""
 
-    def __init__(self, path: str, loader: _Loader) -> None:
-        self._path, self._loader = path, loader
+    def __init__(self, path: str, loader: _Loader, environment: Mapping[str, str] | None) -> None:
+        self._path, self._loader, self._environment = path, loader, environment
         self._sizes: dict[int, tuple[int, int]] = {}  # by node: its number of values, and its depth
 
-    def values(self, node: yaml.Node, above: tuple[int, ...], room: int, key: str) -> tuple[int, int]:
+    def values(
+        self, node: yaml.Node, above: tuple[int, ...], room: int, key: str, is_key: bool = False
+    ) -> tuple[int, int]:
         """Return a node's number of values, with aliases expanded, and its depth; check the limits and each value.
 
-        `key`: the dotted keys on the way to the node.
+        - `key`: the dotted keys on the way to the node
+        - `is_key`: the node is a key itself
         """
         if id(node) in above:
             raise self._error(node, "an alias inside its own anchor", "values that do not contain themselves")
         if room < 0:
             raise self._error(node, "brackets nested too deeply", f"at most {DEEPEST} levels")
         if id(node) not in self._sizes:
+            if isinstance(node, yaml.ScalarNode) and not is_key:
+                self._put_in(node, key)
             self._tag(node, key)
-            inner: list[tuple[yaml.Node, str]] = []
+            inner: list[tuple[yaml.Node, str, bool]] = []
             if isinstance(node, yaml.MappingNode):
                 self._keys(node)
                 for name, value in node.value:
-                    inner += [(name, key), (value, _below(key, name))]
+                    inner += [(name, key, True), (value, _below(key, name), False)]
             elif isinstance(node, yaml.SequenceNode):
-                inner = [(part, key) for part in node.value]
+                inner = [(part, key, False) for part in node.value]
             else:
                 self._scalar(node, key)
-            found = [self.values(part, (*above, id(node)), room - 1, at) for part, at in inner]
+            found = [self.values(part, (*above, id(node)), room - 1, at, named) for part, at, named in inner]
             size, depth = (
                 1 + sum(size for size, _ in found),
                 max((1 + depth for _, depth in found), default=0),
@@ -162,6 +189,33 @@ class _Check:
             seen.add(key.value)
             if key.tag == _BOOL and _is_plain(key) and _LOOSE_BOOL.fullmatch(key.value):
                 key.tag = _STR
+
+    def _put_in(self, node: yaml.ScalarNode, key: str) -> None:
+        """Put variables of the environment in where a value refers to them."""
+        environment, text = self._environment, node.value
+        if environment is None or "${" not in text or f"{key}.".startswith("spark.conf."):
+            return
+
+        def put(found: re.Match[str]) -> str:
+            name, default = found["name"], found["default"]
+            value = default if name is None else environment.get(name) or default
+            if name is None and found[0] == "$${":
+                return "${"
+            if value is not None:
+                return value
+            where = f"{self._path}:{node.start_mark.line + 1}" + (key and f": {key}")
+            wrong = InputError(where, found=found[0], expected="a variable of the environment")
+            if name is None:
+                raise plainly(
+                    wrong, "found `${`, expected ${NAME}, ${NAME:-default}, or $${ for a literal ${"
+                )
+            state = "empty" if name in environment else "not set"
+            remedy = f"set it, or give a default: ${{{name}:-...}}"
+            raise plainly(wrong, f"the environment variable {name} is {state}; {remedy}")
+
+        node.value = _REFERENCE.sub(put, text)
+        if _is_plain(node) and node.tag == _STR:
+            node.tag = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
 
     def _tag(self, node: yaml.Node, key: str) -> None:
         if isinstance(node, yaml.ScalarNode):

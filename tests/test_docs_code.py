@@ -14,10 +14,10 @@ import re
 import shlex
 
 import pytest
-import yaml
 
 from taskplace.cli import parser
 from taskplace.settings import SECTIONS, Settings
+from taskplace.yamls import load
 from tests.support.pages import PAGES, ROOT, blocks
 
 #: The test that runs the Python blocks without a prompt, and the commands, of a page.
@@ -110,7 +110,7 @@ def test_what_code_imports_is_there(page):
 def test_yaml_is_read_as_in_a_file(page):
     """A block may be a part of a file: its sections, or entries of one. The keys of sections are known ones."""
     for block in blocks(page, "yaml"):
-        written = yaml.safe_load(block)
+        written = load(block, page, environment={"OUT": "/data"})
         assert isinstance(written, dict)
         sections = {name: value for name, value in written.items() if name in SECTIONS}
         if sections:

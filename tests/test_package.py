@@ -13,7 +13,6 @@ import pytest
 
 import taskplace
 import taskplace.spark
-from taskplace._renamed import RENAMED
 
 
 def run(code: str) -> str:
@@ -64,13 +63,9 @@ def test_type_checkers_know_each_name_that_is_loaded_on_first_use(
 
 
 def test_no_module_hides_behind_a_public_function() -> None:
-    """`explain` and `simulate` are functions; a module of that name would take their place once it is imported.
-
-    Old packages of these names can be called like the functions (tests/test_renamed.py).
-    """
+    """`explain` and `simulate` are functions; a module of that name would take their place once it is imported."""
     for name in taskplace.__all__:
-        hidden = f"taskplace.{name}" not in RENAMED and importlib.util.find_spec(f"taskplace.{name}")
-        assert not hidden, f"taskplace.{name} is a public function and a module"
+        assert not importlib.util.find_spec(f"taskplace.{name}"), f"{name} is a public function and a module"
 
 
 def test_simulate_can_be_called_however_it_was_imported() -> None:

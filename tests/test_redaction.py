@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
+import sys
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -11,8 +14,8 @@ pytest.importorskip("pyspark")
 
 from taskplace.cli import main
 from taskplace.cli.run import _Warnings
-from taskplace.errors import ConfigError, InputError
-from taskplace.redaction import HIDDEN, is_secret, redacted, scrubbed
+from taskplace.errors import ConfigError, InputError, SinkError
+from taskplace.redaction import HIDDEN, SHAPES, is_secret, redacted, scrubbed
 from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication, declared_topology
 from taskplace.yaml_io import override as read_override
@@ -254,6 +257,16 @@ def test_an_override_that_cannot_be_read_tells_no_secret(override):
         "a://b:",
         "Bearer ",
         "sasl.",
+        "-----BEGIN PRIVATE KEY-----",
+        "Authorization: ",
+        "basic ",
+        "a?key=",
+        "<password>",
+        "('password', ",
+        "--password ",
+        "password=,",
+        'password\\"=',
+        "eyJeyJeyJ-",
     ],
 )
 @pytest.mark.timeout(60)
@@ -261,33 +274,114 @@ def test_the_time_for_a_text_grows_with_its_length_only(piece):
     assert SECRET not in scrubbed(f"{piece * 50_000} password={SECRET}")
 
 
-@pytest.mark.parametrize("name", ["pass", "DB_PASS", "dbPass", "db-pw", "x.my.pw", "PW"])
-def test_a_short_name_is_that_of_a_secret_as_a_whole_word_only(name):
-    assert is_secret(f"spark.conf.{name}")
-    assert scrubbed(f"found {name}={SECRET}, x=1") == f"found {name}={HIDDEN}, x=1"
-    for other in (f"{name}able", f"by{name.lower()}es"):
-        assert not is_secret(f"spark.conf.{other}")
-        assert scrubbed(f"{other}={SECRET}") == f"{other}={SECRET}"
+#: By shape: the texts around a secret, which stay.
+FORMS = {
+    "private key": [
+        ("-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY----- x"),
+        ("pem: '-----BEGIN ENCRYPTED PRIVATE KEY-----", "-----END ENCRYPTED PRIVATE KEY-----'"),
+        ("-----BEGIN PRIVATE KEY-----", ""),
+    ],
+    "URI": [
+        ("jdbc:postgresql://u:", "@host:5432/db"),
+        ("redis://:", "@host/0, a: b"),
+        ("s3a://AKID:", "@bucket/x 'a@b'"),
+    ],
+    "header": [
+        ("Authorization: Basic ", ""),
+        ("'Authorization': 'Bearer ", "'}"),
+        ('{\\"Proxy-Authorization\\": \\"Token ', '\\", \\"a\\": 1}'),
+        ("authorization=", "\nnext: line"),
+        ("Set-Cookie: ", ""),
+    ],
+    "credentials": [("got Bearer ", " from"), ("curl Basic aB", " x")],
+    "signature": [("https://host/x?sv=1&sig=", "&x=1"), ("?X-Amz-Security-Token=", ""), ("/maps?key=", "'")],
+    "element": [
+        ("<password>", "</password>"),
+        ("<name>fs.s3a.secret.key</name>\n <value>", "</value>"),
+    ],
+    "pair": [("('spark.hadoop.fs.s3a.secret.key', ", "), ('a', 'b')")],
+    "option": [("java -Ddb.pass ", " -cp x"), ("run --db-password ", ""), ("-Dfs.s3a.secret.key '", "' x")],
+    "name and value": [
+        ("-Ddb.pass=", " x"),
+        ('{"password": "', '", "user": "u"}'),
+        ('\\"clientSecret\\": \\"', '\\", \\"user\\": 1'),
+        ("{'passwords': [", "], 'a': 1}"),
+        ("AccountName=a;AccountKey=", ";EndpointSuffix=b"),
+        ("fs.azure.account.key.a.dfs.core.windows.net=", ", x=1"),
+        ("spark.executorEnv.AWS_SESSION_TOKEN: ", ""),
+        ("password => ", ")"),
+    ],
+    "token": [],
+}  # fmt: skip
 
 
-def test_an_override_without_a_value_is_shown_without_its_secret():
-    for given, shown in (
-        (f"input.a.options.password {SECRET}", f"input.a.options.password {HIDDEN}"),
-        (f"{SECRET} password", HIDDEN),
-        ("runtime.locality.wait.ms 5", "runtime.locality.wait.ms 5"),
-        ("password", "password"),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            read_override(given)
-        assert caught.value.found == shown
+def test_every_shape_has_forms():
+    assert FORMS.keys() == SHAPES.keys()
 
 
-@pytest.mark.parametrize("text", [f'password="{SECRET}', f"x token: '{SECRET} {SECRET}", f'pwd="\\"{SECRET}'])
-def test_a_secret_whose_quotes_are_cut_off_is_hidden(text):
-    assert SECRET not in scrubbed(text)
+@pytest.mark.parametrize(("before", "after"), [form for forms in FORMS.values() for form in forms])
+@pytest.mark.parametrize("secret", [SECRET, "p/a+ss=", "p/a@ss:w"])
+def test_a_secret_is_hidden_in_each_form_and_what_is_around_it_is_shown(before, after, secret):
+    if before.endswith(("', ", "[")):  # where a literal stands
+        secret = repr(secret)
+    shown = scrubbed(f"it says {before}{secret}{after}")
+    assert secret not in shown
+    assert shown.startswith("it says " + re.split(r"[=:>( ]", before)[0])
+    assert shown.endswith(after.lstrip("\"']\\"))
+    assert HIDDEN in shown
 
 
-def test_what_is_no_secret_is_shown_by_the_parser():
-    for text, shown in (("a: !!int abc", "abc"), ("path: *cents", "cents"), ("a: !x y", "!x")):
-        with pytest.raises(InputError, match=f"^app.yaml:1: .*{shown}"):
-            load(text, "app.yaml")
+@pytest.mark.parametrize(
+    "token", ["AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJI.eyJzdWIi.abc-d_e", "ghp_" + 36 * "a"]
+)
+def test_a_token_that_shows_what_it_is_is_hidden(token):
+    assert scrubbed(f"refused {token}, x") == f"refused {HIDDEN}, x"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hdfs://namenode:8020/data/x, s3a://bucket/a and abfss://c@account.dfs.core.windows.net/x",
+        "expected one of 'kafka.ssl.key.password', 'kafka.ssl.truststore.password'",
+        "basic authentication failed; use --set to give a bearer",
+        "Topic authorization failed. a: -b, keys: [x], key=customer",
+        "-----BEGIN CERTIFICATE-----MIIB-----END CERTIFICATE-----",
+    ],
+)
+def test_what_only_looks_like_a_secret_is_shown(text):
+    assert scrubbed(text) == text
+
+
+def test_no_command_shows_a_secret_of_a_file(tmp_path, monkeypatch, capsys):
+    conf = {
+        "spark.hadoop.fs.azure.account.key.a.dfs.core.windows.net": SECRET,
+        "spark.hadoop.fs.s3a.access.key": SECRET,
+        "spark.executorEnv.AWS_ACCESS_KEY_ID": SECRET,
+        "spark.driver.extraJavaOptions": f"-Ddb.pass {SECRET} -Durl=jdbc://u:x/{SECRET}@h/db",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:mysql://u:x@{SECRET}@h/db",
+    }
+    given = document("kafka.sasl.jaas.config", JAAS, spark={"conf": conf})
+    given["input"]["orders"]["select"] = ["1"]
+    file = tmp_path / "orders.yaml"
+    file.write_text(yaml.safe_dump(given))
+    (tmp_path / "spark.conf").write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
+    monkeypatch.chdir(tmp_path)
+    more = ["--set", f"spark.conf.spark.hadoop.fs.s3a.access.key={SECRET}3"]
+    for command in (["config", "--all"], ["doctor", "--spark-properties", "spark.conf"], ["run", "--check"]):
+        for output in ("text", "json"):
+            main([*command, str(file), "--output", output, *more])
+            shown = capsys.readouterr()
+            assert SECRET not in shown.out + shown.err
+            assert shown.out
+    assert main(["config", str(file), *more]) == 0
+    assert capsys.readouterr().out.count(HIDDEN) == 8
+
+
+def test_an_error_of_any_kind_is_printed_without_secrets(monkeypatch, capsys):
+    said = f"broker: AccountKey={SECRET}"
+    for error in (TopologyError(said), SinkError(said), OSError(5, "x", f"/a/password={SECRET}")):
+        monkeypatch.setattr("taskplace.cli.config.config", Mock(side_effect=error))
+        assert main(["config", "x.yaml"]) in (1, 2)
+        assert SECRET not in capsys.readouterr().err
+    sys.excepthook(KeyError, KeyError(said), None)  # whatever a program of one's own raises
+    assert capsys.readouterr().err == f"KeyError: 'broker: AccountKey={HIDDEN}'\n"

@@ -80,7 +80,7 @@ def test_nothing_ends_in_a_traceback(wrong):
         (lambda: Instance("a", capacity=None), r"^instances\[a\]\.capacity: found nothing, expected an integer"),
         (lambda: Instance("a", active=5), r"^instances\[a\]\.active: found 5, expected a list of TaskIds"),
         (lambda: taskplace.plan(Problem([Task(A)], [Instance("a", lags=[1])])), r"^instances\[a\]\.lags: found \[1\]"),
-        (lambda: taskplace.simulate(PROBLEM, 5), "^events: found 5, expected a list of groups of events"),
+        (lambda: taskplace.simulate(PROBLEM, 5), "^events: found 5, expected a list of groups of events, such as"),
         (lambda: taskplace.check(PROBLEM, taskplace.plan(PROBLEM)), r"^problem: found .*expected a Problem"),
         (lambda: assign_partitions(GROUP, 5), r"^assignor: found 5, expected one of"),
         (lambda: Member(5), r"^topics: found 5, expected a list of topics"),

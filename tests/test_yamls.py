@@ -192,3 +192,96 @@ def test_overrides_are_read_as_strictly():
 def test_settings_that_are_no_mapping(document):
     with pytest.raises(ConfigError, match=r"^settings: found"):
         Settings.from_mapping(document)
+
+
+ENVIRONMENT = {"OUT": "/data", "N": "3", "EMPTY": "", "LIST": "[1, 2]", "REFERS": "${OUT}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("dir: ${OUT}/x-${N}", {"dir": "/data/x-3"}),
+        ("n: ${N}", {"n": 3}),
+        ("n: '${N}'", {"n": "3"}),
+        ("n: ${NO:-0.5}", {"n": 0.5}),
+        ("n: ${EMPTY:-5}", {"n": 5}),
+        ("n: '${EMPTY:-}'", {"n": ""}),
+        ("n: $${OUT} and $OUT", {"n": "${OUT} and $OUT"}),
+        ("n: [a, '${LIST}']", {"n": ["a", "[1, 2]"]}),
+        ("n: ${REFERS}", {"n": "${OUT}"}),
+        ("a: {b: &x '${N}'}\nc: *x", {"a": {"b": "3"}, "c": "3"}),
+        ("'${OUT}': 1", {"${OUT}": 1}),
+        (
+            "spark:\n  conf:\n    a: ${OUT}\n    b: ${env:X}",
+            {"spark": {"conf": {"a": "${OUT}", "b": "${env:X}"}}},
+        ),
+        ("spark: {conf.a: '${OUT}', master: '${OUT}'}", {"spark": {"conf.a": "${OUT}", "master": "/data"}}),
+    ],
+)
+def test_variables_of_the_environment_are_put_in(text, read):
+    assert load(text, "app.yaml", environment=ENVIRONMENT) == read
+    assert "OUT" not in text or "/data" not in repr(load(text, "app.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "checkpoint:\n  dir: ${NO}/a",
+            "app.yaml:2: checkpoint.dir: the environment variable NO is not set;",
+        ),
+        ("n: ${EMPTY}", "app.yaml:1: n: the environment variable EMPTY is empty"),
+        (
+            "a: {options: {password: '${NO}'}}",
+            "app.yaml:1: a.options.password: the environment variable NO is not set",
+        ),
+        *(
+            (f"n: '{each}'", "app.yaml:1: n: found `${`, expected ")
+            for each in ("${a.b}", "${N:?", "${", "${NO:-${N}}")
+        ),
+        (
+            "x: {dir: ${OUT}}",
+            'but got \'{\'", expected YAML; inside braces and brackets, quote it: "${NAME}"',
+        ),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_refused(text, says):
+    with pytest.raises(InputError) as refused:
+        load(text, "app.yaml", environment=ENVIRONMENT)
+    assert says in str(refused.value)
+
+
+@given(st.text(min_size=1))
+def test_what_is_put_in_is_one_value(value):
+    read = (
+        load('a: "${V}"\nb: ${V:-x}\nc: 1', "app.yaml", environment={"V": value}) if is_text(value) else None
+    )
+    assert read is None or (read["a"], read["c"], len(read)) == (value, 1, 3)
+
+
+def is_text(value: str) -> bool:
+    """Whether YAML reads a value, where it is not in quotes, without an error."""
+    try:
+        load("b: ${V}", "app.yaml", environment={"V": value})
+    except InputError:
+        return False
+    return True
+
+
+@pytest.mark.timeout(120)
+def test_a_list_of_megabytes_is_refused_before_it_is_read_to_its_end():
+    with pytest.raises(InputError, match=f"found 'more than {MOST} values', expected at most {MOST} values"):
+        load(f"a: [{'x, ' * 2_000_000}]", "app.yaml")
+
+
+def test_an_application_is_read_with_its_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("OUT", str(tmp_path))
+    path = tmp_path / "app.yaml"
+    path.write_text(f"{APP}checkpoint:\n  dir: ${{OUT}}/a\n")
+    assert Settings.load(path).checkpoint_dir == f"{tmp_path}/a"
+    assert Settings.load(path, ["state.dir=${OUT}/b"]).state_dir == tmp_path / "b"
+    monkeypatch.delenv("OUT")
+    with pytest.raises(
+        InputError, match=r"app\.yaml:3: checkpoint\.dir: the environment variable OUT is not set"
+    ):
+        Settings.load(path)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from topology.evolution import Evolution as Evolution
     from topology.evolution import compare as compare
     from topology.ids import TaskId as TaskId
-    from topology.internal import InternalTopic as InternalTopic
-    from topology.internal import InternalTopics as InternalTopics
     from topology.node import Node as Node
     from topology.node import Store as Store
     from topology.node import TopicPartition as TopicPartition
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
 _HOME = {
     "BuiltTopology": "built",
     "Evolution": "evolution",
-    "InternalTopic": "internal",
-    "InternalTopics": "internal",
     "Node": "node",
     "Readiness": "partitions",
     "Reason": "partitions",

@@ -27,7 +27,6 @@ from topology.shown import shown
 from topology.view import Subtopology, TopologyView
 
 if TYPE_CHECKING:
-    from topology.internal import InternalTopics
     from topology.tasks import Task
 
 
@@ -145,12 +144,6 @@ class BuiltTopology(TopologyView):
         nodes = tuple(node for members in self._described.shape.members for node in members)
         described = replace(self._described, nodes=nodes)
         return described.under(external, internal, self._baseline)
-
-    def internal_topics(self) -> InternalTopics:
-        """Return the plan of internal topics: their counts and clean-up policies."""
-        from topology.internal import plan_internal_topics
-
-        return plan_internal_topics(self)
 
     def describe(self) -> str:
         """Return the description in Kafka Streams' format; see `topology.describe`."""

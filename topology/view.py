@@ -1,6 +1,6 @@
 """The readable values of a checked topology: subtopologies, nodes, stores, and the known partition counts.
 
-**Idea.** Code that only reads a topology (descriptions, graphs, the plan of internal topics) depends on these values,
+**Idea.** Code that only reads a topology (descriptions, graphs) depends on these values,
 and not on how they were computed.
 """
 

@@ -7,10 +7,10 @@ returns the target: the active and standby tasks of each instance.
     class Alphabetical:
         def assign(self, problem: Problem) -> Mapping[str, Roles]: ...
 
-An invalid answer or an exception never stops the cluster. The valid part of the assignment in force is kept, and the
-built-in target fills the gaps. A warning of the plan gives the reason and the number of tasks. In a valid answer, each
-task is active once, and its standbys are complete and on other instances. No task is on a draining instance, and no new
-copy is on an instance where it is parked. The refiner decides how to reach any target, so no task stalls.
+An invalid answer or an exception never stops the cluster: the built-in target is used, and a warning of the plan gives
+the reason. In a valid answer, each task is active once, and its standbys are complete and on other instances. No task
+is on a draining instance, and no new copy is on an instance where it is parked. The refiner decides how to reach any
+target, so no task stalls.
 
 Source: KIP-924.
 """
@@ -29,11 +29,10 @@ from taskplace.assign.active import place_actives
 from taskplace.callables import unfit
 from taskplace.errors import ConfigError, InvalidPlan
 from taskplace.model.assignors import BUILT_IN as BUILT_IN
-from taskplace.model.placement import FIXED, Target, moved
+from taskplace.model.placement import Target, moved
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
-from taskplace.model.problem_columns import STANDBY, Bools, Columns, Ints
-from taskplace.wording import count
+from taskplace.model.problem_columns import Ints
 from topology.ids import TaskId
 
 GROUP = "taskplace.assignors"
@@ -91,21 +90,19 @@ def _said(error: BaseException) -> str:
 
 
 def answer(problem: Problem, base: Ints, replicas: int, default: Callable[[], Target]) -> Target:
-    """Return the target of the configured custom assignor, or `repaired` if its answer is invalid.
+    """Return the target of the configured custom assignor, or the default target if its answer is invalid.
 
     Errors: `ConfigError` if the assignor is unknown or cannot be loaded.
     """
     name = problem.config.task_assignor_class
     assign = find(name)
-    c = problem.columns
     try:
         return checked(problem, assign(problem), base, replicas)
     except (Exception, SystemExit) as error:  # an error of custom code must not stop the cluster
         why = str(error) if isinstance(error, InvalidPlan) else _said(error)
-        target, kept = repaired(c, base, replicas, default)
-        return replace(
-            target, notes=(f"the plan of assignor {name!r} is rejected: {why}; {kept}", *target.notes)
-        )
+        target = default()
+        note = f"the plan of assignor {name!r} is rejected: {why}; high_availability is used"
+        return replace(target, notes=(note, *target.notes))
 
 
 def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
@@ -193,73 +190,3 @@ def checked(problem: Problem, answer: Any, base: Ints, replicas: int) -> Target:
         moves=int(moved(c, base, active).sum()),
         lower_bound=bound,
     )
-
-
-def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target]) -> tuple[Target, str]:
-    """Return the assignment in force as a target, with gaps filled by the default target, and a text with the numbers.
-
-    Kept are, on instances with open slots, actives whose owner may keep them and standbys that are not parked. All
-    other actives and the missing standbys are gaps.
-    """
-    keep = (c.owner >= 0) & (c.open_slots[c.owner] > 0) & ((base == FIXED) | ~c.stateful)
-    standbys = _kept_standbys(c, keep)
-    full = all(len(standbys.get(t, ())) == replicas for t in np.flatnonzero(c.stateful).tolist())
-    if keep.all() and full:
-        task = np.repeat(np.arange(c.n), [len(standbys.get(t, ())) for t in range(c.n)])
-        inst = np.array([i for t in sorted(standbys) for i in standbys[t]], np.int64)
-        bound = place_actives(c, base).lower_bound
-        target = Target(
-            active=c.owner,
-            standby_task=task,
-            standby_inst=inst,
-            replicas=replicas,
-            base=base,
-            moves=int(moved(c, base, c.owner).sum()),
-            lower_bound=bound,
-        )
-        return target, "the assignment in force is kept"
-    filler = default()
-    active = np.where(keep, c.owner, filler.active)
-    wanted: dict[int, list[int]] = {}
-    for t, i in zip(filler.standby_task.tolist(), filler.standby_inst.tolist(), strict=True):
-        wanted.setdefault(t, []).append(i)
-    pairs: list[tuple[int, int]] = []
-    made = 0
-    for t in np.flatnonzero(c.stateful).tolist():
-        here = int(active[t])
-        mine = [i for i in standbys.get(t, ()) if i != here][:replicas]
-        if len(mine) < replicas:
-            # The default's standbys and its active, which may be on another instance than the active that is kept.
-            # That is one instance more than standbys are needed, so enough remain if one of them is taken.
-            ways = *wanted.get(t, ()), int(filler.active[t])
-            new = [i for i in ways if i != here and i not in mine][: replicas - len(mine)]
-            made += len(new)
-            mine += new
-        pairs += [(t, i) for i in mine]
-    columns = np.array(sorted(pairs), np.int64).reshape(-1, 2)
-    target = Target(
-        active=active,
-        standby_task=columns[:, 0],
-        standby_inst=columns[:, 1],
-        replicas=replicas,
-        base=base,
-        moves=int(moved(c, base, active).sum()),
-        lower_bound=filler.lower_bound,
-    )
-    if not keep.any():
-        return target, "high_availability is used"
-    lost = c.n - int(keep.sum())
-    fills = f"high_availability places {count(lost, 'active')} and {count(made, 'standby')}"
-    return target, f"{int(keep.sum())} of {c.n} actives are kept where they are, {fills}"
-
-
-def _kept_standbys(c: Columns, keep: Bools) -> dict[int, list[int]]:
-    """Return the instances of the standbys that may stay, by task. `keep`: [n] the tasks whose owner keeps them."""
-    parked = frozenset(c.parked.tolist())
-    standbys: dict[int, list[int]] = {}
-    rows = np.flatnonzero((c.role == STANDBY) & c.stateful[c.task] & (c.open_slots[c.inst] > 0))
-    for k in rows.tolist():
-        t, i = int(c.task[k]), int(c.inst[k])
-        if t * c.m + i not in parked and not (keep[t] and c.owner[t] == i):
-            standbys.setdefault(t, []).append(i)
-    return standbys

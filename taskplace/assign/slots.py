@@ -17,11 +17,16 @@ from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.shares import is_even
 from topology.ids import TaskId
 
+#: A list of slots ends here, unless there are more tasks: the slots of a larger instance stay empty.
+MOST_EMPTY = 256
+
 
 def over_slots(
     tasks: Iterable[TaskId], slots: int, previous: Sequence[Iterable[TaskId]] = ()
 ) -> tuple[tuple[TaskId, ...], ...]:
     """Return the tasks of each slot, sorted. `previous`: the tasks that each slot had, for any number of slots.
+
+    Slots without tasks are left out at the end, where there are more than `MOST_EMPTY` slots.
 
     >>> a, b, c = TaskId(0, 0), TaskId(0, 1), TaskId(1, 0)
     >>> now = over_slots([a, b, c], 2)
@@ -34,6 +39,7 @@ def over_slots(
         raise InputError("slots", found=slots, expected="an integer of at least 1")
     mine = sorted(set(tasks))
     known = set(mine)
+    slots = min(slots, max(len(mine), MOST_EMPTY))
     had: list[tuple[TaskId, ...]] = [tuple(t for t in slot if t in known) for slot in previous[:slots]]
     had += [()] * (slots - len(had))
     if not any(had):

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import version
+from types import TracebackType
 
 from taskplace.cli import (
     application_parsers,
@@ -25,6 +28,8 @@ from taskplace.cli import (
 from taskplace.cli.parsers import MainParser
 from taskplace.errors import TaskplaceError
 from taskplace.paths import why_not
+from taskplace.printable import Printable, printable
+from taskplace.redaction import scrubbed
 from topology.errors import TopologyError
 
 
@@ -34,6 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["run", "no-such-file.yaml"])
     2
     """
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _print_traceback
+    with redirect_stdout(Printable(sys.stdout)), redirect_stderr(Printable(sys.stderr)):
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     whole = parser()
     args = whole.parse_args(_as_option(list(sys.argv[1:] if argv is None else argv)))
     if "command" not in args:
@@ -69,9 +81,13 @@ def _as_option(words: list[str]) -> list[str]:
 
 
 def _print_error(what: object, code: int) -> int:
-    line = " ".join(str(what).split()).encode("utf-8", "backslashreplace").decode("utf-8")
-    print("taskplace:", line, file=sys.stderr)
+    print("taskplace:", *scrubbed(str(what)).split(), file=sys.stderr)
     return code
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    text = scrubbed("".join(traceback.format_exception(kind, error, trace)))
+    print(printable(text), end="", file=sys.stderr)
 
 
 def parser() -> MainParser:

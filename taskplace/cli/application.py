@@ -155,26 +155,6 @@ def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
         return declared_topology(settings)
 
 
-def internal_plan(built: BuiltTopology) -> str:
-    """Return the plan of a topology's internal topics, as lines to print; none without such topics.
-
-    >>> from topology import Topology
-    >>> topo = Topology("t")
-    >>> _ = topo.source("flights", partitions=2).repartition("tailnum", name="by-tail")
-    >>> print(internal_plan(topo.build()), end="")
-    internal topics:
-    topic                partitions  cleanup.policy  retention.ms
-    by-tail-repartition           2  delete          -1
-    """
-    from topology import TopologyNotReady
-
-    try:
-        plan = built.internal_topics()
-    except TopologyNotReady:  # the reason is reported elsewhere
-        return "internal topics: not known before the topology is ready\n"
-    return f"internal topics:\n{plan}\n" if len(plan) else ""
-
-
 def _plain(document: Mapping[str, Any], overrides: Sequence[str]) -> Topology:
     from taskplace.spark.stub_processors import Anything
     from topology import Topology

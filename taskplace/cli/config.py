@@ -15,7 +15,6 @@ from taskplace.cli.documents import placed_application
 from taskplace.cli.effective import Effective, Entry, Origin, effective
 from taskplace.cli.terminal import columns, show
 from taskplace.model.keys import as_yaml
-from taskplace.redaction import redacted
 from taskplace.wording import count
 from taskplace.wrapping import wrapped
 
@@ -25,8 +24,6 @@ SHOWN, WIDEST = 60, 44
 #: The width of a column whose cells have the next column below them.
 NARROW = 2
 _SECTION = re.compile(r"[.\[]")
-#: The place in a list.
-_PLACE = re.compile(r"\[\d+\]")
 
 
 def config(args: argparse.Namespace) -> int:
@@ -52,7 +49,7 @@ def _is_shown(one: Entry) -> bool:
 
 def _lines(file: str, found: Effective, values: list[Entry], room: int) -> Iterator[str]:
     """Yield the text. `room`: the width that the columns have."""
-    yield f"{file}: application {found.settings.application.id}"
+    yield f"{file}: application {found.application}"
     sections: dict[str, list[Entry]] = {}
     for one in values:
         sections.setdefault(_SECTION.split(one.path)[0], []).append(one)
@@ -77,7 +74,7 @@ def _table(rows: list[tuple[str, Entry]], room: int) -> Iterator[str]:
 
     Columns that have no room beside each other are below each other, a step to the right each.
     """
-    cells = [(key, _shown(one.path, one.value), one) for key, one in rows]
+    cells = [(key, _shown(one.value), one) for key, one in rows]
     width = max((len(key) for key, _, _ in cells if len(key) <= WIDEST), default=0)
     wide = max((len(value) for _, value, _ in cells if len(value) <= WIDEST), default=0)
     last = max((len(one.origin.text) for _, _, one in cells), default=0)
@@ -87,7 +84,7 @@ def _table(rows: list[tuple[str, Entry]], room: int) -> Iterator[str]:
         wide = NARROW
     for key, value, one in cells:
         yield from _aligned((key, width), (value, wide), (one.origin.text, 0))
-        below = [f"instead of {_shown(one.path, before)} ({origin.text})" for before, origin in one.replaces]
+        below = [f"instead of {_shown(before)} ({origin.text})" for before, origin in one.replaces]
         below += [one.note] if one.note else []
         below += [f"IGNORED: {one.ignored}"] if one.ignored else []
         indent = " " * (width + 6)
@@ -111,15 +108,10 @@ def _aligned(*cells: tuple[str, int]) -> Iterator[str]:
     yield line
 
 
-def _shown(path: str, value: Any) -> str:
-    value = _without_secrets(path, value)
+def _shown(value: Any) -> str:
     text = json.dumps(value, default=str) if isinstance(value, list | dict) else as_yaml(value)
     text = " ".join(text.split())
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
-
-
-def _without_secrets(path: str, value: Any) -> Any:
-    return redacted(value, _PLACE.sub("", path))
 
 
 # ------------------------------------------------------------------------------------------------ JSON
@@ -129,7 +121,7 @@ def _to_dict(file: str, found: Effective, values: Iterable[Entry]) -> dict[str, 
     return {
         "schema": SCHEMA,
         "file": file,
-        "application": found.settings.application.id,
+        "application": found.application,
         "values": [_entry_dict(one) for one in values],
         "spark": [_entry_dict(one) for one in found.spark],
     }
@@ -138,12 +130,9 @@ def _to_dict(file: str, found: Effective, values: Iterable[Entry]) -> dict[str, 
 def _entry_dict(one: Entry) -> dict[str, Any]:
     return {
         "key": one.path,
-        "value": _without_secrets(one.path, one.value),
+        "value": one.value,
         "origin": _origin_dict(one.origin),
-        "replaces": [
-            {"value": _without_secrets(one.path, value), "origin": _origin_dict(origin)}
-            for value, origin in one.replaces
-        ],
+        "replaces": [{"value": value, "origin": _origin_dict(origin)} for value, origin in one.replaces],
         "ignored": one.ignored or None,
         "note": one.note or None,
     }

@@ -227,7 +227,8 @@ def json_in(text: str, path: str, *wanted: str) -> Any:
 def text_of(path: str, *wanted: str) -> str:
     """Return the text of a JSON file; "-" is standard input. Errors: as `json_document`."""
     try:
-        return sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
+        text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
+        return text.removeprefix("\ufeff")  # a byte order mark
     except IsADirectoryError:
         _refuse_directory(path, wanted)
     except OSError as error:
@@ -257,14 +258,21 @@ def _parsed(text: str, path: str, wanted: Collection[str]) -> Any:
     except json.JSONDecodeError as error:
         if is_run_lines(text):
             _refuse(path, "lines", wanted)
-        if (kind := _kind_of_yaml(text)) is not None:
+        if (kind := _kind_of_yaml(text)) is not None and kind not in wanted:
             _refuse(path, kind, wanted)
         where = f"{path}:{error.lineno}:{error.colno}"
         if error.pos == len(text) - len(text.lstrip()):  # not even its first letter is that of a value
             raise plainly(
                 InputError(where, found=error.msg, expected="a JSON document"), "this is not JSON"
             ) from None
-        raise InputError(where, found=error.msg, expected="a JSON document") from None
+        misses = error.msg.removeprefix("Expecting ")
+        if misses == error.msg:
+            raise InputError(where, found=error.msg, expected="a JSON document") from None
+        found = text[error.pos : error.pos + 1] or "the end of the file"
+        trailing = found in "]}" and text[: error.pos].rstrip().endswith(",")
+        hint = "remove the comma before it" if trailing else ""
+        expected = f"{misses.removesuffix(' delimiter')}, as JSON needs"
+        raise InputError(where, found=found, expected=expected, hint=hint) from None
     except InputError:
         raise
     except ValueError:  # Python limits the digits of an integer

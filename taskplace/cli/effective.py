@@ -4,7 +4,8 @@
 each `--set`: a path that an override sets has the override as its origin, all others have their line in the file. What
 neither sets is a default, Kafka's or this project's, or follows from another key.
 
-Properties: needs no Spark. Values that look like secrets are hidden. Errors: those of `Settings`.
+Properties: needs no Spark. Values that look like secrets are hidden. A value that refers to the environment is shown
+as it is written, never what was put in. Errors: those of `Settings`.
 
 Non-goals: whether a value is wise (`taskplace doctor`), and what spark-submit and `spark-defaults.conf` set.
 """
@@ -12,21 +13,26 @@ Non-goals: whether a value is wise (`taskplace doctor`), and what spark-submit a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from taskplace.cli.ignored import ignored, reason
 from taskplace.model.keys import Key
+from taskplace.redaction import redacted
 from taskplace.settings import FREE, SECTIONS, YAML_APPLICATION, Settings, overridden
 from taskplace.spark.session_conf import SparkProperty, application_properties, later_properties
 from taskplace.yaml_io import override
 from taskplace.yaml_lines import key_lines
+from taskplace.yamls import load
 
 Steps = tuple[str, ...]
 #: Keys of earlier versions that are still read, with their present names.
 _EARLIER = {"runtime.follower.share.percent": "runtime.follower.share"}
 _WHOLE = object()
+#: The place in a list.
+_PLACE = re.compile(r"\[\d+\]")
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Entry:
 class Effective:
     """All values of an application, and all Spark properties that it sets."""
 
-    settings: Settings
+    application: str
     values: tuple[Entry, ...]
     spark: tuple[Entry, ...]
 
@@ -74,19 +80,24 @@ class Effective:
 def effective(file: str, text: str, document: Mapping[str, Any], overrides: Sequence[str] = ()) -> Effective:
     """Return the values of the application in a file. `text`: of the file; `document`: the mapping in it."""
     settings = Settings.from_mapping(document, overrides)
-    followed = _Followed(file, key_lines(text), document)
+    followed = _Followed(file, key_lines(text), load(text, file))
     for each in overrides:
-        followed.set(*override(each))
+        followed.set(*override(each, None))
     values = list(_values(settings, followed))
     reasons = ignored(settings, {one.path for one in values if one.origin.kind not in ("default", "derived")})
+    spark = list(_spark(settings, followed))
     return Effective(
-        settings,
-        tuple(replace(one, ignored=reason(reasons, one.path)) for one in values),
-        tuple(
-            replace(one, ignored=reasons.get(f"spark.conf.{one.path}", ""))
-            for one in _spark(settings, followed)
-        ),
+        followed.as_written("application.id", settings.application.id),
+        tuple(_displayed(one, one.path, reason(reasons, one.path)) for one in values),
+        tuple(_displayed(one, path := f"spark.conf.{one.path}", reasons.get(path, "")) for one in spark),
     )
+
+
+def _displayed(one: Entry, path: str, ignored: str) -> Entry:
+    """Return an entry without its secrets. `path`: in the file; `ignored`: as in `Entry`."""
+    name = _PLACE.sub("", path)
+    replaces = tuple((redacted(value, name), origin) for value, origin in one.replaces)
+    return replace(one, value=redacted(one.value, name), replaces=replaces, ignored=ignored)
 
 
 # ------------------------------------------------------------------------------------------------ origins
@@ -122,6 +133,12 @@ class _Followed:
             (self._lines[steps[:n]] for n in range(len(steps), 0, -1) if steps[:n] in self._lines), None
         )
         return Origin("file", self._file if line is None else f"{self._file}:{line}", line)
+
+    def as_written(self, path: str, value: Any) -> Any:
+        """Return a value, or the text with a reference to the environment that the file has in its place."""
+        section, _, key = path.partition(".")
+        raw = _at(self.document, (section, key))
+        return raw if isinstance(raw, str) and "${" in raw else value
 
     def replaced(self, steps: Steps) -> tuple[tuple[Any, Origin], ...]:
         """Return what overrides at this path replaced."""
@@ -177,7 +194,11 @@ def _of_key(
     written = next((name for name in names if name in given), None)
     value = _effective(path, declared, settings)
     if written is None:
-        yield Entry(path, value, _default(path, declared, settings))
+        origin = _default(path, declared, settings)
+        if origin.kind == "derived" and isinstance(value, str):
+            id_ = settings.application.id
+            value = value.replace(id_, followed.as_written("application.id", id_))
+        yield Entry(path, value, origin)
         return
     if isinstance(given[written], Mapping) and given[written]:
         for steps, each in _leaves(given[written], (section, written)):
@@ -185,6 +206,7 @@ def _of_key(
         return
     steps = (section, written)
     note = f"written as {written}" if written != declared.name else ""
+    value = followed.as_written(f"{section}.{written}", value)
     yield Entry(path, value, followed.origin(steps), followed.replaced(steps), note=note)
 
 
@@ -236,7 +258,8 @@ def _spark(settings: Settings, followed: _Followed) -> Iterator[Entry]:
     """Yield the properties that are in force; of those with the same name, the last one is."""
     by_name: dict[str, list[tuple[Any, Origin]]] = {}
     for each in application_properties(settings):
-        by_name.setdefault(each.name, []).append((each.value, _of_property(each, followed)))
+        value = followed.as_written(each.key, each.value)
+        by_name.setdefault(each.name, []).append((value, _of_property(each, followed)))
     later = {each.name: each for each in later_properties(settings)}
     for name, given in by_name.items():
         (value, origin), *others = reversed(given)

@@ -146,7 +146,7 @@ def simulate(args: argparse.Namespace) -> int:
     else:
         events = json_document(args.events, "events") if args.events else []
         if not isinstance(events, list):
-            raise InputError(args.events, found=type(events).__name__, expected="a list of groups of events")
+            raise InputError(args.events, found=type(events).__name__, expected=simulation.run.GROUPS)
         groups = [group if isinstance(group, list) else [group] for group in events]
         problem = Problem.from_dict(document)
         if args.random_events is not None:

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -16,7 +16,6 @@ from taskplace.cli import codes
 from taskplace.cli.application import (
     Application,
     built_topology,
-    internal_plan,
     judge,
     load_application,
     shown_topology,
@@ -29,6 +28,7 @@ from taskplace.errors import ConfigError, InputError, UnsupportedSpark
 from taskplace.logs import logging_to
 from taskplace.metrics.endpoint import check_serving
 from taskplace.model.work import Work
+from taskplace.printable import behind
 from taskplace.redaction import scrubbed
 from taskplace.report import Reporter, reporter_for
 from taskplace.report.checks import check_report
@@ -128,11 +128,13 @@ def _logging(settings: Settings) -> AbstractContextManager[None]:
 
 
 def _run(settings: Settings, application: Application, built: BuiltTopology) -> int:
-    reporter: Reporter = reporter_for(settings.report.progress)
     with ExitStack() as stack:
+        output, errors = sys.stdout, behind(sys.stderr)
+        stack.enter_context(redirect_stderr(errors))  # the application may print, also what steers a terminal
+        only_lines = settings.report.progress == "json"  # nothing else is on standard output
+        stack.enter_context(redirect_stdout(errors if only_lines else behind(output)))
+        reporter: Reporter = reporter_for(settings.report.progress, output)
         programs = [reporter] if isinstance(reporter, JsonReporter) else []
-        if programs:  # nothing but its lines on standard output: the application may print
-            stack.enter_context(redirect_stdout(sys.stderr))
         if settings.report.events is not None:
             lines = JsonReporter(stack.enter_context(_opened(settings.report.events)))
             programs.append(lines)
@@ -230,7 +232,6 @@ def topology(args: argparse.Namespace) -> int:
             stores = ", ".join(store.name for store in sub.stores) or "no stores"
             tasks = "an unknown number of tasks" if sub.partitions is None else count(sub.partitions, "task")
             print(f"subtopology {sub.id}: {tasks}, {stores}")
-        print(internal_plan(built), end="")
         if not (ready := built.readiness()):
             print(f"not ready: {ready.reason}")
     return 0

@@ -80,8 +80,9 @@ def _shown(output: str) -> Iterator[tuple[Callable[[DriverSeen], None], Key]]:
         from rich.live import Live
 
         from taskplace.cli.status_table import StatusView
+        from taskplace.report.bars import Screen
 
-        with Live(auto_refresh=False) as live:
+        with Live(console=Screen(), auto_refresh=False) as live:
             yield (lambda seen: live.update(StatusView(seen), refresh=True)), written
     else:
         yield (lambda seen: print(line(seen), flush=True)), line

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from taskplace.addresses import check_address, check_free, unusable
+from taskplace.addresses import check_free
 from taskplace.errors import InputError
-
-if TYPE_CHECKING:
-    from taskplace.metrics.prometheus import MetricsServer
+from taskplace.http_server import HttpServer
 
 
 def serve(
     read: Callable[[], Mapping[str, Any]], *, stream: str, port: int, host: str = "127.0.0.1"
-) -> MetricsServer:
+) -> HttpServer:
     """Serve what `read` returns, under the label `stream`, and return the endpoint.
 
     - `port`: 0 takes a free one
@@ -26,13 +24,9 @@ def serve(
     """
     path = "serve_metrics"
     _check_installed(path)
-    check_address(path, port=port, host=host)
-    from taskplace.metrics.prometheus import Collector, MetricsServer
+    from taskplace.metrics.prometheus import application
 
-    try:
-        return MetricsServer(Collector(read, stream=stream), port=port, host=host)
-    except OSError as error:
-        raise unusable(path, host, port, error) from error
+    return HttpServer(application(read, stream=stream), port=port, host=host, path=path, at="metrics")
 
 
 def check_serving(path: str, *, port: int, host: str) -> None:

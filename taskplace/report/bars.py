@@ -5,18 +5,21 @@ Narrow terminals get fewer columns: a bar never takes two lines, which could not
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TextIO
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from taskplace.model.events import WorkProgress
+from taskplace.printable import behind, printable
 from taskplace.report import words
 from taskplace.wording import clock
 
@@ -26,6 +29,18 @@ SHORT_BAR, LONG_BAR, SHORT_NAME = 8, 40, 10
 MOST = 6
 #: How often bars are redrawn in a second.
 REDRAWN = 8
+
+
+class Screen(Console):
+    """A terminal to draw on, on which control characters in names are text."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(file=behind(stream or sys.stdout))
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what is drawn."""
+        for part in super().render(renderable, options):
+            yield part if part.control else part._replace(text=printable(part.text))
 
 
 class WorkBars:
@@ -144,7 +159,7 @@ class LiveBars:
         # What the program prints goes where it belongs: standard output may be a file.
         self._live = Live(
             self._bars,
-            console=console or Console(file=stream),
+            console=console or Screen(stream),
             refresh_per_second=REDRAWN,
             transient=True,
             redirect_stdout=False,

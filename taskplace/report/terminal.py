@@ -16,7 +16,7 @@ from rich.text import Text
 from taskplace.columns import BOX_EDGE, BOX_GAP, Column, Fitted, fit
 from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary, WorkProgress
 from taskplace.report import words
-from taskplace.report.bars import WorkBars
+from taskplace.report.bars import Screen, WorkBars
 from taskplace.report.seldom import LONG_SECONDS
 from taskplace.wording import clock, count, duration
 
@@ -50,7 +50,7 @@ class TerminalReporter:
     """
 
     def __init__(self, stream: TextIO | None = None, console: Console | None = None) -> None:
-        self.console = console or Console(file=stream)
+        self.console = console or Screen(stream)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Elapsed())
         self._progress = Progress(*columns, console=self.console)
         # The bar's clock starts here, so that it includes the time before the first batch.

@@ -235,8 +235,12 @@ def simulate(
 
 def _groups(events: Any) -> list[Any]:
     if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
-        raise InputError("events", found=events, expected="a list of groups of events")
+        raise InputError("events", found=events, expected=GROUPS)
     return [validation.listing(group, f"events[{k}]") for k, group in enumerate(events)]
+
+
+#: What events are, in words for an error.
+GROUPS = 'a list of groups of events, such as [[{"kind": "kill", "name": "a"}]]: each happens before a round'
 
 
 def replay(transcript: str | Mapping[str, Any], *, progress: Show | None = None) -> Trajectory:

@@ -271,6 +271,20 @@ def alike(built: BuiltTopology) -> tuple[tuple[str, ...], ...]:
     return tuple(group for group in groups if len(group) > 1)
 
 
+def keyed(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> frozenset[str]:
+    """Return the topics by whose key state is kept, so that a row without one belongs to no task. As `splits`.
+
+    Only the second input of a join that states traits is kept: rows of the first one look for their key in it.
+    """
+    by_node = routes(sub)
+    return frozenset(
+        route.topic
+        for node, _, route in _kept(sub, keys)
+        for parent in node.parents[node.kind == "join" and states_traits(node.processor) :]
+        if route in by_node[parent]
+    )
+
+
 def _kept(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> Iterable[tuple[Node, str, Route]]:
     """Yield each store with the routes to its nodes whose columns the store's key has."""
     if sub.partitions == 1:

@@ -47,7 +47,7 @@ from taskplace.wording import count
 from topology import BuiltTopology, TaskId, Topology
 
 if TYPE_CHECKING:
-    from taskplace.metrics.prometheus import MetricsServer
+    from taskplace.http_server import HttpServer
 
 
 class Placed:
@@ -109,7 +109,7 @@ class Placed:
         self._metrics = DriverMetrics(
             self.rebalancer, self.config, stuck=lambda: self._runner.operations.stuck_copies
         )
-        self._servers: list[MetricsServer | ServedRun] = []
+        self._servers: list[HttpServer | ServedRun] = []
         self.error: Exception | None = None
 
     # -- embedding
@@ -330,7 +330,7 @@ class Placed:
         """
         return self._metrics.read()
 
-    def serve_metrics(self, *, port: int, host: str = "127.0.0.1") -> MetricsServer:
+    def serve_metrics(self, *, port: int, host: str = "127.0.0.1") -> HttpServer:
         """Serve the metrics to Prometheus over HTTP, and return the endpoint. `close` of it or of this stream ends it.
 
         - `port`: 0 takes a free one

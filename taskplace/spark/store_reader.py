@@ -294,8 +294,12 @@ class StoreReader:
                     answers[answer.task] = answer
         if left := sorted(set(wanted) - set(answers)):
             reasons = "; ".join(f"{task}: {why.get(task, 'no answer')}" for task in left[:3])
+            remedy = "ask again after the next batch"
+            if not self._placed.state.owners():
+                remedy = "the first batch of this driver finds the copies: ask again after it"
             raise TaskplaceError(
-                f"store {self.schema.name!r}: {len(left)} of {len(wanted)} tasks cannot be read now ({reasons})"
+                f"store {self.schema.name!r}: {len(left)} of {len(wanted)} tasks cannot be read now ({reasons}); "
+                f"{remedy}"
             )
         return answers
 

@@ -143,7 +143,8 @@ def _remedy(trouble: str, name: str, executor: ExecutorStatus, at: str, *, runs:
     """Return what to do. Without a driver, that ends with the start of the stream, which all need."""
     kind = trouble.partition(":")[0]
     if kind == "DiskFull":
-        room = f"make room on the disk of {name} ({executor.host})"
+        need = "let the stream's user write to" if "not allowed to write" in trouble else "make room on"
+        room = f"{need} the disk of {name} ({executor.host})"
         return f"{room}; the copy then goes on by itself" if runs else f"{room}, and {START}"
     if kind == "DamagedEntry":
         anew = f"the damage is in the copy on {name} ({executor.host}) alone, which is made anew"

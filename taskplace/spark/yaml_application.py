@@ -363,8 +363,9 @@ def _kafka(path: str, value: object) -> CommitTarget:
             raise ConfigError.unknown_key(path, name, KAFKA_OUTPUT)
     _text(f"{path}.topic", given.get("topic"))
     given = with_servers(path, given)
-    if isinstance(options := given.get("options"), Mapping):
-        check_no_secrets(f"{path}.options", options, ConfigError)
+    for name in ("options", "registry"):
+        if isinstance(options := given.get(name), Mapping):
+            check_no_secrets(f"{path}.{name}", options, ConfigError)
     try:
         return KafkaSink(**given)
     except InputError as error:

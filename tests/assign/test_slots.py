@@ -29,6 +29,17 @@ def test_slots_are_even_in_all_and_per_subtopology_and_sticky(slots: int) -> Non
     assert over_slots(tasks, slots, now) == now
 
 
+@pytest.mark.parametrize("tasks", [3, 300])
+def test_a_capacity_beyond_the_tasks_costs_nothing(tasks: int) -> None:
+    now = over_slots(ids(0, tasks), 1_000_000)
+    assert [len(slot) for slot in now] == [1] * tasks + [0] * max(0, 256 - tasks)
+    assert over_slots(ids(0, tasks), 1_000_000, now) == now
+    instances = tuple(Instance(f"{k}", capacity=1_000_000 - k) for k in range(30))
+    problem = Problem(stateful(*ids(0, tasks)), instances)
+    made = taskplace.check(problem, taskplace.plan(problem))
+    assert max(map(len, made.slots.values())) == 256
+
+
 def test_slots_that_come_and_go_move_few_tasks() -> None:
     tasks = ids(0, 12)
     three = over_slots(tasks, 3)

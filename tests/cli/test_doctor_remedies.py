@@ -15,8 +15,12 @@ pytest.importorskip("pyspark")
 from taskplace.cli import main
 from taskplace.cli.doctor_facts import gather
 from taskplace.doctor import Finding, diagnose
+from taskplace.settings import overridden
+from taskplace.yaml_io import override
+from tests.doctor.test_rules import BY_ID, FIRING
+from tests.support.doctor.cases import Case
 from tests.support.doctor.remedies import Changes, changes
-from tests.support.doctor.sound_application import merged, without_key
+from tests.support.doctor.sound_application import DOCUMENT, merged, without_key
 
 PROPERTIES = "spark-defaults.conf"
 #: No section has options, so each remedy has to make what it sets a key in.
@@ -49,6 +53,19 @@ CASES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         SOURCE: {"options": {"event_time": "at"}},
         SEEN: {"options": {"window": {"column": "at", "size": "1 h"}}},
     },
+    "total behind a window, with a table": {
+        SOURCE: {"options": {"event_time": "at", "delay": "1 minute"}},
+        SEEN: {"process": "named", "options": {"window": {"column": "at", "size": "1 h", "emit": "final"}}},
+        "topology.sources.names": {"key": "word", "partitions": 2},
+        "topology.nodes": {
+            "named": {"join_table": ["words", "names"], "processor": "table-join"},
+            "totals": {**WORDS["topology"]["nodes"]["seen"], "process": "seen"},
+            "counts": {"sink": "totals"},
+        },
+        "topology.nodes.named.options": {"by": {"word": "string"}, "columns": {"name": "string"}},
+        "topology.nodes.totals.options": {"aggregates": {"all": {"sum": "n"}}},
+        "input.names": {"format": "parquet", "path": "in", "schema": "word string, name string"},
+    },
     "event time unused": {
         SOURCE: {"options": {"event_time": "at"}},
         SEEN: {"processor": "deduplicate"},
@@ -66,6 +83,26 @@ CASES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "report": {"report": {"log.tasks": True, "metrics.host": "0.0.0.0"}},
     "master twice": {"spark": {"master": "yarn", "conf": {"spark.master": "local[2]"}}},
 }
+
+
+#: The sections that rules look at beside the pipeline itself.
+SETTINGS = ("spark", "placement", "runtime", "report", "checkpoint", "state")
+
+
+def remedy(rule: str, case: Case) -> str:
+    """The remedy of a rule's own case."""
+    return next(found.remedy for found in BY_ID[rule].findings(case.facts()) if found.path == case.path)
+
+
+def only_settings(case: Case, made: Changes | None) -> bool:
+    """Whether a case and its remedy change these sections alone."""
+    if made is None:
+        return False
+    keys = [*case.overrides, *made.overrides, *made.removed, *made.written]
+    return bool(case.overrides) and all(key.partition(".")[0] in SETTINGS for key in keys)
+
+
+OF_SETTINGS = [param for param in FIRING if only_settings(param.values[1], changes(remedy(*param.values)))]
 
 
 def file_of(case: str) -> dict[str, Any]:
@@ -150,6 +187,17 @@ def test_a_column_that_does_not_reach_the_node_is_no_remedy_to_paste() -> None:
     assert remedies["topology.nodes.twice.options.ttl"].endswith(
         ", with the column at in the rows that reach twice"
     )
+
+
+@pytest.mark.parametrize(("rule", "case"), OF_SETTINGS)
+def test_the_remedy_of_a_rule_leaves_a_file_that_can_be_started(rule: str, case: Case) -> None:
+    document = {**{name: DOCUMENT[name] for name in SETTINGS}, **file_of("window without delay")}
+    for text in case.overrides:
+        document = overridden(document, *override(text))
+    made = changes(remedy(rule, case))
+    assert made is not None
+    Path("app.yaml").write_text(yaml.safe_dump(apply(document, made)))
+    assert main(["run", "app.yaml", "--check", *options(made)]) == 0
 
 
 def test_remedies_are_words_of_one_command() -> None:

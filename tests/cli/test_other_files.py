@@ -12,6 +12,7 @@ import taskplace
 from taskplace.cli import main
 from taskplace.cli.documents import KINDS, kind_of
 from taskplace.spark.codec import sealed
+from taskplace.yaml_io import read
 from tests.support.command_line import APPLICATION, STABLE, one_line
 
 SUBSCRIPTIONS = {"topics": {"t": 1}, "members": {"A": {"topics": ["t"]}}}
@@ -167,6 +168,23 @@ def test_the_kind_of_a_document(document: object, kind: str | None) -> None:
     [
         ("a.yaml", "application:\n\tid: a\n", "a.yaml:2: a line begins with a tab; YAML needs spaces"),
         ("a.json", "not json", "a.json:1:1: this is not JSON"),
+        ("a.json", "tasks: []\ninstances: []", "a.json:1:1: this is not JSON"),
+        (
+            "a.json",
+            '{"tasks": [],\n "instances": [],}',
+            "a.json:2:18: found '}', expected property name enclosed in",
+        ),
+        (
+            "a.json",
+            '{"tasks": [1,], "instances": []}',
+            "a.json:1:14: found ']', expected value, as JSON needs; remove",
+        ),
+        (
+            "a.json",
+            "{'tasks': [], 'instances': []}",
+            'a.json:1:2: found "\'", expected property name enclosed in',
+        ),
+        ("a.json", '{"tasks": [] "instances": []}', "a.json:1:14: found '\"', expected ',', as JSON needs"),
     ],
 )
 def test_what_is_wrong_with_a_text_is_said_plainly(name, text, says, tmp_path, monkeypatch, capsys):
@@ -175,3 +193,12 @@ def test_what_is_wrong_with_a_text_is_said_plainly(name, text, says, tmp_path, m
     command = ["run", name, "--check"] if name.endswith("yaml") else ["plan", name]
     assert main(command) == 2
     assert says in one_line(capsys)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_document(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(STABLE), encoding="utf-8-sig")
+    monkeypatch.setattr("sys.stdin", io.StringIO(path.read_text(encoding="utf-8")))
+    assert main(["plan", str(path)]) == main(["plan", "-"]) == 0
+    path.write_text("a: 1", encoding="utf-8-sig")
+    assert read(path) == {"a": 1}

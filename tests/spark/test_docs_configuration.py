@@ -26,7 +26,7 @@ from taskplace.spark.driver.partition_columns import (
 from taskplace.spark.driver.programs import event_times
 from taskplace.spark.kafka.marker import REPLICAS
 from taskplace.spark.kafka.records import KafkaRecords
-from taskplace.spark.kafka.sink import _TRANSACTIONS, KafkaSink
+from taskplace.spark.kafka.sink import KafkaSink
 from taskplace.spark.kafka.sink_options import form_of_records
 from taskplace.spark.processors import Tumbling
 from taskplace.spark.registry import Registry, signatures
@@ -144,7 +144,6 @@ IN_WORDS = {
     ("KAFKA_OUTPUT", "value"): "all columns but those of headers, timestamp and deleted",
     ("KAFKA_OUTPUT", "value_format"): "`json`",
     ("KAFKA_OUTPUT", "timestamp"): "the time of sending",
-    ("KAFKA_OUTPUT", "transactions"): f"`{_TRANSACTIONS}`",
     ("KAFKA_OUTPUT", "replication"): f"`{REPLICAS}`, or one for each broker if there are fewer",
     **{(name, "store"): "the node's name" for name in yaml_fields.PROCESSOR_OPTIONS},
 }

@@ -147,7 +147,7 @@ def test_foreign_names_of_this_host_are_refused(placed):
     assert missing.value.code == 404
     with pytest.raises(HTTPError) as posted:
         urlopen(Request(served.url, data=b"x"), timeout=30)
-    assert posted.value.code == 501
+    assert posted.value.code == 413
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from taskplace.spark.worker.bins import run_bin
 from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.follow import visit_all
 from taskplace.spark.worker.hashing import partition_of
+from tests.support.word_counts import counts, words
 from topology import TaskId, Topology
 
 EXECUTORS = {n: Executor(n, "host", 2) for n in ("1", "2")}
@@ -283,3 +284,14 @@ def test_a_key_that_is_not_there_is_asked_for_where_it_might_be_and_nowhere_else
 def test_type_checkers_know_every_argument_of_a_reader():
     keywords = inspect.signature(StoreReader).parameters.values()
     assert list(ReadOptions.__annotations__) == [p.name for p in keywords if p.kind == p.KEYWORD_ONLY]
+
+
+def test_a_store_that_is_asked_before_the_first_batch_of_a_driver_says_when_to_ask(world):
+    world.batch(world.open(counts(world)), 0, **{"in": words("a")})
+    placed = world.open(counts(world))
+    with pytest.raises(
+        TaskplaceError, match=r"the first batch of this driver finds the copies: ask again after it$"
+    ):
+        placed.store("n").get({"k": "a"})
+    world.batch(placed, 1, **{"in": words("a")})
+    assert placed.store("n").get({"k": "a"})

@@ -266,7 +266,11 @@ class Streaming(SimpleNamespace):
         (0, {"planned": 0, "ended": 0}, "found Spark's checkpoint .*at batch 1, but no committed batch"),
         (0, {"planned": 3, "ended": 2}, "found Spark's checkpoint .*at batch 3, but no committed batch"),
         (2, None, "found placed state up to batch 1 .*but no Spark checkpoint"),
-        (2, {"query": None, "planned": 1, "ended": 1}, "but no Spark checkpoint"),
+        (
+            2,
+            {"query": None, "planned": 1, "ended": 1},
+            'spark/metadata: is lost.*: echo .*"id": "query".* > ',
+        ),
         (
             2,
             {"query": "other", "planned": 1, "ended": 1},

@@ -15,7 +15,6 @@ pytest.importorskip("pyspark")
 
 
 from taskplace.cli import main
-from taskplace.cli.application import internal_plan
 from taskplace.settings import Settings
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL, StubRegistry
@@ -142,20 +141,3 @@ def test_a_topology_without_sources_is_said_to_lack_them(tmp_path, monkeypatch, 
     Path("x.yaml").write_text("name: t\nnodes:\n  p: {process: a}\n")
     assert main(["topology", "x.yaml"]) == 2
     assert capsys.readouterr().err == "taskplace: sources: missing, expected the topology's sources\n"
-
-
-def test_the_plan_of_internal_topics_is_lines_to_print():
-    topo = Topology("t")
-    topo.source("a", key="k", partitions=2).process(name="p", stores=[{"name": "s", "retention_ms": 9}])
-    assert internal_plan(topo.build()).splitlines() == [
-        "internal topics:",
-        "topic        partitions  cleanup.policy  retention.ms",
-        "s-changelog           2  compact,delete  9",
-    ]
-    waiting = topo.build().with_partitions({"a": None})
-    assert internal_plan(waiting) == "internal topics: not known before the topology is ready\n"
-    found = topo.build().with_partitions({"s-changelog": 3})
-    assert "s-changelog           2" in internal_plan(found), "what is planned, not what was found"
-    stateless = Topology("t")
-    stateless.source("a", partitions=2)
-    assert internal_plan(stateless.build()) == ""

@@ -114,6 +114,5 @@ def test_a_changelog_that_exists_with_another_count_is_a_reason() -> None:
     )
     assert not wrong.with_partitions({"b": 2}).readiness(), "what was found holds"
     assert wrong.with_partitions({"s-changelog": None}).readiness()
-    assert [t.name for t in wrong.internal_topics()] == ["s-changelog"], "the plan can be made all the same"
     with pytest.raises(TopologyError, match="did you mean 's-changelog'"):
         built.with_partitions({"s-changelo": 4})

@@ -14,8 +14,6 @@ def test_public_names() -> None:
     assert topology.__all__ == [
         "BuiltTopology",
         "Evolution",
-        "InternalTopic",
-        "InternalTopics",
         "Node",
         "Readiness",
         "Reason",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from topology import Topology, TopologyError, TopologyNotReady
+from topology import Topology, TopologyError
 from topology.dot import quoted
 from topology.view import TopologyView
 
@@ -103,39 +103,6 @@ def test_describe_is_equal_to_kafkas_in_form() -> None:
         "\n"
     )
     assert topo.build().describe() == kafkas
-
-
-def test_internal_topics_are_a_plan_to_print_and_compare() -> None:
-    plan = flights().build().internal_topics()
-    assert (
-        str(plan)
-        == """\
-topic                      partitions  cleanup.policy  retention.ms
-by-aircraft-repartition             6  delete          -1
-delays-changelog                    6  compact         -1
-seen-changelog                      6  compact,delete  60000
-weather-by-hour-changelog          12  compact         -1"""
-    )
-    exists = {topic.name: topic.partitions for topic in plan}
-    agreed = plan.compare(exists)
-    assert not agreed
-    assert str(agreed) == "internal topics are as planned"
-    changes = plan.compare(
-        {**exists, "seen-changelog": 5, "old-repartition": 2, "flights": 12} | {"delays-changelog": 6}
-    )
-    assert [(t.name, found) for t, found in changes.differ] == [("seen-changelog", 5)]
-    assert changes.unneeded == ("old-repartition",)
-    assert changes.create == ()
-
-
-def test_internal_topics_need_known_counts() -> None:
-    topo = Topology("t")
-    topo.source("a").repartition("k", name="r")
-    built = topo.build()
-    with pytest.raises(TopologyNotReady, match="topic 'a': missing"):
-        built.internal_topics()
-    found = built.with_partitions({"a": 3, "r-repartition": 4})
-    assert [(t.name, t.partitions) for t in found.internal_topics()] == [("r-repartition", 3)]
 
 
 def test_the_graph_shows_clusters_stores_and_topics() -> None:

@@ -172,7 +172,9 @@ def _ending(facts: Facts, store: StoreFacts) -> str:
     name = store.path.removeprefix("topology.nodes.").removesuffix(".options")
     sources = _sources(facts, name)
     columns = {source.name: _column(facts, source) for source in sources}
-    column = next(filter(None, columns.values()), "COLUMN")
+    shaping = _shaping(facts, name)
+    windowed = bool(shaping) and all("window" in node.options for node in shaping)
+    column = "window_start" if windowed else next(filter(None, columns.values()), "COLUMN")
     changes = [
         (f"topology.sources.{source.name}.options", key, value)
         for source in sources
@@ -184,7 +186,7 @@ def _ending(facts: Facts, store: StoreFacts) -> str:
         return f"{_lines(changes)}; the function keeps the newest {column} of a key in last_at"
     if not all(columns.values()) or not columns:
         return f"{_lines(changes)}, with a column that has the time for COLUMN"
-    if not _reaches(facts, name):
+    if shaping and not windowed:
         return f"{_lines(changes)}, with the column {column} in the rows that reach {name}"
     options = " ".join(set_key(f"{path}.{key}", in_one_line(value)) for path, key, value in changes)
     return options if _kept_time(facts, store, column) else f"{options}  # then {name} also sends last_at"
@@ -214,14 +216,16 @@ def _with_time(facts: Facts, store: StoreFacts, column: str) -> list[tuple[str, 
     return [(f"{options}.state", "last_at", "timestamp"), *ends]
 
 
-def _reaches(facts: Facts, name: str) -> bool:
-    """Return whether all rows on the way to a node keep the columns of their source."""
+def _shaping(facts: Facts, name: str) -> list[Node]:
+    """Return the nodes before a node whose rows have other columns than their source."""
     passing = {store.path for store in facts.stores or () if store.processor in ("deduplicate", "table-join")}
-    return all(
-        node.kind in ("source", "merge", "repartition") or f"topology.nodes.{node.name}.options" in passing
+    return [
+        node
         for node in _before(facts, name)
         if node.name != name
-    )
+        and node.kind not in ("source", "merge", "repartition")
+        and f"topology.nodes.{node.name}.options" not in passing
+    ]
 
 
 def _sources(facts: Facts, name: str) -> list[Node]:
@@ -230,7 +234,7 @@ def _sources(facts: Facts, name: str) -> list[Node]:
 
 
 def _before(facts: Facts, name: str) -> list[Node]:
-    """Return a node and those before it, in the order of the topology."""
+    """Return a node and those before it, in the order of the topology; a table has no event time that a node needs."""
     nodes = {} if facts.topology is None else {node.name: node for node in facts.topology.nodes}
     repartitions = {node.topic: node for node in nodes.values() if node.kind == "repartition"}
     reached, waiting = set(), [name]
@@ -239,7 +243,7 @@ def _before(facts: Facts, name: str) -> list[Node]:
         if node is None or node.name in reached:
             continue
         reached.add(node.name)
-        waiting += node.parents
+        waiting += node.parents[:1] if node.join == "table" else node.parents
         if node.kind == "source" and node.internal and node.topic in repartitions:
             waiting.append(repartitions[node.topic].name)
     return [node for node in nodes.values() if node.name in reached]

@@ -11,8 +11,7 @@ and for the reasons when there is a new assignment. Reading never waits for a ba
 Properties:
 - loopback by default. There is no authentication: whoever reaches the address can read names of tasks, hosts and
   executors, counts, times and reasons. There are no rows and no keys of rows
-- it only answers GET. On loopback it answers only requests that name this host, so that no foreign web page can read it
-  through a name of its own (DNS rebinding)
+- bounds, methods and names of hosts are those of `taskplace.http_server`
 - at the end it sends the last report, so a page knows whether the stream has ended or the driver is gone
 
 Errors: `InputError` for an address or a port that cannot be used.
@@ -20,17 +19,14 @@ Errors: `InputError` for an address or a port that cannot be used.
 
 from __future__ import annotations
 
-import ipaddress
 import threading
-from collections.abc import Callable
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 import msgspec
 
-from taskplace.addresses import check_address, unusable
+from taskplace.http_server import HttpServer
 from taskplace.report.html.page import page
 from taskplace.report.html.values import Now, Reason, Report
 
@@ -39,7 +35,14 @@ NEWS_SECONDS = 1.0
 #: A page that has heard nothing for so long says that the driver is gone; see static/live.js.
 HEARTBEAT_SECONDS = 3.0
 #: The most pages that listen at the same time.
-MOST_LISTENERS = 64
+MOST_LISTENERS = 16
+_HEADERS = (
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Frame-Options", "DENY"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
 
 
 class Live(Protocol):
@@ -67,23 +70,13 @@ class LivePage:
     """
 
     def __init__(self, live: Live, *, port: int = 0, host: str = "127.0.0.1", path: str = "serve_ui") -> None:
-        check_address(path, port=port, host=host)
-        self.host = host
-        self._closing = threading.Event()
-        try:
-            self._server = _Server((host, port), live, self._closing)
-        except OSError as error:
-            raise unusable(path, host, port, error) from None
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="taskplace-ui", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        """The address of the page."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
+        self._live = live
+        #: `told` is set while nobody listens; `cut`, when all who listen are to be left.
+        self._closing, self._told, self._cut = threading.Event(), threading.Event(), threading.Event()
+        self._told.set()
+        self._listeners, self._lock = 0, threading.Lock()
+        self._server = HttpServer(self._answer, port=port, host=host, path=path, threads=MOST_LISTENERS + 4)
+        self.port, self.url = self._server.port, self._server.url
 
     def __repr__(self) -> str:
         return f"LivePage({self.url!r})"
@@ -93,143 +86,73 @@ class LivePage:
         if self._closing.is_set():
             return
         self._closing.set()
-        self._server.told.wait(2 * NEWS_SECONDS)
+        self._told.wait(2 * NEWS_SECONDS)
         self.cut()
 
     def cut(self) -> None:
         """End the page without a word, as when its process is killed."""
-        self._server.cut.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._cut.set()
+        self._server.close()
 
-
-class _Server(ThreadingHTTPServer):
-    """The server of one page. `told` is set while nobody listens; `cut`, when all connections are to end."""
-
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def __init__(self, address: tuple[str, int], live: Live, closing: threading.Event) -> None:
-        if ":" in address[0]:
-            import socket
-
-            self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
-        self.live, self.closing = live, closing
-        self.loopback = _is_loopback(address[0])
-        self.told, self.cut = threading.Event(), threading.Event()
-        self.told.set()
-        self._listeners, self._lock = 0, threading.Lock()
-
-    def listen(self, by: int) -> bool:
-        """Count a page that begins (1) or ends (-1) to listen. Return False if there are too many."""
-        with self._lock:
-            if by > 0 and self._listeners >= MOST_LISTENERS:
-                return False
-            self._listeners += by
-            (self.told.clear if self._listeners else self.told.set)()
-            return True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: pages that are closed break their connections."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "taskplace", ""
-
-    def do_GET(self) -> None:
-        """Answer a request."""
+    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a request: a WSGI application."""
         answers: dict[str, tuple[str, Callable[[], str]]] = {
-            "/": ("text/html", lambda: page(self.server.live.report(), live=True)),
-            "/report.json": ("application/json", lambda: self.server.live.report().to_json()),
-            "/reasons.json": ("application/json", self._reasons),
+            "/": ("text/html", lambda: page(self._live.report(), live=True)),
+            "/report.json": ("application/json", lambda: self._live.report().to_json()),
+            "/reasons.json": ("application/json", lambda: _json(self._live.reasons())),
         }
-        path, _, query = self.path.partition("?")
-        if self.server.loopback and not _names_this_host(self.headers.get("Host", "")):
-            self._send(HTTPStatus.FORBIDDEN, "text/plain", "this page is for this host only\n")
-        elif path == "/reason.json":
-            found = self.server.live.reason("".join(parse_qs(query).get("task", [])))
-            status = HTTPStatus.OK if found is not None else HTTPStatus.NOT_FOUND
-            self._send(status, "application/json", msgspec.json.encode(found).decode())
-        elif path == "/news":
-            self._news()
-        elif path in answers:
+
+        def send(status: str, kind: str, text: str) -> list[bytes]:
+            start(status, [("Content-Type", f"{kind}; charset=utf-8"), *_HEADERS])
+            return [text.encode()]
+
+        path = environ["PATH_INFO"]
+        if path == "/reason.json":
+            found = self._live.reason("".join(parse_qs(environ["QUERY_STRING"]).get("task", [])))
+            return send("200 OK" if found is not None else "404 Not Found", "application/json", _json(found))
+        if path == "/news":
+            return self._news(start)
+        if path in answers:
             kind, text = answers[path]
-            self._send(HTTPStatus.OK, kind, text())
-        else:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", "nothing here; the page is /\n")
+            return send("200 OK", kind, text())
+        return send("404 Not Found", "text/plain", "nothing here; the page is /\n")
 
-    def _reasons(self) -> str:
-        return msgspec.json.encode(self.server.live.reasons()).decode()
-
-    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self._headers(kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _headers(self, kind: str) -> None:
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("X-Frame-Options", "DENY")
-        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
-
-    def _news(self) -> None:
-        """Send what is new until the page or the stream ends."""
-        if not self.server.listen(1):
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", "too many pages listen\n")
-            return
+    def _news(self, start: Callable[..., Any]) -> Iterator[bytes]:
+        """Yield what is new until the page or the stream ends."""
+        with self._lock:
+            if self._listeners >= MOST_LISTENERS:
+                start("503 Service Unavailable", [("Content-Type", "text/plain"), *_HEADERS])
+                yield b"too many pages listen\n"
+                return
+            self._listeners += 1
+            self._told.clear()
         try:
-            self.close_connection = True
-            self.send_response(HTTPStatus.OK)
-            self._headers("text/event-stream")
-            self.end_headers()
-            self._tell()
+            start("200 OK", [("Content-Type", "text/event-stream; charset=utf-8"), *_HEADERS])
+            yield from self._tell()
         finally:
-            self.server.listen(-1)
+            with self._lock:
+                self._listeners -= 1
+                if not self._listeners:
+                    self._told.set()
 
-    def _tell(self) -> None:
+    def _tell(self) -> Iterator[bytes]:
         said, silent = "", 0.0
-        while not self.server.cut.is_set():
-            ends = self.server.closing.is_set()
-            text = self.server.live.now().to_json()
+        while not self._cut.is_set():
+            ends = self._closing.is_set()
+            text = self._live.now().to_json()
             if ends:  # in one piece: whoever would ask for the report now finds no server
-                last = f'{{"now":{text},"report":{self.server.live.report().to_json()}}}'
-                self.wfile.write(f"event: end\ndata: {last}\n\n".encode())
+                last = f'{{"now":{text},"report":{self._live.report().to_json()}}}'
+                yield f"event: end\ndata: {last}\n\n".encode()
                 return
             if text != said:
-                self.wfile.write(f"data: {text}\n\n".encode())
+                yield f"data: {text}\n\n".encode()
                 said, silent = text, 0.0
             elif silent >= HEARTBEAT_SECONDS:
-                self.wfile.write(b"event: beat\ndata:\n\n")
+                yield b"event: beat\ndata:\n\n"
                 silent = 0.0
-            self.wfile.flush()
-            self.server.closing.wait(NEWS_SECONDS)
+            self._closing.wait(NEWS_SECONDS)
             silent += NEWS_SECONDS
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: requests are not news for the driver's log."""
 
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _names_this_host(header: str) -> bool:
-    """Return whether the name in a Host header is one of this host on loopback.
-
-    >>> [_names_this_host(name) for name in ("127.0.0.1:80", "localhost", "[::1]:80", "evil.example:80")]
-    [True, True, True, False]
-    """
-    name = header.rpartition(":")[0] if not header.endswith("]") and ":" in header else header
-    return name.lower() == "localhost" or _is_loopback(name.strip("[]"))
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -97,7 +97,7 @@ def partition_columns(built: BuiltTopology) -> dict[str, str]:
 def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
     """Return what tasks check of each topic with a partition column. Errors: `InputError`, see above."""
     options, made = _options(built), {}
-    keyed = {node.topic for node in built.nodes if node.kind == "source" and node.key}
+    keyed = {node.topic: node.key for node in built.nodes if node.kind == "source" and node.key}
     for topic in partition_columns(built):
         path, key_bytes = f"sources.{topic}", options[topic].get("key_bytes")
         if key_bytes is not None:
@@ -112,6 +112,8 @@ def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
             else known_partitioner(partitioner, f"{path}.key_partitioner"),
             key_bytes=key_bytes if checked and key_bytes else "",
             checks_records=checked and not key_bytes and topic in keyed and "reads" in options[topic],
+            key=() if options[topic].get("check_keys") is False else keyed.get(topic, ()),
+            is_read="reads" in options[topic],
         )
     _check_alike(built, made)
     return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from taskplace.spark.driver.processor_forms import check_forms
 from taskplace.spark.driver.sources import NOTHING, Fixed, check_sources, hashable, source_key
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
-from taskplace.spark.key_checks import check_keys, owned, splits
+from taskplace.spark.key_checks import check_keys, keyed, owned, splits
 from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.worker.external import PARTITION, TAG
@@ -152,6 +152,7 @@ def _program(
     own = readers(built)
     checked = owned(sub, keys_of_stores, built.partitions)
     check_owned(checked, split)
+    by_key = keyed(sub, keys_of_stores)
     return Program(
         subtopology=sub.id,
         operators=operators,
@@ -170,7 +171,11 @@ def _program(
         splits=splits(sub, keys_of_stores),
         owned=checked,
         reads={topic: own[topic] for node in sub.sources if (topic := node.topic or "") in own},
-        partitioned={topic: split[topic] for node in sub.sources if (topic := node.topic or "") in split},
+        partitioned={
+            topic: split[topic] if topic in by_key else replace(split[topic], key=())
+            for node in sub.sources
+            if (topic := node.topic or "") in split
+        },
     )
 
 

@@ -17,6 +17,8 @@ Non-goals: a query whose `checkpointLocation` the user names; its first batch is
 
 from __future__ import annotations
 
+import json
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,8 @@ from taskplace.spark.state.numbered import numbered
 
 #: The directory in Spark's checkpoint of the ended batches.
 COMMITS = "commits"
+#: The file in it with the id of the query.
+METADATA = "metadata"
 
 
 def check_spark_checkpoint(root: Path, journal: Journal) -> int:
@@ -51,6 +55,13 @@ def check_spark_checkpoint(root: Path, journal: Journal) -> int:
             )
         return upcoming
     bound = journal.identity.get("query")
+    metadata = root / SPARK_CHECKPOINT / METADATA
+    if query is None and upcoming > 0 and bound is not None:
+        restored = json.dumps({"id": bound})
+        raise CheckpointError(
+            f"{metadata}: is lost, so that Spark would begin a query of another id; write it again: "
+            f"echo {shlex.quote(restored)} > {shlex.quote(str(metadata))}"
+        )
     if query is None:
         raise CheckpointError(
             f"{root}: found placed state up to batch {after} ({root / 'manifests'}), but no Spark checkpoint "
@@ -96,7 +107,7 @@ def check_offsets(root: Path, log: Path | None, last: Manifest | None) -> None:
 
 def _query_id(root: Path) -> str | None:
     """Return the query id in Spark's checkpoint; None without a checkpoint."""
-    path = root / SPARK_CHECKPOINT / "metadata"
+    path = root / SPARK_CHECKPOINT / METADATA
     try:
         return str(decoded(dict[str, Any], read_file(path))["id"])
     except FileNotFoundError:

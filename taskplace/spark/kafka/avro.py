@@ -56,8 +56,8 @@ def fields_of(text: str) -> Sequence[str] | None:
     return [field["name"] for field in schema["fields"]]
 
 
-def encode(text: str, value: Any) -> bytes:
-    """Return a value's bytes, without a header. Errors: `ValueError` with the fields that do not fit, and no value."""
+def encode(text: str, value: Any, *, header: bytes = b"") -> bytes:
+    """Return a value's bytes behind a header. Errors: `ValueError` with the fields that do not fit, and no value."""
     import fastavro
 
     out, schema = io.BytesIO(), _parsed(text)
@@ -65,7 +65,7 @@ def encode(text: str, value: Any) -> bytes:
         fastavro.schemaless_writer(out, schema, value)
     except Exception as error:  # fastavro has several kinds, and most show the value
         raise ValueError(_misfits(schema, value) or type(error).__name__) from None
-    return out.getvalue()
+    return header + out.getvalue()
 
 
 def _misfits(schema: Any, value: Any) -> str:

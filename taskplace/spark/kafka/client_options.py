@@ -42,7 +42,10 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "sasl.oauthbearer.client.secret": ("sasl.oauthbearer.client.credentials.client.secret",),
 }
 _LISTED = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
-_SECRET = ("password", "passphrase", "secret", ".pem", "oauthbearer.config", "ssl_key", "ssl.key.pem")
+_SECRET = (
+    "password", "passphrase", "secret", ".pem", "oauthbearer.config", "ssl_key", "ssl.key.pem",
+    "user.info", "auth.token",  # of schema registries
+)  # fmt: skip
 
 
 def is_secret(name: str) -> bool:
@@ -76,8 +79,11 @@ class ClientOptions:
     def __init__(
         self, path: str, servers: object, given: Mapping[str, Any], *, own: Collection[str] = ()
     ) -> None:
-        """`path`: where the options are written, for errors. `own`: the properties that the caller sets itself."""
-        if not isinstance(servers, str) or not servers.strip():
+        """`path`: where the options are written, for errors. `own`: the properties that the caller sets itself.
+
+        `servers`: None for the client of a schema registry, whose properties are not below `options`.
+        """
+        if servers is not None and not (isinstance(servers, str) and servers.strip()):
             raise InputError(
                 f"{path}.servers", found=servers, expected="brokers, like 'host:9092,other:9092'"
             )
@@ -85,7 +91,7 @@ class ClientOptions:
             raise InputError(
                 f"{path}.options", found=type(given).__name__, expected="a mapping of properties"
             )
-        self._path = f"{path}.options"
+        self._path = path if servers is None else f"{path}.options"
         self._given: dict[str, Any] = {}
         for name, value in given.items():
             at = f"{self._path}.{name}"
@@ -104,7 +110,8 @@ class ClientOptions:
                 expected = f"one value: {other[0]} is the same property"
                 raise InputError(at, found="a property given twice", expected=expected)
             self._given[name] = value
-        self._given["bootstrap.servers"] = servers
+        if servers is not None:
+            self._given["bootstrap.servers"] = servers
 
     def __repr__(self) -> str:
         shown = {name: HIDDEN if is_secret(name) else value for name, value in self._given.items()}

@@ -122,6 +122,8 @@ def _format(path: str, entry: object) -> Format:
             return Json(**fields)
         if name == "raw":
             return Raw(**fields)
+        if isinstance(registry := fields.get("registry"), Mapping):
+            check_no_secrets(f"{path}.registry", registry, ConfigError)
         fields["schema"] = _schema(f"{path}.schema", fields["schema"])
         if isinstance(writers := fields.get("writers"), Mapping):
             fields["writers"] = {

@@ -10,7 +10,9 @@ Properties:
 - a record with a null value is a *tombstone*. Its row has the columns of its key, nulls for those of its value, and
   true in the column `tombstone`, which `TableJoin(deleted=...)` takes for a removal. A decoder without that column
   takes a tombstone for a bad record, because nothing in its row would tell it from a row of nulls;
-- a record with a null key has nulls in the columns of its key;
+- a record with a null key has nulls in the columns of its key, unless the key is needed: because a field of it is
+  declared as required, or because tasks keep state by the key of a topic that they read themselves;
+- a time or headers that cannot be read are a bad record if `include` has them, and nulls in a dead letter;
 - an error names topic, partition and offset, and never shows a key or a value. A dead letter has both.
 
 Errors: `InputError` for a wrong declaration, for records without a needed column, and for a bad record if
@@ -25,6 +27,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.formats import Faults, Format
@@ -46,6 +49,12 @@ RECORD = pa.schema(
         ("headers", HEADERS),
     ]
 )
+#: The first and the last microsecond of Python's calendar. Timestamps of Spark end there as well.
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+_UNREADABLE = {
+    "timestamp": "a time outside of the years 1 to 9999, such as nanoseconds or microseconds in place of milliseconds",
+    "headers": "a name that is not UTF-8",
+}
 #: Those without which no record can be decoded: errors name a record by them.
 NEEDED = ("key", "value", "topic", "partition", "offset")
 #: The columns of a dead letter: the reason, and the record as it was.
@@ -133,12 +142,12 @@ class Decoder:
         rows = frame.filter(pa.array(good)) if faults else frame
         return Decoded(rows, _letters(records, faults), tombstones)
 
-    def frame(self, records: pa.Table) -> pa.Table:
+    def frame(self, records: pa.Table, *, needs_key: bool = False) -> pa.Table:
         """Return one row for each record, as `frame_columns`.
 
         The row of a bad record has only the columns of `include`, and the dead letter. All others have a null there.
         """
-        frame, faults, _ = self._decoded(records)
+        frame, faults, _ = self._decoded(records, needs_key=needs_key)
         if self.bad_records == "stop":
             return frame
         places = pa.array([None] * records.num_rows, pa.int64())
@@ -179,13 +188,22 @@ class Decoder:
             named(name, f"Decoder.include.{of}", "the name of a column")
         return names
 
-    def _decoded(self, records: pa.Table) -> tuple[pa.Table, dict[int, str], int]:
+    def _decoded(self, records: pa.Table, *, needs_key: bool = False) -> tuple[pa.Table, dict[int, str], int]:
         """Return one row for each record, the faults, and the number of tombstones among the good rows."""
         self.check(records.column_names)
         records = records.combine_chunks()
         faults: dict[int, str] = {}
         columns: list[pa.ChunkedArray | pa.Array] = []
         absent = np.zeros(records.num_rows, np.bool_)
+        required = not all(field.nullable for field in getattr(self.key, "declared", ()))
+        if needs_key or required:
+            why = (
+                "a field of it is required"
+                if required
+                else "state is kept by it: the record belongs to no task"
+            )
+            for at in np.flatnonzero(records["key"].is_null()).tolist():
+                faults[at] = f"key: null, but {why}"
         for name, of in (("key", self.key), ("value", self.value)):
             if of is None:
                 continue
@@ -194,6 +212,12 @@ class Decoder:
                 faults.setdefault(at, f"{name}: {why}")
             columns += table.columns
             absent = missing
+        included = []
+        for name in self._included():
+            column, unreadable = _readable(name, records)
+            for at in np.flatnonzero(unreadable).tolist():
+                faults.setdefault(at, f"{name}: {_UNREADABLE[name]}")
+            included.append(column)
         if self.tombstone is None:
             for at in np.flatnonzero(absent).tolist():
                 faults.setdefault(
@@ -205,7 +229,7 @@ class Decoder:
             valid = np.ones(records.num_rows, np.bool_)
             valid[list(faults)] = False
             columns = [_only(column, valid) for column in columns]
-        columns += [records[of].cast(RECORD.field(of).type) for of in self._included()]
+        columns += included
         good = np.ones(records.num_rows, np.bool_)
         good[list(faults)] = False
         if self.tombstone is not None:
@@ -230,6 +254,25 @@ def _part(
     return table, missing, {present[place]: why for place, why in faults.items()}
 
 
+def _readable(
+    name: str, records: pa.Table
+) -> tuple[pa.ChunkedArray, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Return a column of the records, with nulls for what no row can have, or a reader of the topic could not read; and
+    where these are.
+    """
+    column = records[name].cast(RECORD.field(name).type)
+    bad = np.zeros(len(column), np.bool_)
+    if name == "timestamp":
+        times = column.cast(pa.int64())
+        outside = pc.or_(pc.less(times, _FIRST), pc.greater(times, _LAST))
+        is_known = "timestampType" in records.column_names
+        without = pc.greater_equal(records["timestampType"], 0) if is_known else pa.scalar(False)
+        bad |= pc.coalesce(outside, without, False).to_numpy()
+    elif name == "headers":
+        bad[pc.list_parent_indices(column).filter(pc.is_null(pc.list_flatten(column))).to_numpy()] = True
+    return (_only(column, ~bad) if bad.any() else column), bad
+
+
 def _only(
     column: pa.ChunkedArray | pa.Array, valid: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> pa.ChunkedArray:
@@ -247,7 +290,7 @@ def _letters(records: pa.Table, faults: Mapping[int, str]) -> pa.Table:
         if each.name == "reason":
             continue
         known = each.name in bad.column_names
-        columns.append(bad[each.name].cast(each.type) if known else pa.nulls(len(rows), each.type))
+        columns.append(_readable(each.name, bad)[0] if known else pa.nulls(len(rows), each.type))
     return pa.table(columns, schema=DEAD_LETTERS)
 
 

@@ -12,11 +12,12 @@ format's decision (`taskplace.spark.kafka.decoding`).
 
 Properties:
 - types are those that Spark can pass to a task. Decoding is strict: a text is no number, and 1.5 is no integer;
-- a field that is missing or null is a null;
+- a field that is missing or null is a null, unless it is declared as required;
 - a reason names columns and types, and never shows a value;
 - a format is plain data, so it can be sent to executors.
 
-Errors: `InputError` for a wrong declaration, with its path. Payloads raise nothing.
+Errors: `InputError` for a wrong declaration, with its path, and for a schema registry that does not answer. Payloads
+raise nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import datetime as dt
 import decimal
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,7 +38,8 @@ import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.avro_types import arrow_columns, read_schema
+from taskplace.spark.kafka.avro_types import arrow_columns, read_schema, reader_of
+from taskplace.spark.kafka.schema_registry import SchemaRegistry, number_of
 from taskplace.spark.processors.base import columns_of
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.values import table_of
@@ -65,7 +68,8 @@ class Format(Protocol):
 class Json:
     """JSON objects, as columns with declared types. Fields that are not declared are ignored.
 
-    - `columns`: the fields with their types
+    - `columns`: the fields with their types. Behind the name of a type, `NOT NULL` makes a field required: an object in
+      which it is missing or null is a fault. So does an Arrow field that is not nullable, also inside of a struct
 
     Times are texts of RFC 3339 and are rounded to microseconds; a column with a zone needs one in the text, a column
     without a zone refuses one. Binaries are base64. Decimals are numbers, or texts of numbers as casts of columns take
@@ -80,17 +84,26 @@ class Json:
     """
 
     columns: pa.Schema
+    declared: pa.Schema
 
     def __init__(self, columns: Mapping[str, object] | pa.Schema) -> None:
-        given = arrow_schema(columns_of(columns, "Json.columns"), "Json.columns")
-        schema = pa.schema([(field.name, _nullable(field.type)) for field in given])
-        for field in schema:
-            _json_type(field.type, f"Json.columns.{field.name}")
-        object.__setattr__(self, "columns", schema)
+        types, required = columns, set[str]()
+        if isinstance(columns, Mapping):
+            written = {name: kind for name, kind in columns.items() if isinstance(kind, str)}
+            required = {name for name, kind in written.items() if _NOT_NULL.search(kind)}
+            types = {**columns, **{name: _NOT_NULL.sub("", written[name]) for name in required}}
+        columns_of(types, "Json.columns")
+        given = arrow_schema(types, "Json.columns")
+        declared = [field.with_nullable(field.nullable and field.name not in required) for field in given]
+        _json_struct(declared, "Json.columns")
+        # The row of a bad record has only nulls.
+        nullable = pa.schema([(field.name, _nullable(field.type)) for field in declared])
+        object.__setattr__(self, "columns", nullable)
+        object.__setattr__(self, "declared", pa.schema(declared))
 
     def read(self, payloads: Sequence[bytes]) -> tuple[pa.Table, Faults]:
         """Return the rows of JSON objects."""
-        return _rows(payloads, _json_decoder(self.columns), self.columns, "JSON")
+        return _rows(payloads, _json_decoder(self.declared), self.columns, "JSON")
 
 
 @dataclass(frozen=True, init=False)
@@ -101,6 +114,9 @@ class Avro:
     - `column`: the name of the column, if the schema is no record
     - `writers`: the schemas of the writers by id, if each payload begins with a zero byte and the four-byte id of its
       writer's schema, as a schema registry's serializers write it. Data of a writer is resolved to `schema`
+    - `registry`: the schema registry that is asked for any other id: its URL, or properties of Confluent's client
+      (`taskplace.spark.kafka.schema_registry`). An id that it does not have is a fault. `InputError` if it does not
+      answer, because that says nothing about a payload
 
     Logical types: dates, timestamps in milliseconds or microseconds (with and without a zone), decimals, UUIDs as text.
     Others are read as the type below them. A union is a type and null.
@@ -115,6 +131,7 @@ class Avro:
     schema: str
     column: str | None
     writers: Mapping[int, str]
+    registry: SchemaRegistry | None
 
     def __init__(
         self,
@@ -122,6 +139,7 @@ class Avro:
         *,
         column: str | None = None,
         writers: Mapping[int, Any] = MappingProxyType({}),
+        registry: str | Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(writers, Mapping) or not all(
             isinstance(number, int) and not isinstance(number, bool) for number in writers
@@ -138,19 +156,42 @@ class Avro:
             for number, each in writers.items()
         }
         object.__setattr__(self, "writers", readable)
+        asked = None if registry is None else SchemaRegistry("Avro.registry", registry)
+        object.__setattr__(self, "registry", asked)
 
     def read(self, payloads: Sequence[bytes]) -> tuple[pa.Table, Faults]:
         """Return the rows of Avro data."""
-        decode = self._framed if self.writers else self._plain(self.schema)
+        framed = self.writers or self.registry is not None
+        decode = self._framed() if framed else self._plain(self.schema)
         return _rows(payloads, decode, self.columns, "Avro")
 
-    def _framed(self, payload: bytes) -> Mapping[str, Any]:
-        if len(payload) < 5 or payload[0]:
-            raise _Fault("no zero byte and schema id in front")
-        number = int.from_bytes(payload[1:5], "big")
-        if number not in self.writers:
-            raise _Fault(f"written with schema {number}, known are {sorted(self.writers)}")
-        return self._plain(self.writers[number])(payload[5:])
+    def _framed(self) -> Callable[[bytes], Mapping[str, Any]]:
+        known: dict[int, Callable[[bytes], Mapping[str, Any]] | _Fault] = {}
+
+        def decode(payload: bytes) -> Mapping[str, Any]:
+            if (number := number_of(payload)) is None:
+                raise _Fault("no zero byte and schema id in front")
+            if number not in known:
+                known[number] = self._of_writer(number)
+            if isinstance(found := known[number], _Fault):
+                raise found
+            return found(payload[5:])
+
+        return decode
+
+    def _of_writer(self, number: int) -> Callable[[bytes], Mapping[str, Any]] | _Fault:
+        if number in self.writers:
+            return self._plain(self.writers[number])
+        if self.registry is None:
+            return _Fault(f"written with schema {number}, known are {sorted(self.writers)}")
+        try:
+            text = self.registry.schema(number)
+        except LookupError as error:
+            return _Fault(f"written with schema {number}, {error}")
+        try:
+            return self._plain(json.dumps(read_schema(text, f"schema {number}")))
+        except InputError as error:
+            return _Fault(f"written with schema {number}, in which {error.found} is not read")
 
     def _plain(self, writer: str) -> Callable[[bytes], Mapping[str, Any]]:
         decode, column = _avro_decoder(writer, self.schema), self.column
@@ -238,6 +279,9 @@ class Raw:
 # ------------------------------------------------------------------------------------------- rows
 
 
+_NO_DATUM = "not a datum of the schema"
+
+
 class _Fault(Exception):
     """A payload that cannot be decoded; its text is the reason."""
 
@@ -251,22 +295,31 @@ def _rows(
     for at, payload in enumerate(payloads):
         try:
             rows.append(decode(payload))
-        except _Fault as error:
-            faults[at] = f"{what}: {error}"
+        except (MemoryError, InputError):  # says nothing about the payload
+            raise
+        except Exception as error:  # whatever the bytes lead to; its message may show them
+            why = str(error) if isinstance(error, _Fault) else f"{_NO_DATUM} ({type(error).__name__})"
+            faults[at] = f"{what}: {why}"
             rows.append({})
     try:
         return table_of(rows, columns, what), faults
-    except InputError:
+    except Exception:
         for at, row in enumerate(rows):
             try:
                 table_of([row], columns, what)
-            except InputError as error:
-                faults[at] = f"{what}: a value that does not fit its type at {error.path}"
+            except MemoryError:
+                raise
+            except Exception as error:
+                where = error.path if isinstance(error, InputError) else type(error).__name__
+                faults[at] = f"{what}: a value that does not fit its type at {where}"
                 rows[at] = {}
         return table_of(rows, columns, what), faults
 
 
 # ------------------------------------------------------------------------------------------- JSON
+
+
+_NOT_NULL = re.compile(r"\s+NOT\s+NULL\s*$", re.IGNORECASE)
 
 
 @lru_cache(maxsize=64)
@@ -280,8 +333,6 @@ def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
             row: Mapping[str, Any] = decoder.decode(payload)
         except msgspec.DecodeError as error:  # names fields and types, and no values
             raise _Fault(str(error)) from None
-        except (ValueError, RecursionError) as error:
-            raise _Fault(f"not JSON in UTF-8 ({type(error).__name__})") from None
         return row
 
     return decode
@@ -306,16 +357,19 @@ def _json_decimal(_: type, value: Any) -> _Decimal:
 
 
 def _json_struct(fields: Iterable[pa.Field], path: str) -> Any:
-    members = {field.name: NotRequired[_json_type(field.type, f"{path}.{field.name}")] for field in fields}
+    members = {}
+    for field in fields:
+        kind = _json_value(field.type, f"{path}.{field.name}")
+        members[field.name] = NotRequired[kind | None] if field.nullable else kind
     return TypedDict("Row", members)  # type: ignore[operator]
 
 
 def _json_type(kind: pa.DataType, path: str) -> Any:
-    """Return the type as which msgspec decodes a column's values. Errors: `InputError` for types without one."""
     return _json_value(kind, path) | None
 
 
 def _json_value(kind: pa.DataType, path: str) -> Any:
+    """Return the type as which msgspec decodes a column's values. Errors: `InputError` for types without one."""
     if T.is_signed_integer(kind):
         most = 2 ** (kind.bit_width - 1)
         return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
@@ -339,7 +393,7 @@ def _json_value(kind: pa.DataType, path: str) -> Any:
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
-    """Return a type all of whose parts may be null, because any field of a record may be missing."""
+    """Return a type all of whose parts may be null."""
     if T.is_list(kind):
         return pa.list_(_nullable(kind.value_type))
     if T.is_struct(kind):
@@ -365,16 +419,11 @@ _JSON_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
 
 @lru_cache(maxsize=64)
 def _avro_decoder(writer: str, reader: str) -> Callable[[bytes], Any]:
-    import fastavro  # only those who use Avro need it
-
-    parsed, wanted = (fastavro.parse_schema(json.loads(text)) for text in (writer, reader))
+    read = reader_of(writer, reader)
 
     def decode(payload: bytes) -> Any:
         stream = io.BytesIO(payload)
-        try:
-            row = fastavro.schemaless_reader(stream, parsed, wanted)
-        except Exception as error:  # whatever the bytes lead to; its message may show them
-            raise _Fault(f"not a datum of the schema ({type(error).__name__})") from None
+        row = read(stream)
         if left := len(payload) - stream.tell():
             raise _Fault(f"{left} bytes behind the datum")
         return row

@@ -63,11 +63,10 @@ class Marker(msgspec.Struct, frozen=True):
 
 
 class MarkerKey(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose marker it is. `share`: "" for a whole batch; "1/4" for one of four transactions."""
+    """Whose marker it is."""
 
     checkpoint: str
     sink: str
-    share: str = ""
 
     def encode(self) -> bytes:
         """Return the key of the record."""

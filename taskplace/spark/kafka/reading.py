@@ -9,6 +9,8 @@ Properties:
 - records that retention has removed are an error, never a gap without a word: no position is chosen automatically;
 - a piece has at most `PIECE_ROWS` records, or about `PIECE_BYTES`; with what the consumer has fetched ahead, that is
   all that is in memory, however long the range is;
+- a time and headers that cannot be read do not end a read: the time is null, the headers are one null. What becomes of
+  such a record is the decoder's decision;
 - a consumer stays open in its process, and is used for one range after the other. If its secrets have changed, it is
   closed, and another one is opened;
 - while no broker answers, a read waits, at most as long as it may go without progress.
@@ -21,6 +23,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator, Iterable, Mapping
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -53,6 +56,8 @@ DEFAULTS = {
     "fetch.queue.backoff.ms": 50,  # how long a full queue stops fetches; 1 s otherwise
 }
 POLL_SECONDS = 0.2
+#: Milliseconds that Arrow's microseconds have no room for: the producer has written nanoseconds, for example.
+_MOST = 2**63 // 1000
 #: What ends a read at once; all others may pass, as when a broker is started again. A client that a broker refuses says
 #: so to a callback (`Refusal`).
 _FINAL = {
@@ -63,6 +68,9 @@ _FINAL = {
     KafkaError._AUTHENTICATION,
     KafkaError._FATAL,
 }
+#: Not `message.headers()`: once the interpreter has specialized that call, it misses the error of a name that is not
+#: UTF-8, and the null pointer in what confluent-kafka returns ends the process.
+_headers_of = methodcaller("headers")
 _END = KafkaError._PARTITION_EOF
 _REMOVED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
@@ -232,7 +240,7 @@ class _Range:
             [self._topic] * len(of),
             [self._partition] * len(of),
             [message.offset() for message in of],
-            [None if kind == 0 else 1000 * millis for kind, millis in stamps],
+            [1000 * millis if kind and abs(millis) < _MOST else None for kind, millis in stamps],
             [kind - 1 for kind, _ in stamps],
             [_headers(message) for message in of],
         ]
@@ -280,6 +288,9 @@ def removed(topic: str, partition: int, offset: int, first: int | None = None) -
     )
 
 
-def _headers(message: Message) -> list[dict[str, Any]] | None:
-    headers = message.headers()
+def _headers(message: Message) -> list[dict[str, Any] | None] | None:
+    try:
+        headers = _headers_of(message)
+    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8; confluent-kafka raises the former
+        return [None]
     return None if headers is None else [{"key": key, "value": value} for key, value in headers]

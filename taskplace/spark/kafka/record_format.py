@@ -5,7 +5,7 @@ Kafka would refuse after it. The driver does it to send the record.
 
     raw     the bytes of one column; a string as UTF-8; a null is Kafka's null
     json    one column: its value (`42`); several columns: an object (`{"id": 42}`)
-    avro    the same by a given schema, without a header before the bytes
+    avro    the same by a given schema; with a schema registry, its id stands before the bytes
 
 In JSON, decimals are strings with all the digits of their type and no exponent (`"0.00"`, as Debezium's
 `decimal.handling.mode: string` has them), bytes are base64, times are ISO 8601, and the keys of maps are strings.
@@ -17,14 +17,14 @@ Properties:
 - Equal rows have equal records.
 
 Errors: `InputError` for columns that are missing or have another type, for a null in the key, a tombstone without a
-key, NaN in JSON, a time before 1970, and a record that is larger than `max_bytes`. In a value, a time beyond the years
-1 to 9999 is refused. Errors show no key and no value.
+key, NaN in JSON, and a record that is larger than `max_bytes`; also for a record's time before 1970, and for a time in
+a value beyond the years 1 to 9999. Errors show no key and no value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import avro
+from taskplace.spark.kafka.schema_registry import SchemaRegistry, header
 from taskplace.validation import nearest
 
 T = pa.types
@@ -71,13 +72,21 @@ class Part:
     - `columns`: None: all columns that are not used as header, time or mark of deletion
     - `single`: one column was named, so its value is not put into an object
     - `format`: raw, json or avro; "" for a key: raw for a column of strings or bytes, json otherwise
-    - `schema`: JSON of the Avro schema
+    - `schema`: JSON of the Avro schema; `registry`: where it gets its id, under `subject`
     """
 
     columns: tuple[str, ...] | None
     single: bool = False
     format: str = "json"
     schema: str = ""
+    registry: SchemaRegistry | None = None
+    subject: str = ""
+
+    def header(self, *, numbered: bool = True) -> bytes:
+        """Return what stands before each datum. `numbered`: with the id, for which the registry may be asked."""
+        if self.registry is None or not self.schema:
+            return b""
+        return header(self.registry.number(self.subject, self.schema) if numbered else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +99,8 @@ class RecordFormat:
     timestamp: str | None = None
     deleted: str | None = None
     max_bytes: int = 1_000_000
+    #: False in tasks, which only measure records, and do not ask a schema registry.
+    numbered: bool = True
 
     def check_columns(self, sink: str, schema: pa.Schema) -> None:
         """Refuse columns that are missing, or have a type that the format cannot hold. A column may have no type."""
@@ -119,7 +130,7 @@ class RecordFormat:
     def check_rows(self, sink: str, rows: pa.Table) -> None:
         """Refuse rows that cannot be sent. O(rows): encodes them."""
         self.check_columns(sink, rows.schema)
-        for record in self.records(sink, rows):
+        for record in replace(self, numbered=False).records(sink, rows):
             if record.size > self.max_bytes:
                 raise InputError(
                     f"sinks.{sink}",
@@ -179,7 +190,7 @@ class RecordFormat:
         if chosen == "json":
             _check_finite(path, table)
         else:
-            encode = partial(avro.encode, part.schema)
+            encode = partial(avro.encode, part.schema, header=part.header(numbered=self.numbered))
         values = _values(path, table, part.single, chosen)
         try:
             return [encode(value) for value in values]

@@ -121,7 +121,7 @@ class KafkaRecords:
                 for records in pieces:
                     if check is not None:
                         check(records)
-                    rows.add(self._decoder.frame(records))
+                    rows.add(self._decoder.frame(records, needs_key=setting.needs_key))
         return rows.table()
 
     # -- for the driver

@@ -26,8 +26,6 @@ from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.clients import Clients
 from taskplace.spark.kafka.marker import ADMIN_SECONDS, MarkerTopic, configuration, described, metadata
 from taskplace.spark.kafka.record_format import RecordFormat
-from taskplace.spark.kafka.share_process import Setup
-from taskplace.spark.kafka.shares import Shares
 from taskplace.spark.kafka.sink_options import MAX_BYTES, OWN, form_of_records, number, one_of, topic_name
 from taskplace.spark.kafka.sink_topics import SinkTopics
 from taskplace.spark.kafka.staged_rows import records
@@ -35,13 +33,11 @@ from taskplace.spark.kafka.transactions import Transactions
 from taskplace.spark.targets import Commit, CommitTarget, Output
 from taskplace.validation import integer, nearest
 
-DELIVERIES = ("exactly-once", "at-least-once", "parallel")
+DELIVERIES = ("exactly-once", "at-least-once")
 CHANGED = ("stop", "go-on")
 MARKER_TOPIC = "taskplace-markers"
 #: librdkafka's default of `transaction.timeout.ms`.
 _TIMEOUT = 60_000
-#: The transactions of a batch with the delivery `parallel`.
-_TRANSACTIONS = 4
 
 
 class KafkaSink(CommitTarget):
@@ -54,13 +50,14 @@ class KafkaSink(CommitTarget):
     - `value`: the column of the record's value, or several; without it, all columns but those of `headers`,
       `timestamp` and `deleted`. `value_format`: json (the default), raw (one column of strings or bytes) or avro
     - `key_schema`, `value_schema`: the Avro schema: a mapping, its JSON, or the path of an `.avsc` file
+    - `registry`: a schema registry, by its URL or the properties of Confluent's client. Avro schemas get their id
+      there, under the subjects `<topic>-key` and `<topic>-value`, and each datum begins with it
     - `headers`: columns that become headers, or headers with their columns; a null is no header
     - `timestamp`: the column of the record's time; without it, and for a null, the time of sending
     - `deleted`: a boolean column; where it is true, the record is a tombstone, which deletes its key
     - `dead_letters`: the rows are those of `DeadLetters`; each becomes the record that it was, with the reason as a
       header. None of the arguments above is given then
-    - `delivery`: "at-least-once" writes without transactions; "parallel" in several at the same time, so a batch is
-      not atomic. `transactions`: how many, 4 by default
+    - `delivery`: "at-least-once" writes without transactions
     - `marker_topic`: the topic with the last batch of each sink; made if it is missing. `replication`: its replicas
     - `changed_topics`: "go-on" accepts a topic that was made again, or got more partitions; "stop" is an error
     - `patience`: for how long a batch is tried again while the brokers cannot be reached
@@ -80,12 +77,12 @@ class KafkaSink(CommitTarget):
         value: str | Sequence[str] | None = None,
         value_format: str | None = None,
         value_schema: object = None,
+        registry: str | Mapping[str, Any] | None = None,
         headers: Sequence[str] | Mapping[str, str] | None = None,
         timestamp: str | None = None,
         deleted: str | None = None,
         dead_letters: bool = False,
         delivery: str = "exactly-once",
-        transactions: int | None = None,
         marker_topic: str = MARKER_TOPIC,
         replication: int | None = None,
         changed_topics: str = "stop",
@@ -99,10 +96,12 @@ class KafkaSink(CommitTarget):
         form = {
             "key": key, "key_format": key_format, "key_schema": key_schema,
             "value": value, "value_format": value_format, "value_schema": value_schema,
-            "headers": headers, "timestamp": timestamp, "deleted": deleted,
+            "headers": headers, "timestamp": timestamp, "deleted": deleted, "registry": registry,
         }  # fmt: skip
         largest = number(given, "message.max.bytes", MAX_BYTES, 1000)
-        self._format = form_of_records(form, dead_letters=_truth(dead_letters), max_bytes=largest)
+        self._format = form_of_records(
+            form, dead_letters=_truth(dead_letters), max_bytes=largest, topic=self.topic
+        )
         self._clients = Clients(given, self.topic)
         name = topic_name(marker_topic, "marker_topic")
         if name == self.topic:
@@ -111,33 +110,24 @@ class KafkaSink(CommitTarget):
         replicas = integer(replication, "KafkaSink.replication", 1, 32767, optional=True)
         self._markers = MarkerTopic(self._clients, name, replicas)
         self._exactly_once = self._delivery != "at-least-once"
-        self._go_on = one_of(changed_topics, "changed_topics", CHANGED) == "go-on"
-        self._transactions = _number_of_transactions(transactions, self._delivery)
         self._topics = SinkTopics(
             self._clients,
             self.topic,
             name if self._exactly_once else "",
-            delivery=self._kept_delivery,
+            delivery=self._delivery,
             ordered=self._format.key is not None,
-            go_on=self._go_on,
+            go_on=one_of(changed_topics, "changed_topics", CHANGED) == "go-on",
         )
         timeout = number(given, "transaction.timeout.ms", _TIMEOUT, 1000)
         seconds = milliseconds(patience, "KafkaSink.patience") / 1000
-        self._writer = self._made_writer(timeout / 1000, seconds, replicas)
+        self._writer = self._made_writer(timeout / 1000, seconds)
 
-    @property
-    def _kept_delivery(self) -> str:
-        """How a batch is published, so that another way is noticed."""
-        return self._delivery + (f" {self._transactions}" if self._transactions else "")
-
-    def _made_writer(
-        self, timeout: float, patience: float, replicas: int | None
-    ) -> Transactions | AtLeastOnce | Shares:
+    def _made_writer(self, timeout: float, patience: float) -> Transactions | AtLeastOnce:
         if not self._exactly_once:
             return AtLeastOnce(
                 clients=self._clients, topic=self.topic, patience=patience, topics=self._topics
             )
-        one = Transactions(
+        return Transactions(
             clients=self._clients,
             topic=self.topic,
             markers=self._markers,
@@ -145,21 +135,6 @@ class KafkaSink(CommitTarget):
             patience=patience,
             topics=self._topics,
         )
-        if not self._transactions:
-            return one
-        setup = Setup(
-            options=self._options,
-            topic=self.topic,
-            form=self._format,
-            markers=self._markers.name,
-            replication=replicas,
-            timeout=timeout,
-            patience=patience,
-            delivery=self._kept_delivery,
-            go_on=self._go_on,
-            share="",
-        )
-        return Shares(setup, self._transactions, one)
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.topic!r}, {self._options!r})"
@@ -172,8 +147,8 @@ class KafkaSink(CommitTarget):
     def probe(self) -> None:
         """Check the properties of clients, and the topics.
 
-        Errors: `InputError` for properties that librdkafka refuses; `SinkError` if the brokers do not answer, or the
-        topics are not as they must be.
+        Errors: `InputError` for properties that librdkafka refuses, and for a schema registry; `SinkError` if the
+        brokers do not answer, or the topics are not as they must be.
         """
         self._writer.probe()
         admin = self._clients.admin()
@@ -193,6 +168,9 @@ class KafkaSink(CommitTarget):
             raise SinkError(f"topic {self.topic!r}: it is compacted, so its records need a key; {remedy}")
         if self._exactly_once:
             self._markers.exists()
+        for part in (self._format.key, self._format.value):
+            if part is not None:
+                part.header()
 
     def check_output(self, output: Output) -> None:
         """Compare the topics with those of the last manifest."""
@@ -231,16 +209,6 @@ def _check_client() -> None:
             expected="Kafka's client",
             hint="pip install 'taskplace[kafka]'",
         )
-
-
-def _number_of_transactions(given: object, delivery: str) -> int:
-    """Return how many transactions a batch has at the same time; 0: one, or none."""
-    path = "KafkaSink.transactions"
-    if delivery != "parallel":
-        if given is not None:
-            raise InputError(path, found=given, expected="the delivery 'parallel' as well")
-        return 0
-    return integer(given, path, 2, 64, optional=True) or _TRANSACTIONS
 
 
 def _truth(given: object) -> bool:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import avro
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.dead_letter_format import DeadLetterFormat
 from taskplace.spark.kafka.record_format import Part, RecordFormat
+from taskplace.spark.kafka.schema_registry import SchemaRegistry
 from taskplace.validation import integer, named, nearest
 
 PATH = "KafkaSink"
@@ -37,7 +39,9 @@ MAX_BYTES = 1_000_000
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-def form_of_records(given: Mapping[str, object], *, dead_letters: bool, max_bytes: int) -> RecordFormat:
+def form_of_records(
+    given: Mapping[str, object], *, dead_letters: bool, max_bytes: int, topic: str = ""
+) -> RecordFormat:
     """Return the form of the records. `given`: the arguments about it, by name; None: not given."""
     if dead_letters:
         for name, value in given.items():
@@ -47,14 +51,21 @@ def form_of_records(given: Mapping[str, object], *, dead_letters: bool, max_byte
         return DeadLetterFormat(max_bytes=max_bytes)
     key, key_format, key_schema = (given[name] for name in ("key", "key_format", "key_schema"))
     timestamp, deleted = given["timestamp"], given["deleted"]
+    asked = given.get("registry")
+    registry = None if asked is None else SchemaRegistry(f"{PATH}.registry", asked)
+    key_part = None if key is None else _part("key", key, key_format, key_schema, default="")
+    value_part = _part("value", given["value"], given["value_format"], given["value_schema"])
     form = RecordFormat(
-        key=None if key is None else _part("key", key, key_format, key_schema, default=""),
-        value=_part("value", given["value"], given["value_format"], given["value_schema"]),
+        key=key_part and replace(key_part, registry=registry, subject=f"{topic}-key"),
+        value=replace(value_part, registry=registry, subject=f"{topic}-value"),
         headers=_headers(given["headers"], f"{PATH}.headers"),
         timestamp=None if timestamp is None else _column(timestamp, f"{PATH}.timestamp"),
         deleted=None if deleted is None else _column(deleted, f"{PATH}.deleted"),
         max_bytes=max_bytes,
     )
+    if registry is not None and not any(part and part.schema for part in (form.key, form.value)):
+        expected = "value_format or key_format avro as well"
+        raise InputError(f"{PATH}.registry", found="no Avro", expected=expected)
     if key is None and (key_format is not None or key_schema is not None or deleted is not None):
         option = "deleted" if deleted is not None else "key_format"
         raise InputError(f"{PATH}.{option}", found=option, expected="`key` as well")

@@ -64,7 +64,7 @@ class SinkTopics:
     """The topics of one sink. Lifetime: one client, from the first question until an error or `close`.
 
     - `topic`, `markers`: their names; `markers` is "" for a sink without them
-    - `delivery`: how batches are published, which has to be the same when one is published again
+    - `delivery`: how batches are published
     - `ordered`: whether records have keys, so that new partitions break an order
     """
 
@@ -100,11 +100,6 @@ class SinkTopics:
         before = kept.get("delivery", self._delivery)
         if repeated is None or self._delivery == "at-least-once" or before == "at-least-once":
             return  # nothing is published again, or it may be there twice
-        if before != self._delivery:
-            raise CheckpointError(
-                f"topic {self._topic!r}: found delivery {self._delivery!r}, expected {before!r}, with which batch "
-                f"{repeated} was begun; start once with {before!r} to finish it"
-            )
         markers, now = kept.get("markers") or {}, found.get(self._markers)
         if markers and (now is None or now.is_other(markers)):
             was = f"{markers.get('name')!r} with the id {markers.get('id')}"

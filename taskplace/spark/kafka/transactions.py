@@ -102,7 +102,6 @@ class Transactions:
     - `timeout`: `transaction.timeout.ms`, in seconds
     - `patience`: for how long a batch is tried again, in seconds
     - `topics`: None: they are not compared
-    - `share`: "" for whole batches
     """
 
     clients: Clients
@@ -111,7 +110,6 @@ class Transactions:
     timeout: float
     patience: float
     topics: SinkTopics | None = None
-    share: str = ""
     _producer: ck.Producer | None = field(default=None, init=False, repr=False)
     _marker: Marker | None = field(default=None, init=False)
     _failed: ck.KafkaError | None = field(default=None, init=False, repr=False)
@@ -194,7 +192,7 @@ class Transactions:
         return self.clients.producer(own)
 
     def _key(self, output: Output) -> MarkerKey:
-        return MarkerKey(output.checkpoint_id, output.sink, self.share)
+        return MarkerKey(output.checkpoint_id, output.sink)
 
     def _start(self, this: _Try) -> None:
         """Make a producer, end its predecessor's transaction, and read the marker."""
@@ -403,8 +401,5 @@ def transactional_id(key: MarkerKey) -> str:
 
     >>> transactional_id(MarkerKey("3f", "totals"))
     'taskplace-3f-totals'
-    >>> transactional_id(MarkerKey("3f", "totals", "1/4"))
-    'taskplace-3f.1-totals'
     """
-    share = f".{key.share.partition('/')[0]}" if key.share else ""
-    return f"taskplace-{key.checkpoint}{share}-{key.sink}"
+    return f"taskplace-{key.checkpoint}-{key.sink}"

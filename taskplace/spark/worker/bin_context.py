@@ -139,6 +139,7 @@ class BinContext:
             most=most,
             folder=self.state_root,
             check=split.of_records if split is not None and split.checks_records else None,
+            needs_key=split is not None and bool(split.key),
         )
         with raising_disk_full(self.state_root):
             return reader.read(ranges, setting)

@@ -68,12 +68,15 @@ def visit(request: FollowRequest) -> FollowReport:
     done = FollowReport(instance, here=instance == request.instance, pid=executor.pid)
     if not done.here:
         return done
-    here = Visit(request, budget, executor, identity.home(Path(request.state_root), request.spark_app), done)
+    state_root = Path(request.state_root)
+    with raising_disk_full(state_root):
+        home = identity.home(state_root, request.spark_app)
+    here = Visit(request, budget, executor, home, done)
     here.follow_all()
     here.make_snapshots()
     here.remove_copies()
     if request.orphans_after is not None:
-        done.orphans.extend(identity.remove_orphans(Path(request.state_root), request.orphans_after))
+        done.orphans.extend(identity.remove_orphans(state_root, request.orphans_after))
     here.report_copies()
     done.seconds = budget.spent()
     return done

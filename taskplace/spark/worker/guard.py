@@ -44,8 +44,15 @@ _FULL = {
 }
 
 
+#: What a directory without the permission, an immutable one and a file system for reading only answer.
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
 class DiskFull(TaskplaceError):
-    """A disk is full; the message has the directory and the remedy. Nothing is lost: the batch is not committed."""
+    """A disk takes no more: it is full, or may not be written to. The message has the directory and the remedy.
+
+    Nothing is lost: the batch is not committed.
+    """
 
 
 def seen(copy: Path, executor: Owner) -> Meta | None:
@@ -119,7 +126,7 @@ def _me(pid: int) -> Owner:  # cached by process id, because a forked process is
 
 @contextmanager
 def raising_disk_full(*folders: Path) -> Iterator[None]:
-    """Turn errors of LMDB and of the system about a full disk into a `DiskFull` that names the disk."""
+    """Turn errors of LMDB and of the system about a disk that takes no more into a `DiskFull` that names it."""
     try:
         yield
     except (OSError, lmdb.Error) as error:
@@ -130,12 +137,24 @@ def raising_disk_full(*folders: Path) -> Iterator[None]:
 
 
 def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
-    """Return the message for a full disk, or None if the error has another cause."""
-    left, least = [], NEARLY_FULL
+    """Return the message for a full disk, or one that may not be written to; None if the error has another cause."""
+    if _refused(error, folders):
+        return (
+            f"not allowed to write ({error}). Let this user write there: `ls -ld` shows the permissions of a "
+            "directory, and `lsattr -d` whether it is immutable; nothing is lost, and the batch is repeated when the "
+            "stream is restarted"
+        )
+    left, least, room = [], NEARLY_FULL, "Free space there, or use a larger disk"
     for folder in folders:
+        while not folder.exists():
+            folder = folder.parent
         with suppress(OSError):
-            usage = shutil.disk_usage(folder)
-            left.append(f"{folder}: {usage.free >> 20} of {usage.total >> 20} MiB free")
+            usage, files = shutil.disk_usage(folder), os.statvfs(folder)
+            inodes = ""
+            if files.f_files and not files.f_favail and error.args[:1] == (errno.ENOSPC,):
+                inodes = f", but none of {files.f_files} inodes"
+                room = "Remove files there, or use a file system with more inodes"
+            left.append(f"{folder}: {usage.free >> 20} of {usage.total >> 20} MiB free{inodes}")
             least = min(least, usage.free)
     if isinstance(error, OSError):
         word = _FULL.get(error.errno or 0)
@@ -148,10 +167,18 @@ def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
     if word is None:
         return None
     return (
-        f"{word} ({error}); {'; '.join(left)}. Free space there, or use a larger disk; nothing is lost, and the "
+        f"{word} ({error}); {'; '.join(left)}. {room}; nothing is lost, and the "
         "batch is repeated when the stream is restarted. Copies without a role are removed after "
         "state.cleanup.delay.ms, changelog segments when two snapshots of each of their tasks cover them"
     )
+
+
+def _refused(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> bool:
+    """Return whether the system did not allow something in one of the directories."""
+    if not isinstance(error, OSError):
+        return any(_mentions(error, number) for number in _REFUSED)
+    named = error.filename if isinstance(error.filename, str) else ""
+    return error.errno in _REFUSED and any(Path(named).is_relative_to(folder) for folder in folders)
 
 
 def _mentions(error: lmdb.Error, number: int) -> bool:

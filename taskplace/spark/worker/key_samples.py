@@ -19,11 +19,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from taskplace.errors import InputError
+from taskplace.spark.worker.bad_records import DEAD_LETTER
 from taskplace.spark.worker.partitioners import ANY, partitions_of
 
 SAMPLED = 64
@@ -40,6 +43,8 @@ class PartitionedTopic:
     - `partitioner`: the partitioner of its producers
     - `key_bytes`: the column of the rows with the serialized key; "" if `check` compares no keys
     - `checks_records`: whether the keys of records are compared that tasks read themselves
+    - `key`: the key columns, if state is kept by them: then a row without a key is refused, because it belongs to no
+      task. Where tasks read the records themselves (`is_read`), the reader does that
     """
 
     topic: str
@@ -47,14 +52,34 @@ class PartitionedTopic:
     partitioner: str
     key_bytes: str = ""
     checks_records: bool = False
+    key: tuple[str, ...] = ()
+    is_read: bool = False
 
     def check(self, rows: pa.Table, partition: int) -> None:
-        """Raise `InputError` if a sampled key of these rows belongs to another partition than this one."""
+        """Raise `InputError` if a sampled key of these rows belongs to another partition than this one, or is none."""
+        if self.key and not self.is_read and rows.num_rows:
+            self._check_nulls(rows, partition)
         if not self.key_bytes or not rows.num_rows:
             return
         every = -(-rows.num_rows // SAMPLED)
         sampled = rows.take(pa.array(np.arange(0, rows.num_rows, every)))
         self._compare(sampled[self.key_bytes], sampled, partition)
+
+    def _check_nulls(self, rows: pa.Table, partition: int) -> None:
+        names = [self.key_bytes] if self.key_bytes else self.key
+        without = reduce(pc.and_, (pc.is_null(rows[name]) for name in names))
+        if DEAD_LETTER in rows.column_names:  # the row of a bad record
+            without = pc.and_(without, pc.is_null(rows[DEAD_LETTER]))
+        if (at := pc.index(without, True).as_py()) < 0:
+            return
+        place = f", offset {rows[OFFSET][at].as_py()}" if OFFSET in rows.column_names else ""
+        raise InputError(
+            f"topic {self.topic!r}, partition {partition}{place}",
+            found=f"a null in {' and '.join(names)} ({pc.sum(without).as_py()} such rows)",
+            expected="a key, because state is kept by it: producers put records without one into any partition",
+            hint="drop such rows before; or repartition the rows by another column before the state; or set "
+            "check_keys to false, and each partition has a state of its own for them",
+        )
 
     def of_records(self, partition: int, start: int, end: int) -> Callable[[pa.Table], None]:
         """Return the check of a range of records, which gets them in parts: tables with `key` and `offset`.

@@ -62,13 +62,18 @@ def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.Da
         for in_topic, name, kept in split.columns:
             if in_topic in known and not keeps_apart(known[in_topic], kept):
                 kind, renamed = known[in_topic], f" (its column {in_topic!r})" if in_topic != name else ""
+                hint = (
+                    "columns of keys are flat: select a part of it, or cast it to string, in the source"
+                    if pa.types.is_nested(kind)
+                    else f"use the type {kind}; or cast the column to {kept} in the source, or in a processor "
+                    "followed by a repartition by it"
+                )
                 raise InputError(
                     f"node {split.node!r}, column {name!r}",
                     found=f"a state key of type {kept}, but {split.topic!r} is partitioned by {kind}{renamed}",
                     expected=f"a type with a distinct value for every value of {kind}; otherwise the rows of "
                     "one key reach several tasks",
-                    hint=f"use the type {kind}; or cast the column to {kept} in the source, or in a processor "
-                    "followed by a repartition by it; a column with new values needs a new name",
+                    hint=f"{hint}; a column with new values needs a new name",
                 )
         if all(column.in_topic in known for column in split.columns):
             names = tuple(column.name for column in split.columns)

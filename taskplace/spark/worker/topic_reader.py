@@ -62,11 +62,13 @@ class ReadSetting:
 
     - `most`: the bytes of rows that may be in memory; `folder`: a directory of the executor, for rows above that
     - `check`: by partition, start and end of a range, what looks at its records before they are decoded
+    - `needs_key`: whether a record without a key is a bad one, because state is kept by the key
     """
 
     most: int
     folder: Path
     check: Callable[[int, int, int], Check] | None = None
+    needs_key: bool = False
 
 
 class TopicReader(Protocol):

@@ -13,6 +13,7 @@ from taskplace.spark.driver import partition_columns
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.driver.sources import check_sources
+from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.processors import Count, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker.hashing import partition_of
@@ -72,6 +73,37 @@ def test_a_read_by_key_asks_all_tasks(world):
     assert [reader.get({"k": key}) for key in KEYS] == [{"count": 1}] * len(KEYS)
     found = reader.get_many(pa.table({"k": [*KEYS, "unknown"]}))
     assert found["value"].null_count == 1 and found["value"].to_pylist()[-1] is None
+
+
+@pytest.mark.parametrize("options", [{}, {"key_bytes": "key"}, {"check_keys": False}])
+def test_a_row_without_a_key_is_refused_where_state_is_kept_by_it(world, options):
+    """Producers put such rows into any partition, so the state of one key would be in several tasks."""
+    rows = rows_of(KEYS[:4]).set_column(0, "k", pa.array([*KEYS[:3], None]))
+    rows = rows.set_column(1, "key", pa.array([b"0", b"1", b"2", None]))
+    topo = counted(**options)
+    if not options:  # the row of a bad record is none without a key
+        letter = pa.array([None] * 3 + [{"reason": "value"}], pa.struct(list(DEAD_LETTERS)))
+        program = programs(topo.build())[0]
+        program.check_samples({"in": rows.append_column("dead_letter", letter)}, 0)
+    if "check_keys" in options:
+        world.batch(world.open(topo), 0, **{"in": rows})
+        return
+    with pytest.raises(
+        InputError, match=rf"offset 3: found 'a null in {options.get('key_bytes', 'k')} \(1 such rows"
+    ):
+        programs(topo.build())[0].check_samples({"in": rows}, 0)
+
+
+def test_where_no_state_is_kept_by_it_a_key_may_be_null():
+    """Behind a repartition, and in the stream of a join, whose state is the table's."""
+    topo = Topology("t")
+    stream = topo.source("stream", key="k", partitions=4, **COUNT)
+    table = topo.source("table", key="k", partitions=4, **COUNT)
+    join = TableJoin("j", by=BY, columns={"v": "int64"})
+    joined = stream.join_table(table, join, name="joined")
+    joined.repartition(key="other").process(Count("n", by={"other": "string"}), name="count")
+    split = programs(topo.build())[0].partitioned
+    assert {topic: each.key for topic, each in split.items()} == {"stream": (), "table": ("k",)}
 
 
 def test_a_key_in_the_partition_of_another_key_stops_the_batch(world):

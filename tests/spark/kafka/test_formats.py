@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import io
 import json
 import math
 import struct
 import uuid
 
-import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -19,23 +17,10 @@ from pyspark import cloudpickle
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.formats import Avro, Json, Raw
+from tests.support.payloads import fault, only, record, written
 
 SECRET = "hunter2hunter2"
 UTC = dt.UTC
-
-
-def only(form, payload: bytes):
-    """Return the one row of a payload without faults."""
-    rows, faults = form.read([payload])
-    assert faults == {}
-    return rows.to_pylist()[0]
-
-
-def fault(form, payload: bytes) -> str:
-    """Return the reason for a faulty payload, whose row has only nulls."""
-    rows, faults = form.read([payload])
-    assert rows.num_rows == 1 and set(rows.to_pylist()[0].values()) == {None}
-    return faults[0]
 
 
 # --------------------------------------------------------------------------------------- JSON
@@ -127,16 +112,29 @@ def test_what_is_no_single_object_is_a_fault(payload):
     assert fault(Json({"v": "string"}), payload).startswith("JSON: ")
 
 
-def test_a_field_that_may_not_be_null_may_be_missing():
-    def strict(kind: pa.DataType) -> pa.DataType:
-        return pa.struct([pa.field("a", kind, nullable=False)])
+def test_a_required_field_that_is_missing_or_null_is_a_fault():
+    """A bad record's row has only nulls, so the columns themselves may be null."""
+    strict = pa.struct([pa.field("a", pa.list_(pa.int64()), nullable=False)])
+    by_name = {"id": "bigint  not NULL", "more": "string", "in": strict}
+    for form in (Json(by_name), Json(pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("more", pa.string()), pa.field("in", strict)]
+    ))):  # fmt: skip
+        assert form.columns.field("id").nullable and form.columns.field("in").type.field("a").nullable
+        rows, faults = form.read(
+            [b'{"id": 1}', b"{}", b'{"id": null}', b'{"id": 1, "in": {}}', b'{"id": 2, "in": {"a": [null]}}']
+        )
+        assert rows["id"].to_pylist() == [1, None, None, None, 2]
+        assert faults == {
+            1: "JSON: Object missing required field `id`",
+            2: "JSON: Expected `int`, got `null` - at `$.id`",
+            3: "JSON: Object missing required field `a` - at `$.in`",
+        }
 
-    form = Json(pa.schema([pa.field("v", strict(pa.list_(strict(pa.string()))), nullable=False)]))
-    field = form.columns.field("v")
-    assert field.nullable and field.type.field("a").nullable
-    assert field.type.field("a").type.value_type.field("a").nullable
-    rows, faults = form.read([b"{}", b'{"v": {}}', b'{"v": {"a": [{}]}}'])
-    assert rows["v"].to_pylist() == [None, {"a": None}, {"a": [{"a": None}]}] and not faults
+
+@pytest.mark.parametrize("kind", ["int NOT", "int NULL", "NOT NULL", "list<int NOT NULL>"])
+def test_what_is_no_required_type_is_refused(kind):
+    with pytest.raises(InputError, match=r"Json.columns.a: found 'N"):
+        Json({"a": kind})
 
 
 def test_faults_leave_the_other_rows_as_they_are():
@@ -190,16 +188,6 @@ ROW = {
     "code": b"ab",
     "late": True,
 }
-
-
-def written(schema, row) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
-    return out.getvalue()
-
-
-def record(**fields):
-    return {"type": "record", "name": "R", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
 
 
 def test_avro_has_the_columns_of_the_schema():

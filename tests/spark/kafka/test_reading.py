@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError
 from taskplace.errors import InputError
 from taskplace.spark.kafka import reading
 from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.decoding import RECORD
+from taskplace.spark.kafka.decoding import RECORD, Decoder
+from taskplace.spark.kafka.formats import Raw
 from tests.support.mock_kafka import mock_kafka as mock_kafka
 
 MANY = [(b"k%d" % number, b"v%d" % number) for number in range(50)]
@@ -56,6 +57,35 @@ def test_records_have_all_columns(mock_kafka):
     assert null["timestampType"] == 0
     assert null["headers"] == [{"key": "h", "value": b"x"}, {"key": "n", "value": None}]
     assert (empty["key"], empty["value"], empty["headers"]) == (b"", b"", None)
+
+
+class _NoText(str):
+    """A name of a header whose bytes are not UTF-8."""
+
+    def encode(self, *_: str) -> bytes:
+        return b"\xff"
+
+
+def test_a_time_and_headers_that_cannot_be_read_do_not_end_a_read(mock_kafka):
+    """They were a raw OverflowError and a SystemError, without topic and offset."""
+    from kafka import KafkaProducer
+
+    nanos, micros = 1_700_000_000_000_000_000, 1_700_000_000_000_000
+    for time in (nanos, micros):
+        mock_kafka.send("t", 1, (b"k", b"v"), timestamp=time, headers=[("h", b"x")])
+    producer = KafkaProducer(bootstrap_servers=mock_kafka.bootstrap, api_version=(2, 0, 0), acks=1)
+    producer.send("t", b"v", b"k", headers=[(_NoText("h"), b"x")], partition=1, timestamp_ms=1).get(20)
+    producer.close()
+    for _ in range(3):  # the interpreter specializes calls that it has often made
+        mock_kafka.send("t", 2, *MANY, headers=[("h", b"x")])
+    read(mock_kafka, 0, 150, partition=2)
+    (piece,) = pieces(mock_kafka, 0, 3)
+    assert piece["timestamp"].cast("int64").to_pylist() == [None, 1000 * micros, 1000]
+    assert piece["timestampType"].to_pylist() == [0, 0, 0]
+    assert piece["headers"].to_pylist()[1:] == [[{"key": "h", "value": b"x"}], [None]]
+    decoder = Decoder(value=Raw("v"), include=["timestamp", "headers"], bad_records="dead_letters")
+    assert decoder.decode(piece).dead_letters["offset"].to_pylist() == [0, 1, 2]
+    assert Decoder(value=Raw("v"), include=["offset"]).decode(piece).rows.num_rows == 3
 
 
 def test_an_offset_that_is_not_there_is_an_error(mock_kafka):

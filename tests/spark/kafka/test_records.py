@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
@@ -12,6 +14,7 @@ from taskplace.errors import InputError
 from taskplace.spark.driver.partition_columns import row_schemas
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.driver.sources import check_sources
+from taskplace.spark.kafka.dead_letters import GoodRecords
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Json, Raw
 from taskplace.spark.kafka.records import KafkaRecords
@@ -148,6 +151,32 @@ def test_a_key_elsewhere_stops_the_batch(world, mock_kafka, options):
     off = world.open(counted(records(mock_kafka), **{**options, "check_keys": False}), checkpoint="other")
     world.batch(off, 0, **{"in": ranges([0] * 4, more)})
     assert off.journal.last.rows == len(KEYS) + 1
+
+
+def test_a_record_without_a_key_is_a_bad_one_where_state_is_kept_by_it(world, mock_kafka):
+    """Producers put such records into any partition, so the state of one key would be in several tasks."""
+    send(mock_kafka)
+    for partition in range(4):
+        mock_kafka.send("t", partition, (None, b"{}"))
+    whole = ranges([0] * 4, [end + 1 for end in ends()])
+    placed = world.open(counted(records(mock_kafka)))
+    with pytest.raises(
+        InputError, match=r"topic 't', partition \d, offset \d+: .*key: null, but state is kept by it"
+    ):
+        world.batch(placed, 0, **{"in": whole})
+    keeps = KafkaRecords(
+        "t", mock_kafka.bootstrap, replace(DECODER, bad_records="dead_letters"), patience="20 s"
+    )
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=4, reads=keeps)
+    source.process(GoodRecords(), name="good").process(Count("n", by={"k": "string"}), name="count")
+    placed = world.open(topo, checkpoint="letters")
+    world.batch(placed, 0, **{"in": whole})
+    assert placed.stats.bad_records == {"in": 4}
+    assert world.stored(placed, "n") == sorted(((key.decode(), 1) for key in KEYS), key=repr)
+    off = world.open(counted(records(mock_kafka), check_keys=False), checkpoint="off")
+    world.batch(off, 0, **{"in": whole})
+    assert off.journal.last.rows == len(KEYS) + 4
 
 
 def test_a_source_without_a_key_has_no_keys_to_check(world, mock_kafka):

@@ -46,11 +46,6 @@ SECRET = "hunter2"
         ),
         ({"dead_letters": True, "value_format": "raw"}, r"value_format: found 'raw', expected no"),
         ({"changed_topics": "go on"}, r"changed_topics: found 'go on', .*did you mean 'go-on'"),
-        ({"transactions": 4}, r"transactions: found 4, expected the delivery 'parallel' as well"),
-        (
-            {"transactions": 1, "delivery": "parallel"},
-            r"transactions: found 1, expected an integer of at least 2",
-        ),
         ({"delivery": "exactly once"}, r"delivery: .*did you mean 'exactly-once'"),
         ({"marker_topic": "out"}, r"marker_topic: .*another topic"),
         ({"replication": 0}, r"replication: found 0, expected an integer of at least 1"),

@@ -387,3 +387,16 @@ def test_a_narrower_float_is_the_nearest_one_or_an_error(values):
             cast(column, pa.float32())
     else:
         assert list(map(repr, cast(column, pa.float32()).to_pylist())) == list(map(repr, nearest))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.struct([("a", pa.string())]), pa.list_(pa.string()), pa.map_(pa.string(), pa.string())],
+    ids=str,
+)
+def test_a_nested_key_is_not_to_be_kept_as_it_is(kind: pa.DataType) -> None:
+    split = Split("node", "store", "a", (KeyColumn("k", "k", pa.string()),))
+    with pytest.raises(
+        InputError, match="columns of keys are flat: select a part of it, or cast it to string, in the"
+    ):
+        check_splits([split], {"a": {"k": kind}})

@@ -200,9 +200,30 @@ def test_a_full_disk_is_named_and_nothing_is_lost(runtime, small_disk, which):
     assert truth != (runtime.contents(TaskId(0, 0)), runtime.contents(TaskId(0, 1)))
 
 
-def test_other_errors_pass_as_they_are(tmp_path):
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_directory_that_may_not_be_written_to_is_named(tmp_path, number):
+    for error in (
+        OSError(number, "no", f"{tmp_path}/manifests/1"),
+        lmdb.Error(f"{tmp_path}: {os.strerror(number)}"),
+    ):
+        says = pytest.raises(DiskFull, match=rf"^not allowed to write .*{tmp_path}.*lsattr")
+        with says as told, raising_disk_full(tmp_path / "state", tmp_path):
+            raise error
+        assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("file", [None, "/elsewhere/a"])
+def test_other_errors_pass_as_they_are(tmp_path, file):
     with pytest.raises(PermissionError), raising_disk_full(tmp_path):
-        raise PermissionError(errno.EACCES, "no")
+        raise PermissionError(errno.EACCES, "no", file)
+
+
+def test_inodes_that_are_used_up_are_named(tmp_path, small_disk):
+    subprocess.run(["mount", "-o", "remount,nr_inodes=20", str(small_disk)], check=True)
+    says = pytest.raises(DiskFull, match=r"MiB free, but none of 20 inodes\. Remove files there, or use")
+    with says, raising_disk_full(tmp_path, small_disk / "not" / "made"):
+        for number in range(20):
+            (small_disk / f"{number}").mkdir()
 
 
 def test_a_worker_that_spark_ended_with_its_round_is_no_death_of_the_copy(copy, tmp_path):
