@@ -6,8 +6,8 @@ Properties:
   may be older, by at most the given bound in records or batches.
 - Each task is read at one point in time. If a commit comes in between, two tasks may be read one batch apart.
 
-Errors: `InputError` for an unknown store, one that is not logged, or an unknown key column; `TaskplaceError` naming the tasks for which no copy within the
-bound could be read (for a moment after a loss; try again).
+Errors: `InputError` for an unknown store or key column, and for a store that is not logged; `TaskplaceError` naming the
+tasks for which no copy within the bound could be read (for a moment after a loss; try again).
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class StoreReader:
         holding = [(p, p.stores[name]) for p in placed.programs if name in p.stores]
         if not holding[0][1].logged:
             raise InputError(
-                "store", found=f"{name!r} with logged=False", expected="a store with a changelog: others are read by "
-                "their tasks only", hint="set logged=True, in a new checkpoint",
+                "store", found=name, expected="a store with a changelog, because logged=False is read by its tasks only",
+                hint="set logged=True, in a new checkpoint",
             )  # fmt: skip
         if not isinstance(copies, str) or copies not in ("active", "standby"):
             raise InputError("copies", found=copies, expected="'active' or 'standby'")

@@ -198,7 +198,5 @@ def test_no_entry_is_lost_as_long_as_no_executor_is(world, seed):
 
 
 def test_a_read_from_outside_is_refused(lives):
-    with pytest.raises(
-        InputError, match=r"^store: found 'kept' with logged=False, expected a store with a changelog"
-    ):
+    with pytest.raises(InputError, match=r"^store: found 'kept', expected a store with a changelog"):
         lives.placed.store("kept")
