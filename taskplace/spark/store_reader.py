@@ -98,10 +98,8 @@ class StoreReader:
             raise InputError("store", found=name, expected=f"one of {known}", hint=nearest(name, known))
         holding = [(p, p.stores[name]) for p in placed.programs if name in p.stores]
         if not holding[0][1].logged:
-            raise InputError(
-                "store", found=name, expected="a store with a changelog, because logged=False is read by its tasks only",
-                hint="set logged=True, in a new checkpoint",
-            )  # fmt: skip
+            expected = "a store with a changelog: with logged=False, only its tasks read it"
+            raise InputError("store", found=name, expected=expected)
         if not isinstance(copies, str) or copies not in ("active", "standby"):
             raise InputError("copies", found=copies, expected="'active' or 'standby'")
         self._placed, (self._program, self.schema) = placed, holding[0]
