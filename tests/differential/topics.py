@@ -26,7 +26,7 @@ class Log(KafkaRecords):
         super().__init__(name, "nowhere:9092", Decoder(value=Raw("value", "binary")), most_records=most)
         self.source = source
         self.rows: dict[int, list[Row]] = {number: [] for number in range(source.partitions)}
-        self._offsets = self  # type: ignore[assignment]
+        self._offsets = self._watch = Lists(self)  # type: ignore[assignment]
         self.at = self.first()
         #: The partitions with more rows than the batches so far have taken.
         self.backlog: set[int] = set()
@@ -34,15 +34,6 @@ class Log(KafkaRecords):
     @property
     def columns(self) -> pa.Schema:
         return schema(self.source.columns)
-
-    def described(self) -> Described:
-        return Described(f"id of {self.topic}", self.source.partitions)
-
-    def starts(self, partitions: int) -> dict[int, int]:
-        return dict.fromkeys(range(partitions), 0)
-
-    def ends(self, partitions: int) -> dict[int, int]:
-        return {number: len(rows) for number, rows in self.rows.items()}
 
     def read(self, ranges: pa.Table, setting: ReadSetting) -> pa.Table:
         found = [
@@ -58,11 +49,32 @@ class Log(KafkaRecords):
         for row in new:
             self.rows[partition([row[c] for c in self.source.key], kinds, self.source.partitions)].append(row)
         before = self.at["offsets"]
-        ranges, self.at = _source("ranges", self)({}).simpleStreamReader(None).read(self.at)
+        stream = _source("ranges", self)({}).streamReader(None)
+        start, self.at = self.at, stream.latestOffset(self.at, None)
+        ranges = [each for part in stream.partitions(start, self.at) for each in stream.read(part)]
         ends = self.at["offsets"]
         taken = [row for p, rows in self.rows.items() for row in rows[before[str(p)] : ends[str(p)]]]
         self.backlog = {p for p, rows in self.rows.items() if len(rows) > ends[str(p)]}
-        return _as_ranges(list(ranges)), taken
+        return _as_ranges(ranges), taken
+
+
+class Lists:
+    """What brokers say of a topic. Its records have no time."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def described(self) -> Described:
+        return Described(f"id of {self._log.topic}", self._log.source.partitions)
+
+    def starts(self, partitions: int) -> dict[int, int]:
+        return dict.fromkeys(range(partitions), 0)
+
+    def ends(self, partitions: int) -> dict[int, int]:
+        return {number: len(rows) for number, rows in self._log.rows.items()}
+
+    def first_newer(self, times: dict[int, int]) -> dict[int, tuple[int, int]]:
+        return {}
 
 
 def _as_ranges(ranges: list[Any]) -> pa.Table:
