@@ -110,7 +110,7 @@ def _with_texts(kind: pa.DataType) -> pa.DataType:
 
 def _column(values: list[Any], kind: pa.DataType, path: str) -> pa.Array | pa.ChunkedArray:
     if any(issubclass(python_type, pa.Scalar | np.integer) for python_type in set(map(type, values))):
-        values = [_plain(value) for value in values]
+        values = [_plain(value, path) for value in values]
     _check(values, kind, path)
     try:
         return pa.array(values, kind)
@@ -126,10 +126,14 @@ def _column(values: list[Any], kind: pa.DataType, path: str) -> pa.Array | pa.Ch
         return pa.array(values, kind)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, path: str) -> Any:
     """Return the Python value of an Arrow scalar or a numpy integer."""
     if isinstance(value, pa.Scalar):
-        return value.as_py()
+        try:
+            return value.as_py()
+        except (OverflowError, ValueError):
+            found = python_of(pa.array([value], value.type))[0]
+            raise InputError(path, found=found, expected="a value that Python can represent") from None
     return int(value) if isinstance(value, np.integer) and not isinstance(value, np.timedelta64) else value
 
 
@@ -157,28 +161,46 @@ def _check_nested(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
     """Check the values inside lists, maps and structs; Arrow itself refuses values that are none of these."""
     present = [value for value in values if value is not None]
     if T.is_struct(kind):
-        structs = [_as_dict(value) for value in present]
+        members: dict[str | bytes, list[Any]] = {}
+        names = [field.name for field in kind]
+        for name, each in chain.from_iterable(_pairs(value, names) for value in present):
+            if isinstance(name, str | bytes):
+                members.setdefault(name, []).append(each)
         for field in kind:
-            _check([value.get(field.name) for value in structs], field.type, f"{path}.{field.name}")
+            inner = [*members.get(field.name, ()), *members.get(field.name.encode(), ())]
+            _check(inner, field.type, f"{path}.{field.name}")
     elif T.is_map(kind):
-        maps = [_as_dict(value) for value in present]
-        _check(list(chain.from_iterable(maps)), kind.key_type, f"{path} (a key)")
-        _check(list(chain.from_iterable(each.values() for each in maps)), kind.item_type, f"{path} (a value)")
+        entries = list(chain.from_iterable(map(_pairs, present)))
+        _check([key for key, _ in entries], kind.key_type, f"{path} (a key)")
+        _check([each for _, each in entries], kind.item_type, f"{path} (a value)")
     elif hasattr(kind, "value_type"):
         for value in present:
-            if isinstance(value, bytes | bytearray | memoryview):  # Arrow would make a list of numbers
+            if not _is_list(value, kind.value_type):
                 raise InputError(path, found=value, expected=str(kind), hint=_remedy(value, kind))
         inner = [value for value in present if isinstance(value, Iterable) and not isinstance(value, str)]
         _check(list(chain.from_iterable(inner)), kind.value_type, f"{path} (an element)")
 
 
-def _as_dict(value: Any) -> Mapping[Any, Any]:
+def _is_list(value: Any, kind: pa.DataType) -> bool:
+    """Return whether Arrow makes a list with these values of a value, if it makes one."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "mM":  # taken as times in the column's unit
+        return np.datetime_data(value.dtype) == (getattr(kind, "unit", ""), 1)
+    if hasattr(value, "iloc"):  # a Series, which Arrow reads by its labels
+        return np.array_equal(value.index, np.arange(len(value)))
+    return not isinstance(value, bytes | bytearray | memoryview)  # taken as a list of numbers
+
+
+def _pairs(value: Any, names: Sequence[str] = ()) -> list[tuple[Any, Any]]:
+    """Return what Arrow takes from a value: the items of a mapping, pairs, of which a name may be there twice, or the
+    values of `names` in their order."""
     if isinstance(value, Mapping):
-        return value
-    try:
-        return dict(value)
-    except (TypeError, ValueError):
-        return {}
+        return list(value.items())
+    pairs = list(zip(names, value, strict=False)) if isinstance(value, tuple) else []
+    for pair in value if isinstance(value, Iterable) else ():
+        with suppress(TypeError, ValueError):
+            name, each = pair
+            pairs.append((name, each))
+    return pairs
 
 
 def _family(kind: pa.DataType) -> str:
@@ -242,8 +264,8 @@ def _in_dates(value: Any, kind: pa.DataType) -> bool:
 
 
 def _in_timestamps(value: Any, kind: pa.DataType) -> bool:
-    if isinstance(value, np.datetime64):  # Arrow refuses another unit
-        return not np.isnat(value)
+    if isinstance(value, np.datetime64):  # Arrow refuses another unit, but not a multiple of it
+        return not np.isnat(value) and np.datetime_data(value.dtype)[1] == 1
     if not isinstance(value, dt.datetime) or value != value:  # NaT
         return False
     return (value.tzinfo is None or kind.tz is not None) and _as_fine(value.microsecond, value, kind)
@@ -255,7 +277,7 @@ def _in_times(value: Any, kind: pa.DataType) -> bool:
 
 def _in_durations(value: Any, kind: pa.DataType) -> bool:
     if isinstance(value, np.timedelta64):
-        return not np.isnat(value)
+        return not np.isnat(value) and np.datetime_data(value.dtype)[1] == 1
     return isinstance(value, dt.timedelta) and _as_fine(value.microseconds, value, kind)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -100,6 +101,37 @@ def test_what_a_type_cannot_hold_is_refused_with_its_remedy(kind, value, remedy)
         with pytest.raises(InputError, match=rf"^state\.x: found .*, expected .*{remedy}") as caught:
             column(kind, *before, value)
         assert str(arrow_schema({"x": kind}).field("x").type) in caught.value.expected
+
+
+STRUCT, DECIMALS = pa.struct([("n", pa.int64())]), pa.struct([("n", pa.decimal128(38, 4))])
+TIMES = pa.list_(pa.timestamp("us"))
+Row = namedtuple("Row", ["n"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *((STRUCT, value) for value in ((1.5,), Row(1.5), {b"n": 1.5}, [("n", 1.5), ("n", 1)])),
+        *((DECIMALS, value) for value in ((Decimal(FAR[0]),), [("n", Decimal(FAR[0])), 5])),
+        (pa.map_(pa.string(), pa.int64()), [("a", 1.5), ("a", 1)]),
+        *((TIMES, np.array([1], f"datetime64[{unit}]")) for unit in ("ns", "s", "D", "10us")),
+        (pa.list_(pa.duration("us")), np.array([1], "timedelta64[s]")),
+        (pa.list_(pa.int64()), pd.Series([10, 20], index=[1, 0])),
+        (pa.timestamp("us"), np.datetime64(1, "10us")),
+        (pa.duration("us"), np.timedelta64(1, "10us")),
+        (pa.timestamp("us"), pa.scalar(2**62, pa.timestamp("us"))),
+        (pa.duration("s"), pa.scalar(2**62, pa.duration("s"))),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_a_value_of_a_form_that_arrow_reads_in_its_own_way_is_refused(kind, value):
+    with pytest.raises(InputError, match=r"(?s)^state\.x.*: found .*, expected "):
+        column(kind, value)
+
+
+@pytest.mark.parametrize("value", [(1,), Row(1), {"n": 1}, [("n", 1)]], ids=repr)
+def test_a_struct_is_a_dict_or_pairs_or_a_tuple(value):
+    assert column(STRUCT, value) == [{"n": 1}]
 
 
 @pytest.mark.parametrize(
