@@ -46,12 +46,17 @@ END_SECONDS = 5.0
 class _Asked:
     """What brokers have said of a topic. `at`: when, None: never; `planned`: the ends in Spark's last offsets."""
 
+    topic_id: str = ""
     at: float | None = None
     error: str = ""
     ends: Mapping[int, int] = field(default_factory=dict)
     planned: Mapping[int, int] = field(default_factory=dict)
     newer: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     committed: Mapping[int, int] = field(default_factory=dict)
+
+    def of_now(self, read: TopicRead) -> TopicRead:
+        """Return what was read of the topic that there is: nothing of one that was made again."""
+        return read if self.topic_id in ("", read.topic_id) else TopicRead(self.topic_id)
 
 
 class InputLag:
@@ -103,7 +108,7 @@ class InputLag:
 
     def _topic(self, topic: str, read: TopicRead) -> TopicStatus:
         asked, now = self._asked[topic], self._clock()
-        partitions = {}
+        partitions, read = {}, asked.of_now(read)
         positions = {**asked.planned, **read.ends}
         for partition in sorted({*asked.ends, *positions}):
             position, end = positions.get(partition), asked.ends.get(partition)
@@ -144,8 +149,9 @@ class InputLag:
                 self._repeated.settle(log, "topic %r: its lag is known again", topic, key=topic)
 
     def _ask(self, reader: TopicReader, asked: _Asked, read: TopicRead, batch: int) -> None:
-        topic_id, ends = reader.ends()
-        asked.planned = read_topics.planned_ends(self._log, batch, topic_id)
+        asked.topic_id, ends = reader.ends()
+        read = asked.of_now(read)
+        asked.planned = read_topics.planned_ends(self._log, batch, asked.topic_id)
         positions = {**asked.planned, **read.ends}
         behind = {p: read.times.get(p, -1) for p, at in positions.items() if at < ends.get(p, at)}
         asked.newer = reader.first_newer(behind)

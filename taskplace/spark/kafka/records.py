@@ -157,7 +157,7 @@ class KafkaRecords:
 
     def ends(self) -> tuple[str, dict[int, int]]:
         """Return the topic's id, and by partition the offset behind its committed records. Errors: `InputError`."""
-        topic_id, partitions = self._watched().described()
+        topic_id, partitions = self._described(self._watched())
         return topic_id, self._watched().ends(partitions)
 
     def first_newer(self, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
@@ -249,7 +249,7 @@ class KafkaRecords:
 
     def extent(self, positions: Mapping[str, Mapping[int, int]]) -> Extent:
         """Return what there is behind a position. `positions`: by topic id; without one, that of `first`."""
-        topic_id, partitions = self._asked().described()
+        topic_id, partitions = self._described()
         firsts, ends = self._asked().starts(partitions), self._asked().ends(partitions)
         begins = {**self._starts(partitions), **positions.get(topic_id, {})}
         ends = {p: max(end, begins[p]) for p, end in ends.items()}
@@ -306,10 +306,10 @@ class KafkaRecords:
             )
         return found
 
-    def _described(self) -> Described:
+    def _described(self, asked: TopicOffsets | None = None) -> Described:
         """Return the topic as it is now, which was there before. Errors: `MissingTopic`."""
         try:
-            return self._asked().described()
+            return (asked or self._asked()).described()
         except MissingTopic:
             raise deleted(self.topic) from None
 

@@ -74,6 +74,15 @@ def test_a_partition_without_records_has_the_position_that_spark_has(placed, rea
     assert reader.committed == {0: 9, 1: 2, 2: 7}
 
 
+def test_positions_of_a_topic_that_was_made_again_are_not_those_of_the_old_one(placed, reader):
+    reader.topic_id = "again"
+    placed.lag.turn()
+    assert partitions(placed) == {
+        0: PartitionStatus(None, 12), 1: PartitionStatus(None, 2), 2: PartitionStatus(None, 7)
+    }  # fmt: skip
+    assert reader.committed == {}
+
+
 def test_the_rate_is_that_of_the_last_minute(placed, reader, monkeypatch):
     for seconds, rate in ((20, 6 / 30), (50, 6 / 60), (61, 0.0)):
         placed.lag._clock = lambda at=NOW + seconds: at

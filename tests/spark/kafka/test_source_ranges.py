@@ -15,7 +15,7 @@ import msgspec
 from taskplace.errors import InputError
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Raw
-from taskplace.spark.kafka.offsets import Described
+from taskplace.spark.kafka.offsets import Described, MissingTopic
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.source import _source
 from taskplace.spark.worker.topic_reader import StreamOffset
@@ -153,6 +153,19 @@ def test_a_stream_that_goes_on_reads_each_record_once_and_only_what_is_there(see
                 for p, first in topic.firsts.items()
                 for offset in range(first, at["offsets"][str(p)])
             )
+
+
+class Gone(Growing):
+    def described(self) -> Any:
+        raise MissingTopic("topic 't'", found="no such topic", expected="one")
+
+
+def test_a_topic_that_was_deleted_is_told_as_such_also_beside_its_own_batches():
+    records = KafkaRecords("t", "nowhere:9092", Decoder(value=Raw("v", "binary")))
+    records._offsets = records._watch = Gone()  # type: ignore[assignment]
+    for ask in (records.ends, lambda: records.extent({})):
+        with pytest.raises(MissingTopic, match="it was deleted"):
+            ask()
 
 
 def test_a_stream_that_begins_at_a_time_has_read_nothing_there():
