@@ -71,6 +71,11 @@ class Groups:
 
     def _run(self) -> pa.Table:
         if self._found is None:
-            grouping = pa.table(self._columns).group_by(self._by, use_threads=False)
-            self._found = grouping.aggregate(self._specs)
+            table = pa.table(self._columns)
+            row = pa.array(np.arange(table.num_rows))
+            found = table.append_column("row", row).group_by(self._by, use_threads=False)
+            found = found.aggregate([*self._specs, ("row", "min")])
+            first = found["row_min"].to_numpy()
+            # Arrow numbers new keys whose hashes are alike later than those behind them.
+            self._found = found if (first[1:] > first[:-1]).all() else found.take(np.argsort(first))
         return self._found
