@@ -58,7 +58,7 @@ SHAPES: Mapping[str, re.Pattern[str]] = {
         "pair": rf"(\({_QUOTE}{_WORD}{_QUOTE}\s*+,\s*+)(?:{_VALUE})(?=\))",
         "option": rf"({_OPTION}\s++)(?!-)(?:{_VALUE})",
         "name and value": rf"({_WORD}(?:{_QUOTE})?\s*+[=:]{{1,2}}>?\s*+)(?!found\b)(?:{_VALUE})",
-        "token": r"(?<![\w\-])()(?-i:(?:AKIA|ASIA)[A-Z0-9]{16}\b|eyJ[\w\-]{8,}\.[\w\-.]++|gh[pousr]_\w{20,}|github_pat_\w{20,})",
+        "token": r"(?<![\w\-])()(?-i:(?:AKIA|ASIA)[A-Z0-9]{16}\b|eyJ[\w\-]{8,}\.[\w\-.]++|(?:gh.|github_pat)_\w{20,})",
     }.items()
 }
 
