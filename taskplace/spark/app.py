@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -85,10 +86,12 @@ def _run(settings: Settings, application: Application, report: RunReport) -> int
             try:
                 query.awaitTermination()
             except StreamingQueryException as error:
-                if placed.error is None:
+                said = of_source(str(error)) if placed.error is None else root_cause(placed.error)
+                if said is None:
                     raise
+                failed = "failed" if placed.error is not None else "was not planned"
                 raise TaskplaceError(
-                    f"batch {placed.journal.last_batch + 1} failed: {scrubbed(root_cause(placed.error))}"
+                    f"batch {placed.journal.last_batch + 1} {failed}: {scrubbed(said)}"
                 ) from error
         summary = placed.summary()
         check: CheckResult | None = None
@@ -180,6 +183,16 @@ def root_cause(error: BaseException) -> str:
     if type(error).__name__ == "PythonException" and lines:
         return lines[-1].strip()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def of_source(said: str) -> str | None:
+    """Return the error of a source of this project in the text of Spark's error, which has a traceback; else None.
+
+    >>> of_source("[STREAM_FAILED] ...\\n  File ...\\ntaskplace.errors.InputError: topic 'in': found .\\n SQLSTATE: 3")
+    "topic 'in': found ."
+    """
+    found = re.search(r"^taskplace\.\S+: (.+)$", said, re.MULTILINE)
+    return found and found[1]
 
 
 class Drill:

@@ -6,8 +6,8 @@ Properties:
   may be older, by at most the given bound in records or batches.
 - Each task is read at one point in time. If a commit comes in between, two tasks may be read one batch apart.
 
-Errors: `InputError` for an unknown store or key column; `TaskplaceError` naming the tasks for which no copy within the
-bound could be read (for a moment after a loss; try again).
+Errors: `InputError` for an unknown store or key column, and for a store that is not logged; `TaskplaceError` naming the
+tasks for which no copy within the bound could be read (for a moment after a loss; try again).
 """
 
 from __future__ import annotations
@@ -97,6 +97,9 @@ class StoreReader:
         if not isinstance(name, str) or name not in known:
             raise InputError("store", found=name, expected=f"one of {known}", hint=nearest(name, known))
         holding = [(p, p.stores[name]) for p in placed.programs if name in p.stores]
+        if not holding[0][1].logged:
+            expected = "a store with a changelog: with logged=False, only its tasks read it"
+            raise InputError("store", found=name, expected=expected)
         if not isinstance(copies, str) or copies not in ("active", "standby"):
             raise InputError("copies", found=copies, expected="'active' or 'standby'")
         self._placed, (self._program, self.schema) = placed, holding[0]

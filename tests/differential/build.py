@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.sinks import ParquetSink
 from tests.differential.case import Case, Node, Row, Shape, canonical, kept_as, shapes, store_of
+from tests.differential.values import digits
 from topology import Topology
 from topology.stream import Stream
 
@@ -33,8 +35,6 @@ ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "date": pa.date32(),
-    "decimal": pa.decimal128(12, 2),
-    "sum of decimals": pa.decimal128(38, 2),
     "bool": pa.bool_(),
 }
 MAKE = {"count": count, "sum": sum_, "min": min_, "max": max_, "first": first, "last": last, "avg": avg}
@@ -43,15 +43,20 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def arrow(kind: str) -> pa.DataType:
     """Return the Arrow type of a type's name."""
-    return ARROW.get(kind) or pa.type_for_alias(kind)
+    size = digits(kind)
+    return pa.decimal128(*size) if size else ARROW.get(kind) or pa.type_for_alias(kind)
 
 
 def table(columns: dict[str, str], rows: list[Row]) -> pa.Table:
     """Return rows as an Arrow table."""
     return pa.table(
         {c: pa.array([row[c] for row in rows], arrow(kind)) for c, kind in columns.items()},
-        schema=pa.schema([(c, arrow(kind)) for c, kind in columns.items()]),
+        schema=schema(columns),
     )
+
+
+def schema(columns: dict[str, str]) -> pa.Schema:
+    return pa.schema([(c, arrow(kind)) for c, kind in columns.items()])
 
 
 def plain(rows: pa.Table) -> list[Row]:
@@ -143,8 +148,11 @@ def microseconds(duration: int) -> timedelta:
     return timedelta(microseconds=duration)
 
 
-def topology(case: Case, folder: Path) -> Topology:
-    """Return the topology of a case. Its sinks are directories in `folder`, with the names of the nodes."""
+def topology(case: Case, folder: Path, reads: Mapping[str, Any] | None = None) -> Topology:
+    """Return the topology of a case. Its sinks are directories in `folder`, with the names of the nodes.
+
+    `reads`: by source, what its tasks read themselves.
+    """
     topo, shape = Topology("case"), shapes(case)
     streams: dict[str, Stream] = {}
     for name, source in case.sources.items():
@@ -154,7 +162,14 @@ def topology(case: Case, folder: Path) -> Topology:
                 "event_time": source.event_time,
                 "delay": microseconds(source.delay) if source.delay else 0,
             }
+        if reads and name in reads:
+            options["reads"] = reads[name]
         streams[name] = topo.source(name, key=source.key or None, partitions=source.partitions, **options)
+    for node in case.nodes:
+        if node.name in case.settings.get("unlogged", ()):
+            window = node.options.get("window") or {"size": 0, "grace": 0}
+            kept = node.options.get("ttl") or window["size"] + window["grace"]
+            topo.store(node.name, logged=False, retention_ms=kept // 1000 or None)
     shared = {node.options["store"] for node in case.nodes if "store" in node.options}
     for node in case.nodes:
         streams[node.name] = _added(

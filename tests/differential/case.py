@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ STAMPS = ("timestamp", "timestamp_ntz")
 TEMPORAL = (*STAMPS, "date")
 WINDOW_START, WINDOW_TIME = "window_start", "window_time"
 NAN = float("nan")
+#: Python's own context has 28 digits.
+EXACT = Context(prec=400)
 
 
 @dataclass(frozen=True)
@@ -275,9 +277,11 @@ def _declared(options: dict[str, Any], before: Shape) -> dict[str, Any]:
 
 
 def canonical(value: Any) -> Any:
-    """Return the canonical form of a key's value, with only one NaN and one zero."""
+    """Return the canonical form of a key's value, with only one NaN, one zero, and no zeros behind a decimal."""
     if isinstance(value, float):
         return NAN if value != value else value + 0.0
+    if isinstance(value, Decimal):
+        return value.normalize(EXACT)
     return value
 
 

@@ -4,6 +4,7 @@
   repartition may differ; `generate.Wanted.orderless` leaves such steps out.)
 - Batches: the total output is the same, if no row is late and no step depends on the cuts (see `Shape.moved`), after a
   row far in the future has closed all windows.
+- Backlogs: the same for tasks that read topics whose partitions have more rows than a batch takes.
 - Limits: the total output is the same after enough further batches. If executors and drivers die, each batch is the
   same.
 """
@@ -23,7 +24,7 @@ DAY = 86_400_000_000
 
 
 def compare_cuts(case: Case, folder: Path) -> Told:
-    """Run a case in five forms. Errors: `Mismatch`, and any error of the runs."""
+    """Run a case in six forms. Errors: `Mismatch`, and any error of the runs."""
     draw = Random(len(case.nodes) + 100 * len(case.batches))
     events = case.events
     case = replace(case, events={}, batches=case.batches + ended(case))
@@ -36,6 +37,11 @@ def compare_cuts(case: Case, folder: Path) -> Told:
         _same(f"store {store} with other partitions", len(case.batches), rows, other.stores[store])
     cut = live(replace(case, batches=cut_anew(case, draw)), folder / "cut", model=False)
     _same_in_sum(case, told, cut, "cut anew")
+    behind = replace(case, settings={**case.settings, "most_records": draw.choice([2, 5])})
+    caught_up = live(behind, folder / "behind", model=False)
+    if not caught_up.totals["refused"]:
+        _same("late rows of a backlog", len(case.batches), [0], [caught_up.totals["late"]])
+        _same_in_sum(case, told, caught_up, "with a backlog")
     stores = sum(bool(node.options.get("window") or node.options.get("ttl")) for node in case.nodes)
     entries = 2 + stores * sum(len(rows) for batch in case.batches for rows in batch.values())
     limit = max(2, entries // 25)  # so that about 25 batches are enough
@@ -47,7 +53,7 @@ def compare_cuts(case: Case, folder: Path) -> Told:
     for sink, batches in held.sinks.items():
         for number, rows in batches.items():
             _same(f"sink {sink} with losses", number, rows, dying.sinks[sink][number])
-    return Told(told.totals + other.totals + cut.totals + dying.totals)
+    return Told(told.totals + other.totals + cut.totals + caught_up.totals + dying.totals)
 
 
 def _same(where: str, number: int, expected: list[Any], found: list[Any]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.differential.case import Case, Row, Source, shapes, time_of
+from tests.differential import limits
+from tests.differential.case import TEMPORAL, Case, Row, Source, shapes, time_of
 from tests.differential.drawing import CASTS, KEYS, ODD_FLOATS, SECOND, SPLITTING, VALUES, Drawing
+from tests.differential.values import DAY
 
 
 class DataDrawing(Drawing):
@@ -19,13 +21,13 @@ class DataDrawing(Drawing):
         ways = self.wanted.ways
         # Sources that go by different columns: their merge has no event time.
         twice = self.timed and alike and ways and not self.wanted.calm and self.maybe(0.5)
-        values = {"v": draw.choice([*VALUES]), "x": draw.choice([*KEYS])}
+        values = {"v": draw.choice([*VALUES]), "x": self._kind()}
         for i in range(draw.choice([1, 1, 2, 3])):
             columns = {**key, "i": "int64"}
             if ways and i and key["k"] in CASTS and self.maybe(0.15):
                 columns["k"] = draw.choice(CASTS[key["k"]])  # equal keys do not meet before a cast
             if not alike and i:
-                values = {f"v{i}": draw.choice([*VALUES]), f"x{i}": draw.choice([*KEYS])}
+                values = {f"v{i}": draw.choice([*VALUES]), f"x{i}": self._kind()}
             columns |= values
             if self.maybe(0.3):
                 columns["gone" if alike else f"gone{i}"] = "bool"
@@ -52,6 +54,7 @@ class DataDrawing(Drawing):
         late = 0.0 if self.wanted.calm else draw.choice([0, 0.2, 0.5])
         unknown = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.1])
         wild = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.02])
+        far = limits.INSTANTS + limits.FURTHEST if self.wanted.daring else [8000 * 31_536_000 * SECOND]
         pace = draw.choice([1, 3, 3, 10]) * SECOND  # of event time, from batch to batch
         pools = {
             (name, column): self._pool(column, kind)
@@ -63,7 +66,8 @@ class DataDrawing(Drawing):
             if column == "i":
                 return 1000 * batch + i
             if not column.startswith("at"):
-                return draw.choice(pools[topic, column])
+                fit, unfit = pools[topic, column]
+                return draw.choice(unfit if unfit and draw.random() < 0.003 else fit)
             if draw.random() < unknown:
                 return None
             time = start + batch * pace + draw.randrange(0, pace, 1 if i % 3 else 500_000)
@@ -72,11 +76,19 @@ class DataDrawing(Drawing):
             if draw.random() < wild:
                 time += (
                     draw.choice(
-                        [3600, -3600, 86_400, 864_000, -100 * 31_536_000, 8000 * 31_536_000 - time // SECOND]
+                        [
+                            3600,
+                            -3600,
+                            86_400,
+                            864_000,
+                            -100 * 31_536_000,
+                            *[at // SECOND - time // SECOND for at in far],
+                        ]
                     )
                     * SECOND
                 )
-            return time // (86_400 * SECOND) if kind == "date" else time
+            time = max(limits.FURTHEST[0], min(time, limits.FURTHEST[1]))
+            return time // DAY if kind == "date" else time
 
         batches = [
             {
@@ -92,8 +104,16 @@ class DataDrawing(Drawing):
             rows.sort(key=lambda row: row[time_of(self.sources[name]) or "i"])
         return batches
 
-    def _pool(self, column: str, kind: str) -> list[Any]:
+    def _kind(self) -> str:
+        """Return the type of a column with any values."""
+        return limits.kind(self.draw) if self.wanted.daring and self.maybe(0.5) else self.draw.choice([*KEYS])
+
+    def _pool(self, column: str, kind: str) -> tuple[list[Any], list[Any]]:
+        """Return the values of a column, and those that a type does not hold in which it is kept."""
         if column.startswith("v"):
             odd = kind in ("float32", "float64") and self.maybe(0.3)
-            return VALUES[kind] + (ODD_FLOATS if odd else [])
-        return self.some(KEYS[kind], 2, 6)
+            return VALUES[kind] + (ODD_FLOATS if odd else []), []
+        if kind not in ("bool", "binary") and (column in self.aims or kind not in KEYS):
+            return limits.pool(self.draw, kind, self.aims.get(column, set()))
+        outside = limits.INSTANTS if self.wanted.daring and kind in TEMPORAL and self.maybe(0.2) else []
+        return self.some(KEYS[kind], 2, 6) + [at // DAY if kind == "date" else at for at in outside], []

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.differential import limits
 from tests.differential.case import STAMPS, Case, Node, Shape
 from tests.differential.draw_data import DataDrawing
 from tests.differential.drawing import SECOND, SPLITTING, SUMS, TIMES, VALUES, WIDER
 from tests.differential.routing import has_cycle, predicted
+from tests.differential.values import digits
 
 
 class NodeDrawing(DataDrawing):
@@ -140,7 +142,8 @@ class NodeDrawing(DataDrawing):
         for n in range(draw.randint(1, 4)):
             made = self._aggregated(before, ordered)
             if made is not None:
-                aggregates[f"{'v' if made[0] in ('count', 'sum') else 'm'}{len(self.nodes)}{n}"] = made
+                small = made[0] == "count" or (made[0] == "sum" and made[1][0] == "v")
+                aggregates[f"{'v' if small else 'm'}{len(self.nodes)}{n}"] = made
         if not aggregates:
             return None
         options["aggregates"] = aggregates
@@ -186,16 +189,26 @@ class NodeDrawing(DataDrawing):
             numbers = [
                 c for c, k in before.columns.items() if c.startswith("v") and (k in VALUES or k in SUMS)
             ]
+            exact = [
+                c
+                for c, k in before.columns.items()
+                if c[0] in "xm" and (k == "string" or digits(k) or k in limits.INTEGERS)
+            ]
+            if function == "sum" and exact and self.wanted.daring and self.maybe(0.4):
+                column = draw.choice(exact)
+                wanted = self._aim(column, before.columns[column])
+                if wanted is not None and (digits(wanted) or wanted in limits.INTEGERS):
+                    return ["sum", column, wanted]
             if not numbers:
                 return None
             column = draw.choice(numbers)
             kind = SUMS.get(before.columns[column], "int64")
-            if function == "avg" and kind == "sum of decimals":
+            if function == "avg" and kind == "decimal(38, 2)":
                 return None  # Arrow and Python round the last digit of a float from a decimal differently
             return [function, column, kind if function == "sum" else "float64"]
         if function in ("first", "last") and not ordered:
             return None
-        return [function, column, kind]
+        return [function, column, (column not in before.times and self._aim(column, kind)) or kind]
 
     def _window(self, before: Shape) -> dict[str, Any]:
         return {
@@ -240,9 +253,16 @@ class NodeDrawing(DataDrawing):
             "columns": self.some(new, 1, 3),
             "how": draw.choice(["left", "inner"]),
             "order_by": order_by,
-            **self._kept(on, table),
+            **self._kept([c for c in on if c[0] not in "xm" or c not in order_by], table),
             **self._declares(stream, table),
         }
+        aimed = {
+            c: self._aim(c, table.columns[c])
+            for c in options["columns"]
+            if c not in [*order_by, *table.times]
+        }
+        if any(aimed.values()):
+            options["kept"] = {**options.get("kept", {}), **{c: kind for c, kind in aimed.items() if kind}}
         marks = [c for c, kind in table.columns.items() if kind == "bool"]
         if marks and self.maybe(0.5):
             options["deleted"] = draw.choice(marks)
@@ -302,6 +322,13 @@ class NodeDrawing(DataDrawing):
             # A column that rows are split by may not lose what tells its values apart.
             if before.columns[c] in STAMPS and (daring or (before.key is not None and c not in before.key)):
                 kinds[c] = ["date"]
+            elif (
+                before.key is not None
+                and c not in before.key
+                and c not in before.times
+                and (aim := self._aim(c, before.columns[c]))
+            ):
+                kinds[c] = [aim]
         return {"kept": {c: self.draw.choice(found) for c, found in kinds.items()}}
 
     def _by(self, before: Shape, free: bool | None = None) -> list[str]:

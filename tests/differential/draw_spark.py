@@ -80,7 +80,7 @@ class SparkDrawing(NodeDrawing):
             aggregates = {
                 name: a
                 for name, a in aggregates.items()
-                if a[0] != "avg" or before.columns[a[1]] not in ("decimal", "sum of decimals")
+                if a[0] != "avg" or before.columns[a[1]] not in ("decimal(12, 2)", "decimal(38, 2)")
             } or {f"v{level}9": ["count", None, "int64"]}
             options: dict[str, Any] = {"by": by, "aggregates": aggregates}
             if form != "running":

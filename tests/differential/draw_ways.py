@@ -17,7 +17,11 @@ class WayDrawing(NodeDrawing):
         found = {
             c: CASTS[kind]
             for c, kind in before.columns.items()
-            if kind in CASTS and c != "i" and c not in before.times and not c.startswith(("at", "window"))
+            if kind in CASTS
+            and c != "i"
+            and (c[0] != "x" or kind != "date")
+            and c not in before.times
+            and not c.startswith(("at", "window"))
         }
         if not found:
             return None

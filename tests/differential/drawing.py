@@ -7,6 +7,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+from tests.differential import limits
 from tests.differential.case import NAN, Node, Shape, Source, shape
 
 SECOND = 1_000_000
@@ -35,7 +36,7 @@ KEYS: dict[str, list[Any]] = {
     "date": [-1, 0, 20454, 20455, None],
     "timestamp_ntz": [-1, 0, 1_767_225_600_000_001, None],
     "timestamp": [-1, 0, 1_767_225_600_000_001, None],
-    "decimal": [Decimal("0.00"), Decimal("-1.25"), Decimal("9999999999.99"), None],
+    "decimal(12, 2)": [Decimal("0.00"), Decimal("-1.25"), Decimal("9999999999.99"), None],
 }
 #: The values of columns that are summed: small, so that floats add them exactly.
 VALUES: dict[str, list[Any]] = {
@@ -44,7 +45,7 @@ VALUES: dict[str, list[Any]] = {
     "int64": [-3, 0, 1, 2, 50, 1000, None],
     "float32": [0.25, -0.0, 1.5, 100.0, None],
     "float64": [0.25, -0.5, 0.0, 3.0, 1024.0, None],
-    "decimal": [Decimal("0.01"), Decimal("-2.50"), Decimal("100.00"), None],
+    "decimal(12, 2)": [Decimal("0.01"), Decimal("-2.50"), Decimal("100.00"), None],
 }
 ODD_FLOATS = [NAN, float("inf"), float("-inf")]
 #: type of a key column -> the types in which state may keep it
@@ -72,12 +73,12 @@ CASTS = {
     "timestamp_ntz": ["date"],
 }
 #: Decimals are no keys of a topic.
-SPLITTING = [kind for kind in KEYS if kind != "decimal"]
+SPLITTING = [kind for kind in KEYS if kind != "decimal(12, 2)"]
 SUMS = {
     "float32": "float64",
     "float64": "float64",
-    "decimal": "sum of decimals",
-    "sum of decimals": "sum of decimals",
+    "decimal(12, 2)": "decimal(38, 2)",
+    "decimal(38, 2)": "decimal(38, 2)",
 }
 
 
@@ -109,12 +110,23 @@ class Drawing:
         self.sources: dict[str, Source] = {}
         self.nodes: list[Node] = []
         self.shapes: dict[str, Shape] = {}
+        #: By column, the other types in which it is kept.
+        self.aims: dict[str, set[str]] = {}
 
     def maybe(self, probability: float) -> bool:
         return self.draw.random() < probability
 
     def some(self, choices: list[Any], least: int, most: int) -> list[Any]:
         return self.draw.sample(choices, min(len(choices), self.draw.randint(least, most)))
+
+    def _aim(self, column: str, kind: str) -> str | None:
+        """Return another type in which a column may be kept; None for its own."""
+        if not self.wanted.daring or column[0] not in "xm" or self.maybe(0.6):
+            return None
+        found = limits.target(self.draw, kind)
+        if found is not None:
+            self.aims.setdefault(column, set()).add(found)
+        return found
 
     def _add(self, node: Node) -> None:
         self.nodes.append(node)

@@ -9,10 +9,11 @@ from random import Random
 from typing import Any
 
 from taskplace.spark import faults
-from tests.differential.case import Case
+from tests.differential.case import Case, store_of
 from tests.differential.draw_spark import SparkDrawing
 from tests.differential.draw_ways import WayDrawing
 from tests.differential.drawing import Wanted
+from tests.differential.routing import predicted
 
 WORKER = [name for name in faults.POINTS if name.startswith("attempt.")]
 ANYTHING = Wanted()
@@ -70,12 +71,23 @@ class _Drawn(WayDrawing):
         count = self.draw.randint(2, self.wanted.batches + 2 * self.timed)
         batches = self._batches(count)
         events = {n: found for n in range(count) if (found := self._events())} if self.wanted.events else {}
-        settings = {
+        if self.wanted.daring and count > 3 and self.maybe(0.08):
+            first = self.draw.randrange(1, count - 1)
+            events.setdefault(first, []).append(["backup"])
+            events.setdefault(self.draw.randrange(first + 1, count), []).append(["restore", self.maybe(0.5)])
+        settings: dict[str, Any] = {
             "executors": self.draw.choice([1, 1, 2, 3]),
             "standbys": self.draw.choice([0, 0, 1, 2]),
             "snapshot_interval": self.draw.choice([1, 2, 5]),
         }
-        return Case(self.sources, self.nodes, sinks, batches, events, settings)
+        case = Case(self.sources, self.nodes, sinks, batches, events, settings)
+        stores = sorted({store_of(node) for node in self.nodes} - {""})
+        if self.wanted.daring and not predicted(case):
+            if stores and self.maybe(0.15):
+                settings["unlogged"] = self.some(stores, 1, 3)
+            if self.maybe(0.15):
+                settings["most_records"] = self.draw.choice([1, 2, 4, 10])
+        return case
 
     def _events(self) -> list[list[Any]]:
         draw, found = self.draw, []
@@ -83,6 +95,8 @@ class _Drawn(WayDrawing):
             found.append(["restart"] if self.maybe(0.7) else ["application"])
         if self.maybe(0.3):
             found.append(["follow"])
+        if self.maybe(0.25):
+            found.append([draw.choice(["join", "drain", "drain", "leave"])])
         if self.maybe(0.2):
             found.append(["kill", draw.choice(WORKER), self.maybe(0.7)])
         if self.maybe(0.15):

@@ -6,12 +6,17 @@ batches, the state of every store, read from outside. The events between and wit
 - `["kill", point, own]`: the executor that passes the point dies, or another one (not `own`); a new one replaces it
 - `["crash", point]`: the driver dies at the point, and another driver runs the batch
 - `["restart"]`: another driver takes over before the batch; `["application"]`: the same, with new executors
-- `["follow"]`: standbys follow
+- `["follow"]`: standbys follow; `["join"]`: an executor comes; `["leave"]`: one is decommissioned
+- `["drain"]`: one is drained, or ends if it is said to be removable
+- `["backup"]`: the checkpoint is copied; `["restore", with_state]`: another application goes on from the copy, with
+  other rows, and with the executors' directories or without. Outputs stay as they are
 """
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,15 +25,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from taskplace.errors import InputError, TaskplaceError
+from taskplace.errors import CheckpointError, Fenced, InputError, TaskplaceError
+from taskplace.spark.driver import programs
 from taskplace.spark.placed import Placed
 from taskplace.spark.state import expiry
 from tests.differential import build
-from tests.differential.case import Case, Row, canonical, shapes, stateful, store_of
-from tests.differential.model import Model
+from tests.differential.case import Batch, Case, Row, canonical, shapes, stateful, store_of
+from tests.differential.model import Model, Sent, Task
 from tests.differential.routing import MUST, one_task, predicted
+from tests.differential.topics import Log
+from tests.differential.values import Unfit
 from tests.support.placed_without_spark import Died, World
-from topology import TopologyError
+from topology import TaskId, TopologyError
+
+#: With how many pipelines a case is compared at most: some state may be lost, or not.
+MOST_MODELS = 64
 
 
 class Crash(BaseException):
@@ -87,14 +98,30 @@ class _Life:
         self.world = World(folder, patch, executors=settings["executors"])
         self.world.at = self._at
         self.shapes = shapes(case)
-        self.stores = list(dict.fromkeys(store_of(node) for node in case.nodes if stateful(node)))
+        self.logs = {
+            name: Log(name, source, settings["most_records"])
+            for name, source in case.sources.items()
+            if source.key and "most_records" in settings
+        }
+        patch.setattr(programs, "topic_rows", lambda part, program, topic: part.sources[topic].rows)
+        self.unlogged = {*settings.get("unlogged", ())}
+        # What has no changelog cannot be read from outside.
+        stores = dict.fromkeys(store_of(node) for node in case.nodes if stateful(node))
+        self.stores = [name for name in stores if name not in self.unlogged]
+        self.models: list[Model] = []  # what may have happened
+        self.number = 0  # of the next batch, as Spark counts
+        self.drained = ""
+        self.owners: dict[TaskId, str] = {}  # the executors of the tasks after the last batch
+        self.backup: tuple[int, list[Model], dict[str, Any]] | None = None
+        self._forgotten: frozenset[Task] = frozenset()
+        self._forgotten_next: frozenset[Task] = frozenset()
         self._pending: list[list[Any]] = []
         self._lost = False  # in this batch
         self.placed = self._open()
 
     def _open(self) -> Placed:
         return self.world.open(
-            build.topology(self.case, self.folder),
+            build.topology(self.case, self.folder, self.logs),
             config={
                 "num.standby.replicas": self.settings["standbys"],
                 "probing.rebalance.interval.ms": 1,
@@ -105,53 +132,178 @@ class _Life:
         )
 
     def run(self, compare: bool) -> Told:
-        model = Model(one_task(self.case) if predicted(self.case) == MUST else self.case)
+        if compare:
+            self.models = [Model(one_task(self.case) if predicted(self.case) == MUST else self.case)]
         try:
-            for number, batch in enumerate(self.case.batches):
-                self._before(self.case.events.get(number, []))
-                tables = {
-                    name: build.table(source.columns, batch.get(name, []))
-                    for name, source in self.case.sources.items()
-                }
-                late, crashed = self._batch(number, tables)
-                self.told.totals["batches"] += 1
-                if compare:
-                    self._compare(model, number, batch, None if crashed else late)
-                else:
-                    self._read(number)
-            self._end(model if compare else None)
+            for at, batch in enumerate(self.case.batches):
+                self._before(self.case.events.get(at, []))
+                if not self._batch(batch):
+                    return self.told
+            self._before([])
+            while any(log.backlog for log in self.logs.values()):
+                if not self._batch({}):
+                    return self.told
+            if self._batch({}, last=True):
+                self.told.stores = {name: comparable(self._stored(name) or []) for name in self.stores}
         finally:
             self.placed.close()
         return self.told
 
-    def _end(self, model: Model | None) -> None:
-        """Run one more batch, without rows and without losses, and read all stores."""
-        number = len(self.case.batches)
-        self._before([])
-        self._batch(number, {name: build.table(s.columns, []) for name, s in self.case.sources.items()})
-        self._lost = False
-        if model is not None:
-            self._compare(model, number, {}, None)
-        else:
-            self._read(number)
-        self.told.stores = {name: comparable(self._stored(name) or []) for name in self.stores}
-
     # -- what happens
 
     def _before(self, events: list[list[Any]]) -> None:
-        for event, *_ in events:
-            if event == "follow":
-                self.world.follow(self.placed, 3)
-            elif event in ("restart", "application"):
-                self.placed.close()
-                if event == "application":
-                    self.world.restart(self.settings["executors"])
-                self.placed = self._open()
-                self.told.totals[event] += 1
+        leaving = sorted(self.world.leaving)
+        for id in leaving:
+            self._lose(id)
+        for event, *how in events:
+            getattr(self, f"_{event}", lambda *_: None)(*how)
         self._pending = [event for event in events if event[0] in ("kill", "crash")]
-        self._lost = bool(events)
+        self._lost = bool(events or leaving)
 
-    def _batch(self, number: int, tables: dict[str, pa.Table]) -> tuple[int, bool]:
+    def _follow(self) -> None:
+        self.world.follow(self.placed, 3)
+
+    def _restart(self) -> None:
+        self.placed.close()
+        self.placed = self._open()
+        self.told.totals["restart"] += 1
+
+    def _application(self) -> None:
+        self.told.totals["application"] += 1
+        self._forget({*self.owners, *self._owned()})
+        self.placed.close()
+        self.world.restart(self.settings["executors"])
+        self.placed = self._open()
+
+    def _join(self) -> None:
+        self.told.totals["join"] += 1
+        self.world.come()
+
+    def _leave(self) -> None:
+        """Decommission an executor; it ends before the next batch."""
+        if len(self.world.usable()) > 1:
+            self.told.totals["leave"] += 1
+            self._forget_those_of(min(self.world.usable()))
+            self.world.leave(min(self.world.usable()))
+
+    def _drain(self) -> None:
+        """Drain an executor, or end the drained one if that is said to cost nothing."""
+        if self.drained in self.world.usable() and self.drained in self._members():
+            if self.placed.can_remove(self.drained):
+                self.told.totals["emptied"] += 1
+                self.world.lose(self.drained)
+        elif len(known := sorted(self._members() & self.world.usable())) > 1:
+            try:
+                self.placed.drain(known[0])
+                self.drained = known[0]
+                self.told.totals["drain"] += 1
+            except InputError:
+                if not self.unlogged:
+                    raise
+                self.told.totals["drain refused"] += 1
+
+    def _members(self) -> set[str]:
+        return {name.removeprefix("executor-") for name in self.placed.state.members}
+
+    def _backup(self) -> None:
+        positions = {name: log.at for name, log in self.logs.items()}
+        self.backup = self.number, [model.fork() for model in self.models], positions
+        shutil.rmtree(self.folder / "backup", ignore_errors=True)
+        shutil.copytree(self.folder / "checkpoint", self.folder / "backup")
+
+    def _restore(self, with_state: bool) -> None:
+        """Go on from the backup, as another application. Executors' copies may be ahead of it, and outputs are."""
+        if self.backup is None:
+            return
+        self.told.totals["restore"] += 1
+        self._forget({*self.owners, *self._owned()})
+        self.placed.close()
+        self.world.restart(self.settings["executors"])
+        shutil.rmtree(self.folder / "checkpoint")
+        shutil.copytree(self.folder / "backup", self.folder / "checkpoint")
+        if not with_state:
+            shutil.rmtree(self.folder / "state", ignore_errors=True)
+        self.number, models, positions = self.backup
+        for name, at in positions.items():
+            self.logs[name].at = at
+        self.models = [model.fork() for model in models]
+        self.placed = self._open()
+
+    def _lose(self, id: str) -> None:
+        self._forget_those_of(id)
+        self.world.lose(id)
+
+    def _forget_those_of(self, id: str) -> None:
+        """Note that an executor is lost. A driver that has just begun has no plan yet."""
+        self._forget(
+            {task for owners in (self.owners, self._owned()) for task, owner in owners.items() if owner == id}
+        )
+
+    def _owned(self) -> dict[TaskId, str]:
+        return {task: owner.id for task, owner in self.placed.rebalancer.owners().items() if owner}
+
+    def _forget(self, tasks: Iterable[TaskId]) -> None:
+        """Note that the active copies of tasks are lost: of state without a changelog nothing need be left."""
+        stores = {
+            sub.id: frozenset(s.name for s in sub.stores) & self.unlogged
+            for sub in self.placed.built.subtopologies
+        }
+        self._forgotten |= {
+            (task.partition, stores[task.subtopology]) for task in tasks if stores[task.subtopology]
+        }
+
+    def _batch(self, rows: Batch, *, last: bool = False) -> bool:
+        """Run a batch, and compare it. Return whether it was run: it may be one that has to be refused."""
+        number, refusal, late = self.number, None, 0
+        tables = {n: build.table(s.columns, rows.get(n, [])) for n, s in self.case.sources.items()}
+        for name, log in self.logs.items():
+            tables[name], taken = log.batch(rows.get(name, []))
+            rows = {**rows, name: taken}
+        backlogs = {name: log.backlog for name, log in self.logs.items()}
+        try:
+            late = self._run(number, tables)
+        except InputError as error:
+            refusal = error
+        self.told.totals["batches"] += 1
+        self.number += 1
+        self.told.totals["late"] += late or 0
+        found = self._read(number) if refusal is None else {}
+        if not self.models:
+            if refusal is not None:
+                raise refusal
+            return True
+        forgotten, self._forgotten, self._forgotten_next = self._forgotten, self._forgotten_next, frozenset()
+        if len(self.models) << len(forgotten) > MOST_MODELS:
+            self.told.totals["lost too much"] += 1
+            return False
+        left: list[Model] = []
+        error: Exception | None = refusal
+        for model in [each for one in self.models for each in one.without(forgotten)]:
+            try:
+                sent = model.batch(rows, backlogs)
+            except Unfit as unfit:
+                if refusal is not None:
+                    self.told.totals["values refused"] += 1
+                    return False
+                error = error or Mismatch("values", number, [f"{unfit.args[0]!r} refused"], ["taken"])
+                continue
+            if refusal is not None and model.unsure:
+                self.told.totals["values refused"] += 1
+                return False
+            if refusal is None:
+                try:
+                    self._compare(model, sent, number, found, late, last)
+                    left.append(model)
+                except Mismatch as mismatch:
+                    error = error or mismatch
+        if not left and error is not None:
+            raise error
+        self.models = list({repr((model.state, model.away)): model for model in left}.values())
+        self.told.totals["rows sent"] += sum(map(len, found.values()))
+        return True
+
+    def _run(self, number: int, tables: dict[str, pa.Table]) -> int | None:
+        """Run a batch until it has ended. Return the number of late rows; None after a crash."""
         crashed = False
         while True:
             before = self.placed.stats.late
@@ -160,10 +312,32 @@ class _Life:
                 break
             except Crash:
                 crashed = True
-                self.placed.close()
-                self.placed = self._open()
-        self._pending = []
-        return self.placed.stats.late - before, crashed
+            except (CheckpointError, Fenced) as error:
+                if not self._way_out(error, number):
+                    raise
+                crashed = self._lost = True
+            self.placed.close()
+            self.placed = self._open()
+        self._pending, self.owners = [], self._owned() or self.owners
+        return None if crashed else self.placed.stats.late - before
+
+    def _way_out(self, error: TaskplaceError, number: int) -> bool:
+        """Remove what an error names that lies there from before a backup was restored. Return whether it does."""
+        named = [
+            Path(word.rstrip(".,:;")) for word in str(error).split() if word.startswith(f"{self.folder}")
+        ]
+        if not self.told.totals["restore"] or not named:
+            return False
+        self.told.totals["ways out"] += 1
+        for path in named:
+            if "state" in path.parts:  # no executor uses it then
+                self._forget({*self.owners, *self._owned()})
+                self.world.restart(self.settings["executors"])
+                shutil.rmtree(path)
+            for one in path.parent.glob("batch_id=*"):
+                if int(one.name.partition("=")[2]) >= number:
+                    shutil.rmtree(one)
+        return True
 
     def _at(self, point: str) -> None:
         world = self.world
@@ -178,26 +352,26 @@ class _Life:
             victim = world.running if event[2] or not others else others[0]
             assert victim is not None
             world.come()
-            world.lose(victim)
+            self._lose(victim)
+            # Whether its tasks had ended before, nobody knows.
+            self._forgotten_next = self._forgotten
             if victim == world.running:
                 raise Died(point)
             return
 
     # -- what came of it
 
-    def _compare(self, model: Model, number: int, batch: dict[str, list[Row]], late: int | None) -> None:
-        sent = model.batch(batch)
-        found = self._read(number)
+    def _compare(
+        self, model: Model, sent: Sent, number: int, found: dict[str, list[Any]], late: int | None, last: bool
+    ) -> None:
         for name in self.case.sinks:
             self._same(f"sink {name}", number, comparable(sent.sinks[name]), found[name])
-        for name in self.stores if number % 3 == 2 or number >= len(self.case.batches) else ():
+        for name in self.stores if number % 3 == 2 or last else ():
             rows = self._stored(name)
             if rows is not None:
                 self._same(f"store {name}", number, comparable(model.store(name)), comparable(rows))
-        if late is not None:
+        if late is not None and not last:
             self._same("late rows", number, [sent.late], [late])
-        self.told.totals["rows sent"] += sum(map(len, found.values()))
-        self.told.totals["late"] += sent.late
 
     def _same(self, where: str, number: int, expected: list[Any], found: list[Any]) -> None:
         if expected != found:

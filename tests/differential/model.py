@@ -16,8 +16,10 @@ A node whose time column has a lag (`case.Shape.times`) uses the watermark minus
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.differential.case import (
     WINDOW_START,
@@ -34,11 +36,13 @@ from tests.differential.case import (
 )
 from tests.differential.expiry import expired, lag, less
 from tests.differential.hashing import partition
-from tests.differential.values import Key, aggregated, cast, micros, order
+from tests.differential.values import Key, aggregated, cast, micros, order, outside
 
 #: The unchanged row, beside its window's start, because the row may already have a column with that name.
 AS_IT_CAME = "row as it came"
 
+#: A partition, and the stores that its task has there.
+Task = tuple[int, frozenset[str]]
 #: The rows of a stream in one batch, by partition.
 Rows = dict[int, list[Row]]
 
@@ -57,6 +61,7 @@ class Model:
     def __init__(self, case: Case) -> None:
         self.case, self.shapes = case, shapes(case)
         self.newest: dict[str, int] = {}
+        self._read: dict[str, dict[int, int | None]] = {name: {} for name in case.sources}
         self.late: int | None = None  # W(N-1)
         self.now: int | None = None  # W(N)
         self.batches = 0
@@ -68,10 +73,17 @@ class Model:
         self._owner = {store_of(node): node for node in reversed(case.nodes) if stateful(node)}
         self._last = {store_of(node): node.name for node in case.nodes}
         self._dropped = 0
+        #: State that was lost, by task. While the task has no other, the copy that has it may be found again.
+        self.away: dict[Task, dict[str, dict[Key, Row]]] = {}
+        #: Whether the last batch may be refused.
+        self.unsure = False
 
-    def batch(self, topics: Batch) -> Sent:
-        """Process the rows of a batch, and return its results."""
-        self.late, self.now, self._dropped = self.now, self.watermark(), 0
+    def batch(self, topics: Batch, backlogs: Mapping[str, set[int]] | None = None) -> Sent:
+        """Process the rows of a batch, and return its results. Errors: `Unfit`: it is to be refused.
+
+        `backlogs`: of sources whose tasks read them, the partitions with more rows than were read.
+        """
+        self.late, self.now, self._dropped, self.unsure = self.now, self.watermark(), 0, False
         streams: dict[str, Rows] = {}
         for name, source in self.case.sources.items():
             streams[name] = self._split(topics.get(name, []), source.key, source.columns, source.partitions)
@@ -80,13 +92,55 @@ class Model:
         for name, source in self.case.sources.items():
             if source.event_time:
                 kind = source.columns[source.event_time]
-                times = [micros(row[source.event_time], kind) for row in topics.get(name, [])]
-                known = [time for time in times if time is not None]
-                if known:
-                    self.newest[name] = max([*known, self.newest.get(name, known[0])])
+                read = self._read[name]
+                for part, rows in streams[name].items():
+                    times = [micros(row[source.event_time], kind) for row in rows]
+                    read[part] = max((t for t in (*times, read.get(part)) if t is not None), default=None)
+                # A partition with a backlog holds all others.
+                behind = [read.get(part) for part in (backlogs or {}).get(name, ())]
+                held = None if None in behind else min(behind, default=None)
+                found = held if behind else max((t for t in read.values() if t is not None), default=None)
+                if found is not None:
+                    self.newest[name] = max(found, self.newest.get(name, found))
         self.batches += 1
+        self.away = {
+            (task, stores): entries
+            for (task, stores), entries in self.away.items()
+            if not any(self.state[store].get(task) for store in stores)
+        }
         sinks = {name: [row for rows in streams[name].values() for row in rows] for name in self.case.sinks}
         return Sent(sinks, self._dropped)
+
+    def fork(self) -> Model:
+        """Return the same pipeline at the same place, to go on by itself."""
+        other = copy(self)
+        other.newest, other._read = dict(self.newest), {name: dict(read) for name, read in self._read.items()}
+        other.away = dict(self.away)
+        # Values are replaced, and not changed.
+        other.state = {
+            store: defaultdict(dict, {task: dict(entries) for task, entries in tasks.items()})
+            for store, tasks in self.state.items()
+        }
+        return other
+
+    def without(self, lost: Iterable[Task]) -> list[Model]:
+        """Return what the pipeline may be once the state of some tasks may be lost, or be back."""
+        found = [self]
+        for task in {*lost, *self.away}:
+            found = [each for one in found for each in one._perhaps_without(task)]
+        return found
+
+    def _perhaps_without(self, lost: Task) -> Iterator[Model]:
+        yield self
+        task, stores = lost
+        other = self.fork()
+        if any(self.state[store].get(task) for store in stores):
+            other.away[lost] = {store: other.state[store].pop(task, {}) for store in stores}
+            yield other
+        elif lost in self.away:
+            for store, entries in other.away.pop(lost).items():
+                other.state[store][task] = dict(entries)
+            yield other
 
     def watermark(self) -> int | None:
         """Return the watermark of the next batch."""
@@ -156,7 +210,9 @@ class Model:
 
     def _cast(self, node: Node, rows: list[Row]) -> Iterator[Row]:
         kinds, before = node.options["kinds"], self.shapes[node.inputs[0]].columns
-        return ({**row, **{c: cast(row[c], before[c], kind) for c, kind in kinds.items()}} for row in rows)
+        return (
+            {**row, **{c: _by_function(row[c], before[c], kind) for c, kind in kinds.items()}} for row in rows
+        )
 
     def _lookup(
         self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
@@ -218,12 +274,16 @@ class Model:
                 yield {**row, **(values if values is not None else dict.fromkeys(columns))}
 
     def _per_key(
-        self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
+        self, node: Node, before: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
     ) -> Iterator[Row]:
         """Count the rows of each key and keep their newest time. A key with more than `limit` rows starts again."""
         by, column = node.options["by"], node.options["column"]
         for key, group in self._groups(node, rows).items():
             known = self._seen(node, state, key, late)
+            # Python may have no such times.
+            kinds = self.shapes[node.name].columns
+            self.unsure |= any(outside(value, kinds[c]) for c, value in zip(by, key, strict=True))
+            self.unsure |= any(outside(value, before.columns[c]) for row in group for c, value in row.items())
             n = len(group) + (known["n"] if known else 0)
             times = [row[column] for row in group if row[column] is not None] if column else []
             if known and known["newest"] is not None:
@@ -247,10 +307,11 @@ class Model:
         for key, group in self._groups(node, rows).items():
             known = self._seen(node, state, key, late)
             values = dict(known) if known else {}
-            for name, (function, column, _) in node.options["aggregates"].items():
-                for row in group:
-                    came = row.get(AS_IT_CAME, row)
-                    aggregated(values, name, function, came[column] if column else 1)
+            for name, (function, column, kept) in node.options["aggregates"].items():
+                new = [row.get(AS_IT_CAME, row)[column] if column else 1 for row in group]
+                kind = before.columns[column] if column else "int64"
+                for part, step in self._parts(name, function):
+                    values[part] = aggregated(values.get(part), step, new, kind, kept)
             if expired(node, self.shapes, key, values, late):
                 self._dropped += 1
                 values = known if known else values
@@ -262,7 +323,8 @@ class Model:
         """Yield the rows of open windows, with the starts of the windows."""
         for row in rows:
             time = micros(row[window["column"]], before.columns[window["column"]])
-            start = None if time is None else time - time % window["size"]
+            # The first window is cut off where time begins.
+            start = None if time is None else max(time - time % window["size"], -(1 << 63))
             if start is None or (late is not None and start + window["size"] + window["grace"] <= late):
                 self._dropped += 1
             else:
@@ -297,11 +359,25 @@ class Model:
         shown = dict(zip(key_columns(node), key, strict=True))
         window = node.options.get("window")
         if window and window.get("time"):
-            shown[window["time"]] = shown[WINDOW_START] + window["size"] - 1
+            shown[window["time"]] = min(shown[WINDOW_START] + window["size"], 1 << 63) - 1
         for name, (function, _, _) in node.options["aggregates"].items():
             if function != "avg":
                 shown[name] = values[name]
             else:
                 n = values[f"{name}_count"]
-                shown[name] = float(values[f"{name}_sum"]) / n if n else None
+                shown[name] = values[f"{name}_sum"] / n if n else None
         return shown
+
+    @staticmethod
+    def _parts(name: str, function: str) -> list[tuple[str, str]]:
+        """Return the columns that the state keeps for an aggregate, and their functions."""
+        return (
+            [(f"{name}_{part}", part) for part in ("sum", "count")]
+            if function == "avg"
+            else [(name, function)]
+        )
+
+
+def _by_function(value: Any, kind: str, wanted: str) -> Any:
+    """Return a value as a function of one's own casts it."""
+    return bool(value) if wanted == "bool" and value is not None else cast(value, kind, wanted)

@@ -10,6 +10,7 @@ The rules are the model's own: they follow how each topic's rows are split, thro
 - State of rows that later ones replace may be refused, unless the node declares that each counts for itself.
 - A join of topics without a key may be refused, even in one task. So may one that orders its table by a column that it
   keeps in a type with another order.
+- Sound state may be refused behind topics that tasks read themselves, if functions lie between that declare nothing.
 - Sound state may be refused where functions lie between whose columns are not declared: nobody can see there that a
   column with another name, or of another type, has the values that the rows are split by.
 """
@@ -79,6 +80,8 @@ def predicted(case: Case, *, one_partition: bool = True) -> str:
     joined = {way for node in case.nodes if node.op == "join" for name in node.inputs for way in route[name]}
     found = MAY if any(not way.values for way in joined) else found
     found = MAY if any(_disordered(node, shape[node.inputs[-1]]) for node in case.nodes) else found
+    if "most_records" in case.settings and any(_hides(node) for node in case.nodes):
+        found = MAY
     users: dict[str, list[Node]] = {}
     for node in case.nodes:
         if stateful(node):

@@ -131,7 +131,7 @@ class Stream:
                 touched = {row[sink == "days-out"] for row in BATCHES[batch]} if batch < len(BATCHES) else ()
                 rows = [
                     row
-                    for file in sorted(folder.glob("*"))
+                    for file in sorted(folder.glob("*.parquet"))
                     for row in pq.ParquetFile(file).read().to_pylist()
                 ]
                 if batch <= last or folder in folders:

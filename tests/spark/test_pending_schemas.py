@@ -45,7 +45,7 @@ def older(world: World, *sends: pa.Table) -> Stream:
         data = (checkpoint / name).read_bytes()
         files.append(StagedFile(name, rows.num_rows, len(data), checksum_of(data)))
     identity = {name: value for name, value in manifest.identity.items() if name != "schemas"}
-    path.write_bytes(sealed(replace(manifest, identity=identity, sinks={"out": tuple(files)})))
+    path.write_bytes(sealed(replace(manifest, identity=identity, nonce="", sinks={"out": tuple(files)})))
     stream.target = None
     stream.number = 0
     return stream

@@ -82,6 +82,7 @@ class ClusterState:
         acceptable = loop.config.acceptable
         self.lags = LagIndex(acceptable.lag, acceptable.seconds)
         self.draining: set[str] = set()
+        self.losing: set[str] = set()
         self.gone: set[str] = set()
         self._journal, self._loop, self._tags, self._clock = journal, loop, tags or {}, clock
         tasks = tuple(tasks)
@@ -141,6 +142,7 @@ class ClusterState:
             del self.members[name]
             self.lags.forget(name)
             self.draining.discard(name)
+            self.losing.discard(name)
             self.gone.add(name)
         return gone
 
@@ -187,15 +189,19 @@ class ClusterState:
         )
 
     def instances(self) -> list[Instance]:
-        """Return the members as the engine sees them: slots, tags, lags; without roles."""
+        """Return the members as the engine sees them: slots, tags, lags; without roles.
+
+        A drain waits while its member has entries that it may not lose: they may have come after it was asked for.
+        """
+        kept = {name: self.kept(member) for name, member in self.members.items()}
         return [
             Instance(
                 name,
                 member.executor.cores,
                 self.tags(member),
-                name in self.draining,
+                name in self.draining and (name in self.losing or not kept[name]),
                 lags=self.lags.lags(name),
-                keeps=self.kept(member),
+                keeps=kept[name],
                 restore_rate=member.restore_rate,
             )
             for name, member in sorted(self.members.items())

@@ -164,10 +164,11 @@ class Rebalancer:
         Errors: `InputError` if it has the only entries of stores that are not logged, without `lose_unlogged`.
         """
         with self.lock:
+            name = self.instance(executor)
             if on and not lose_unlogged:
-                self.check_unlogged(self.instance(executor))
-            change = self.state.draining.add if on else self.state.draining.discard
-            change(self.instance(executor))
+                self.check_unlogged(name)
+            for names, wanted in ((self.state.draining, on), (self.state.losing, on and lose_unlogged)):
+                (names.add if wanted else names.discard)(name)
 
     def check_unlogged(self, instance: str) -> None:
         """Refuse a drain that would lose the entries of stores that are not logged. Errors: `InputError`."""

@@ -160,7 +160,7 @@ class RequestDesk:
                     rebalancer.check_unlogged(name)
             if request.kind != "preview":
                 for name in sorted(names):
-                    rebalancer.drain(name, on=request.kind == "drain", lose_unlogged=True)
+                    rebalancer.drain(name, on=request.kind == "drain", lose_unlogged=request.lose_unlogged)
                 log.info("%s, as an operator asked: %s", request.kind, ", ".join(sorted(names)))
                 return (), ()
         plan = rebalancer.preview(names)

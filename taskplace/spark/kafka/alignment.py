@@ -38,7 +38,7 @@ Numbers = Mapping[int, int]
 
 
 class Extent(NamedTuple):
-    """What a topic has, by partition: the offsets of its first record, of the next batch, and behind the last record.
+    """What a topic has, by partition: the offsets where a stream begins, of the next batch, and behind the last record.
 
     `most`: how many offsets of a partition a batch has at most; None: no limit.
     """
@@ -64,9 +64,18 @@ class Extent(NamedTuple):
         most = self.most
         return {p: end if most is None else min(end, self.begins[p] + most) for p, end in self.ends.items()}
 
+    def until(self, ends: Numbers) -> Extent:
+        """Return what there is of it up to these offsets, behind which it may begin."""
+        cut = {p: max(self.begins[p], min(end, ends.get(p, end))) for p, end in self.ends.items()}
+        return self._replace(ends=cut)
+
 
 class Asked(Protocol):
     """What is asked about a topic (`KafkaRecords`)."""
+
+    def last(self) -> Mapping[str, Any]:
+        """Return the offset of the stream behind all its records."""
+        ...
 
     def extent(self, positions: Mapping[str, Numbers]) -> Extent:
         """Return its extent. `positions`: by topic id, where the next batch begins, if there was one before."""
@@ -110,6 +119,7 @@ class Alignment:
         self._topic, self._topics = topic, topics
         self._tables, self._targets, self._timed = tables, targets, timed
         self._idle_ms, self._log, self._clock = idle_ms, log, clock
+        self._lasts: dict[str, Numbers] = {}  # by other topic, where a run ends that reads only what is there
         self._waiting: dict[str, float] = {}  # by topic without records: until when this one waits for it
 
     def ends(self, start: Mapping[str, Any], own: Extent, *, last: bool) -> Mapping[int, int]:
@@ -123,6 +133,9 @@ class Alignment:
         peers = {topic: asked for topic, asked in self._topics.items() if topic != self._topic}
         positions = self._positions(start) if peers else None
         others = {} if positions is None else {t: asked.extent(positions) for t, asked in peers.items()}
+        if last:
+            self._lasts = self._lasts or {topic: _ends(asked) for topic, asked in peers.items()}
+            others = {topic: extent.until(self._lasts[topic]) for topic, extent in others.items()}
         extents = {**others, self._topic: own}
         waits = self._waits(others) and not last
         if not own.new or (
@@ -182,6 +195,10 @@ class Alignment:
         }
 
 
+def _ends(topic: Asked) -> Numbers:
+    return {int(partition): at for partition, at in topic.last()["offsets"].items()}
+
+
 def _behind(table: Extent, target: Numbers) -> bool:
     return any(table.begins[partition] < end for partition, end in target.items())
 
@@ -211,7 +228,7 @@ def alignment(
         topic,
         {name: records[name] for name in sorted(together)},
         tables={name: before for name, before in tables.items() if name in together},
-        targets={name: {int(p): at for p, at in records[name].last()["offsets"].items()} for name in first},
+        targets={name: _ends(records[name]) for name in first},
         timed=timed & together,
         idle_ms=idle_ms,
         log=spark_checkpoint / OFFSETS,

@@ -157,7 +157,7 @@ def offsets(
 
     spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
     if later_than is not None:
-        spec = OffsetSpec.for_timestamp(later_than + 1)
+        spec = OffsetSpec.for_timestamp(min(later_than + 1, 2**63 - 1))  # a record may have any time
     wanted = {ck.TopicPartition(topic, number): spec for number in partitions}
     level = ck.IsolationLevel.READ_COMMITTED if committed else ck.IsolationLevel.READ_UNCOMMITTED
 

@@ -222,11 +222,10 @@ class KafkaRecords:
                     hint="a broker has lost records; start a new checkpoint, or read again what is there",
                 )
         self.seen = offset_of(start["topic_id"], ends)
-        if last is not None and last["topic_id"] == start["topic_id"]:
-            # with `starting="latest"`, the stream may begin behind the ends that were taken before
-            until = _by_partition(last)
-            ends = {p: max(begins[p], min(end, until.get(p, end))) for p, end in ends.items()}
-        return Extent(firsts, begins, ends, self._most)
+        extent = Extent(self._begun(firsts), begins, ends, self._most)
+        if last is None or last["topic_id"] != start["topic_id"]:
+            return extent
+        return extent.until(_by_partition(last))  # with `starting="latest"`, it may begin behind
 
     def last(self) -> Offset:
         """Return the offset behind all records that are committed now."""
@@ -253,7 +252,12 @@ class KafkaRecords:
         topic_id, partitions = self._asked().described()
         firsts, ends = self._asked().starts(partitions), self._asked().ends(partitions)
         begins = {**self._starts(partitions), **positions.get(topic_id, {})}
-        return Extent(firsts, begins, {p: max(end, begins[p]) for p, end in ends.items()}, self._most)
+        ends = {p: max(end, begins[p]) for p, end in ends.items()}
+        return Extent(self._begun(firsts), begins, ends, self._most)
+
+    def _begun(self, firsts: Mapping[int, int]) -> Mapping[int, int]:
+        """Return the offsets where a stream begins. With "latest", that is not known afterwards: the first ones."""
+        return firsts if self._starting in ("earliest", "latest") else self._starts(len(firsts))
 
     def times_at(self, offsets: Mapping[int, int]) -> dict[int, int]:
         """Return the time (ms since 1970) of the first record at or behind an offset, for partitions that have one."""

@@ -38,8 +38,13 @@ def header(number: int) -> bytes:
 
 
 def number_of(payload: bytes) -> int | None:
-    """Return the id before a datum; None without one."""
-    return int.from_bytes(payload[1:5], "big") if len(payload) >= 5 and not payload[0] else None
+    """Return the id before a datum; None without one. A registry's ids have 31 bits: it would refuse the question.
+
+    >>> number_of(header(7)), number_of(b"\\0\\xff\\xff\\xff\\xff")
+    (7, None)
+    """
+    is_one = len(payload) >= 5 and not payload[0] and payload[1] < 128
+    return int.from_bytes(payload[1:5], "big") if is_one else None
 
 
 class SchemaRegistry:

@@ -21,7 +21,7 @@ and `look` reads where a copy is without opening it.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -99,10 +99,16 @@ class Copy:
         with Transaction(self._env) as txn:
             return txn.meta().at
 
-    def lacks_unlogged(self) -> bool:
-        """Return whether it was made of changes and snapshots, in the transaction that `bring_to` began."""
+    def lacks(self, unlogged: Iterable[str]) -> bool:
+        """Return whether it was made of changes and snapshots, which lack stores that are not logged.
+
+        If so, these stores are emptied, in the transaction that `bring_to` began: what they have is of an earlier time.
+        """
         meta = self._held().meta()
-        return meta.at != EMPTY and meta.at.attempt == meta.followed
+        lacking = meta.at != EMPTY and meta.at.attempt == meta.followed
+        if lacking:
+            self._held().empty(unlogged)
+        return lacking
 
     def dump(self, rows: int, most: int | None = None) -> tuple[Position, Dumped]:
         """Return the position and all (store, entries) at it, in `pieces`.

@@ -5,7 +5,7 @@ All changes of a transaction appear together, or not at all: a killed process le
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import cast
 
 import lmdb
@@ -159,6 +159,11 @@ class Transaction:
         with self._txn.cursor() as cursor:
             others = {name.decode() for name in cursor.iternext(values=False) if name not in self._dbs}
         return Meta(fence=meta.fence, skipped=tuple(sorted(others)))
+
+    def empty(self, stores: Iterable[str]) -> None:
+        """Remove all entries of stores."""
+        for store in stores:
+            self._txn.drop(self._db(store), delete=False)
 
     def has(self, store: str) -> bool:
         """Return whether a store is open."""

@@ -108,9 +108,9 @@ class _Attempt:
         """Run the operators from the base, seal their output, and commit the copy; None for a stateless task."""
         self._clock.lap("position")
         faults.point("attempt.positioned")
+        unlogged = {*self._context.program.databases} - self._context.program.logged
+        lacked = copy is not None and bool(unlogged) and copy.lacks(unlogged)
         stores = self._stores(copy) if copy is not None else {}
-        unlogged = len(self._context.program.logged) < len(self._context.program.databases)
-        lacked = copy is not None and unlogged and copy.lacks_unlogged()
         outputs = self._process(stores)
         self._clock.lap("process")
         faults.point("attempt.processed")

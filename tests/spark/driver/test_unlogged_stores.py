@@ -195,3 +195,8 @@ def test_no_entry_is_lost_as_long_as_no_executor_is(world, seed):
             world.at = lambda name: None
         lives.whole("".join(rng.sample(KEYS, rng.randrange(1, len(KEYS)))))
     assert lives.placed.stats.unlogged == 0, f"seed {seed}"
+
+
+def test_a_read_from_outside_is_refused(lives):
+    with pytest.raises(InputError, match=r"^store: found 'kept', expected a store with a changelog"):
+        lives.placed.store("kept")

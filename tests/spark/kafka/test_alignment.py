@@ -287,6 +287,17 @@ def test_a_topic_waits_for_records_of_others_as_long_as_it_may(tmp_path):
     assert len(run.trigger()["a"]) == 1  # nothing comes any more
 
 
+def test_a_run_that_ends_is_not_held_by_records_that_come_meanwhile(tmp_path):
+    logs = {"a": Log("a", 1, [[(0, 100)] * 5]), "b": Log("b", 1, [[(0, 50)] * 5])}
+    logs["a"].there, logs["b"].there = [5], [1]
+    run = Run(merged(), logs, 0, tmp_path, now=True)
+    run.trigger()
+    logs["b"].there = [5]
+    while run.trigger():
+        pass
+    assert [log.at for log in logs.values()] == [{0: 5}, {0: 1}]
+
+
 def test_a_query_with_a_checkpoint_elsewhere_is_read_as_it_comes(tmp_path):
     """Where other topics are is not known then: waiting for them might be for ever."""
     logs = {name: Log(name, 5, [[(0, 0)] * 20], [20]) for name in "ab"}

@@ -127,4 +127,3 @@ def test_the_last_marker_counts():
 
 def test_the_keys_of_markers_stay_as_they_are():
     assert MarkerKey("cp", "s").encode() == b'{"checkpoint":"cp","sink":"s"}'
-    assert MarkerKey("cp", "s", "1/4").encode() == b'{"checkpoint":"cp","sink":"s","share":"1/4"}'

@@ -119,7 +119,7 @@ def test_a_source_needs_the_rights_of_the_docs_and_no_more(brokers, topic, passw
     allow(brokers, "reader", "TOPIC", topic, "READ")
     first = reads.first()
     end = reads.newest(first)
-    assert list(reads.ranges(first, end)) == [(end["topic_id"], 0, 0, 3)]
+    assert list(reads.ranges(first, end)) == [(end["topic_id"], 0, 0, 3, [])]
     assert lines(reads) == ["a", "b", "c"]
 
 

@@ -124,7 +124,7 @@ def test_secrets_are_read_where_a_client_is_made(stub_registry, monkeypatch, tmp
     )
     assert file.read([payload])[0]["id"].to_pylist() == [1]
     env = Avro(NEW, registry={"url": stub_registry.url, "basic.auth.user.info_env": "SR_LOGIN", **ONCE})
-    with pytest.raises(InputError, match=r"Avro.registry.basic.auth.user.info_env: found nothing, .* 'SR_LOGIN'"):
+    with pytest.raises(InputError, match=r"Avro.registry.basic.auth.user.info_env: .*'SR_LOGIN'"):
         env.read([payload])
     monkeypatch.setenv("SR_LOGIN", "me:wrong")
     with pytest.raises(InputError, match="HTTP status code 401"):

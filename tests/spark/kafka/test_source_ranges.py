@@ -155,6 +155,16 @@ def test_a_stream_that_goes_on_reads_each_record_once_and_only_what_is_there(see
             )
 
 
+def test_a_stream_that_begins_at_a_time_has_read_nothing_there():
+    topic, decoder = Broken(random.Random(0)), Decoder(value=Raw("v", "binary"))
+    topic.stops = {0: 9, 1: 9}
+    records = KafkaRecords("t", "nowhere:9092", decoder, starting="1970-01-01T00:00:00.006Z")
+    records._offsets = topic  # type: ignore[assignment]
+    start = records.first()
+    assert start["offsets"] == {"0": 6, "1": 6} and records.available(start).unread
+    assert records.extent({}).unread and not records.extent({"id0": {0: 6, 1: 7}}).unread
+
+
 def stream_offset(offset: Any) -> StreamOffset:
     return msgspec.json.decode(msgspec.json.encode(offset), type=StreamOffset, strict=False)
 
