@@ -26,7 +26,7 @@ _OPTIONS = ("options", "option", "conf")
 _OF_KEYS = ("key", "key_format", "key_schema", "include")
 _TOKENS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _INSIDE = (
-    rf"{'|'.join(_LONG)}|pwd|token|azure\.sas\b|sasl\.|"
+    rf"{'|'.join(_LONG)}|pwd|token|azure\.sas\b|sasl\.|user\.info\b|"
     r"(?:access|account|api|encryption|keystore|private|secret)[._\-]?key"
 )
 #: `DB_PASS`, `db.pw` and `dbPass`, but not `passes` and `bypass`.
@@ -58,7 +58,7 @@ SHAPES: Mapping[str, re.Pattern[str]] = {
         "pair": rf"(\({_QUOTE}{_WORD}{_QUOTE}\s*+,\s*+)(?:{_VALUE})(?=\))",
         "option": rf"({_OPTION}\s++)(?!-)(?:{_VALUE})",
         "name and value": rf"({_WORD}(?:{_QUOTE})?\s*+[=:]{{1,2}}>?\s*+)(?!found\b)(?:{_VALUE})",
-        "token": r"(?<![\w\-])()(?-i:(?:AKIA|ASIA)[A-Z0-9]{16}\b|eyJ[\w\-]{8,}\.[\w\-.]++|gh[pousr]_\w{20,})",
+        "token": r"(?<![\w\-])()(?-i:(?:AKIA|ASIA)[A-Z0-9]{16}\b|eyJ[\w\-]{8,}\.[\w\-.]++|(?:gh.|github_pat)_\w{20,})",
     }.items()
 }
 

@@ -309,6 +309,7 @@ FORMS = {
         ("AccountName=a;AccountKey=", ";EndpointSuffix=b"),
         ("fs.azure.account.key.a.dfs.core.windows.net=", ", x=1"),
         ("spark.executorEnv.AWS_SESSION_TOKEN: ", ""),
+        ("basic.auth.user.info=", ", url=x"),
         ("password => ", ")"),
     ],
     "token": [],
@@ -332,7 +333,8 @@ def test_a_secret_is_hidden_in_each_form_and_what_is_around_it_is_shown(before, 
 
 
 @pytest.mark.parametrize(
-    "token", ["AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJI.eyJzdWIi.abc-d_e", "ghp_" + 36 * "a"]
+    "token",
+    ["AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJI.eyJzdWIi.abc-d_e", "ghp_" + 36 * "a", "github_pat_" + 40 * "a"],
 )
 def test_a_token_that_shows_what_it_is_is_hidden(token):
     assert scrubbed(f"refused {token}, x") == f"refused {HIDDEN}, x"

@@ -150,7 +150,12 @@ def _canonical(body: bytes) -> bytes:
 
 def open_regular(path: Path) -> int:
     """Open a file for reading. Errors: `OSError`; `ValueError` for what is no file: a pipe would block its reader."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        if path.is_symlink():  # to nowhere
+            raise ValueError("it is not a file") from None
+        raise
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise ValueError("it is not a file")

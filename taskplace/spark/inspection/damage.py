@@ -105,7 +105,7 @@ def _broken_in(
 def _checksum(file: BinaryIO, part: Part, progress: Callable[[int], None]) -> str:
     digest, left = hashlib.blake2b(digest_size=16), part.size
     file.seek(part.start)
-    while left and (data := file.read(min(left, _PART))):
+    while left > 0 and (data := file.read(min(left, _PART))):
         digest.update(data)
         left -= len(data)
         progress(len(data))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.redaction import HIDDEN, scrubbed
+from taskplace.redaction import HIDDEN, redacted, scrubbed
 from taskplace.spark.worker.identity import this_process
 
 _SUFFIXES = ("_env", "_file")
@@ -115,7 +115,7 @@ class ClientOptions:
             self._given["bootstrap.servers"] = servers
 
     def __repr__(self) -> str:
-        shown = {name: HIDDEN if is_secret(name) else value for name, value in self._given.items()}
+        shown = {name: HIDDEN if is_secret(name) else redacted(value) for name, value in self._given.items()}
         return repr({name: shown[name] for name in sorted(shown) if name == _meant(name)})
 
     @property

@@ -40,6 +40,8 @@ def replaced(path: Path, by: str, content: bytes = b"") -> None:
         path.mkdir()
     elif by == "pipe":
         os.mkfifo(path)
+    elif by == "link":
+        path.symlink_to(content.decode() or path.name)
     else:
         path.write_bytes(content)
 
@@ -124,6 +126,8 @@ def naming(file: str):
     [
         ("directory", None),
         ("pipe", None),
+        ("link", None),
+        ("link", lambda manifest: b"/nowhere"),
         ("deep JSON", deep),
         *(("a file outside", naming(file)) for file in ("/etc/passwd", "../x", "batches/../../x", "..")),
     ],
@@ -139,7 +143,17 @@ def test_a_hostile_manifest_is_damage_in_one_line(world, capsys, by, content):
     assert "damaged" in told_of(placed.checkpoint, capsys)
 
 
-@pytest.mark.parametrize("by", ["directory", "pipe"])
+def test_a_negative_size_is_damage(world, capsys):
+    placed = stream(world)
+    placed.close()
+    path = path_of(placed.checkpoint, 0)
+    raw = json.loads(unsealed(path.read_bytes()))
+    raw["changes"]["0_0"]["size"] = -1
+    path.write_bytes(sealed(raw))
+    assert "were changed" in told_of(placed.checkpoint, capsys)
+
+
+@pytest.mark.parametrize("by", ["directory", "pipe", "link"])
 @pytest.mark.parametrize("kind", ["epochs/*1", "changelog/*", "batches/*/sinks/*/*", STATUS_FILE, "tick"])
 def test_what_is_no_file_is_damage_wherever_it_is(world, by, kind, capsys):
     placed = stream(world)

@@ -132,7 +132,8 @@ def test_secrets_are_read_where_a_client_is_made(stub_registry, monkeypatch, tmp
     monkeypatch.setenv("SR_LOGIN", LOGIN)
     assert env.read([payload])[0]["id"].to_pylist() == [1]
     given = Avro(NEW, registry={"url": stub_registry.url, "basic.auth.user.info": LOGIN})
-    assert "hunter2" not in repr(given) + repr(env)
+    inside = Avro(NEW, registry=stub_registry.url.replace("://", f"://{LOGIN}@"))
+    assert "hunter2" not in repr(given) + repr(env) + repr(inside)
 
 
 @pytest.mark.parametrize(
