@@ -163,7 +163,7 @@ def test_spark_reads_what_is_published(spark, world):
     rows = pa.table({name: as_array(value, kind) for name, (kind, value, _) in columns.items()})
     nothing = pa.table({name: pa.nulls(1) for name in columns})
     stream.batch(table(k=["a"]).append_column("none", pa.nulls(1)), table(none=pa.nulls(1), k=["b"]))
-    published = sorted((world.folder / "out").glob("batch_id=0/*"))
+    published = sorted((world.folder / "out").glob("batch_id=0/*.parquet"))
     seen: list[Any] = []
     ForeachBatch(lambda df, _: seen.extend((df.schema.simpleString(), *df.sort("k").collect()))).publish(
         spark, 0, published
