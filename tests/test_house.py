@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 #: Directories of tests that belong to no package: helpers, checkpoints of earlier versions, random pipelines.
 OF_NO_PACKAGE = {"support", "golden", "differential"}
-LARGEST_TEST_FILE = 15 * 1024  # bytes
+LARGEST_TEST_FILE = 32 * 1024
 LONGEST_SENTENCE = 45  # words
 TOP = ("taskplace", "topology", "tests", "examples", "benchmarks", "scripts")
 #: Files of others that the docs name: kafka-python's and Faust's tests, and a user's module.
