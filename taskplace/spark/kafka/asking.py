@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, NewTopic, TopicDescription
@@ -157,7 +157,7 @@ def offsets(
 
     spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
     if later_than is not None:
-        spec = OffsetSpec.for_timestamp(min(later_than + 1, 2**63 - 1))  # a record may have any time
+        spec = _later_than(later_than)
     wanted = {ck.TopicPartition(topic, number): spec for number in partitions}
     level = ck.IsolationLevel.READ_COMMITTED if committed else ck.IsolationLevel.READ_UNCOMMITTED
 
@@ -174,6 +174,13 @@ def offsets(
     return ask(question, seconds, admin=admin, look=look, also=also) if wanted else {}
 
 
+def _later_than(time_ms: int) -> Any:
+    """Return what asks for the first record with a later time. A record may have the last possible time."""
+    from confluent_kafka.admin import OffsetSpec
+
+    return OffsetSpec.for_timestamp(min(time_ms + 1, 2**63 - 1))
+
+
 def first_newer(
     admin: AdminClient,
     topic: str,
@@ -184,11 +191,8 @@ def first_newer(
 ) -> dict[int, tuple[int, int]]:
     """Return by partition its first record that is newer than so many milliseconds: its offset and timestamp."""
     import confluent_kafka as ck
-    from confluent_kafka.admin import OffsetSpec
 
-    wanted = {
-        ck.TopicPartition(topic, number): OffsetSpec.for_timestamp(time + 1) for number, time in times.items()
-    }
+    wanted = {ck.TopicPartition(topic, number): _later_than(time) for number, time in times.items()}
 
     def question(at_most: float) -> dict[int, tuple[int, int]]:
         asked = admin.list_offsets(
