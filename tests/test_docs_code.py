@@ -23,7 +23,6 @@ from tests.support.pages import PAGES, ROOT, blocks
 #: The test that runs the Python blocks without a prompt, and the commands, of a page.
 RUN = {
     "README.md": "tests/spark/test_docs_snippets.py",
-    "docs/benchmarks.md": "tests/test_docs_placement.py",
     "docs/doctor.md": "tests/cli/test_docs_doctor.py",
     "docs/extending.md": "tests/spark/test_docs_extending.py",
     "docs/kafka.md": "tests/spark/test_docs_snippets.py",
