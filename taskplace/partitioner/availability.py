@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from taskplace.partitioner import arguments
+from taskplace.partitioner.arguments import load, partition_numbers
 from taskplace.partitioner.config import PartitionerConfig
 
 
@@ -43,7 +43,7 @@ class Availability:
         led = (
             everyone
             if available is None
-            else arguments.partition_numbers(available, "available", self.partitions)
+            else partition_numbers(available, "available", self.partitions)
         )
         return replace(self, leaderless=frozenset(everyone).difference(led))
 
@@ -55,8 +55,8 @@ class Availability:
         self, queues: Mapping[int, int] | None, waited_ms: Mapping[int, int] | None, config: PartitionerConfig
     ) -> Availability:
         """Replace the load, if `config` has adaptive turns; the arguments are checked in any case."""
-        lengths = arguments.load({} if queues is None else queues, "queues", self.partitions)
-        waited = arguments.load({} if waited_ms is None else waited_ms, "waited_ms", self.partitions)
+        lengths = load({} if queues is None else queues, "queues", self.partitions)
+        waited = load({} if waited_ms is None else waited_ms, "waited_ms", self.partitions)
         if not config.adaptive:
             return self
         limit = config.availability_timeout_ms

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.partitioner import arguments
+from taskplace.partitioner.arguments import partition_count, record_size, record_sizes
 from taskplace.partitioner.availability import Availability
 from taskplace.partitioner.config import PartitionerConfig
 from taskplace.partitioner.hashing import partition_for_key
@@ -31,7 +31,7 @@ class UniformStickyPartitioner:
     """
 
     def __init__(self, partitions: int, config: PartitionerConfig | None = None, *, seed: int = 0) -> None:
-        self._availability = Availability(arguments.partition_count(partitions))
+        self._availability = Availability(partition_count(partitions))
         self.config = PartitionerConfig() if config is None else config
         validation.of_type(self.config, PartitionerConfig, "config")
         validation.integer(seed, "seed")
@@ -46,7 +46,7 @@ class UniformStickyPartitioner:
         """Return the partition of a record of `size` bytes; a turn ends with the record that completes it."""
         if key is not None and not self.config.ignore_keys:
             return partition_for_key(key, self.partitions)
-        return self._turns.take(arguments.record_size(size))
+        return self._turns.take(record_size(size))
 
     def assign(
         self, sizes: Sequence[int] | NDArray[np.int64], keys: Iterable[bytes | None] | None = None
@@ -55,7 +55,7 @@ class UniformStickyPartitioner:
 
         Exactly what `partition` would return for one after the other. Work: the records, and a step for each turn.
         """
-        measured = arguments.record_sizes(sizes)
+        measured = record_sizes(sizes)
         if keys is None or self.config.ignore_keys:
             return self._turns.take_all(measured)
         listed = list(keys)
@@ -103,7 +103,7 @@ class UniformStickyPartitioner:
         [0, 0, 0, 1, 1]
         """
         before = self.partitions
-        if arguments.partition_count(partitions) < before:
+        if partition_count(partitions) < before:
             raise InputError("partitions", found=partitions, expected=f"at least {before}, the number so far")
         if partitions > before:
             self._turns.add_partitions(partitions - before)

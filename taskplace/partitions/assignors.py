@@ -23,18 +23,19 @@ import numpy as np
 
 from taskplace import validation
 from taskplace.errors import InputError, InvalidPlan
-from taskplace.partitions import classic, optimal
+from taskplace.partitions.classic import range_, round_robin
 from taskplace.partitions.cooperative import held_elsewhere
+from taskplace.partitions.optimal import fair, fair_sticky, sticky_fair
 from taskplace.partitions.result import PartitionAssignment, make
 from taskplace.partitions.subscription_columns import Columns, Ints
 from taskplace.partitions.subscriptions import Subscriptions, check_rack_priority
 
 MODES: dict[str, Callable[[Columns], Ints]] = {
-    "fair_sticky": optimal.fair_sticky,
-    "sticky_fair": optimal.sticky_fair,
-    "fair": optimal.fair,
-    "range": classic.range_,
-    "round_robin": classic.round_robin,
+    "fair_sticky": fair_sticky,
+    "sticky_fair": sticky_fair,
+    "fair": fair,
+    "range": range_,
+    "round_robin": round_robin,
 }
 ALIASES = {
     "sticky": ("fair_sticky", False),
@@ -90,7 +91,7 @@ def assign_partitions(
         raise InputError("assignor", found=asked, expected="one of " + ", ".join(NAMES), hint=hint)
     c = s.columns
     if mode == "fair_sticky":
-        goal = optimal.fair_sticky(c, racks_first=racks_first(asked, rack_priority or s.rack_priority))
+        goal = fair_sticky(c, racks_first=racks_first(asked, rack_priority or s.rack_priority))
     else:
         goal = MODES[mode](c)
     check_complete(c, goal)

@@ -6,17 +6,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.partitions.members import NO_GENERATION as NO_GENERATION
-from taskplace.partitions.members import Member as Member
-from taskplace.partitions.members import Pair as Pair
-from taskplace.partitions.members import topic_partitions
-
-if TYPE_CHECKING:
-    from taskplace.partitions.subscription_columns import Columns
+from taskplace.partitions.members import NO_GENERATION, Member, Pair, topic_partitions
+from taskplace.partitions.subscription_columns import Columns, build
 
 SCHEMA = "taskplace.subscriptions/1"
 RACK_PRIORITIES = ("stickiness", "racks")
@@ -120,9 +115,7 @@ class Subscriptions:
     @cached_property
     def columns(self) -> Columns:
         """The subscriptions as numpy columns; computed once."""
-        from taskplace.partitions import subscription_columns  # imported late, because it needs numpy
-
-        return subscription_columns.build(self.topics, self.members, self.racks)
+        return build(self.topics, self.members, self.racks)
 
     @property
     def urls(self) -> dict[str, str]:
