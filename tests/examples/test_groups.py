@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from taskplace.group import (
+from taskplace.groups.membership import (
     Assigned,
     ConsumerProtocol,
     CoordinatorSettings,
