@@ -31,13 +31,12 @@ from taskplace.groups.clients import (
     Joining,
     assigned,
     by_topic,
-    check_known,
     check_leader,
     load,
     protocol_name,
 )
 from taskplace.groups.partitions import ALIASES, NAMES
-from taskplace.groups.subscriptions import NO_GENERATION
+from taskplace.groups.subscriptions import NO_GENERATION, check_known
 from topology.node import TopicPartition
 
 try:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.groups.partitions import assign_partitions
 from taskplace.groups.subscriptions import NO_GENERATION, Member, Subscriptions
@@ -53,13 +52,6 @@ def protocol_name(mode: str, *, cooperative: bool = False) -> str:
     if mode == "fair_sticky":
         return "cooperative-sticky" if cooperative else "sticky"
     return f"taskplace-{'cooperative-' if cooperative else ''}{mode}"
-
-
-def check_known(value: object, path: str, known: Sequence[str]) -> None:
-    """Raise `InputError` for a value that is not among the known ones."""
-    if value not in known:
-        hint = validation.nearest(value, known)
-        raise InputError(path, found=value, expected="one of " + ", ".join(known), hint=hint)
 
 
 def check_leader(protocol: str, user_data: object) -> None:

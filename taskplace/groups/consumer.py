@@ -21,11 +21,12 @@ proposal.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.groups.coordinator import in_step, largest_matching
 from taskplace.groups.member import Round, TryAgain
 from taskplace.groups.messages import Code, GroupFailed, Mode, Offer, ProtocolError, UnknownVersion
 from taskplace.groups.metadata import (
@@ -35,12 +36,14 @@ from taskplace.groups.metadata import (
     Probe,
     Subscription,
     Topics,
-    by_topics,
+    by_topic,
+    pairs,
     subscription_hash,
 )
 from taskplace.groups.strategies import ConsumerMetadata, PartitionAssigner, RoundRobin, Shares
+from taskplace.groups.subscriptions import topic_names
 from taskplace.repeated_warnings import RepeatedWarnings
-from taskplace.validation import optional_text, text
+from taskplace.validation import optional_text
 from topology.node import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -88,24 +91,19 @@ class ConsumerProtocol:
         compress: bool = True,
         newest: int = NEWEST,
     ) -> None:
+        self.topics = topic_names(topics, "topics")
         if bool(topics) == bool(pattern):
             both = {"topics": list(topics), "pattern": pattern}
             raise InputError("subscription", found=both, expected="either topics or a pattern")
-        if isinstance(topics, str):  # it would be read as a list of letters
-            raise InputError("topics", found=topics, expected="a list of topics")
-        for k, topic in enumerate(topics):
-            text(topic, f"topics[{k}]")
         if pattern:
             Pattern(pattern, "pattern")
         optional_text(rack, "rack")
         if hashed and mode is not Mode.EVERY:
-            raise InputError(
-                "hashed", found=mode.name, expected="the mode EVERY, because a leader needs the lists"
-            )
+            expected = "the mode EVERY, because a leader needs the lists"
+            raise InputError("hashed", found=mode.name, expected=expected)
         if not 0 <= newest <= NEWEST:
             raise InputError("newest", found=newest, expected=f"a metadata version from 0 to {NEWEST}")
         self.mode = mode
-        self.topics = tuple(sorted(set(topics)))
         self.pattern = pattern
         self.assigners = tuple(assigners) or (RoundRobin(),)
         self.rack = rack
@@ -168,15 +166,10 @@ class ConsumerProtocol:
         states: dict[str, bytes] = {}
         for name, data in outcome.members.items():
             try:
-                readable[name] = Subscription.decode(data, known=self.newest)
+                readable[name] = _read(name, data, self.assigners[0], self.newest)
             except UnknownVersion as error:
                 log.info("group %s: %s uses metadata version %d", outcome.group, name, error.version)
                 states[name] = Probe(self.newest).encode()
-            except ProtocolError as error:
-                # Name the sender, for whoever reads the log.
-                raise ProtocolError(
-                    f"members[{name!r}].{error.path}", found=error.found, expected=error.expected
-                ) from None
         try:
             self._view = self._look()  # only the leader's view counts, so it should be current
         except TryAgain:
@@ -229,7 +222,9 @@ class ConsumerProtocol:
             if self.dormant:
                 return Assignment()
             subscriptions = {
-                member: self._as_mine(s) for member, s in subscriptions.items() if member in awake
+                member: replace(s, topics=self.topics, pattern=self.pattern)
+                for member, s in subscriptions.items()
+                if member in awake
             }
         if assigner.needs_agreement:
             self._agree(outcome, assigner, subscriptions)
@@ -248,34 +243,17 @@ class ConsumerProtocol:
         Readability depends only on the bytes and on the agreed strategy, so all members leave out the same ones.
         """
         subscriptions: dict[str, Subscription] = {}
-        for member, data in outcome.members.items():
+        for name, data in outcome.members.items():
             try:
-                one = Subscription.decode(data, known=assigner.metadata_version)
-                _strategy(assigner, one.strategy)
+                subscriptions[name] = _read(name, data, assigner, assigner.metadata_version)
             except ProtocolError as error:
-                named = f"members[{member!r}].{error.path}: found {error.found}, expected {error.expected}"
-                if member == outcome.name:
-                    raise GroupFailed(Code.INVALID_REQUEST, named) from None
+                bad = error.of(name) if isinstance(error, UnknownVersion) else error
+                if name == outcome.name:
+                    raise GroupFailed(Code.INVALID_REQUEST, str(bad)) from None
                 log.warning(
-                    "group %s: a member is ignored because its metadata is invalid: %s", outcome.group, named
+                    "group %s: a member is ignored because its metadata is invalid: %s", outcome.group, bad
                 )
-            else:
-                subscriptions[member] = one
         return subscriptions
-
-    def _as_mine(self, other: Subscription) -> Subscription:
-        """Return the subscription of a member of the same sub-group, with this member's topics and pattern."""
-        return Subscription(
-            topics=self.topics,
-            pattern=self.pattern,
-            metadata_hash=other.metadata_hash,
-            strategy=other.strategy,
-            rack=other.rack,
-            owned=other.owned,
-            generation=other.generation,
-            subscription_hash=other.subscription_hash,
-            standby=other.standby,
-        )
 
     def _agree(
         self, outcome: Round, assigner: PartitionAssigner[Any], subscriptions: Mapping[str, Subscription]
@@ -341,28 +319,16 @@ class ConsumerProtocol:
         return made
 
     def _consumer(
-        self, name: str, subscription: Subscription, assigner: PartitionAssigner[Any]
+        self, name: str, said: Subscription, assigner: PartitionAssigner[Any]
     ) -> ConsumerMetadata[Any]:
-        topics = (
-            tuple(self.view.matching(subscription.pattern)) if subscription.pattern else subscription.topics
-        )
-        owned, standby = (
-            tuple(TopicPartition(topic, p) for topic, ps in sorted(held.items()) for p in ps)
-            for held in (subscription.owned, subscription.standby)
-        )
-        try:
-            metadata = _strategy(assigner, subscription.strategy)
-        except ProtocolError as error:
-            path = f"members[{name!r}].{error.path}"
-            raise ProtocolError(path, found=error.found, expected=error.expected) from None
         return ConsumerMetadata(
-            name=name,
-            topics=topics,
-            metadata=metadata,
-            rack=subscription.rack,
-            owned=owned,
-            generation=subscription.generation,
-            standby=standby,
+            name,
+            tuple(self.view.matching(said.pattern)) if said.pattern else said.topics,
+            assigner.decode(said.strategy),
+            said.rack,
+            pairs(said.owned),
+            said.generation,
+            pairs(said.standby),
         )
 
     def _metadata(self, assigner: PartitionAssigner[Any], version: int) -> bytes:
@@ -374,10 +340,10 @@ class ConsumerProtocol:
             metadata_hash=self._hash(assigner, self.topics, self.pattern) if compared else b"",
             strategy=assigner.encode(assigner.metadata()),
             rack=self.rack,
-            owned=by_topics(self._owned) if assigner.remembers else {},
+            owned=by_topic(self._owned) if assigner.remembers else {},
             generation=self._generation if assigner.remembers else 0,
             subscription_hash=hashed,
-            standby=by_topics(self.standby) if assigner.replicates else {},
+            standby=by_topic(self.standby) if assigner.replicates else {},
         )
         if not subscription.standby and self.mode is Mode.SINGLE:
             version = min(version, 1)  # version 2 would only add empty standbys
@@ -393,12 +359,52 @@ def _meet(a: Subscription, b: Subscription) -> bool:
     return bool(a.pattern or b.pattern or set(a.topics) & set(b.topics))
 
 
-def _strategy(assigner: PartitionAssigner[Any], data: bytes) -> Any:
-    """Return a strategy's own metadata. Any exception of its `decode` becomes a `ProtocolError`."""
+def _read(name: str, data: bytes, assigner: PartitionAssigner[Any], known: int) -> Subscription:
+    """Return a member's subscription, up to the version `known`, if the strategy can read its part of it.
+
+    Errors: `UnknownVersion`; `ProtocolError` with the member's name, also for any exception of the strategy.
+    """
     try:
-        return assigner.decode(data)
-    except ProtocolError:
+        said = Subscription.decode(data, known=known)
+        assigner.decode(said.strategy)
+    except UnknownVersion:
         raise
+    except ProtocolError as error:
+        raise error.of(name) from None
     except Exception as error:
         expected = f"metadata of {assigner.name}: {type(error).__name__}: {error}"
-        raise ProtocolError("strategy", found=data[:40], expected=expected) from error
+        raise ProtocolError(f"members[{name!r}].strategy", found=data[:40], expected=expected) from error
+    return said
+
+
+def largest_matching(hashes: Mapping[str, bytes]) -> frozenset[str]:
+    """Return the members of the largest sub-group with equal subscription hashes. The other members are dormant.
+
+    The smallest hash breaks ties. It depends on the subscription and not on member names, so a restart under another
+    name does not change the result.
+
+    >>> sorted(largest_matching({"A": b"foo", "B": b"foo", "C": b"foo,bar"}))
+    ['A', 'B']
+    >>> sorted(largest_matching({"A": b"foo", "B": b"bar"}))
+    ['B']
+    """
+    if not hashes:
+        return frozenset()
+    counts = Counter(hashes.values())
+    winner = min(counts, key=lambda digest: (-counts[digest], digest))
+    return frozenset(name for name, digest in hashes.items() if digest == winner)
+
+
+def in_step(views: Mapping[str, tuple[Hashable, bytes]]) -> frozenset[str]:
+    """Return the members whose metadata hash is the most frequent one among members with the same subscription.
+
+    `views`: member -> (subscription, metadata hash). Hashes of different subscriptions cannot be compared, so each
+    subscription is handled separately. The smallest hash breaks ties.
+
+    >>> sorted(in_step({"A": ("t", b"new"), "B": ("t", b"new"), "C": ("t", b"old"), "D": ("u", b"one")}))
+    ['A', 'B', 'D']
+    """
+    by_subscription: dict[Hashable, dict[str, bytes]] = {}
+    for name, (subscription, digest) in views.items():
+        by_subscription.setdefault(subscription, {})[name] = digest
+    return frozenset().union(*(largest_matching(hashes) for hashes in by_subscription.values()))

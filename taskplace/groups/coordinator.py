@@ -1,23 +1,11 @@
-"""Chooses the protocol, the leader and the sub-group of a group.
+"""The coordinator's side of groups: state machines without threads and without a clock.
 
-Each choice is a function of its arguments alone, so all members make the same choice.
+They take messages and the time, and return messages. They never read metadata or states, and never run assignment code.
 
-Source: "JoinGroup Response", "Single Client Assignor" and "Dropping Topic Lists" in the proposal.
-
-The coordinator's data about one group: states, members, and the outcome of a rebalance.
-
-Empty --join--> PreparingRebalance --all have joined--> CompletingRebalance --leader's sync--> Stable
-                    ^    mode EVERY: directly to Stable                                           |
-                    +----------- join, leave, expiry, new metadata -------------------------------+
-Dead: closed. Every request is answered NOT_COORDINATOR, so the members look for another coordinator.
-
-The phases of a group's rebalance (prepare, complete, answer), and the removal of members.
-
-`Phases` has the members and the outcome. `taskplace.groups.coordinator` adds the requests.
-
-The coordinator's side of one group: a state machine without threads and without a clock.
-
-It takes messages and the time, and returns messages. It never reads metadata or states, and never runs assignment code.
+    Empty --join--> PreparingRebalance --all have joined--> CompletingRebalance --leader's sync--> Stable
+                        ^    mode EVERY: directly to Stable                                           |
+                        +----------- join, leave, expiry, new metadata -------------------------------+
+    Dead: closed. Every request is answered NOT_COORDINATOR, so the members look for another coordinator.
 
 Properties:
 - Generations only grow. Each has at most one leader, and only that leader's `Sync` is accepted.
@@ -28,27 +16,24 @@ Properties:
 - A member is removed if no message from it arrives during its session. Any message renews the session.
 - Late, repeated and reordered messages do no harm. A repeated join gets the same answer, an older one is dropped, and a
   sync for another generation is refused.
+- The protocol and the leader are functions of the members alone, so every coordinator chooses the same ones.
+- A group that has been empty for `forget_after` seconds is removed, except for its generation. So the group continues
+  from it when it comes back. A coordinator that takes over needs the value of `generations()`.
 
-Non-goals: transport and encoding (`taskplace.groups.messages`), choosing among coordinators, durable storage. A new
-coordinator needs the generation to continue from.
+Non-goals: transport and encoding (`taskplace.groups.messages`), choosing among coordinators, durable storage.
 
-Source: "Protocol" and "Single Client Assignor" in the client-side assignment proposal; KIP-345 (static membership).
-
-Coordinates any number of groups: dispatches messages to groups, and remembers generations.
-
-Properties: a group that has been empty for `forget_after` seconds is removed, except for its generation. So the group
-continues from it when it comes back. A coordinator that takes over needs the value of `generations()`.
+Source: "JoinGroup Response", "Protocol" and "Single Client Assignor" in the client-side assignment proposal; KIP-345
+(static membership).
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from taskplace.errors import InputError
 from taskplace.groups.messages import (
@@ -60,7 +45,6 @@ from taskplace.groups.messages import (
     Joined,
     Leave,
     Mode,
-    Offer,
     Request,
     Response,
     Role,
@@ -69,8 +53,19 @@ from taskplace.groups.messages import (
 )
 from taskplace.groups.settings import CoordinatorSettings
 
+log = logging.getLogger(__name__)
+
 Pair = tuple[str, int]  # a protocol's name and version
+Replies: TypeAlias = list[tuple[str, Response]]  # address, message
 K = TypeVar("K", bound=Hashable)
+
+# A group continues from a member's generation, but a single jump must not use up the numbers that the wire allows.
+_JUMP, _LATEST = 2**32, 2**52
+_CLOSED = "the group is closed on this coordinator"
+_REMEMBERED = 1_000  # replaced members that get FENCED_INSTANCE_ID; older ones get UNKNOWN_MEMBER_ID
+
+
+# ------------------------------------------------------------------------------------ the protocol and the leader
 
 
 def supported_by_all(preferences: Iterable[Sequence[Pair]]) -> list[Pair]:
@@ -80,10 +75,8 @@ def supported_by_all(preferences: Iterable[Sequence[Pair]]) -> list[Pair]:
     [('range', 0)]
     """
     lists = [list(dict.fromkeys(listed)) for listed in preferences]
-    if not lists:
-        return []
-    common = set(lists[0]).intersection(*lists[1:])
-    return [pair for pair in lists[0] if pair in common]
+    common = set(lists[0]).intersection(*lists[1:]) if lists else set()
+    return [pair for pair in lists[0] if pair in common] if lists else []
 
 
 def choose_protocol(preferences: Sequence[Sequence[Pair]], seed: str) -> Pair | None:
@@ -121,8 +114,7 @@ def drawn(candidates: Sequence[K], seed: str) -> K:
     return candidates[int.from_bytes(digest[:8], "big") % len(candidates)]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A possible leader: its name, the newest metadata version that it knows, and its rank in the order of joining."""
 
     name: str
@@ -158,37 +150,7 @@ def always(name: str) -> LeaderRule:
     return rule
 
 
-def largest_matching(hashes: Mapping[str, bytes]) -> frozenset[str]:
-    """Return the members of the largest sub-group with equal subscription hashes. The other members are dormant.
-
-    The smallest hash breaks ties. It depends on the subscription and not on member names, so a restart under another
-    name does not change the result.
-
-    >>> sorted(largest_matching({"A": b"foo", "B": b"foo", "C": b"foo,bar"}))
-    ['A', 'B']
-    >>> sorted(largest_matching({"A": b"foo", "B": b"bar"}))
-    ['B']
-    """
-    if not hashes:
-        return frozenset()
-    counts = Counter(hashes.values())
-    winner = min(counts, key=lambda digest: (-counts[digest], digest))
-    return frozenset(name for name, digest in hashes.items() if digest == winner)
-
-
-def in_step(views: Mapping[str, tuple[Hashable, bytes]]) -> frozenset[str]:
-    """Return the members whose metadata hash is the most frequent one among members with the same subscription.
-
-    `views`: member -> (subscription, metadata hash). Hashes of different subscriptions cannot be compared,
-    so each subscription is handled separately. The smallest hash breaks ties.
-
-    >>> sorted(in_step({"A": ("t", b"new"), "B": ("t", b"new"), "C": ("t", b"old"), "D": ("u", b"one")}))
-    ['A', 'B', 'D']
-    """
-    by_subscription: dict[Hashable, dict[str, bytes]] = {}
-    for name, (subscription, seen) in views.items():
-        by_subscription.setdefault(subscription, {})[name] = seen
-    return frozenset().union(*(largest_matching(hashes) for hashes in by_subscription.values()))
+# -------------------------------------------------------------------------------------------------- one group
 
 
 class GroupState(Enum):
@@ -201,57 +163,70 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
+@dataclass(frozen=True)
+class Description:
+    """The present state of a group, for people and for tests."""
+
+    group: str
+    state: GroupState
+    generation: int
+    protocol: Pair | None
+    leader: str
+    members: tuple[str, ...]
+
+
 @dataclass
 class Seat:
     """One member, as its coordinator sees it. Times are seconds of the coordinator's clock.
 
-    - `name`: the name that strategies see: the instance id of a static member, the member id of any other
+    - `request`: the member's newest join; `waiting`: whether it is unanswered
     - `order`: the position in the order of joining
-    - `join`, `sequence`: the numbers of the member's newest join and of its newest message
-    - `heard`: when that message arrived
-    - `waiting`: whether a join is unanswered
+    - `sequence`: the number of the member's newest message, which arrived at `heard`
     """
 
-    name: str
-    member_id: str
+    request: Join
     address: str
-    static: bool
     order: int
-    join: int
     sequence: int
     heard: float
-    session: float
-    rebalance: float
-    newest: int
-    offers: tuple[Offer, ...]
     waiting: bool = True
 
     @property
-    def expires(self) -> float:
-        """When the session ends if no further message arrives."""
-        return self.heard + self.session
+    def name(self) -> str:
+        """The name that strategies see: the instance id of a static member, the member id of any other."""
+        return _name(self.request)
 
-    def pairs(self) -> list[tuple[str, int]]:
-        """Return the protocols that the member supports, by preference."""
-        return [(offer.name, offer.version) for offer in self.offers]
+    @property
+    def session(self) -> float:
+        """How long the member may be silent."""
+        return self.request.session_ms / 1000
 
-    def metadata(self, protocol: tuple[str, int]) -> bytes:
+    @property
+    def rebalance(self) -> float:
+        """How long a rebalance waits for the member."""
+        return self.request.rebalance_ms / 1000
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The protocols that the member supports, by preference."""
+        return [offer.pair for offer in self.request.offers]
+
+    def metadata(self, protocol: Pair) -> bytes:
         """Return the member's metadata for the chosen protocol."""
-        return next(o.metadata for o in self.offers if (o.name, o.version) == protocol)
+        return next(offer.metadata for offer in self.request.offers if offer.pair == protocol)
 
-    def is_unchanged(self, join: Join) -> bool:
-        """Return whether a new join has the same metadata."""
-        return (self.offers, self.newest) == (join.offers, join.newest)
+
+def _name(request: Join) -> str:
+    return request.instance_id or request.member_id
 
 
 @dataclass
 class Outcome:
     """The outcome of a rebalance: the chosen protocol, the leader, and the members' metadata and states."""
 
-    group: str
     generation: int
     mode: Mode
-    protocol: tuple[str, int]
+    protocol: Pair
     leader: str = ""
     members: tuple[tuple[str, bytes], ...] = ()
     states: dict[str, bytes] = field(default_factory=dict)
@@ -260,48 +235,39 @@ class Outcome:
 
     def answer(self, seat: Seat, role: Role = Role.MEMBER) -> Joined:
         """Return the answer to a member: all metadata for the mode EVERY or the leader, and the state of a `MEMBER`."""
-        listed = self.mode is Mode.EVERY or role is Role.LEADER
-        protocol, version = self.protocol
+        listed = self.code is Code.NONE and (self.mode is Mode.EVERY or role is Role.LEADER)
         return Joined(
-            group=self.group,
-            member_id=seat.member_id,
-            sequence=seat.sequence,
-            join=seat.join,
-            code=self.code,
-            detail=self.detail,
-            generation=self.generation,
-            protocol=protocol,
-            version=version,
+            seat.request.group,
+            seat.request.member_id,
+            seat.sequence,
+            seat.request.join,
+            self.code,
+            self.detail,
+            self.generation,
+            *self.protocol,
             role=role,
             name=seat.name,
             leader=self.leader,
-            members=self.members if listed and self.code is Code.NONE else (),
+            members=self.members if listed else (),
             state=self.states.get(seat.name, b"") if role is Role.MEMBER else b"",
         )
 
 
-@dataclass(frozen=True)
-class Description:
-    """The present state of a group, for people and for tests."""
+class Group:
+    """One group. `handle` processes a request, `tick` the time; both return messages with their addresses.
 
-    group: str
-    state: GroupState
-    generation: int
-    protocol: tuple[str, int] | None
-    leader: str
-    members: tuple[str, ...]
-
-
-log = logging.getLogger(__name__)
-
-Replies: TypeAlias = list[tuple[str, Response]]  # address, message
-
-
-class Phases:
-    """The state of one group, and its transitions. Times are seconds.
+    - `generation`: the generation to continue from. A group that continues one (`resumed`, or a member knows a newer
+      generation) waits once for a whole session, because unknown members may still be working
 
     Lifetime: `outcome` belongs to the newest generation. `_ready_at` and `_deadline` belong to the current phase.
-    `_scope` is the mode and protocol type; an empty group has none.
+    `_scope` is the mode and protocol type; an empty group has none. Times are seconds.
+
+    >>> group = Group("orders", CoordinatorSettings(group_initial_rebalance_delay_ms=0))
+    >>> from taskplace.groups.messages import Mode, Offer
+    >>> join = Join("orders", "m1", 1, "", 1, 45_000, 300_000, Mode.EVERY, "consumer", 0, 0, (Offer("range"),))
+    >>> [(address, answer)] = group.handle("there", join, now=0.0)
+    >>> address, answer.generation, answer.protocol, answer.members, group.state.value
+    ('there', 1, 'range', (('m1', b''),), 'Stable')
     """
 
     def __init__(
@@ -309,9 +275,9 @@ class Phases:
         name: str,
         settings: CoordinatorSettings,
         *,
-        generation: int,
-        resumed: bool,
-        leader_rule: LeaderRule,
+        generation: int = 0,
+        resumed: bool = False,
+        leader_rule: LeaderRule = newest_then_latest,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -321,14 +287,45 @@ class Phases:
         self.seats: dict[str, Seat] = {}
         self._scope: tuple[Mode, str] | None = None
         self._by_id: dict[str, str] = {}
+        self._replaced: dict[
+            str, str
+        ] = {}  # names of static members that others have taken over, by member id
+        self._joins = 0
         self._ready_at = self._deadline = 0.0
         self._resumed = resumed
         self._resumed_at: float | None = None  # when the first member joined after the resumption
         self._leader_rule = leader_rule
 
+    # ------------------------------------------------------------------------------------------ events
+
+    def handle(self, address: str, request: Request, now: float) -> Replies:
+        """Process a request that came from `address` at `now` (seconds). Return the messages to send."""
+        replies = self.tick(now)
+        if self.state is GroupState.DEAD:
+            return [*replies, (address, _reply(request, Code.NOT_COORDINATOR, _CLOSED))]
+        if request.member_id in self._replaced:
+            detail = f"{self._replaced[request.member_id]!r} has been taken over by another member"
+            return [*replies, (address, _reply(request, Code.FENCED_INSTANCE_ID, detail))]
+        if isinstance(request, Join):
+            return [*replies, *self._join(address, request, now)]
+        seat = self.seats.get(self._by_id.get(request.member_id, ""))
+        if seat is None:
+            code = Code.NONE if isinstance(request, Leave) else Code.UNKNOWN_MEMBER_ID
+            return [
+                *replies,
+                (address, _reply(request, code, f"{request.member_id!r} is not a member of the group")),
+            ]
+        self._heard(seat, address, request.sequence, now)
+        if isinstance(request, Leave):
+            return [*replies, *self._remove([seat], now), (address, _reply(request, Code.NONE))]
+        if isinstance(request, Sync):
+            return [*replies, *self._sync(seat, request)]
+        code, detail = self._heartbeat(request)
+        return [*replies, (address, _reply(request, code, detail, seat.sequence))]
+
     def tick(self, now: float) -> Replies:
         """Do what is due at `now`: remove members whose session has ended, and end phases."""
-        replies = self._remove([s for s in self.seats.values() if now >= s.expires], now)
+        replies = self._remove([s for s in self.seats.values() if now >= s.heard + s.session], now)
         if self.state is GroupState.COMPLETING_REBALANCE and now >= self._deadline and self.outcome:
             log.warning("group %s: leader %s did not assign in time", self.name, self.outcome.leader)
             replies += self._remove([self.seats[self.outcome.leader]], now)
@@ -336,14 +333,160 @@ class Phases:
 
     def next_deadline(self) -> float | None:
         """Return the next time at which `tick` has something to do, or None."""
-        times = [seat.expires for seat in self.seats.values()]
-        if self.state is GroupState.PREPARING_REBALANCE:
-            if any(self._waiting()):
-                everybody = all(seat.waiting for seat in self.seats.values())
-                times.append(self._ready_at if everybody else self._deadline)
-        elif self.state is GroupState.COMPLETING_REBALANCE:
+        times = [seat.heard + seat.session for seat in self.seats.values()]
+        if self.state is GroupState.COMPLETING_REBALANCE:
             times.append(self._deadline)
+        elif self.state is GroupState.PREPARING_REBALANCE and any(self._waiting()):
+            everybody = all(seat.waiting for seat in self.seats.values())
+            times.append(self._ready_at if everybody else self._deadline)
         return min(times, default=None)
+
+    def check(self, member_id: str, generation: int) -> Code:
+        """Return NONE if this member may commit work of `generation` now, else the code of the reason."""
+        if member_id in self._replaced:
+            return Code.FENCED_INSTANCE_ID
+        if member_id not in self._by_id:
+            return Code.UNKNOWN_MEMBER_ID
+        # The last generation stays in force until the next one has begun.
+        begun = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
+        valid = begun and self.outcome is not None and self.outcome.code is Code.NONE
+        return Code.NONE if valid and generation == self.generation else Code.ILLEGAL_GENERATION
+
+    def close(self) -> Replies:
+        """Close the group. Waiting members, and all later requests, are answered NOT_COORDINATOR."""
+        self.state = GroupState.DEAD
+        replies = [_error(seat, Code.NOT_COORDINATOR, _CLOSED) for seat in self._waiting()]
+        self.seats.clear()
+        self._by_id.clear()
+        return replies
+
+    def describe(self) -> Description:
+        """Return the group as it is now."""
+        known = self.outcome if self.state is GroupState.STABLE else None
+        protocol, leader = (known.protocol, known.leader) if known else (None, "")
+        return Description(
+            self.name, self.state, self.generation, protocol, leader, members=tuple(sorted(self.seats))
+        )
+
+    # -------------------------------------------------------------------------------------------- joins
+
+    def _join(self, address: str, request: Join, now: float) -> Replies:
+        name = _name(request)
+        before = self.seats.get(name)
+        same = before is not None and before.request.member_id == request.member_id
+        if before and same and request.join <= before.request.join:
+            if request.join < before.request.join:
+                return []  # an older join, overtaken by the newest
+            self._heard(before, address, request.sequence, now)
+            return [] if before.waiting else [self._again(before)]
+        refused = self._refused(request, before)
+        if refused:
+            return [(address, _reply(request, *refused))]
+        old = before.request if before else None
+        unchanged = old is not None and (old.offers, old.newest) == (request.offers, request.newest)
+        if before is None:
+            self._joins += 1
+        elif not same:
+            self._fence(before)
+        order = before.order if before else self._joins
+        self.seats[name] = Seat(request, address, order, request.sequence, now)
+        self._by_id[request.member_id] = name
+        self._scope = (request.mode, request.protocol_type)
+        ahead = request.generation > self.generation
+        if ahead:
+            self.generation, self._resumed, self._resumed_at = request.generation, True, None
+        elif unchanged and self._still_holds(name, same=same):
+            return self._answer([self.seats[name]])
+        completing = self.state is GroupState.COMPLETING_REBALANCE
+        still_waits = completing and same and unchanged and before is not None and before.waiting
+        if ahead or (self.state is not GroupState.PREPARING_REBALANCE and not still_waits):
+            self._prepare(now, first=self.state is GroupState.EMPTY)
+        return self._go_on(now)
+
+    def _still_holds(self, name: str, *, same: bool) -> bool:
+        """Return whether a rejoin with unchanged metadata gets the assignment in force, without a rebalance.
+
+        A leader that joins again requests a rebalance. A static member that was restarted does not, even if it leads;
+        otherwise its restart would move work.
+        """
+        known = self.outcome
+        if self.state is not GroupState.STABLE or known is None or known.code is not Code.NONE:
+            return False
+        return not (same and name == known.leader)
+
+    def _refused(self, request: Join, seat: Seat | None) -> tuple[Code, str] | None:
+        least, most = self.settings.group_min_session_timeout_ms, self.settings.group_max_session_timeout_ms
+        if not least <= request.session_ms <= most or request.rebalance_ms < request.session_ms:
+            detail = f"found a session of {request.session_ms} ms, a rebalance of {request.rebalance_ms} ms"
+            expected = f"expected a session of {least} to {most} ms, and a rebalance not shorter"
+            return Code.INVALID_SESSION_TIMEOUT, f"{detail}; {expected}"
+        furthest = max(self.generation, min(self.generation + _JUMP, _LATEST))
+        if request.generation > furthest:
+            detail = f"found generation {request.generation}, expected one up to {furthest}"
+            return Code.INVALID_REQUEST, detail
+        taken = self._by_id.get(request.member_id, _name(request)) != _name(request)
+        other_kind = seat is not None and bool(seat.request.instance_id) != bool(request.instance_id)
+        if not request.member_id or not request.offers or taken or other_kind:
+            detail = f"found member id {request.member_id!r} and {len(request.offers)} protocols"
+            return Code.INVALID_REQUEST, f"{detail}; expected an id of its own and at least one protocol"
+        others = [s for s in self.seats.values() if s is not seat]
+        if not others:
+            return None
+        if seat is None and len(others) >= self.settings.group_max_size:
+            detail = f"found {len(others)} members, expected fewer than {self.settings.group_max_size}"
+            return Code.GROUP_MAX_SIZE_REACHED, f"{detail}, the value of group.max.size"
+        asked = (request.mode, request.protocol_type)
+        if self._scope and asked != self._scope:
+            (mode, kind), (mine, my_kind) = self._scope, asked
+            detail = f"found {my_kind!r} ({mine.name.lower()}), expected {kind!r} ({mode.name.lower()})"
+            return Code.INCONSISTENT_GROUP_PROTOCOL, detail
+        common = supported_by_all(s.pairs for s in others)
+        offers = [offer.pair for offer in request.offers]
+        if not set(common) & set(offers):
+            offered, expected = (
+                ", ".join(f"{name} {version}" for name, version in pairs) for pairs in (offers, common)
+            )
+            return Code.INCONSISTENT_GROUP_PROTOCOL, f"found {offered}, expected one of {expected}"
+        return None
+
+    def _fence(self, seat: Seat) -> None:
+        """Fence a static member that another one has replaced."""
+        self._by_id.pop(seat.request.member_id, None)
+        self._replaced[seat.request.member_id] = seat.name
+        if len(self._replaced) > _REMEMBERED:
+            del self._replaced[next(iter(self._replaced))]
+
+    # ------------------------------------------------------------------------------- sync and heartbeat
+
+    def _sync(self, seat: Seat, request: Sync) -> Replies:
+        known = self.outcome
+        preparing = self.state is GroupState.PREPARING_REBALANCE
+        leads = known is not None and known.leader == seat.name and request.generation == self.generation
+        if known is None or not leads or preparing:
+            code = Code.REBALANCE_IN_PROGRESS if leads else Code.ILLEGAL_GENERATION
+            return [(seat.address, _reply(request, code, sequence=seat.sequence))]
+        if self.state is GroupState.STABLE:
+            return [self._again(seat)]
+        if request.code is not Code.NONE:
+            return self._fail(known, request.code, f"leader {seat.name}: {request.detail}")
+        known.states = {name: state for name, state in request.states if name in self.seats}
+        self.state = GroupState.STABLE
+        return self._answer([seat, *self._waiting()])
+
+    def _heartbeat(self, request: Heartbeat) -> tuple[Code, str]:
+        preparing = self.state is GroupState.PREPARING_REBALANCE
+        if request.generation != self.generation:
+            # During a rebalance, an older generation is no error: the member has to join in any case.
+            making = preparing or self.state is GroupState.COMPLETING_REBALANCE
+            return (Code.REBALANCE_IN_PROGRESS if making else Code.ILLEGAL_GENERATION), ""
+        if preparing:
+            return Code.REBALANCE_IN_PROGRESS, ""
+        return (self.outcome.code, self.outcome.detail) if self.outcome else (Code.NONE, "")
+
+    def _heard(self, seat: Seat, address: str, sequence: int, now: float) -> None:
+        if sequence >= seat.sequence:
+            # An overtaken message proves nothing about the present.
+            seat.address, seat.sequence, seat.heard = address, sequence, now
 
     # ---------------------------------------------------------------------------------------- rebalance
 
@@ -370,7 +513,7 @@ class Phases:
         if (missing and now < self._deadline) or not any(self._waiting()):
             return []
         for seat in missing:
-            if not seat.static:
+            if not seat.request.instance_id:
                 log.info("group %s: %s did not rejoin in time", self.name, seat.name)
                 self._drop(seat)
         return self._complete(now)
@@ -378,19 +521,18 @@ class Phases:
     def _complete(self, now: float) -> Replies:
         self._resumed, self._resumed_at = False, None
         self.generation += 1
-        protocol = choose_protocol([s.pairs() for s in self.seats.values()], self.name)
+        protocol = choose_protocol([s.pairs for s in self.seats.values()], self.name)
         if protocol is None or self._scope is None:  # `_refused` keeps one in common, join by join
             raise GroupError(
-                f"group {self.name}: found no protocol that all members {sorted(self.seats)} support, expected one; "
-                "start all members with a common protocol"
+                f"group {self.name}: the members {sorted(self.seats)} have no protocol in common"
             )
         mode = self._scope[0]
         members = tuple((name, self.seats[name].metadata(protocol)) for name in sorted(self.seats))
-        self.outcome = Outcome(self.name, self.generation, mode, protocol, members=members)
+        self.outcome = Outcome(self.generation, mode, protocol, members=members)
         if mode is Mode.EVERY:
             self.state = GroupState.STABLE
             return self._answer(list(self._waiting()))
-        leader = self._leader_rule([Candidate(s.name, s.newest, s.order) for s in self._waiting()])
+        leader = self._leader_rule([Candidate(s.name, s.request.newest, s.order) for s in self._waiting()])
         self.outcome.leader = leader
         self.state = GroupState.COMPLETING_REBALANCE
         self._deadline = now + self.seats[leader].rebalance
@@ -400,19 +542,18 @@ class Phases:
         """End the generation with an error that all members get. The next join starts another generation."""
         log.error("group %s: generation %d failed: %s", self.name, self.generation, detail)
         self.outcome = Outcome(
-            self.name, self.generation, known.mode, known.protocol, known.leader, code=code, detail=detail
+            self.generation, known.mode, known.protocol, known.leader, code=code, detail=detail
         )
         self.state = GroupState.STABLE
         return self._answer([self.seats[known.leader], *self._waiting()])
-
-    # ------------------------------------------------------------------------------------------ leaving
 
     def _remove(self, gone: list[Seat], now: float) -> Replies:
         """Remove members, and continue or start a rebalance."""
         if not gone:
             return []
-        leading = self.state is GroupState.COMPLETING_REBALANCE and self.outcome is not None
-        lost_leader = leading and any(self.outcome and s.name == self.outcome.leader for s in gone)
+        leading = (
+            self.outcome.leader if self.state is GroupState.COMPLETING_REBALANCE and self.outcome else None
+        )
         for seat in gone:
             log.info("group %s: %s was removed", self.name, seat.name)
             self._drop(seat)
@@ -421,14 +562,16 @@ class Phases:
             return []
         if self.state is GroupState.PREPARING_REBALANCE:
             return self._go_on(now)
-        if lost_leader and any(self._waiting()):
+        if any(seat.name == leading for seat in gone) and any(self._waiting()):
             return self._complete(now)  # the same members, another leader, another generation
         self._prepare(now)
         return self._go_on(now)
 
     def _drop(self, seat: Seat) -> None:
         del self.seats[seat.name]
-        self._by_id.pop(seat.member_id, None)
+        self._by_id.pop(seat.request.member_id, None)
+
+    # ------------------------------------------------------------------------------------------ answers
 
     def _waiting(self) -> Iterator[Seat]:
         return (seat for seat in self.seats.values() if seat.waiting)
@@ -441,294 +584,34 @@ class Phases:
                 replies.append((seat.address, self.outcome.answer(seat, role)))
         return replies
 
-
-# A group continues from a member's generation, but a single jump must not use up the numbers that the wire allows.
-_JUMP, _LATEST = 2**32, 2**52
-_CLOSED = "the group is closed on this coordinator"
-_REMEMBERED = 1_000  # replaced members that get FENCED_INSTANCE_ID; older ones get UNKNOWN_MEMBER_ID
-
-
-class Group(Phases):
-    """One group. `handle` processes a request, `tick` the time; both return messages with their addresses.
-
-    `generation`: the generation to continue from. A group that continues one (`resumed`, or a member knows a newer
-    generation) waits once for a whole session, because unknown members may still be working.
-
-    >>> group = Group("orders", CoordinatorSettings(group_initial_rebalance_delay_ms=0))
-    >>> from taskplace.groups.messages import Mode, Offer
-    >>> join = Join("orders", "m1", "", 1, 1, 45_000, 300_000, Mode.EVERY, "consumer", 0, 0, (Offer("range"),))
-    >>> [(address, answer)] = group.handle("there", join, now=0.0)
-    >>> address, answer.generation, answer.protocol, answer.members, group.state.value
-    ('there', 1, 'range', (('m1', b''),), 'Stable')
-    """
-
-    def __init__(
-        self,
-        name: str,
-        settings: CoordinatorSettings,
-        *,
-        generation: int = 0,
-        resumed: bool = False,
-        leader_rule: LeaderRule = newest_then_latest,
-    ) -> None:
-        super().__init__(name, settings, generation=generation, resumed=resumed, leader_rule=leader_rule)
-        self._replaced: dict[
-            str, str
-        ] = {}  # member ids of static members that others have taken over, with their names
-        self._order = 0
-
-    # ------------------------------------------------------------------------------------------ events
-
-    def handle(self, address: str, request: Request, now: float) -> Replies:
-        """Process a request that came from `address` at `now` (seconds). Return the messages to send."""
-        replies = self.tick(now)
-        if self.state is GroupState.DEAD:
-            return [*replies, (address, _refusal(request, Code.NOT_COORDINATOR, _CLOSED))]
-        if request.member_id in self._replaced:
-            detail = f"{self._replaced[request.member_id]!r} has been taken over by another member"
-            return [*replies, (address, _refusal(request, Code.FENCED_INSTANCE_ID, detail))]
-        if isinstance(request, Join):
-            return [*replies, *self._join(address, request, now)]
-        seat = self.seats.get(self._by_id.get(request.member_id, ""))
-        if seat is None:
-            code = Code.NONE if isinstance(request, Leave) else Code.UNKNOWN_MEMBER_ID
-            detail = f"{request.member_id!r} is not a member of the group"
-            return [*replies, (address, _refusal(request, code, detail))]
-        self._heard(seat, address, request.sequence, now)
-        if isinstance(request, Leave):
-            ack = (address, _refusal(request, Code.NONE, ""))
-            return [*replies, *self._remove([seat], now), ack]
-        if isinstance(request, Sync):
-            return [*replies, *self._sync(seat, request)]
-        return [*replies, (address, self._heartbeat(seat, request))]
-
-    def check(self, member_id: str, generation: int) -> Code:
-        """Return NONE if this member may commit work of `generation` now, else the code of the reason."""
-        if member_id in self._replaced:
-            return Code.FENCED_INSTANCE_ID
-        if member_id not in self._by_id:
-            return Code.UNKNOWN_MEMBER_ID
-        # The last generation stays in force until the next one has begun.
-        begun = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
-        if (
-            not begun
-            or generation != self.generation
-            or not self.outcome
-            or self.outcome.code is not Code.NONE
-        ):
-            return Code.ILLEGAL_GENERATION
-        return Code.NONE
-
-    def close(self) -> Replies:
-        """Close the group. Waiting members, and all later requests, are answered NOT_COORDINATOR."""
-        self.state = GroupState.DEAD
-        replies: Replies = [
-            (s.address, self._error(s, Code.NOT_COORDINATOR, _CLOSED)) for s in self._waiting()
-        ]
-        self.seats.clear()
-        self._by_id.clear()
-        return replies
-
-    def describe(self) -> Description:
-        """Return the group as it is now."""
-        known = self.outcome if self.state is GroupState.STABLE else None
-        return Description(
-            group=self.name,
-            state=self.state,
-            generation=self.generation,
-            protocol=known.protocol if known else None,
-            leader=known.leader if known else "",
-            members=tuple(sorted(self.seats)),
-        )
-
-    # -------------------------------------------------------------------------------------------- joins
-
-    def _join(self, address: str, request: Join, now: float) -> Replies:
-        name = request.instance_id or request.member_id
-        seat = self.seats.get(name)
-        same = seat is not None and seat.member_id == request.member_id
-        if seat and same and request.join <= seat.join:
-            if request.join < seat.join:
-                return []  # an older join, overtaken by the newest
-            self._heard(seat, address, request.sequence, now)
-            return [] if seat.waiting else [self._again(seat)]
-        refused = self._refused(request, seat)
-        if refused:
-            return [(address, _refusal(request, *refused))]
-        unchanged = seat is not None and seat.is_unchanged(request)
-        if seat is None:
-            self._order += 1
-        elif not same:
-            self._forget(seat)
-        self.seats[name] = Seat(
-            name=name,
-            member_id=request.member_id,
-            address=address,
-            static=bool(request.instance_id),
-            order=seat.order if seat else self._order,
-            join=request.join,
-            sequence=request.sequence,
-            heard=now,
-            session=request.session_ms / 1000,
-            rebalance=request.rebalance_ms / 1000,
-            newest=request.newest,
-            offers=request.offers,
-        )
-        self._by_id[request.member_id] = name
-        self._scope = (request.mode, request.protocol_type)
-        ahead = request.generation > self.generation
-        if ahead:
-            self.generation, self._resumed, self._resumed_at = request.generation, True, None
-        if seat and not ahead and self._still_holds(seat, unchanged, same):
-            return self._answer([self.seats[name]])
-        completing = self.state is GroupState.COMPLETING_REBALANCE
-        still_waits = completing and same and unchanged and seat is not None and seat.waiting
-        if ahead or (self.state is not GroupState.PREPARING_REBALANCE and not still_waits):
-            self._prepare(now, first=self.state is GroupState.EMPTY)
-        return self._go_on(now)
-
-    def _still_holds(self, seat: Seat, unchanged: bool, same: bool) -> bool:
-        """Return whether a rejoin gets the assignment in force instead of starting a rebalance.
-
-        That is so if its metadata is unchanged and it does not come from the leader. A leader that joins again requests
-        a rebalance. A static member that was restarted does not, even if it leads; otherwise its restart would move
-        work.
-        """
-        known = self.outcome
-        if self.state is not GroupState.STABLE or known is None or known.code is not Code.NONE:
-            return False
-        return unchanged and not (same and seat.name == known.leader)
-
-    def _refused(self, request: Join, seat: Seat | None) -> tuple[Code, str] | None:
-        least, most = self.settings.group_min_session_timeout_ms, self.settings.group_max_session_timeout_ms
-        if not least <= request.session_ms <= most or request.rebalance_ms < request.session_ms:
-            detail = f"found a session of {request.session_ms} ms, a rebalance of {request.rebalance_ms} ms"
-            expected = f"expected a session of {least} to {most} ms, and a rebalance not shorter"
-            return Code.INVALID_SESSION_TIMEOUT, f"{detail}; {expected}"
-        furthest = max(self.generation, min(self.generation + _JUMP, _LATEST))
-        if request.generation > furthest:
-            detail = f"found generation {request.generation}, expected one up to {furthest}"
-            return Code.INVALID_REQUEST, detail
-        taken = self._by_id.get(request.member_id, request.instance_id or request.member_id)
-        if (
-            not (request.member_id and request.offers)
-            or taken != (request.instance_id or request.member_id)
-            or (seat and seat.static != bool(request.instance_id))
-        ):
-            detail = f"found member id {request.member_id!r} and {len(request.offers)} protocols"
-            return Code.INVALID_REQUEST, f"{detail}; expected an id of its own and at least one protocol"
-        others = [s for s in self.seats.values() if s is not seat]
-        if not others:
-            return None
-        if seat is None and len(others) >= self.settings.group_max_size:
-            detail = f"found {len(others)} members, expected fewer than {self.settings.group_max_size}"
-            return Code.GROUP_MAX_SIZE_REACHED, f"{detail}, the value of group.max.size"
-        asked = (request.mode, request.protocol_type)
-        if self._scope and asked != self._scope:
-            (mode, kind), (mine, my_kind) = self._scope, asked
-            detail = f"found {my_kind!r} ({mine.name.lower()}), expected {kind!r} ({mode.name.lower()})"
-            return Code.INCONSISTENT_GROUP_PROTOCOL, detail
-        common = supported_by_all(s.pairs() for s in others)
-        if not set(common) & {(o.name, o.version) for o in request.offers}:
-            offered = ", ".join(f"{o.name} {o.version}" for o in request.offers)
-            expected = ", ".join(f"{name} {version}" for name, version in common)
-            return Code.INCONSISTENT_GROUP_PROTOCOL, f"found {offered}, expected one of {expected}"
-        return None
-
-    # ------------------------------------------------------------------------------- sync and heartbeat
-
-    def _sync(self, seat: Seat, request: Sync) -> Replies:
-        known = self.outcome
-        if known is None or known.leader != seat.name or request.generation != self.generation:
-            return [(seat.address, self._ack(seat, request, Code.ILLEGAL_GENERATION))]
-        if self.state is GroupState.PREPARING_REBALANCE:
-            return [(seat.address, self._ack(seat, request, Code.REBALANCE_IN_PROGRESS))]
-        if self.state is GroupState.STABLE:
-            return [self._again(seat)]
-        if request.code is not Code.NONE:
-            return self._fail(known, request.code, f"leader {seat.name}: {request.detail}")
-        known.states = {name: state for name, state in request.states if name in self.seats}
-        self.state = GroupState.STABLE
-        return self._answer([seat, *self._waiting()])
-
-    def _heartbeat(self, seat: Seat, request: Heartbeat) -> Ack:
-        if request.generation != self.generation:
-            # During a rebalance, an older generation is no error: the member has to join in any case.
-            making = self.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
-            code = Code.REBALANCE_IN_PROGRESS if making else Code.ILLEGAL_GENERATION
-            return self._ack(seat, request, code)
-        if self.state is GroupState.PREPARING_REBALANCE:
-            return self._ack(seat, request, Code.REBALANCE_IN_PROGRESS)
-        if self.outcome and self.outcome.code is not Code.NONE:
-            return self._ack(seat, request, self.outcome.code, self.outcome.detail)
-        return self._ack(seat, request, Code.NONE)
-
-    def _forget(self, seat: Seat) -> None:
-        """Fence a static member that another one has replaced."""
-        self._by_id.pop(seat.member_id, None)
-        self._replaced[seat.member_id] = seat.name
-        if len(self._replaced) > _REMEMBERED:
-            del self._replaced[next(iter(self._replaced))]
-
-    # ------------------------------------------------------------------------------------------ answers
-
     def _again(self, seat: Seat) -> tuple[str, Response]:
+        """Return the answer to a repeated join."""
         known = self.outcome
-        leads = known is not None and known.leader == seat.name
         completing = self.state is GroupState.COMPLETING_REBALANCE
-        if known is None or self.state is GroupState.PREPARING_REBALANCE or (completing and not leads):
-            return seat.address, self._error(seat, Code.REBALANCE_IN_PROGRESS, "")
+        others_turn = completing and known is not None and known.leader != seat.name
+        if known is None or self.state is GroupState.PREPARING_REBALANCE or others_turn:
+            return _error(seat, Code.REBALANCE_IN_PROGRESS)
         return seat.address, known.answer(seat, Role.LEADER if completing else Role.MEMBER)
 
-    def _heard(self, seat: Seat, address: str, sequence: int, now: float) -> None:
-        if sequence >= seat.sequence:
-            # An overtaken message proves nothing about the present.
-            seat.address, seat.sequence, seat.heard = address, sequence, now
 
-    def _error(self, seat: Seat, code: Code, detail: str) -> Joined:
-        return Joined(
-            group=self.name,
-            member_id=seat.member_id,
-            sequence=seat.sequence,
-            join=seat.join,
-            code=code,
-            detail=detail,
-        )
-
-    def _ack(self, seat: Seat, request: Sync | Heartbeat, code: Code, detail: str = "") -> Ack:
-        return Ack(
-            group=self.name,
-            member_id=seat.member_id,
-            sequence=seat.sequence,
-            generation=request.generation,
-            code=code,
-            detail=detail,
-        )
+def _error(seat: Seat, code: Code, detail: str = "") -> tuple[str, Response]:
+    """Return the answer to a member's newest join that there is no outcome."""
+    return seat.address, _reply(seat.request, code, detail, seat.sequence)
 
 
-def _refusal(request: Request, code: Code, detail: str) -> Response:
+def _reply(request: Request, code: Code, detail: str = "", sequence: int | None = None) -> Response:
+    """Return the answer to a request that has no outcome. `sequence`: the member's highest, if it is a member."""
+    head = (request.group, request.member_id, request.sequence if sequence is None else sequence)
     if isinstance(request, Join):
-        return Joined(
-            group=request.group,
-            member_id=request.member_id,
-            sequence=request.sequence,
-            join=request.join,
-            code=code,
-            detail=detail,
-        )
-    generation = 0 if isinstance(request, Leave) else request.generation
-    return Ack(
-        group=request.group,
-        member_id=request.member_id,
-        sequence=request.sequence,
-        generation=generation,
-        code=code,
-        detail=detail,
-    )
+        return Joined(*head, request.join, code, detail)
+    return Ack(*head, 0 if isinstance(request, Leave) else request.generation, code, detail)
+
+
+# ------------------------------------------------------------------------------------------------ all groups
 
 
 class Coordinator:
-    """Coordinates groups. Methods take messages and the time (seconds), and return messages.
+    """Coordinates any number of groups. Methods take messages and the time (seconds), and return messages.
 
     - `resume`: the generations of groups of another coordinator; these groups continue from them
     - `wait_for_sessions`: the first rebalance of a resumed group waits for a session, because members of the other
@@ -762,11 +645,10 @@ class Coordinator:
 
     def handle(self, address: str, request: Request, now: float) -> Replies:
         """Process a request from `address`. Return the messages to send, each with its address."""
-        if isinstance(request, Join):
-            group = self._group(request.group)
-        else:
-            # Only a join creates a group. Any other request to an unknown group gets a temporary one.
-            group = self.groups.get(request.group) or Group(request.group, self.settings)
+        if request.group not in self.groups and isinstance(request, Join):
+            self.groups[request.group] = self._new(request.group)
+        # Only a join creates a group. Any other request to an unknown group gets a temporary one.
+        group = self.groups.get(request.group) or Group(request.group, self.settings)
         replies = group.handle(address, request, now)
         self._note(group, now)
         return replies
@@ -811,23 +693,17 @@ class Coordinator:
         group = self.groups.get(name)
         code = group.check(member_id, generation) if group else Code.UNKNOWN_MEMBER_ID
         if code is not Code.NONE:
-            in_force = group.generation if group else self._generations.get(name, 0)
             raise StaleGeneration(
                 f"{name}: found {member_id} in generation {generation}, expected a member in generation "
-                f"{in_force}: {code.name}"
+                f"{self.generations().get(name, 0)}: {code.name}"
             )
 
-    def _group(self, name: str) -> Group:
-        if name not in self.groups:
-            self.groups[name] = Group(
-                name,
-                self.settings,
-                generation=self._generations.get(name, 0),
-                resumed=name in self._resumed,
-                leader_rule=self._leader_rule,
-            )
-            self._resumed.discard(name)
-        return self.groups[name]
+    def _new(self, name: str) -> Group:
+        generation, resumed = self._generations.get(name, 0), name in self._resumed
+        self._resumed.discard(name)
+        return Group(
+            name, self.settings, generation=generation, resumed=resumed, leader_rule=self._leader_rule
+        )
 
     def _known(self, name: str) -> Group:
         if name not in self.groups:
@@ -836,9 +712,8 @@ class Coordinator:
         return self.groups[name]
 
     def _note(self, group: Group, now: float) -> None:
-        if group.name not in self.groups:
-            return
-        if group.state is GroupState.EMPTY:
-            self._empty_since.setdefault(group.name, now)
-        else:
+        """Note since when a group is empty."""
+        if group.state is not GroupState.EMPTY:
             self._empty_since.pop(group.name, None)
+        elif group.name in self.groups:
+            self._empty_since.setdefault(group.name, now)

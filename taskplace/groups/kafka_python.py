@@ -60,13 +60,12 @@ from taskplace.groups.clients import (
     Racks,
     assigned,
     by_topic,
-    check_known,
     check_leader,
     load,
     protocol_name,
 )
 from taskplace.groups.partitions import ALIASES, NAMES, racks_first
-from taskplace.groups.subscriptions import NO_GENERATION, check_rack_priority
+from taskplace.groups.subscriptions import NO_GENERATION, check_known, check_rack_priority
 from topology.node import TopicPartition
 
 try:

@@ -1,12 +1,4 @@
-"""The interface of embedded protocols: the part of a group's protocol that its programs supply.
-
-`ConsumerProtocol` is one of them, and you can write others. A member calls `offers` before every join, `lead` if it is
-the leader (mode SINGLE), `accept` with the outcome, and `lost` when its assignment is no longer valid. The calls never
-overlap.
-
-Source: "Consumer Embedded Protocol" in the client-side assignment proposal.
-
-The member's side of a group: a state machine without threads and without a clock.
+"""The member's side of a group: a state machine without threads and without a clock.
 
     UNJOINED --start--> JOINING --Joined--> STABLE --a rebalance, or the session has ended--> JOINING
                           |  ^                 |
@@ -26,6 +18,10 @@ Properties:
 - An exception of the protocol ends the membership, and the member leaves the group. Otherwise it would keep its place
   without working.
 - A static member leaves without a message, because it is expected back within its session.
+
+The embedded protocol is the part that a program supplies (`GroupProtocol`); `ConsumerProtocol` is one. A member calls
+`offers` before every join, `lead` if it is the leader (mode SINGLE), `accept` with the outcome, and `lost` when its
+assignment is no longer valid. The calls never overlap.
 
 Source: "Consumer Embedded Protocol" and "Single Client Assignor" in the client-side assignment proposal.
 """
@@ -56,6 +52,10 @@ from taskplace.groups.messages import (
     Sync,
 )
 from taskplace.groups.settings import MemberSettings
+
+log = logging.getLogger(__name__)
+
+_REJOIN = (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +163,6 @@ class Failed:
 Effect = Send | Assigned | Revoked | Failed
 
 
-log = logging.getLogger(__name__)
-
-_REJOIN = (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID)
-
-
 class MemberState(Enum):
     """The state of a member."""
 
@@ -177,6 +172,9 @@ class MemberState(Enum):
     STABLE = "stable"
     FAILED = "failed"
     LEFT = "left"
+
+
+_INACTIVE = (MemberState.UNJOINED, MemberState.FAILED, MemberState.LEFT)
 
 
 class Member:
@@ -227,13 +225,13 @@ class Member:
 
     def rejoin(self, now: float, reason: str = "metadata has changed") -> list[Effect]:
         """Join again, because this member's metadata has changed, or because a leader wants to assign again."""
-        if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
+        if self.state in _INACTIVE:
             return []
         return [*self._revoke(reason), *self._begin_join(now)]
 
     def leave(self, now: float, *, for_good: bool = False) -> list[Effect]:
         """Leave the group. A static member sends a message only if it leaves for good."""
-        if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
+        if self.state in _INACTIVE:
             return []
         effects = self._revoke("left")
         self.state = MemberState.LEFT
@@ -243,18 +241,18 @@ class Member:
 
     def receive(self, message: Response, now: float) -> list[Effect]:
         """Process a message from the coordinator."""
-        over = self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED)
-        if over or message.member_id != self.member_id or message.group != self.group:
+        mine = message.member_id == self.member_id and message.group == self.group
+        if self.state in _INACTIVE or not mine:
             return []
         # An ended session stays ended, even if the answer was only slow: another member may have the partitions.
         effects = self._lapse(now)
-        if effects:
-            return effects
+        if effects or message.code is Code.NOT_COORDINATOR:
+            return effects  # the next repetition of the request reaches the new coordinator
         return self._joined(message, now) if isinstance(message, Joined) else self._acked(message, now)
 
     def tick(self, now: float) -> list[Effect]:
         """Do what is due at `now`: end the session, join again, repeat a request, or send a heartbeat."""
-        if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
+        if self.state in _INACTIVE:
             return []
         effects = self._lapse(now)
         if effects:
@@ -269,7 +267,7 @@ class Member:
 
     def next_deadline(self) -> float | None:
         """Return the next time at which `tick` has something to do, or None."""
-        if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
+        if self.state in _INACTIVE:
             return None
         # A member without metadata (its `offers` raised `TryAgain`) has nothing to send.
         silent = self.state is MemberState.JOINING and self._request is None
@@ -285,35 +283,23 @@ class Member:
     def _joined(self, m: Joined, now: float) -> list[Effect]:
         if m.join != self._join:
             return []
-        if m.code is Code.NOT_COORDINATOR:
-            return []  # the next repetition of the join reaches the new coordinator
         if m.code in _REJOIN:
             return self.rejoin(now, m.code.name.lower())
         if m.code is not Code.NONE:
             return self._fail(GroupFailed(m.code, m.detail), now)
-        if self.state is MemberState.STABLE or m.generation < self.generation:
-            self._renew(m.sequence)
-            return []
         self._renew(m.sequence)
+        if self.state is MemberState.STABLE or m.generation < self.generation:
+            return []
         if now >= self._lease:
             return self._begin_join(now)  # the answer took longer than a session
         self.generation = m.generation
         outcome = Round(
-            group=m.group,
-            generation=m.generation,
-            name=m.name,
-            protocol=m.protocol,
-            version=m.version,
-            leader=m.leader,
-            members=dict(m.members),
-            state=m.state,
+            m.group, m.generation, m.name, m.protocol, m.version, m.leader, dict(m.members), m.state
         )
         return self._lead(outcome, now) if m.role is Role.LEADER else self._accept(outcome, now)
 
     def _acked(self, m: Ack, now: float) -> list[Effect]:
         if self.state is MemberState.JOINING or m.generation != self.generation:
-            return []
-        if m.code is Code.NOT_COORDINATOR:
             return []
         if m.code in _REJOIN:
             if m.code is Code.REBALANCE_IN_PROGRESS:
@@ -334,29 +320,26 @@ class Member:
             states, code = {}, Code.ASSIGNMENT_FAILED
             detail = f"{type(error).__name__}: {error}"
         self.state = MemberState.LEADING
-        self._request = Sync(
-            group=self.group,
-            member_id=self.member_id,
-            sequence=0,
-            generation=outcome.generation,
-            code=code,
-            detail=detail,
-            states=tuple(sorted(states.items())),
-        )
+        told = tuple(sorted(states.items()))
+        self._request = Sync(self.group, self.member_id, 0, outcome.generation, code, detail, told)
         return [self._send(self._request, now)]
 
     def _accept(self, outcome: Round, now: float) -> list[Effect]:
         self.state = MemberState.STABLE
         self._request = None
         self._next_send = now + self.settings.heartbeat_interval_ms / 1000
+        effects = self._take(outcome, lambda: self.protocol.accept(outcome), now)
+        if self.owned:
+            self._disagreements = 0
+        return effects
+
+    def _take(self, outcome: Round, value: Callable[[], Any], now: float) -> list[Effect]:
         try:
-            value = self.protocol.accept(outcome)
+            self.owned = Assigned(outcome.generation, value(), outcome.leader)
         except TryAgain as retry:
             return self._try_again(retry, now, outcome)
         except Exception as error:
             return self._fail(self._final(error, "could not take over its assignment"), now)
-        self._disagreements = 0
-        self.owned = Assigned(outcome.generation, value, outcome.leader)
         return [self.owned]
 
     def _final(self, error: Exception, what: str) -> GroupError:
@@ -375,7 +358,14 @@ class Member:
         most = times * self.settings.metadata_max_retries
         if self._disagreements > most and now >= self._disagreed_at + patience:
             if retry.otherwise and outcome:
-                return self._continue_without(retry, outcome, now)
+                # The disagreement lasts, so its count is kept.
+                log.warning(
+                    "group %s: %s continues without the members that disagree: %s",
+                    self.group,
+                    self.member_id,
+                    retry,
+                )
+                return self._take(outcome, retry.otherwise, now)
             detail = f"gave up after {self._disagreements} rebalances in a row: {retry}"
             return self._fail(GroupFailed(retry.code, detail), now)
         log.info("group %s: %s rejoins: %s", self.group, self.member_id, retry)
@@ -385,18 +375,6 @@ class Member:
         wait = min(most, least * 2 ** min(self._disagreements - 1, 31)) / 1000
         self._rejoin_at = now + wait * self._chance.uniform(0.8, 1.2)
         return []
-
-    def _continue_without(self, retry: TryAgain, outcome: Round, now: float) -> list[Effect]:
-        """Take the assignment without the members that disagree. Their disagreement lasts, so its count is kept."""
-        try:
-            value = retry.otherwise() if retry.otherwise else None
-        except Exception as error:
-            return self._fail(self._final(error, "could not take over its assignment"), now)
-        log.warning(
-            "group %s: %s continues without the members that disagree: %s", self.group, self.member_id, retry
-        )
-        self.owned = Assigned(outcome.generation, value, outcome.leader)
-        return [self.owned]
 
     # ------------------------------------------------------------------------------------------- steps
 

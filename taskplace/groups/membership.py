@@ -2,22 +2,17 @@
 
     from taskplace.groups.membership import ConsumerProtocol, LocalCoordinator, LocalMember, Topics
 
-Reading order: `messages`, `choice` (protocol, leader, sub-group), `state`, `phases` and `group` (the coordinator's
-side), `coordinator` (many groups), `protocol` and `member` (the member's side). Consumers add `topics`, `pattern`,
-`subscription`, `assigner`, `consistent`, `strategies` and `consumer`. `local` runs groups on threads, and `wire`
-encodes bytes.
-
+The names come from `messages`, `coordinator`, `member`, `metadata`, `strategies`, `consumer`, `settings`, `local`.
 The state machines have no threads and no clock. They take events and the time, and return messages and effects.
 """
 
-from taskplace.groups.consumer import ConsumerProtocol
+from taskplace.groups.consumer import ConsumerProtocol, largest_matching
 from taskplace.groups.coordinator import (
     Coordinator,
     Description,
     GroupState,
     always,
     choose_protocol,
-    largest_matching,
     newest_then_latest,
 )
 from taskplace.groups.local import LocalCoordinator, LocalMember

@@ -1,31 +1,4 @@
-"""The errors of a group, as codes in messages and as exceptions.
-
-TaskplaceError
-└── GroupError
-    ├── ProtocolError         bytes that are not a message or metadata of this protocol
-    │   └── UnknownVersion    a version that is newer than the newest known one
-    ├── GroupFailed           the group refused this member, or its leader could not assign: final for the member
-    └── StaleGeneration       work of a generation that is not in force, or of a process that is not a member
-
-Compact binary encoding of numbers, strings and lists, and frames around it.
-
-Numbers are unsigned LEB128 (numbers below 128 take one byte). Strings are UTF-8 with their length before them. Lists
-have their count before them. A frame is the unit that is sent over a connection:
-
-    "tg"  version  kind  flags  [length when inflated]  body  crc32
-     2       1       1     1          0 or 1-10          n      4     bytes
-
-Properties:
-- `Reader` raises only `ProtocolError`, for any bytes. It reads each byte at most once. It allocates at most a small
-  multiple of the remaining bytes, because it compares each count and length with these first.
-- A value has exactly one encoding, so equal values are equal bytes and vice versa. Superfluous zero bytes in a number,
-  a flag that is neither 0 nor 1, and bytes after the end are refused.
-- A compressed body is inflated up to its declared length and not further. The declared length is limited by `LIMIT` and
-  by the best ratio that deflate can reach.
-
-Source: "Compression" in the client-side assignment proposal.
-
-The messages of the protocol, and their bytes.
+"""The messages of a group, their bytes, and its errors.
 
     member -> coordinator   Join (phase 1)   Sync (phase 2, the leader's)   Heartbeat   Leave
     coordinator -> member   Joined           Ack
@@ -38,19 +11,55 @@ Every request has a `sequence`, which grows by one with each message of a member
 the highest sequence that the coordinator has received. So a member knows *when* it sent the last message that arrived,
 and when its session ends. A repeated join keeps its number `join`.
 
-Source: "JoinGroup Request", "JoinGroup Response", "Single Client Assignor" in the client-side assignment proposal.
+Bytes: the type of a field says how it is written. Numbers are unsigned LEB128 (numbers below 128 take one byte).
+Strings are UTF-8 with their length before them. Lists have their count before them. A frame is the unit that is sent
+over a connection:
+
+    "tg"  version  kind  flags  [length when inflated]  body  crc32
+     2       1       1     1          0 or 1-10          n      4     bytes
+
+Properties:
+- `Reader` raises only `ProtocolError`, for any bytes. It reads each byte at most once. It allocates at most a small
+  multiple of the remaining bytes, because it compares each count and length with these first.
+- A value has exactly one encoding, so equal values are equal bytes and vice versa. Superfluous zero bytes in a number,
+  a flag that is neither 0 nor 1, and bytes after the end are refused.
+- A compressed body is inflated up to its declared length and not further. The declared length is limited by `LIMIT` and
+  by the best ratio that deflate can reach.
+
+Errors:
+
+    TaskplaceError
+    └── GroupError
+        ├── ProtocolError         bytes that are not a message or metadata of this protocol
+        │   └── UnknownVersion    a version that is newer than the newest known one
+        ├── GroupFailed           the group refused this member, or its leader could not assign: final for the member
+        └── StaleGeneration       work of a generation that is not in force, or of a process that is not a member
+
+Source: "JoinGroup Request", "JoinGroup Response", "Single Client Assignor" and "Compression" in the client-side
+assignment proposal.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import zlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 from taskplace.errors import TaskplaceError
+
+T = TypeVar("T")
+
+VERSION = 1  # of the frame and of the messages in it
+LIMIT = 64 * 2**20  # bytes of one body, inflated
+WORTH_IT = 128  # bytes; shorter bodies are sent uncompressed
+GENERATION = 2**53  # the largest generation on the wire, far below the largest number
+_MAGIC = b"tg"
+_BEST_RATIO = 1032  # the best ratio that deflate can reach
+_MOST = 2**64
 
 
 class Code(IntEnum):
@@ -94,6 +103,10 @@ class ProtocolError(GroupError):
         self.expected = expected
         super().__init__(f"{path}: found {found}, expected {expected}")
 
+    def of(self, sender: str) -> ProtocolError:
+        """Return the error with the name of the member that sent the bytes, for whoever reads the log."""
+        return ProtocolError(f"members[{sender!r}].{self.path}", found=self.found, expected=self.expected)
+
 
 class UnknownVersion(ProtocolError):
     """A version that is newer than the newest known one. `version` and `known` have the two numbers."""
@@ -120,18 +133,6 @@ class GroupFailed(GroupError):
 
 class StaleGeneration(GroupError):
     """Work that must not be committed: its generation is not in force, or it does not come from a member."""
-
-
-T = TypeVar("T")
-
-VERSION = 1  # of the frame and of the messages in it
-LIMIT = 64 * 2**20  # bytes of one body, inflated
-WORTH_IT = 128  # bytes; shorter bodies are sent uncompressed
-GENERATION = 2**53  # the largest generation on the wire, far below the largest number
-_MAGIC = b"tg"
-_DEFLATED = 1
-_BEST_RATIO = 1032  # the best ratio that deflate can reach
-_MOST = 2**64
 
 
 class Writer:
@@ -223,9 +224,7 @@ class Reader:
                 break
             shift += 7
         if value > most or (byte == 0 and shift):
-            raise self._error(
-                f"{value} in {at - self._at} bytes", f"a number up to {most}, in its shortest form"
-            )
+            raise self._error(f"{value}", f"a number up to {most}, in its shortest form")
         self._at = at
         return value
 
@@ -250,16 +249,14 @@ class Reader:
         except UnicodeDecodeError:
             raise self._error("bytes that are not UTF-8", "UTF-8 text") from None
 
-    def many(self, read: Callable[[], T], least: int = 1) -> list[T]:
-        """Read a list of values that take at least `least` bytes each."""
-        return [read() for _ in range(self._count(least))]
+    def many(self, read: Callable[[], T]) -> list[T]:
+        """Read a list of values that take at least a byte each."""
+        return [read() for _ in range(self._count())]
 
-    def rising(
-        self, read: Callable[[], T], least: int = 1, *, key: Callable[[T], Any] | None = None
-    ) -> list[T]:
+    def rising(self, read: Callable[[], T], key: Callable[[T], Any] = lambda value: value) -> list[T]:
         """Read a list as `many` does. Refuse it if it is not sorted by key, or has a key twice."""
-        values = self.many(read, least)
-        for a, b in itertools.pairwise(values if key is None else map(key, values)):
+        values = self.many(read)
+        for a, b in itertools.pairwise(map(key, values)):
             if not a < b:
                 raise self._error(
                     f"{str(b)[:40]!r} after {str(a)[:40]!r}", "a sorted list without duplicates"
@@ -269,21 +266,25 @@ class Reader:
     def ascending(self, most: int = 2**31 - 1) -> list[int]:
         """Read distinct numbers up to `most`, in ascending order."""
         numbers, before = [], -1
-        for _ in range(self._count(1)):
+        for _ in range(self._count()):
             before += self.uint(most) + 1
             if before > most:
                 raise self._error(before, f"numbers up to {most}")
             numbers.append(before)
         return numbers
 
+    def rest(self) -> bytes:
+        """Return the bytes that are not read yet."""
+        return self._data[self._at :]
+
     def end(self) -> None:
         """Refuse remaining bytes."""
         if self.left:
             raise self._error(f"{self.left} bytes left", "the end")
 
-    def _count(self, least: int) -> int:
+    def _count(self) -> int:
         count = self.uint()
-        if count * least > self.left:
+        if count > self.left:
             raise self._error(f"{self.left} bytes left", f"{count} values")
         return count
 
@@ -291,20 +292,24 @@ class Reader:
         return ProtocolError(self.path, found=found, expected=f"{expected} at offset {self._at}")
 
 
-def deflate(body: bytes) -> bytes:
-    """Return the length of `body` and its compressed bytes: see `inflate`."""
-    return Writer().uint(len(body)).take() + zlib.compress(body, 6)
+def pack(body: bytes, *, compress: bool = True) -> tuple[bool, bytes]:
+    """Return whether the body is worth compressing, and it then compressed (see `inflate`), else as it is."""
+    if compress and len(body) >= WORTH_IT:
+        packed = Writer().uint(len(body)).take() + zlib.compress(body, 6)
+        if len(packed) < len(body):
+            return True, packed
+    return False, body
 
 
 def inflate(data: bytes, path: str, limit: int = LIMIT) -> bytes:
-    """Return the body that `deflate` compressed. Errors: `ProtocolError` for other bytes, and for more than `limit`.
+    """Return the body that `pack` compressed. Errors: `ProtocolError` for other bytes, and for more than `limit`.
 
-    >>> inflate(deflate(b"a" * 1000), "body") == b"a" * 1000
+    >>> inflate(pack(b"a" * 1000)[1], "body") == b"a" * 1000
     True
     """
     reader = Reader(data, path)
     length = reader.uint(limit)
-    packed = data[len(data) - reader.left :]
+    packed = reader.rest()
     if length > len(packed) * _BEST_RATIO:
         raise ProtocolError(path, found=f"{len(packed)} bytes", expected=f"{length} bytes, compressed")
     unpacker = zlib.decompressobj()
@@ -317,36 +322,50 @@ def inflate(data: bytes, path: str, limit: int = LIMIT) -> bytes:
     return body
 
 
-def seal(kind: int, body: bytes, *, compress: bool = True) -> bytes:
-    """Return a frame. The body is compressed if that makes it smaller, unless `compress` is false.
-
-    >>> unseal(seal(7, b"body"))
-    (7, b'body')
-    """
-    packed = deflate(body) if compress and len(body) >= WORTH_IT else body
-    deflated = len(packed) < len(body)
-    head = _MAGIC + bytes((VERSION, kind, _DEFLATED if deflated else 0))
-    frame = head + (packed if deflated else body)
-    return frame + zlib.crc32(frame).to_bytes(4, "big")
+# ------------------------------------------------------------------------------------------- types of fields
 
 
-def unseal(frame: bytes, limit: int = LIMIT) -> tuple[int, bytes]:
-    """Return the kind and the body of a frame. Errors: `ProtocolError` for a damaged or too large frame."""
-    if len(frame) < 9 or frame[:2] != _MAGIC:
-        raise ProtocolError("frame", found=f"{len(frame)} bytes", expected="a frame that begins with 'tg'")
-    if frame[2] != VERSION:
-        raise UnknownVersion("frame", version=frame[2], known=VERSION)
-    if zlib.crc32(frame[:-4]) != int.from_bytes(frame[-4:], "big"):
-        raise ProtocolError("frame", found="another checksum", expected="the checksum of its bytes")
-    kind, flags, body = frame[3], frame[4], frame[5:-4]
-    if flags > _DEFLATED:
-        raise ProtocolError("frame", found=f"flags {flags}", expected="0 or 1")
-    if len(body) > limit:
-        raise ProtocolError("frame", found=f"{len(body)} bytes", expected=f"at most {limit}")
-    return kind, inflate(body, "frame", limit) if flags else body
+class Wire(NamedTuple):
+    """How a field is written and read: the annotation of its type."""
+
+    write: Callable[[Writer, Any], object]
+    read: Callable[[Reader], Any]
+
+
+def _code(reader: Reader) -> Code:
+    number = reader.uint(_I32)
+    try:
+        return Code(number)
+    except ValueError:
+        raise ProtocolError(reader.path, found=f"code {number}", expected="a known code") from None
 
 
 _I32 = 2**31 - 1
+Text = Annotated[str, Wire(Writer.text, Reader.text)]
+Blob = Annotated[bytes, Wire(Writer.blob, Reader.blob)]
+Number = Annotated[int, Wire(Writer.uint, Reader.uint)]
+Int32 = Annotated[int, Wire(Writer.uint, lambda r: r.uint(_I32))]
+Generation = Annotated[int, Wire(Writer.uint, lambda r: r.uint(GENERATION))]
+OfCode = Annotated[Code, Wire(Writer.uint, _code)]
+Blobs = Annotated[
+    tuple[tuple[str, bytes], ...],
+    Wire(
+        lambda w, pairs: w.many(sorted(pairs), lambda pair: w.text(pair[0]).blob(pair[1])),
+        lambda r: tuple(r.rising(lambda: (r.text(), r.blob()), key=lambda pair: pair[0])),
+    ),
+]
+
+
+@functools.cache
+def wires(kind: type[Any]) -> Mapping[str, Wire]:
+    """Return the fields of a dataclass that are sent, in the order in which they are."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        f.name: hints[f.name].__metadata__[0] for f in fields(kind) if hasattr(hints[f.name], "__metadata__")
+    }
+
+
+# ------------------------------------------------------------------------------------------------- messages
 
 
 class Mode(IntEnum):
@@ -367,13 +386,37 @@ class Role(IntEnum):
 class Offer:
     """A protocol that a member supports, with the member's metadata for it. Members list them by preference."""
 
-    name: str
-    version: int = 0
-    metadata: bytes = b""
+    name: Text
+    version: Int32 = 0
+    metadata: Blob = b""
+
+    @property
+    def pair(self) -> tuple[str, int]:
+        """The protocol: its name and version."""
+        return self.name, self.version
+
+
+# Lambdas in annotations do not see this module, so types of fields have names.
+OfMode = Annotated[Mode, Wire(Writer.uint, lambda r: Mode(r.uint(1)))]
+OfRole = Annotated[Role, Wire(Writer.uint, lambda r: Role(r.uint(1)))]
+Offers = Annotated[
+    tuple[Offer, ...],
+    Wire(
+        lambda w, offers: w.many(offers, lambda offer: _write(w, offer)),
+        lambda r: tuple(r.many(lambda: _read(r, Offer))),
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class _Message:
+    group: Text
+    member_id: Text
+    sequence: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Join(_Message):
     """Phase 1: a member asks to join, with the protocols that it supports.
 
     - `member_id`: chosen by the member, new for each start
@@ -384,87 +427,71 @@ class Join:
     - `generation`: the newest generation that it knows; a coordinator with an older one continues from it
     """
 
-    group: str
-    member_id: str
-    instance_id: str
-    sequence: int
-    join: int
-    session_ms: int
-    rebalance_ms: int
-    mode: Mode
-    protocol_type: str
-    newest: int
-    generation: int
-    offers: tuple[Offer, ...]
+    instance_id: Text
+    join: Number
+    session_ms: Int32
+    rebalance_ms: Int32
+    mode: OfMode
+    protocol_type: Text
+    newest: Int32
+    generation: Generation
+    offers: Offers
 
 
 @dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(_Message):
     """Phase 2: the leader's result, a state for each name; or the `code` and `detail` of its error."""
 
-    group: str
-    member_id: str
-    sequence: int
-    generation: int
-    code: Code
-    detail: str
-    states: tuple[tuple[str, bytes], ...]
+    generation: Generation
+    code: OfCode
+    detail: Text
+    states: Blobs
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(_Message):
     """The member is alive and works in `generation`."""
 
-    group: str
-    member_id: str
-    sequence: int
-    generation: int
+    generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(_Message):
     """The member leaves. Its partitions may go to others at once."""
 
-    group: str
-    member_id: str
-    sequence: int
-
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(_Message):
     """The outcome of a rebalance. `name`: the receiver's name in the group; `leader`: the leader's name, or ""."""
 
-    group: str
-    member_id: str
-    sequence: int
-    join: int
-    code: Code
-    detail: str = ""
-    generation: int = 0
-    protocol: str = ""
-    version: int = 0
-    role: Role = Role.MEMBER
-    name: str = ""
-    leader: str = ""
-    members: tuple[tuple[str, bytes], ...] = ()
-    state: bytes = b""
+    join: Number
+    code: OfCode
+    detail: Text = ""
+    generation: Generation = 0
+    protocol: Text = ""
+    version: Int32 = 0
+    role: OfRole = Role.MEMBER
+    name: Text = ""
+    leader: Text = ""
+    members: Blobs = ()
+    state: Blob = b""
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(_Message):
     """The answer to any other request, with the request's `generation`."""
 
-    group: str
-    member_id: str
-    sequence: int
-    generation: int
-    code: Code
-    detail: str = ""
+    generation: Generation
+    code: OfCode
+    detail: Text = ""
 
 
 Request: TypeAlias = Join | Sync | Heartbeat | Leave
 Response: TypeAlias = Joined | Ack
 Message: TypeAlias = Request | Response
+
+# The position in this list is the kind on the wire: append entries, never reorder them.
+_KINDS: tuple[type[Message], ...] = (Join, Sync, Heartbeat, Leave, Joined, Ack)
 
 
 def encode(message: Message, *, compress: bool = True) -> bytes:
@@ -474,9 +501,7 @@ def encode(message: Message, *, compress: bool = True) -> bytes:
     >>> len(frame), decode(frame)
     (21, Heartbeat(group='orders', member_id='m1', sequence=5, generation=3))
     """
-    writer = Writer().text(message.group).text(message.member_id).uint(message.sequence)
-    _KINDS[_kind(message)][1](writer, message)
-    return seal(_kind(message), writer.take(), compress=compress)
+    return seal(_KINDS.index(type(message)), _write(Writer(), message).take(), compress=compress)
 
 
 def decode(frame: bytes) -> Message:
@@ -488,137 +513,44 @@ def decode_body(kind: int, body: bytes) -> Message:
     """Return the message of this kind in `body`, the content of a frame."""
     if kind >= len(_KINDS):
         raise ProtocolError("frame", found=f"kind {kind}", expected=f"one below {len(_KINDS)}")
-    message_type, _, read = _KINDS[kind]
-    reader = Reader(body, message_type.__name__.lower())
-    message = read(reader, reader.text(), reader.text(), reader.uint())
+    reader = Reader(body, _KINDS[kind].__name__.lower())
+    message: Message = _read(reader, _KINDS[kind])
     reader.end()
     return message
 
 
-def _kind(message: Message) -> int:
-    return next(k for k, (message_type, _, _) in enumerate(_KINDS) if type(message) is message_type)
+def _write(writer: Writer, value: Any) -> Writer:
+    for name, wire in wires(value.__class__).items():
+        wire.write(writer, getattr(value, name))
+    return writer
 
 
-def _code(reader: Reader) -> Code:
-    number = reader.uint(_I32)
-    try:
-        return Code(number)
-    except ValueError:
-        raise ProtocolError(reader.path, found=f"code {number}", expected="a known code") from None
+def _read(reader: Reader, kind: type) -> Any:
+    return kind(**{name: wire.read(reader) for name, wire in wires(kind).items()})
 
 
-def _pairs(writer: Writer, pairs: tuple[tuple[str, bytes], ...]) -> None:
-    writer.many(sorted(pairs), lambda pair: writer.text(pair[0]).blob(pair[1]))
+def seal(kind: int, body: bytes, *, compress: bool = True) -> bytes:
+    """Return a frame. The body is compressed if that makes it smaller, unless `compress` is false.
+
+    >>> unseal(seal(7, b"body"))
+    (7, b'body')
+    """
+    deflated, packed = pack(body, compress=compress)
+    frame = _MAGIC + bytes((VERSION, kind, deflated)) + packed
+    return frame + zlib.crc32(frame).to_bytes(4, "big")
 
 
-def _read_pairs(reader: Reader) -> tuple[tuple[str, bytes], ...]:
-    return tuple(reader.rising(lambda: (reader.text(), reader.blob()), least=2, key=lambda pair: pair[0]))
-
-
-def _write_join(w: Writer, m: Join) -> None:
-    w.text(m.instance_id).uint(m.join).uint(m.session_ms).uint(m.rebalance_ms).uint(m.mode)
-    w.text(m.protocol_type).uint(m.newest).uint(m.generation)
-    w.many(m.offers, lambda offer: w.text(offer.name).uint(offer.version).blob(offer.metadata))
-
-
-def _read_join(r: Reader, group: str, member_id: str, sequence: int) -> Join:
-    # Python evaluates arguments in the written order, which must be the order on the wire.
-    return Join(
-        group=group,
-        member_id=member_id,
-        sequence=sequence,
-        instance_id=r.text(),
-        join=r.uint(),
-        session_ms=r.uint(_I32),
-        rebalance_ms=r.uint(_I32),
-        mode=Mode(r.uint(1)),
-        protocol_type=r.text(),
-        newest=r.uint(_I32),
-        generation=r.uint(GENERATION),
-        offers=tuple(r.many(lambda: Offer(r.text(), r.uint(_I32), r.blob()), least=3)),
-    )
-
-
-def _write_sync(w: Writer, m: Sync) -> None:
-    w.uint(m.generation).uint(m.code).text(m.detail)
-    _pairs(w, m.states)
-
-
-def _read_sync(r: Reader, group: str, member_id: str, sequence: int) -> Sync:
-    return Sync(
-        group=group,
-        member_id=member_id,
-        sequence=sequence,
-        generation=r.uint(GENERATION),
-        code=_code(r),
-        detail=r.text(),
-        states=_read_pairs(r),
-    )
-
-
-def _write_heartbeat(w: Writer, m: Heartbeat) -> None:
-    w.uint(m.generation)
-
-
-def _read_heartbeat(r: Reader, group: str, member_id: str, sequence: int) -> Heartbeat:
-    return Heartbeat(group, member_id, sequence, r.uint(GENERATION))
-
-
-def _write_leave(w: Writer, m: Leave) -> None:
-    return None
-
-
-def _read_leave(r: Reader, group: str, member_id: str, sequence: int) -> Leave:
-    return Leave(group, member_id, sequence)
-
-
-def _write_joined(w: Writer, m: Joined) -> None:
-    w.uint(m.join).uint(m.code).text(m.detail).uint(m.generation).text(m.protocol).uint(m.version)
-    w.uint(m.role).text(m.name).text(m.leader)
-    _pairs(w, m.members)
-    w.blob(m.state)
-
-
-def _read_joined(r: Reader, group: str, member_id: str, sequence: int) -> Joined:
-    return Joined(
-        group=group,
-        member_id=member_id,
-        sequence=sequence,
-        join=r.uint(),
-        code=_code(r),
-        detail=r.text(),
-        generation=r.uint(GENERATION),
-        protocol=r.text(),
-        version=r.uint(_I32),
-        role=Role(r.uint(1)),
-        name=r.text(),
-        leader=r.text(),
-        members=_read_pairs(r),
-        state=r.blob(),
-    )
-
-
-def _write_ack(w: Writer, m: Ack) -> None:
-    w.uint(m.generation).uint(m.code).text(m.detail)
-
-
-def _read_ack(r: Reader, group: str, member_id: str, sequence: int) -> Ack:
-    return Ack(
-        group=group,
-        member_id=member_id,
-        sequence=sequence,
-        generation=r.uint(GENERATION),
-        code=_code(r),
-        detail=r.text(),
-    )
-
-
-# The position in this list is the kind on the wire: append entries, never reorder them.
-_KINDS: tuple[tuple[type[Message], Callable[..., None], Callable[..., Message]], ...] = (
-    (Join, _write_join, _read_join),
-    (Sync, _write_sync, _read_sync),
-    (Heartbeat, _write_heartbeat, _read_heartbeat),
-    (Leave, _write_leave, _read_leave),
-    (Joined, _write_joined, _read_joined),
-    (Ack, _write_ack, _read_ack),
-)
+def unseal(frame: bytes, limit: int = LIMIT) -> tuple[int, bytes]:
+    """Return the kind and the body of a frame. Errors: `ProtocolError` for a damaged or too large frame."""
+    if len(frame) < 9 or frame[:2] != _MAGIC:
+        raise ProtocolError("frame", found=f"{len(frame)} bytes", expected="a frame that begins with 'tg'")
+    if frame[2] != VERSION:
+        raise UnknownVersion("frame", version=frame[2], known=VERSION)
+    if zlib.crc32(frame[:-4]) != int.from_bytes(frame[-4:], "big"):
+        raise ProtocolError("frame", found="another checksum", expected="the checksum of its bytes")
+    kind, deflated, body = frame[3], frame[4], frame[5:-4]
+    if deflated > 1:
+        raise ProtocolError("frame", found=f"flags {deflated}", expected="0 or 1")
+    if len(body) > limit:
+        raise ProtocolError("frame", found=f"{len(body)} bytes", expected=f"at most {limit}")
+    return kind, inflate(body, "frame", limit) if deflated else body

@@ -1,31 +1,7 @@
-"""Matches topic names against regular expressions that other members send.
+"""What a consumer knows and says: its view of the topics, its subscription, its assignment, and their bytes.
 
-RE2 compiles and matches them, because it never backtracks. For any pattern, matching takes time proportional to the
-length of the name. Python's `re` can take exponential time for a short pattern.
-
-Properties:
-- the syntax is RE2's (https://github.com/google/re2/wiki/Syntax), as for Kafka's subscriptions by pattern (KIP-848);
-- a pattern matches the whole name; `\\d`, `\\w` and `\\s` mean ASCII;
-- a pattern has at most `MOST_LETTERS` letters, counted repetitions multiply to 1000 at most (RE2's own limit), and the
-  compiled pattern takes at most `MOST_BYTES` of memory. RE2 keeps the last 128 compiled patterns of the process;
-- bad patterns are reported as errors only: RE2 writes nothing to stderr.
-
-Errors: `InputError` with RE2's reason.
-
-Non-goals: look-around and references to groups, which cannot be matched in linear time.
-
-Source: "Subscription" by regular expression in the client-side assignment proposal.
-
-A member's view of the topics, and hashes with which members detect that their views differ.
-
-A hash is the first 16 bytes of the SHA-256 of an unambiguous encoding: sorted topics, with length-prefixed names.
-
-Source: "Metadata" and "Dropping Topic Lists" in the client-side assignment proposal.
-
-Encodes a consumer's subscription and its assignment: versioned metadata in compact binary.
-
-    metadata    version  newest known  compressed?  fields
-    state       version  newest known of the leader  kind  fields
+    metadata    version  newest known  compressed?  fields of `Subscription`
+    state       version  newest known of the leader  kind  fields of `Assignment`
 
 Each version adds fields at the end of the previous one. Old versions are still written and read:
 
@@ -39,7 +15,10 @@ Each version adds fields at the end of the previous one. Old versions are still 
 A reader raises `UnknownVersion` for a newer version. A leader answers newer metadata with a `Probe`, which has the
 newest version that it can read. The member then joins again with that version.
 
-Source: "Consumer Embedded Protocol" in the client-side assignment proposal; KIP-268 (version probing).
+A hash is the first 16 bytes of the SHA-256 of an unambiguous encoding: sorted topics, with length-prefixed names.
+
+Source: "Consumer Embedded Protocol", "Metadata" and "Dropping Topic Lists" in the client-side assignment proposal;
+KIP-268 (version probing).
 """
 
 from __future__ import annotations
@@ -48,33 +27,47 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
+from typing import Annotated
 
 import re2
 
 from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.groups.messages import (
-    GENERATION,
-    WORTH_IT,
+    Blob,
+    Generation,
     ProtocolError,
     Reader,
+    Text,
     UnknownVersion,
+    Wire,
     Writer,
-    deflate,
     inflate,
+    pack,
+    wires,
 )
-from taskplace.validation import text
+from taskplace.groups.subscriptions import check_counts
 from topology.node import TopicPartition
 
-MOST_LETTERS = 512
-MOST_BYTES = 256 * 1024
-_MOST_REASON = 80  # letters of RE2's reason, which repeats the pattern
+NEWEST = 2
+MOST_LETTERS = 512  # of a pattern
+_STATE = 1  # the newest version of a state
+_MOST_MEMORY = 256 * 1024  # bytes of a compiled pattern
+_MOST_BYTES = 16 * 2**20
+_HASH_BYTES = 16
 
 
 class Pattern:
-    """A compiled pattern.
+    """A pattern of topic names, which other members may send. It matches whole names.
+
+    RE2 compiles and matches it (https://github.com/google/re2/wiki/Syntax), as for Kafka's subscriptions by pattern
+    (KIP-848). It never backtracks: matching takes time proportional to the length of the name, for any pattern.
+    Python's `re` can take exponential time for a short one. `\\d`, `\\w` and `\\s` mean ASCII.
+
+    Errors: `InputError` with RE2's reason for a bad pattern, one of more than `MOST_LETTERS` letters, and one that
+    needs too much memory. RE2 writes nothing to stderr.
 
     >>> dated = Pattern(r"(orders|users)-\\d{4}")
     >>> dated.matches("orders-2026"), dated.matches("orders-20261")
@@ -88,31 +81,22 @@ class Pattern:
         if pattern != "":  # an empty pattern is valid: it matches only the empty name
             validation.text(pattern, path)
         if len(pattern) > MOST_LETTERS:
-            shortened = f"{pattern[:20]}... ({len(pattern)} letters)"
-            raise InputError(path, found=shortened, expected=f"a pattern of at most {MOST_LETTERS} letters")
-        try:
-            self._regexp = re2.compile(pattern, _options())
-        except re2.error as error:
-            reason = error.args[0].decode(errors="replace")[:_MOST_REASON]
             raise InputError(
-                path, found=pattern, expected="a regular expression in RE2's syntax", hint=reason
-            ) from None
+                path, found=f"{len(pattern)} letters", expected=f"a pattern of at most {MOST_LETTERS} letters"
+            )
+        options = re2.Options()
+        options.max_mem = _MOST_MEMORY
+        options.log_errors = False
+        options.never_capture = True  # faster, and groups are not needed
+        try:
+            self._regexp = re2.compile(pattern, options)
+        except re2.error as error:
+            expected, reason = "a regular expression in RE2's syntax", error.args[0].decode(errors="replace")
+            raise InputError(path, found=pattern, expected=expected, hint=reason[:80]) from None
 
     def matches(self, name: str) -> bool:
         """Return whether the whole name matches."""
         return self._regexp.fullmatch(name) is not None
-
-
-def _options() -> re2.Options:
-    options = re2.Options()
-    options.max_mem = MOST_BYTES
-    options.log_errors = False
-    options.never_capture = True  # faster, and groups are not needed
-    return options
-
-
-HASH_BYTES = 16
-MOST_PARTITIONS = 10_000_000  # assignments list every partition
 
 
 @dataclass(frozen=True)
@@ -128,30 +112,19 @@ class Topics:
     True
     >>> Topics({"orders": 2}, leaders={"orders": ["zone-a"]})
     Traceback (most recent call last):
-    taskplace.errors.InputError: leaders['orders']: found 1 racks, expected 2, one for each partition
+    taskplace.errors.InputError: leaders.orders: found 1, expected 2 racks, one for each partition
     """
 
     partitions: Mapping[str, int]
     leaders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for topic, count in self.partitions.items():
-            if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**31:
-                raise InputError(f"partitions[{topic!r}]", found=count, expected="a number of partitions")
-            text(topic, "partitions")
-        total = sum(self.partitions.values())
-        if total > MOST_PARTITIONS:
-            raise InputError(
-                "partitions", found=total, expected=f"at most {MOST_PARTITIONS:,} partitions in all"
-            )
+        check_counts(self.partitions, "partitions")
         for topic, racks in self.leaders.items():
             count = self.partitions.get(topic, 0)
             if len(racks) != count:
-                error = InputError(f"leaders[{topic!r}]", found=len(racks), expected=f"{count}")
-                error.args = (
-                    f"{error.path}: found {len(racks)} racks, expected {count}, one for each partition",
-                )
-                raise error
+                expected = f"{count} racks, one for each partition"
+                raise InputError(f"leaders.{topic}", found=len(racks), expected=expected)
         object.__setattr__(self, "partitions", dict(self.partitions))
         object.__setattr__(self, "leaders", {topic: tuple(racks) for topic, racks in self.leaders.items()})
 
@@ -172,7 +145,7 @@ class Topics:
             writer.text(topic).uint(0 if count is None else count + 1)
             if leaders:
                 writer.many(self.leaders.get(topic, ()), writer.text)
-        return hashlib.sha256(writer.take()).digest()[:HASH_BYTES]
+        return _hash(writer)
 
 
 def subscription_hash(topics: Iterable[str], pattern: str) -> bytes:
@@ -181,22 +154,37 @@ def subscription_hash(topics: Iterable[str], pattern: str) -> bytes:
     >>> subscription_hash(["b", "a"], "") == subscription_hash(["a", "b"], "")
     True
     """
-    ordered = sorted(set(topics))
     writer = Writer()
-    writer.many(ordered, writer.text).text(pattern)
-    return hashlib.sha256(writer.take()).digest()[:HASH_BYTES]
+    return _hash(writer.many(sorted(set(topics)), writer.text).text(pattern))
 
 
-NEWEST = 2
-_STATE = 1  # the newest version of a state
-_MOST_BYTES = 16 * 2**20
+def _hash(writer: Writer) -> bytes:
+    return hashlib.sha256(writer.take()).digest()[:_HASH_BYTES]
 
 
-class _Kind(IntEnum):
-    """The kind of a state."""
+def _read_pattern(reader: Reader) -> str:
+    pattern = reader.text()
+    try:
+        Pattern(pattern)
+    except InputError as error:
+        expected = error.expected + (error.hint and f"; {error.hint}")
+        raise ProtocolError("subscription.pattern", found=repr(pattern[:40]), expected=expected) from None
+    return pattern
 
-    ASSIGNED = 0
-    PROBE = 1
+
+PatternText = Annotated[str, Wire(Writer.text, _read_pattern)]
+Names = Annotated[
+    tuple[str, ...],
+    Wire(lambda w, names: w.many(sorted(set(names)), w.text), lambda r: tuple(r.rising(r.text))),
+]
+Held = Annotated[
+    Mapping[str, tuple[int, ...]],
+    Wire(
+        lambda w, held: w.many(sorted(held.items()), lambda item: w.text(item[0]).ascending(item[1])),
+        lambda r: dict(r.rising(lambda: (r.text(), tuple(r.ascending())), key=itemgetter(0))),
+    ),
+]
+"""Partition numbers by topic."""
 
 
 @dataclass(frozen=True)
@@ -219,15 +207,15 @@ class Subscription:
     ''
     """
 
-    topics: tuple[str, ...] = ()
-    pattern: str = ""
-    metadata_hash: bytes = b""
-    strategy: bytes = b""
-    rack: str = ""
-    owned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    generation: int = 0
-    subscription_hash: bytes = b""
-    standby: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    topics: Names = ()
+    pattern: PatternText = ""
+    metadata_hash: Blob = b""
+    strategy: Blob = b""
+    rack: Text = ""
+    generation: Generation = 0
+    owned: Held = field(default_factory=dict)
+    subscription_hash: Blob = b""
+    standby: Held = field(default_factory=dict)
     newest: int = field(default=NEWEST, compare=False)
 
     def encode(self, version: int = NEWEST, *, newest: int = NEWEST, compress: bool = True) -> bytes:
@@ -235,20 +223,10 @@ class Subscription:
         if not 0 <= version <= NEWEST:
             raise UnknownVersion("subscription", version=version, known=NEWEST)
         w = Writer()
-        w.many(sorted(set(self.topics)), w.text).text(self.pattern).blob(self.metadata_hash).blob(
-            self.strategy
-        )
-        if version >= 1:
-            w.text(self.rack).uint(self.generation)
-            _write_held(w, self.owned)
-            w.blob(self.subscription_hash)
-        if version >= 2:
-            _write_held(w, self.standby)
-        body = w.take()
-        packed = deflate(body) if compress and len(body) >= WORTH_IT else body
-        smaller = len(packed) < len(body)
-        head = Writer().uint(version).uint(newest).flag(smaller).take()
-        return head + (packed if smaller else body)
+        for name, wire in _fields(version).items():
+            wire.write(w, getattr(self, name))
+        deflated, body = pack(w.take(), compress=compress)
+        return Writer().uint(version).uint(newest).flag(deflated).take() + body
 
     @classmethod
     def decode(cls, data: bytes, *, known: int = NEWEST) -> Subscription:
@@ -257,31 +235,23 @@ class Subscription:
         version, newest = head.uint(), head.uint()
         if version > known:
             raise UnknownVersion("subscription", version=version, known=known)
-        packed = head.flag()
-        body = data[len(data) - head.left :]
-        r = Reader(inflate(body, "subscription", _MOST_BYTES) if packed else body, "subscription")
-        topics, pattern = tuple(r.rising(r.text)), r.text()
-        _check_pattern(pattern)
-        seen, strategy = r.blob(), r.blob()
-        if version == 0:
-            r.end()
-            return cls(topics, pattern, seen, strategy, newest=newest)
-        rack, generation = r.text(), r.uint(GENERATION)
-        owned, hashed = _read_held(r), r.blob()
-        standby = _read_held(r) if version >= 2 else {}
+        deflated, body = head.flag(), head.rest()
+        r = Reader(inflate(body, "subscription", _MOST_BYTES) if deflated else body, "subscription")
+        read = {name: wire.read(r) for name, wire in _fields(version).items()}
         r.end()
-        return cls(
-            topics=topics,
-            pattern=pattern,
-            metadata_hash=seen,
-            strategy=strategy,
-            rack=rack,
-            owned=owned,
-            generation=generation,
-            subscription_hash=hashed,
-            standby=standby,
-            newest=newest,
-        )
+        return cls(**read, newest=newest)
+
+
+def _fields(version: int) -> dict[str, Wire]:
+    """Return the fields that a version of the metadata has, in order."""
+    return dict(islice(wires(Subscription).items(), (4, 8, 9)[version]))
+
+
+class _Kind(IntEnum):
+    """The kind of a state."""
+
+    ASSIGNED = 0
+    PROBE = 1
 
 
 @dataclass(frozen=True)
@@ -299,18 +269,17 @@ class Assignment:
     standby: tuple[TopicPartition, ...] = ()
     followup: bool = False
 
-    def encode(self, version: int | None = None) -> bytes:
-        """Return the bytes of the state, by default in the oldest version that has all its fields.
+    def encode(self) -> bytes:
+        """Return the bytes of the state, in the oldest version that has all its fields.
 
         >>> Assignment.decode(Assignment((TopicPartition("orders", 3),)).encode()).partitions
         (TopicPartition(topic='orders', partition=3),)
         """
-        if version is None:
-            version = 1 if self.standby or self.followup else 0
+        version = 1 if self.standby or self.followup else 0
         w = Writer().uint(version).uint(self.newest).uint(_Kind.ASSIGNED)
-        _write_held(w, by_topics(self.partitions))
+        _HELD.write(w, by_topic(self.partitions))
         if version >= 1:
-            _write_held(w, by_topics(self.standby))
+            _HELD.write(w, by_topic(self.standby))
             w.flag(self.followup)
         return w.take()
 
@@ -327,8 +296,8 @@ class Assignment:
         if kind == _Kind.PROBE:
             r.end()
             return Probe(newest)
-        held = _pairs(_read_held(r))
-        standby, followup = (_pairs(_read_held(r)), r.flag()) if version >= 1 else ((), False)
+        held = pairs(_HELD.read(r))
+        standby, followup = (pairs(_HELD.read(r)), r.flag()) if version >= 1 else ((), False)
         r.end()
         return cls(held, newest, standby, followup)
 
@@ -348,31 +317,17 @@ class Probe:
         return Writer().uint(0).uint(self.newest).uint(_Kind.PROBE).take()
 
 
-def by_topics(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+_HELD = wires(Subscription)["owned"]
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
     """Return partition numbers by topic, each sorted."""
     return {
-        topic: tuple(number for _, number in pairs)
-        for topic, pairs in groupby(sorted(partitions), key=itemgetter(0))
+        topic: tuple(number for _, number in held)
+        for topic, held in groupby(sorted(partitions), key=itemgetter(0))
     }
 
 
-def _write_held(w: Writer, held: Mapping[str, tuple[int, ...]]) -> None:
-    w.many(sorted(held.items()), lambda item: w.text(item[0]).ascending(item[1]))
-
-
-def _read_held(r: Reader) -> dict[str, tuple[int, ...]]:
-    return dict(r.rising(lambda: (r.text(), tuple(r.ascending())), least=2, key=itemgetter(0)))
-
-
-def _pairs(held: Mapping[str, tuple[int, ...]]) -> tuple[TopicPartition, ...]:
-    return tuple(TopicPartition(topic, p) for topic, numbers in held.items() for p in numbers)
-
-
-def _check_pattern(pattern: str) -> None:
-    """Raise `ProtocolError` unless this is a regular expression within the limits of `Pattern`."""
-    try:
-        Pattern(pattern)
-    except InputError as error:
-        shortened = repr(pattern if len(pattern) <= 40 else pattern[:40] + "...")
-        expected = error.expected + (error.hint and f"; {error.hint}")
-        raise ProtocolError("subscription.pattern", found=shortened, expected=expected) from None
+def pairs(held: Mapping[str, Iterable[int]]) -> tuple[TopicPartition, ...]:
+    """Return the partitions of `by_topic`, sorted by topic."""
+    return tuple(TopicPartition(topic, p) for topic, numbers in sorted(held.items()) for p in numbers)

@@ -1,4 +1,4 @@
-"""The proposal's interface for strategies: `metadata` and `assign`.
+"""Strategies: how the consumers of a group share partitions. The proposal's interface is `metadata` and `assign`.
 
 A custom strategy returns the value that other members shall know (`metadata`), and computes the assignment from the
 values of all members (`assign`).
@@ -14,36 +14,11 @@ Requirements: `assign` must be a function of its arguments alone, so that all me
 itself. `partitions_per_topic` and `consumers` are passed in canonical order.
 
 Source: "KafkaConsumer API" in the client-side assignment proposal.
-
-Consistent hashing: a hash determines the owners of each partition, so members may see different partition counts.
-
-Each member has many points on a ring. A partition goes to the member at the first point after its own, but members that
-have reached their limit are skipped. Further owners, if configured, follow the first one in a fixed order of the
-members. The limit grows with the partition number. So the owners of partition p depend only on the members and on the
-partitions below p: two members that see 12 and 14 partitions of a topic agree on the first 12.
-
-Properties, for each topic, with n partitions, m members subscribed to it, and r owners each:
-- spread: no member has more than r * ceil((1 + slack) * n / m) partitions of the topic;
-- agreement: the owners of a partition depend neither on n nor on other topics;
-- stability: a change of members moves the share of the members that came or went, and partitions that the limits
-  displace. These are few with much slack, several shares with little slack, and half of all partitions without slack
-  (`benchmarks/bench_consistent_hash.py`);
-- redundancy: the r owners of a partition are different members. With fewer than r members, all of them own it, and a
-  warning is logged.
-
-Work: n * (r + log(points of the ring)), and the steps past full members.
-
-Source: "Metadata" in the client-side assignment proposal; consistent hashing with bounded loads (Mirrokni, Thorup,
-Zadimoghaddam 2016), here with limits that grow with the partition number.
-
-The assignors of `taskplace.groups.partitions`, as strategies of a group.
-
-A member's metadata has its partitions and their generation. So any member can assign stickily: a new leader, or in the
-mode EVERY each member for itself.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -57,10 +32,17 @@ from typing import Any, Generic, TypeVar, cast
 from taskplace.errors import InputError
 from taskplace.groups.messages import ProtocolError
 from taskplace.groups.metadata import Topics
-from taskplace.validation import integer, nearest
+from taskplace.groups.partitions import MODES, assign_partitions
+from taskplace.groups.subscriptions import Member, Subscriptions, check_known
+from taskplace.validation import integer
 from topology.node import TopicPartition
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+NAMES = (*MODES, "copartitioned")
+MOST_REPLICAS = 1_000
 
 
 @dataclass(frozen=True)
@@ -104,7 +86,7 @@ class PartitionAssigner(Generic[T]):
     - `needs_agreement`: whether members must see the same topics. If not, metadata hashes are not compared
     - `looks_at_leaders`: whether the metadata hash covers the racks of partition leaders
     - `remembers`: whether it reads the partitions that members owned. Only then do joins contain them
-    - `replicates`: whether it assigns partitions to follow (`shares`)
+    - `replicates`: whether it assigns partitions to follow
     - `metadata_version`: the version of the subscription that contains its metadata
     """
 
@@ -116,17 +98,17 @@ class PartitionAssigner(Generic[T]):
     replicates: bool = False
     metadata_version: int = 1
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.assign is PartitionAssigner.assign and cls.shares is PartitionAssigner.shares:
+            raise TypeError(f"{cls.__name__} needs a method assign or shares")
+
     def metadata(self) -> T:
         """Return the value that other members shall know: any JSON value, by default None."""
         return cast(T, None)
 
     def see(self, topics: Topics) -> None:
         """Receive the member's view of the topics before `assign`. Strategies that look at leaders override this."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if cls.assign is PartitionAssigner.assign and cls.assign_all is PartitionAssigner.assign_all:
-            raise TypeError(f"{cls.__name__} needs a method assign or assign_all")
 
     def assign(
         self,
@@ -136,21 +118,15 @@ class PartitionAssigner(Generic[T]):
     ) -> list[TopicPartition]:
         """Return the partitions of `consumer`, for these partition counts and consumers.
 
-        A strategy overrides this or `assign_all`. Each of them calls the other by default.
+        A strategy overrides this or `shares`. Each of them calls the other by default.
         """
-        return self.assign_all(partitions_per_topic, consumers)[consumer]
-
-    def assign_all(
-        self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[T]]
-    ) -> dict[str, list[TopicPartition]]:
-        """Return the partitions of all consumers, by name. A leader calls this through `shares`."""
-        return {c.name: self.assign(c.name, partitions_per_topic, consumers) for c in consumers}
+        return list(self.shares(partitions_per_topic, consumers).active[consumer])
 
     def shares(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[T]]
     ) -> Shares:
-        """Return the partitions and standbys of all consumers. A strategy with standbys overrides this."""
-        return Shares(self.assign_all(partitions_per_topic, consumers))
+        """Return the partitions and standbys of all consumers. A leader calls this."""
+        return Shares({c.name: self.assign(c.name, partitions_per_topic, consumers) for c in consumers})
 
     def encode(self, metadata: T) -> bytes:
         """Return the bytes of this strategy's metadata. None gives empty bytes."""
@@ -165,14 +141,13 @@ class PartitionAssigner(Generic[T]):
         left out. An exception of `assign` ends the membership of the member that calls it.
         """
         try:
-            metadata: Any = json.loads(data) if data else None
+            return cast(T, json.loads(data) if data else None)
         except (ValueError, RecursionError):
             raise ProtocolError(f"{self.name}.metadata", found=data[:40], expected="JSON") from None
-        return cast(T, metadata)
 
 
 class RoundRobin(PartitionAssigner[None]):
-    """Deals out partitions in turn.
+    """Deals out partitions in turn: the smallest strategy, as a template.
 
     Each topic's partitions go to the consumers that subscribe to it. With equal subscriptions, the counts differ by at
     most 1.
@@ -187,132 +162,25 @@ class RoundRobin(PartitionAssigner[None]):
     def __init__(self, version: int = 0) -> None:
         self.version = version
 
-    def assign_all(
+    def shares(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
-    ) -> dict[str, list[TopicPartition]]:
+    ) -> Shares:
         """Deal out all partitions in turn."""
         dealt: dict[str, list[TopicPartition]] = {c.name: [] for c in consumers}
-        subscribed = {
-            topic: [c.name for c in consumers if topic in c.topics] for topic in partitions_per_topic
-        }
         turn = 0
         for topic, count in partitions_per_topic.items():
-            for partition in range(count if subscribed[topic] else 0):
-                dealt[subscribed[topic][turn % len(subscribed[topic])]].append(
-                    TopicPartition(topic, partition)
-                )
+            names = [c.name for c in consumers if topic in c.topics]
+            for partition in range(count if names else 0):
+                dealt[names[turn % len(names)]].append(TopicPartition(topic, partition))
                 turn += 1
-        return dealt
-
-
-log = logging.getLogger(__name__)
-
-
-class ConsistentHash(PartitionAssigner[None]):
-    """Assigns partitions by consistent hashing.
-
-    - `owners`: the number of owners of each partition
-    - `slack`: how much a member's load may exceed the mean, as a fraction
-    - `points`: the number of points of each member on the ring
-
-    Errors: `InputError` for numbers below these minimums: 1 owner, 1 point, slack 0.
-
-    >>> consumers = [ConsumerMetadata(name, ("t",), None) for name in "abc"]
-    >>> twelve, some_more = (ConsistentHash().assign("a", {"t": n}, consumers) for n in (12, 14))
-    >>> twelve == some_more[: len(twelve)]
-    True
-    """
-
-    name = "consistent-hash"
-    needs_agreement = False
-
-    def __init__(self, *, owners: int = 1, slack: float = 0.25, points: int = 64) -> None:
-        if owners < 1 or points < 1 or not 0 <= slack < math.inf:
-            raise InputError(
-                "consistent-hash",
-                found=(owners, slack, points),
-                expected="owners and points of at least 1, slack of at least 0",
-            )
-        self.owners = owners
-        self.slack = slack
-        self.points = points
-
-    def assign(
-        self,
-        consumer: str,
-        partitions_per_topic: Mapping[str, int],
-        consumers: Sequence[ConsumerMetadata[None]],
-    ) -> list[TopicPartition]:
-        """Return the partitions that `consumer` owns."""
-        own = next(c.topics for c in consumers if c.name == consumer)
-        topics = {topic: count for topic, count in partitions_per_topic.items() if topic in own}
-        return self.assign_all(topics, consumers)[consumer]
-
-    def assign_all(
-        self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
-    ) -> dict[str, list[TopicPartition]]:
-        """Return the partitions that each consumer owns."""
-        owned: dict[str, list[TopicPartition]] = {c.name: [] for c in consumers}
-        rings: dict[tuple[str, ...], tuple[list[int], list[str]]] = {}
-        short = 0
-        for topic, count in partitions_per_topic.items():
-            members = tuple(sorted(c.name for c in consumers if topic in c.topics))
-            if not members:
-                continue
-            if members not in rings:
-                rings[members] = self._ring(members)
-            short += count if len(members) < self.owners else 0
-            for partition, names in enumerate(self._owners(topic, count, members, rings[members])):
-                for name in names:
-                    owned[name].append(TopicPartition(topic, partition))
-        if short:
-            log.warning(
-                "%d partitions got fewer than %d owners, because too few members subscribe to them; "
-                "add members",
-                short,
-                self.owners,
-            )
-        return owned
-
-    def _ring(self, members: Sequence[str]) -> tuple[list[int], list[str]]:
-        # Sorted by point and then by name: the ring is the same everywhere, even if two points are equal.
-        ring = sorted((_point(f"{k}:{name}"), name) for name in members for k in range(self.points))
-        return [point for point, _ in ring], [name for _, name in ring]
-
-    def _owners(
-        self, topic: str, count: int, members: Sequence[str], ring: tuple[list[int], list[str]]
-    ) -> list[list[str]]:
-        points, names = ring
-        # Members sorted by hash: a member that comes or goes changes only the followers of its neighbours.
-        chain = sorted(members, key=lambda name: (_point(name), name))
-        place = {name: k for k, name in enumerate(chain)}
-        each = min(self.owners, len(members))
-        load = dict.fromkeys(members, 0)
-        # Exact fractions: a limit that one member rounds differently would give another assignment.
-        share = Fraction(str(1 + self.slack)) / len(members)
-        owners = []
-        for partition in range(count):
-            # All limits together exceed the load, so the loop below ends.
-            limit = math.ceil(share * (partition + 1))
-            at = bisect(points, _point(f"{topic}/{partition}")) % len(names)
-            while load[names[at]] >= limit:
-                at = (at + 1) % len(names)
-            load[names[at]] += 1
-            first = place[names[at]]
-            owners.append([chain[(first + k) % len(chain)] for k in range(each)])
-        return owners
-
-
-def _point(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-
-
-NAMES = ("fair_sticky", "sticky_fair", "fair", "range", "round_robin", "copartitioned")
-MOST_REPLICAS = 1_000
+        return Shares(dealt)
 
 
 class Strategy(PartitionAssigner[None]):
     """An assignor by its name: `fair_sticky` (KIP-54), `sticky_fair`, `fair`, `range`, `round_robin`, `copartitioned`.
+
+    A member's metadata has its partitions and their generation. So any member can assign stickily: a new leader, or in
+    the mode EVERY each member for itself.
 
     - `replicas`, `seed`: standbys of each partition, and the seed of their spread (`copartitioned` only). They are part
       of the name, so members with other settings do not share the protocol
@@ -326,10 +194,6 @@ class Strategy(PartitionAssigner[None]):
     >>> consumers = [ConsumerMetadata(name, ("t",), None) for name in "ab"]
     >>> [p.partition for p in Strategy("range").assign("a", {"t": 3}, consumers)]
     [0, 1]
-    >>> Strategy("fair_stiky")
-    Traceback (most recent call last):
-    taskplace.errors.InputError: assignor: found 'fair_stiky', expected fair_sticky, sticky_fair, fair, range, \
-round_robin, copartitioned; did you mean 'fair_sticky'?
     """
 
     def __init__(
@@ -341,19 +205,12 @@ round_robin, copartitioned; did you mean 'fair_sticky'?
         replicas: int = 0,
         seed: int = 0,
     ) -> None:
-        if assignor not in NAMES:
-            raise InputError(
-                "assignor", found=assignor, expected=", ".join(NAMES), hint=nearest(assignor, NAMES)
-            )
+        check_known(assignor, "assignor", NAMES)
         integer(replicas, "replicas", 0, MOST_REPLICAS)
         integer(seed, "seed")
         if (replicas or seed) and assignor != "copartitioned":
-            asked = {"assignor": assignor, "replicas": replicas, "seed": seed}
-            raise InputError(
-                "replicas",
-                found=asked,
-                expected="the assignor 'copartitioned', which supports standbys and a seed",
-            )
+            expected = "the assignor 'copartitioned', which supports standbys and a seed"
+            raise InputError("replicas", found=(assignor, replicas, seed), expected=expected)
         self.assignor = assignor
         self.name = f"{assignor}/{replicas}/{seed}" if replicas or seed else assignor
         self.replicas = replicas
@@ -369,35 +226,115 @@ round_robin, copartitioned; did you mean 'fair_sticky'?
         """Remember the racks of the leaders."""
         self._leaders = topics.leaders if self.looks_at_leaders else {}
 
-    def assign_all(
-        self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
-    ) -> dict[str, list[TopicPartition]]:
-        """Return the partitions of all consumers."""
-        made = self.shares(partitions_per_topic, consumers)
-        return {name: list(held) for name, held in made.active.items()}
-
     def shares(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
     ) -> Shares:
         """Return the partitions and standbys of all consumers, with warnings for requirements that were not met."""
-        from taskplace.groups.partitions import Member, Subscriptions, assign_partitions  # late: needs numpy
-
         members = {
             c.name: Member(
                 c.topics, c.owned, c.generation if c.owned else -1, c.rack or None, standby=c.standby
             )
             for c in consumers
         }
-        racks = {
-            topic: [[rack] for rack in self._leaders[topic]]
-            for topic in partitions_per_topic
-            if topic in self._leaders
-        }
+        racks = {t: [[rack] for rack in self._leaders[t]] for t in partitions_per_topic if t in self._leaders}
         asked = Subscriptions(partitions_per_topic, members, racks, replicas=self.replicas, seed=self.seed)
         made = assign_partitions(asked, self.assignor)
-        return Shares(
-            {c.name: made.assignment.get(c.name, ()) for c in consumers},
-            made.standby,
-            made.followup,
-            made.warnings,
-        )
+        return Shares(made.assignment, made.standby, made.followup, made.warnings)
+
+
+class ConsistentHash(PartitionAssigner[None]):
+    """Assigns partitions by consistent hashing, so members may see different partition counts.
+
+    Each member has many points on a ring. A partition goes to the member at the first point after its own, but members
+    that have reached their limit are skipped. Further owners, if configured, follow the first one in a fixed order of
+    the members. The limit grows with the partition number. So the owners of partition p depend only on the members and
+    on the partitions below p: two members that see 12 and 14 partitions of a topic agree on the first 12.
+
+    - `owners`: the number of owners of each partition
+    - `slack`: how much a member's load may exceed the mean, as a fraction
+    - `points`: the number of points of each member on the ring
+
+    Properties, for each topic, with n partitions, m members subscribed to it, and r owners each:
+    - spread: no member has more than r * ceil((1 + slack) * n / m) partitions of the topic;
+    - agreement: the owners of a partition depend neither on n nor on other topics;
+    - stability: a change of members moves the share of the members that came or went, and partitions that the limits
+      displace. These are few with much slack, several shares with little slack, and half of all partitions without
+      slack (`benchmarks/bench_consistent_hash.py`);
+    - redundancy: the r owners of a partition are different members. With fewer than r members, all of them own it, and
+      a warning is logged.
+
+    Work: n * (r + log(points of the ring)), and the steps past full members.
+
+    Errors: `InputError` for numbers below these minimums: 1 owner, 1 point, slack 0.
+
+    Source: "Metadata" in the client-side assignment proposal; consistent hashing with bounded loads (Mirrokni, Thorup,
+    Zadimoghaddam 2016), here with limits that grow with the partition number.
+
+    >>> consumers = [ConsumerMetadata(name, ("t",), None) for name in "abc"]
+    >>> twelve, some_more = (ConsistentHash().assign("a", {"t": n}, consumers) for n in (12, 14))
+    >>> twelve == some_more[: len(twelve)]
+    True
+    """
+
+    name = "consistent-hash"
+    needs_agreement = False
+
+    def __init__(self, *, owners: int = 1, slack: float = 0.25, points: int = 64) -> None:
+        if owners < 1 or points < 1 or not 0 <= slack < math.inf:
+            expected = "owners and points of at least 1, slack of at least 0"
+            raise InputError("consistent-hash", found=(owners, slack, points), expected=expected)
+        self.owners = owners
+        self.slack = slack
+        self.points = points
+
+    def shares(
+        self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
+    ) -> Shares:
+        """Return the partitions that each consumer owns."""
+        owned: dict[str, list[TopicPartition]] = {c.name: [] for c in consumers}
+        short = 0
+        for topic, count in partitions_per_topic.items():
+            members = tuple(sorted(c.name for c in consumers if topic in c.topics))
+            short += count if 0 < len(members) < self.owners else 0
+            for partition, names in enumerate(self._owners(topic, count, members) if members else ()):
+                for name in names:
+                    owned[name].append(TopicPartition(topic, partition))
+        if short:
+            log.warning(
+                "%d partitions got fewer than %d owners: too few members subscribe to them",
+                short,
+                self.owners,
+            )
+        return Shares(owned)
+
+    def _owners(self, topic: str, count: int, members: tuple[str, ...]) -> list[list[str]]:
+        points, names = _ring(members, self.points)
+        # Members sorted by hash: a member that comes or goes changes only the followers of its neighbours.
+        chain = sorted(members, key=lambda name: (_point(name), name))
+        place = {name: k for k, name in enumerate(chain)}
+        load = dict.fromkeys(members, 0)
+        # Exact fractions: a limit that one member rounds differently would give another assignment.
+        share = Fraction(str(1 + self.slack)) / len(members)
+        owners = []
+        for partition in range(count):
+            # All limits together exceed the load, so the loop below ends.
+            limit = math.ceil(share * (partition + 1))
+            at = bisect(points, _point(f"{topic}/{partition}")) % len(names)
+            while load[names[at]] >= limit:
+                at = (at + 1) % len(names)
+            load[names[at]] += 1
+            first = place[names[at]]
+            owners.append([chain[(first + k) % len(chain)] for k in range(min(self.owners, len(chain)))])
+        return owners
+
+
+@functools.lru_cache(maxsize=8)
+def _ring(members: tuple[str, ...], points: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the points of all members, ascending, and their members."""
+    # Sorted by point and then by name: the ring is the same everywhere, even if two points are equal.
+    ring = sorted((_point(f"{k}:{name}"), name) for name in members for k in range(points))
+    return tuple(point for point, _ in ring), tuple(name for _, name in ring)
+
+
+def _point(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

@@ -1,18 +1,16 @@
-"""The members of a consumer group, as they describe themselves when they join.
+"""The input of a partition assignor: topics, and members with their subscriptions and owned partitions.
 
-Subscriptions as numpy columns, on which the assignors compute.
-
-Topics and members are numbered in sorted order, and partitions topic by topic. This module also decides which of
-several claims on a partition counts, and who was the previous owner, so that all assignors agree.
-
-The input of a partition assignor: topics, and members with their subscriptions and owned partitions.
+`Subscriptions` is what users write. `Columns` is the same as numpy columns, on which the assignors compute: topics and
+members are numbered in sorted order, and partitions topic by topic. The columns also decide which of several claims on
+a partition counts, and who was the previous owner, so that all assignors agree.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, repeat
 from operator import itemgetter
@@ -25,9 +23,15 @@ from taskplace import validation
 from taskplace.errors import InputError
 from topology.node import TopicPartition
 
+SCHEMA = "taskplace.subscriptions/1"
 NO_GENERATION = -1
+RACK_PRIORITIES = ("stickiness", "racks")
+MOST_PARTITIONS = 10_000_000
+"""The most partitions of all topics together: a hundred times the largest benchmark."""
 
 Pair = tuple[str, int]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,9 @@ class Member:
     - `rack`: the member's rack
     - `instance_id`: the id of a static member. It orders members in `range` and `round_robin`, as in Kafka
     - `standby`: the partitions that the member follows as a replica (`copartitioned` only)
-    - `url`: where other members reach it. The assignment contains it (`taskplace.groups.assignment`)
+    - `url`: where other members reach it. The assignment contains it (see `Holders`)
 
-    Errors: `InputError` for bad topics, partitions, generations or URLs.
+    Errors: `InputError` for bad topics, partitions, generations, racks, ids or URLs.
 
     >>> Member(["t0"], [("t0", 0)]).owned
     (TopicPartition(topic='t0', partition=0),)
@@ -57,17 +61,249 @@ class Member:
     url: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.topics, str) or not isinstance(self.topics, Iterable):
-            # A string would be read as a list of letters.
-            raise InputError("topics", found=self.topics, expected="a list of topics")
-        validation.integer(self.generation, "generation", NO_GENERATION)
-        if self.url is not None:
-            validation.text(self.url, "url")
-        for k, topic in enumerate(self.topics):
-            validation.text(topic, f"topics[{k}]")
-        object.__setattr__(self, "topics", tuple(sorted(set(self.topics))))
+        object.__setattr__(self, "topics", topic_names(self.topics, "topics"))
         for name in ("owned", "standby"):
             object.__setattr__(self, name, topic_partitions(getattr(self, name), name))
+        validation.integer(self.generation, "generation", NO_GENERATION)
+        for name in ("rack", "instance_id", "url"):
+            if getattr(self, name) is not None:
+                validation.text(getattr(self, name), name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the member as in a "taskplace.subscriptions/1" dict. Default values are left out."""
+        out = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        out |= {name: [list(pair) for pair in sorted(getattr(self, name))] for name in ("owned", "standby")}
+        if not self.standby:
+            del out["standby"]
+        return {**out, "topics": list(self.topics)}
+
+
+@dataclass(frozen=True)
+class Subscriptions:
+    """The members of a group, and the topics with their partition counts.
+
+    - `topics`: the partition count of each topic
+    - `members`: the `Member` of each name
+    - `global_topics`: topics of which every subscriber holds all partitions, active or standby, regardless of
+      `replicas` (Faust's global tables). Only `copartitioned` uses it
+    - `racks`: per topic and partition, the racks of the replicas (optional)
+    - `assignor`, `cooperative`: the mode, unless the caller of `assign_partitions` overrides it
+    - `replicas`, `seed`: standbys per partition, and the seed of their spread. Only `copartitioned` uses them
+    - `rack_priority`: the criterion of `fair_sticky` after balance. With "stickiness", no partition moves because of
+      its rack. With "racks", partitions move to members in a rack of their replicas. None means "racks" if the assignor
+      has Kafka's name, "sticky" or "cooperative-sticky", as in Kafka; otherwise it means "stickiness"
+
+    Properties: a subscribed topic need not exist; the assignment then has a warning. Owned partitions that no longer
+    exist are ignored. The order of members, topics and partitions does not matter.
+
+    Errors: `InputError` if there are no members, two of them have one `instance_id`, a count is bad, there are more
+    than `MOST_PARTITIONS` partitions, racks do not match a count, or a global topic does not exist. An owned partition
+    that is not a pair is reported when it is used.
+
+    >>> s = Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topics": ["t0"], "owned": [["t0", 0]]}}})
+    >>> s.members["C0"].topics
+    ('t0',)
+    >>> Subscriptions.from_dict(s.to_dict()) == s
+    True
+    """
+
+    topics: Mapping[str, int]
+    members: Mapping[str, Member]
+    global_topics: Sequence[str] = field(default=(), kw_only=True)
+    racks: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    assignor: str = "fair_sticky"
+    cooperative: bool = False
+    replicas: int = 0
+    seed: int = 0
+    rack_priority: str | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self.topics, "topics")
+        self._check_members()
+        for topic, racks in validation.mapping(self.racks, "racks").items():
+            self._check_topic(topic, f"racks.{topic}")
+            if len(racks) != self.topics[topic]:
+                expected = f"one for each of the {self.topics[topic]} partitions"
+                raise InputError(f"topics.{topic}.racks", found=f"{len(racks)} lists", expected=expected)
+        validation.text(self.assignor, "assignor")
+        validation.boolean(self.cooperative, "cooperative")
+        validation.integer(self.replicas, "replicas")
+        validation.integer(self.seed, "seed")
+        check_rack_priority(self.rack_priority)
+        if isinstance(self.global_topics, str) or not isinstance(self.global_topics, Iterable):
+            raise InputError("global_topics", found=self.global_topics, expected="a list of topics")
+        for k, topic in enumerate(self.global_topics):
+            self._check_topic(validation.text(topic, f"global_topics[{k}]"), f"global_topics[{k}]")
+        set_ = object.__setattr__
+        set_(self, "topics", dict(sorted(self.topics.items())))
+        set_(self, "members", dict(sorted(self.members.items())))
+        racks_ = {t: tuple(tuple(sorted(set(r))) for r in rs) for t, rs in sorted(self.racks.items())}
+        set_(self, "racks", racks_)
+        set_(self, "global_topics", tuple(sorted(set(self.global_topics))))
+
+    def _check_members(self) -> None:
+        if not validation.mapping(self.members, "members"):
+            raise InputError("members", found="no member", expected="at least one")
+        static: dict[str, str] = {}
+        for name, member in self.members.items():
+            validation.of_type(member, Member, f"members.{validation.text(name, 'members')}")
+            instance = member.instance_id
+            if instance is not None and (other := static.setdefault(instance, name)) != name:
+                raise InputError(
+                    f"members.{name}.instance_id",
+                    found=f"{instance}, also that of member {other!r}",
+                    expected="another id: a group fences the earlier of two members with one (FENCED_INSTANCE_ID)",
+                )
+
+    def _check_topic(self, topic: str, path: str) -> None:
+        if topic not in self.topics:
+            hint = validation.nearest(topic, self.topics)
+            raise InputError(path, found=topic, expected="a topic with a partition count", hint=hint)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The subscriptions as numpy columns; computed once."""
+        return _columns(self)
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """The URL of every member that reported one."""
+        return {name: m.url for name, m in self.members.items() if m.url is not None}
+
+    def owning(
+        self,
+        assignment: Mapping[str, Iterable[Pair]],
+        *,
+        standby: Mapping[str, Iterable[Pair]] | None = None,
+        generation: int = NO_GENERATION,
+    ) -> Subscriptions:
+        """Return the input for the next assignment: the same subscriptions, in which members own their `assignment`.
+
+        >>> s = Subscriptions({"t": 1}, {"C0": Member(["t"])})
+        >>> s.owning({"C0": [("t", 0)]}).members["C0"].owned
+        (TopicPartition(topic='t', partition=0),)
+        """
+        held, copies = dict(assignment), standby or {}
+        members = {
+            name: replace(
+                m, owned=tuple(held.get(name, ())), standby=tuple(copies.get(name, ())), generation=generation
+            )
+            for name, m in self.members.items()
+        }
+        return replace(self, members=members)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the subscriptions as a "taskplace.subscriptions/1" dict. Default values are left out."""
+        topics = {
+            t: {"partitions": n, "racks": [list(r) for r in self.racks[t]]} if t in self.racks else n
+            for t, n in self.topics.items()
+        }
+        options = {
+            name: getattr(self, name) for name in _OPTIONS if getattr(self, name) not in ((), None, 0, False)
+        }
+        if self.global_topics:
+            options["global_topics"] = list(self.global_topics)
+        members = {name: member.to_dict() for name, member in self.members.items()}
+        return {"schema": SCHEMA, **options, "topics": topics, "members": members}
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Subscriptions:
+        """Return the subscriptions that a "taskplace.subscriptions/1" dict describes.
+
+        >>> Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topic": ["t0"]}}})
+        Traceback (most recent call last):
+        taskplace.errors.InputError: members.C0.topic: found 'topic', expected one of topics, owned, generation, \
+rack, instance_id, standby, url; did you mean 'topics'?
+        """
+        top = validation.mapping(value, "subscriptions", ("schema", "topics", "members", *_OPTIONS))
+        if top.get("schema", SCHEMA) != SCHEMA:
+            raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
+        counts, racks = {}, {}
+        for topic, spec in validation.mapping(top.get("topics"), "topics").items():
+            path = f"topics.{topic}"
+            if not isinstance(spec, Mapping):
+                counts[topic] = spec
+                continue
+            inner = validation.mapping(spec, path, ("partitions", "racks"))
+            counts[topic] = validation.integer(
+                inner.get("partitions"), f"{path}.partitions", most=MOST_PARTITIONS
+            )
+            if "racks" in inner:
+                racks[topic] = _read_racks(inner["racks"], f"{path}.racks")
+        members = {}
+        for name, member in validation.mapping(top.get("members"), "members").items():
+            said = validation.mapping(member, f"members.{name}", [f.name for f in fields(Member)])
+            with _under(f"members.{name}"):
+                members[name] = Member(**said)
+        return cls(counts, members, racks=racks, **{name: top[name] for name in _OPTIONS if name in top})
+
+    @classmethod
+    def from_json(cls, text: str) -> Subscriptions:
+        """Return the subscriptions that a JSON text describes."""
+        validation.text(text, "subscriptions")
+        try:
+            return cls.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            where = f"subscriptions:{error.lineno}:{error.colno}"
+            raise InputError(where, found=error.msg, expected="a JSON document") from None
+
+
+_OPTIONS = tuple(f.name for f in fields(Subscriptions) if f.name not in ("topics", "members", "racks"))
+
+
+@contextmanager
+def _under(path: str) -> Iterator[None]:
+    """Put the path of a part before the paths of its errors."""
+    try:
+        yield
+    except InputError as error:
+        where = f"{path}.{error.path}"
+        raise InputError(where, found=error.found, expected=error.expected, hint=error.hint) from None
+
+
+def _read_racks(value: Any, path: str) -> list[list[str]]:
+    return [
+        [validation.text(rack, f"{path}[{k}]") for rack in validation.listing(racks, f"{path}[{k}]")]
+        for k, racks in enumerate(validation.listing(value, path))
+    ]
+
+
+def check_known(value: Any, path: str, known: Sequence[str]) -> None:
+    """Raise `InputError` for a value that is not among the known ones.
+
+    >>> check_known("rack", "rack_priority", RACK_PRIORITIES)
+    Traceback (most recent call last):
+    taskplace.errors.InputError: rack_priority: found 'rack', expected one of stickiness, racks; did you mean 'racks'?
+    """
+    if value not in known:
+        hint = validation.nearest(value, known)
+        raise InputError(path, found=value, expected="one of " + ", ".join(known), hint=hint)
+
+
+def check_rack_priority(value: str | None) -> str | None:
+    """Return the value if it is a rack priority, or None."""
+    if value is not None:
+        check_known(value, "rack_priority", RACK_PRIORITIES)
+    return value
+
+
+def check_counts(counts: Mapping[str, int], path: str) -> None:
+    """Raise `InputError` for a bad name or partition count of a topic, and for too many partitions in all."""
+    for topic, count in validation.mapping(counts, path).items():
+        validation.text(topic, path)
+        validation.integer(count, f"{path}.{topic}", most=MOST_PARTITIONS)
+    total = sum(counts.values())
+    if total > MOST_PARTITIONS:
+        raise InputError(path, found=total, expected=f"at most {MOST_PARTITIONS} partitions in all")
+
+
+def topic_names(topics: Iterable[str], path: str) -> tuple[str, ...]:
+    """Return the names of topics, sorted, each once."""
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
+        raise InputError(
+            path, found=topics, expected="a list of topics"
+        )  # a string would be a list of letters
+    return tuple(sorted({validation.text(topic, f"{path}[{k}]") for k, topic in enumerate(topics)}))
 
 
 def topic_partitions(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
@@ -85,10 +321,6 @@ def topic_partitions(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, 
         topic, partition = pair
         made.append(TopicPartition(validation.text(topic, path), validation.integer(partition, path) or 0))
     return tuple(made)
-
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,32 +373,24 @@ class Columns:
         return np.where(allowed, self.owner, -1)
 
 
-Racks = Mapping[str, Sequence[Sequence[str]]]
-
-
-def build(counts_of: Mapping[str, int], members_of: Mapping[str, Member], racks_of: Racks) -> Columns:
-    """Return the columns of topics with their partition counts, of members, and of racks; all sorted by name."""
-    topics, members = tuple(counts_of), tuple(members_of)  # both are sorted
-    counts = np.fromiter(counts_of.values(), np.int64, len(topics))
+def _columns(s: Subscriptions) -> Columns:
+    topics, members, members_of = tuple(s.topics), tuple(s.members), s.members  # sorted by name
+    counts = np.fromiter(s.topics.values(), np.int64, len(topics))
     start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     number = {topic: k for k, topic in enumerate(topics)}
     subscribed = np.zeros((len(topics), len(members)), np.bool_)
     missing: set[str] = set()
     for k, member in enumerate(members_of.values()):
-        at = [number.get(topic, -1) for topic in member.topics]
-        if -1 in at:
-            missing.update(topic for topic in member.topics if topic not in number)
-        subscribed[[t for t in at if t >= 0], k] = True
+        subscribed[[number[topic] for topic in member.topics if topic in number], k] = True
+        missing.update(topic for topic in member.topics if topic not in number)
     claimed, claimant = locate([m.owned for m in members_of.values()], number, start)
     generation = np.fromiter((m.generation for m in members_of.values()), np.int64, len(members))
     topic = np.repeat(np.arange(len(topics)), counts)
     may_have = subscribed[topic[claimed], claimant]
     owner, previous = resolve(claimed, claimant, generation, may_have, int(start[-1]))
-    rack_set, racks, misses = _racks(counts_of, members_of, racks_of, start)
-    static = [
-        (m.instance_id is None, name if m.instance_id is None else m.instance_id, name)
-        for name, m in members_of.items()
-    ]
+    rack_set, racks, misses = _racks(s, start)
+    seen = [racks[k] for k in np.unique(rack_set[np.asarray(subscribed.any(axis=1))[topic]]).tolist()]
+    static = [(m.instance_id is None, m.instance_id or name, name) for name, m in members_of.items()]
     return Columns(
         topics=topics,
         start=start,
@@ -179,10 +403,7 @@ def build(counts_of: Mapping[str, int], members_of: Mapping[str, Member], racks_
         claimant=claimant,
         rack_set=rack_set,
         misses=misses,
-        racks_matter=racks_matter(
-            [racks[k] for k in np.unique(rack_set[np.asarray(subscribed.any(axis=1))[topic]]).tolist()],
-            {m.rack for m in members_of.values() if m.rack is not None},
-        ),
+        racks_matter=racks_matter(seen, {m.rack for m in members_of.values() if m.rack is not None}),
         order=np.array(sorted(range(len(members)), key=static.__getitem__), np.int64),
         missing=tuple(sorted(missing)),
         racked=np.array([m.rack is not None for m in members_of.values()], np.bool_),
@@ -257,296 +478,15 @@ def racks_matter(partitions: Sequence[tuple[str, ...]], members: Set[str]) -> bo
     return len(different) > 1 and not members.isdisjoint(chain.from_iterable(different))
 
 
-def _racks(
-    counts_of: Mapping[str, int], members_of: Mapping[str, Member], racks_of: Racks, start: Ints
-) -> tuple[Ints, list[tuple[str, ...]], Bools]:
+def _racks(s: Subscriptions, start: Ints) -> tuple[Ints, list[tuple[str, ...]], Bools]:
+    """Return [n] the set of racks of each partition, the sets, and [S, m] the misses."""
     rack_set = np.zeros(int(start[-1]), np.int64)
     sets: dict[tuple[str, ...], int] = {(): 0}
-    if any(m.rack is not None for m in members_of.values()):
-        for t, topic in enumerate(counts_of):
-            if topic in racks_of:
-                rack_set[start[t] : start[t + 1]] = [
-                    sets.setdefault(tuple(r), len(sets)) for r in racks_of[topic]
-                ]
-    misses = np.array(
-        [
-            [bool(racks) and m.rack is not None and m.rack not in racks for m in members_of.values()]
-            for racks in sets
-        ],
-        np.bool_,
-    )
-    return rack_set, list(sets), misses
-
-
-SCHEMA = "taskplace.subscriptions/1"
-RACK_PRIORITIES = ("stickiness", "racks")
-MOST_PARTITIONS = 10_000_000
-"""The most partitions of all topics together: a hundred times the largest benchmark."""
-
-
-@dataclass(frozen=True)
-class Subscriptions:
-    """The members of a group, and the topics with their partition counts.
-
-    - `topics`: the partition count of each topic
-    - `members`: the `Member` of each name
-    - `global_topics`: topics of which every subscriber holds all partitions, active or standby, regardless of
-      `replicas` (Faust's global tables). Only `copartitioned` uses it
-    - `racks`: per topic and partition, the racks of the replicas (optional)
-    - `assignor`, `cooperative`: the mode, unless the caller of `assign_partitions` overrides it
-    - `replicas`, `seed`: standbys per partition, and the seed of their spread. Only `copartitioned` uses them
-    - `rack_priority`: the criterion of `fair_sticky` after balance. With "stickiness", no partition moves because of
-      its rack. With "racks", partitions move to members in a rack of their replicas. None means "racks" if the assignor
-      has Kafka's name, "sticky" or "cooperative-sticky", as in Kafka; otherwise it means "stickiness"
-
-    Properties: a subscribed topic need not exist; the assignment then has a warning. Owned partitions that no longer
-    exist are ignored. The order of members, topics and partitions does not matter.
-
-    Errors: `InputError` if there are no members, two of them have one `instance_id`, a count is bad, there are more
-    than `MOST_PARTITIONS` partitions, racks do not match a count, or a global topic does not exist. An owned partition
-    that is not a pair is reported when it is used.
-
-    >>> s = Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topics": ["t0"], "owned": [["t0", 0]]}}})
-    >>> s.members["C0"].topics
-    ('t0',)
-    >>> Subscriptions.from_dict(s.to_dict()) == s
-    True
-    """
-
-    topics: Mapping[str, int]
-    members: Mapping[str, Member]
-    global_topics: Sequence[str] = field(default=(), kw_only=True)
-    racks: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    assignor: str = "fair_sticky"
-    cooperative: bool = False
-    replicas: int = 0
-    seed: int = 0
-    rack_priority: str | None = None
-
-    def __post_init__(self) -> None:
-        for part in ("topics", "members", "racks"):
-            validation.mapping(getattr(self, part), part)
-        if not self.members:
-            raise InputError("members", found="no member", expected="at least one")
-        validation.text(self.assignor, "assignor")
-        validation.boolean(self.cooperative, "cooperative")
-        check_rack_priority(self.rack_priority)
-        for topic, count in self.topics.items():
-            validation.text(topic, "topics")
-            validation.integer(count, f"topics.{topic}", most=MOST_PARTITIONS)
-        if sum(self.topics.values()) > MOST_PARTITIONS:
-            total = sum(self.topics.values())
-            raise InputError("topics", found=total, expected=f"at most {MOST_PARTITIONS} partitions in all")
-        static: dict[str, str] = {}
-        for name, member in self.members.items():
-            validation.text(name, "members")
-            if not isinstance(member, Member):
-                raise InputError(f"members.{name}", found=member, expected="a Member")
-            instance = member.instance_id
-            if instance is not None and (other := static.setdefault(instance, name)) != name:
-                raise InputError(
-                    f"members.{name}.instance_id",
-                    found=f"{instance}, also that of member {other!r}",
-                    expected="another id: a group fences the earlier of two members with one (FENCED_INSTANCE_ID)",
-                )
-        for topic, racks in self.racks.items():
-            if topic not in self.topics:
-                hint = validation.nearest(topic, self.topics)
-                raise InputError(
-                    f"racks.{topic}", found=topic, expected="a topic with a partition count", hint=hint
-                )
-            if len(racks) != self.topics[topic]:
-                raise InputError(
-                    f"topics.{topic}.racks",
-                    found=f"{len(racks)} lists",
-                    expected=f"one for each of the {self.topics[topic]} partitions",
-                )
-        validation.integer(self.replicas, "replicas")
-        validation.integer(self.seed, "seed")
-        if isinstance(self.global_topics, str) or not isinstance(self.global_topics, Iterable):
-            raise InputError("global_topics", found=self.global_topics, expected="a list of topics")
-        for k, topic in enumerate(self.global_topics):
-            if validation.text(topic, f"global_topics[{k}]") not in self.topics:
-                hint = validation.nearest(topic, self.topics)
-                expected = "a topic with a partition count"
-                raise InputError(f"global_topics[{k}]", found=topic, expected=expected, hint=hint)
-        set_ = object.__setattr__
-        set_(self, "topics", dict(sorted(self.topics.items())))
-        set_(self, "members", dict(sorted(self.members.items())))
-        racks_ = {t: tuple(tuple(sorted(set(r))) for r in rs) for t, rs in sorted(self.racks.items())}
-        set_(self, "racks", racks_)
-        set_(self, "global_topics", tuple(sorted(set(self.global_topics))))
-
-    @cached_property
-    def columns(self) -> Columns:
-        """The subscriptions as numpy columns; computed once."""
-        return build(self.topics, self.members, self.racks)
-
-    @property
-    def urls(self) -> dict[str, str]:
-        """The URL of every member that reported one."""
-        return {name: m.url for name, m in self.members.items() if m.url is not None}
-
-    def owning(
-        self,
-        assignment: Mapping[str, Iterable[Pair]],
-        *,
-        standby: Mapping[str, Iterable[Pair]] | None = None,
-        generation: int = NO_GENERATION,
-    ) -> Subscriptions:
-        """Return the input for the next assignment: the same subscriptions, in which members own their `assignment`.
-
-        >>> s = Subscriptions({"t": 1}, {"C0": Member(["t"])})
-        >>> s.owning({"C0": [("t", 0)]}).members["C0"].owned
-        (TopicPartition(topic='t', partition=0),)
-        """
-        copies = standby or {}
-        members = {
-            name: replace(
-                member,
-                owned=tuple(assignment.get(name, ())),
-                standby=tuple(copies.get(name, ())),
-                generation=generation,
-            )
-            for name, member in self.members.items()
-        }
-        return replace(self, members=members)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the subscriptions as a "taskplace.subscriptions/1" dict. Default values are left out."""
-        topics = {
-            t: {"partitions": n, "racks": [list(r) for r in self.racks[t]]} if t in self.racks else n
-            for t, n in self.topics.items()
-        }
-        out: dict[str, Any] = {"schema": SCHEMA, "assignor": self.assignor}
-        out |= {"global_topics": list(self.global_topics)} if self.global_topics else {}
-        out |= {"cooperative": True} if self.cooperative else {}
-        out |= {"replicas": self.replicas} if self.replicas else {}
-        out |= {"seed": self.seed} if self.seed else {}
-        out |= {"rack_priority": self.rack_priority} if self.rack_priority is not None else {}
-        return {**out, "topics": topics, "members": {n: _member_dict(m) for n, m in self.members.items()}}
-
-    @classmethod
-    def from_dict(cls, value: Any) -> Subscriptions:
-        """Return the subscriptions that a "taskplace.subscriptions/1" dict describes.
-
-        >>> Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topic": ["t0"]}}})
-        Traceback (most recent call last):
-        taskplace.errors.InputError: members.C0.topic: found 'topic', expected one of topics, owned, generation, \
-rack, instance_id, standby, url; did you mean 'topics'?
-        """
-        known = (
-            "schema",
-            "global_topics",
-            "assignor",
-            "cooperative",
-            "replicas",
-            "seed",
-            "rack_priority",
-            "topics",
-            "members",
-        )
-        top = validation.mapping(value, "subscriptions", known)
-        if top.get("schema", SCHEMA) != SCHEMA:
-            raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
-        for key in ("topics", "members"):
-            if key not in top:
-                raise InputError(key, found=None, expected="an object")
-        counts, racks = {}, {}
-        for topic, spec in validation.mapping(top["topics"], "topics").items():
-            path = f"topics.{topic}"
-            if isinstance(spec, Mapping):
-                inner = validation.mapping(spec, path, ("partitions", "racks"))
-                if "partitions" not in inner:
-                    raise InputError(f"{path}.partitions", found=None, expected="an integer of at least 0")
-                if "racks" in inner:
-                    racks[topic] = _read_racks(inner["racks"], f"{path}.racks")
-                path, spec = f"{path}.partitions", inner["partitions"]
-            counts[topic] = validation.integer(spec, path, most=MOST_PARTITIONS) or 0
-        members = validation.mapping(top["members"], "members")
-        return cls(
-            topics=counts,
-            members={name: _read_member(m, f"members.{name}") for name, m in members.items()},
-            racks=racks,
-            assignor=validation.text(top.get("assignor", "fair_sticky"), "assignor"),
-            cooperative=validation.boolean(top.get("cooperative", False), "cooperative"),
-            replicas=validation.integer(top.get("replicas", 0), "replicas") or 0,
-            seed=validation.integer(top.get("seed", 0), "seed") or 0,
-            rack_priority=check_rack_priority(top.get("rack_priority")),
-            global_topics=tuple(validation.listing(top.get("global_topics", ()), "global_topics")),
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Subscriptions:
-        """Return the subscriptions that a JSON text describes."""
-        validation.text(text, "subscriptions")
-        try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            where = f"subscriptions:{error.lineno}:{error.colno}"
-            raise InputError(where, found=error.msg, expected="a JSON document") from None
-
-
-def check_rack_priority(value: Any) -> str | None:
-    """Return the value if it is a rack priority, or None.
-
-    >>> check_rack_priority("rack")
-    Traceback (most recent call last):
-    taskplace.errors.InputError: rack_priority: found 'rack', expected one of stickiness, racks; did you mean 'racks'?
-    """
-    if value is None:
-        return None
-    if not isinstance(value, str) or value not in RACK_PRIORITIES:
-        hint = validation.nearest(value, RACK_PRIORITIES) if isinstance(value, str) else ""
-        expected = "one of " + ", ".join(RACK_PRIORITIES)
-        raise InputError("rack_priority", found=value, expected=expected, hint=hint)
-    return value
-
-
-_MEMBER_KEYS = ("topics", "owned", "generation", "rack", "instance_id", "standby", "url")
-
-
-def _read_member(value: Any, path: str) -> Member:
-    m = validation.mapping(value, path, _MEMBER_KEYS)
-    topics = validation.listing(m.get("topics", ()), f"{path}.topics")
-    names = [validation.text(t, f"{path}.topics[{k}]") for k, t in enumerate(topics)]
-    pairs = {
-        key: topic_partitions(validation.listing(m.get(key, ()), f"{path}.{key}"), f"{path}.{key}")
-        for key in ("owned", "standby")
-    }
-    rack, instance, url = (
-        None if m.get(key) is None else validation.text(m[key], f"{path}.{key}")
-        for key in ("rack", "instance_id", "url")
-    )
-    generation = validation.integer(m.get("generation", NO_GENERATION), f"{path}.generation", NO_GENERATION)
-    return Member(
-        topics=names,
-        owned=pairs["owned"],
-        generation=NO_GENERATION if generation is None else generation,
-        rack=rack,
-        instance_id=instance,
-        standby=pairs["standby"],
-        url=url,
-    )
-
-
-def _read_racks(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(
-        tuple(validation.text(r, f"{path}[{k}]") for r in validation.listing(rs, f"{path}[{k}]"))
-        for k, rs in enumerate(validation.listing(value, path))
-    )
-
-
-def _member_dict(member: Member) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "topics": list(member.topics),
-        "owned": [list(p) for p in sorted(member.owned)],
-    }
-    if member.generation != NO_GENERATION:
-        out["generation"] = member.generation
-    for key in ("rack", "instance_id", "url"):
-        if getattr(member, key) is not None:
-            out[key] = getattr(member, key)
-    if member.standby:
-        out["standby"] = [list(p) for p in sorted(member.standby)]
-    return out
+    known = [m.rack for m in s.members.values()]
+    if any(rack is not None for rack in known):
+        for t, topic in enumerate(s.topics):
+            if topic in s.racks:
+                numbers = [sets.setdefault(tuple(racks), len(sets)) for racks in s.racks[topic]]
+                rack_set[start[t] : start[t + 1]] = numbers
+    misses = [[bool(racks) and rack is not None and rack not in racks for rack in known] for racks in sets]
+    return rack_set, list(sets), np.array(misses, np.bool_)

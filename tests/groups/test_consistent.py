@@ -19,7 +19,7 @@ from topology import TopicPartition
 
 
 def owners(assigner: ConsistentHash, names: Sequence[str], count: int) -> dict[str, list[TopicPartition]]:
-    return assigner.assign_all({"t": count}, [ConsumerMetadata(n, ("t",), None) for n in names])
+    return assigner.shares({"t": count}, [ConsumerMetadata(n, ("t",), None) for n in names]).active
 
 
 @settings(max_examples=50)

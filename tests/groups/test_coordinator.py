@@ -97,7 +97,7 @@ def test_sessions_sizes_and_ids_are_checked() -> None:
     network.run(1)
     codes = {name: failed.error.code for name, failed in network.failures().items()}
     assert codes == {"b": Code.GROUP_MAX_SIZE_REACHED, "c": Code.INVALID_SESSION_TIMEOUT}
-    bare = Join("h", "", "", 1, 1, 9_000, 9_000, Mode.EVERY, "t", 0, 0, (Offer("p"),))
+    bare = Join("h", "", 1, "", 1, 9_000, 9_000, Mode.EVERY, "t", 0, 0, (Offer("p"),))
     assert Coordinator().handle("x", bare, 0.0)[0][1].code is Code.INVALID_REQUEST
     with pytest.raises(ConfigError, match=r"max\.poll\.interval\.ms: found 1000"):
         MemberSettings(max_poll_interval_ms=1_000)

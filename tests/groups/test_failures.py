@@ -59,7 +59,7 @@ def test_a_leader_that_answers_but_never_assigns_is_replaced_too() -> None:
 
     def join(name: str, sequence: int, number: int, now: float) -> list[tuple[str, Any]]:
         times = (10_000, 20_000)
-        request = Join(GROUP, name, "", sequence, number, *times, Mode.SINGLE, "t", 0, 0, (Offer("p"),))
+        request = Join(GROUP, name, sequence, "", number, *times, Mode.SINGLE, "t", 0, 0, (Offer("p"),))
         return coordinator.handle(name, request, now)
 
     join("a", 1, 1, 0.0)
@@ -81,7 +81,7 @@ def test_a_sync_of_an_older_generation_is_refused_even_from_the_same_leader() ->
     coordinator = Coordinator(CoordinatorSettings(group_initial_rebalance_delay_ms=0))
 
     def join(number: int) -> Any:
-        request = Join(GROUP, "a", "", number, number, 10_000, 20_000, Mode.SINGLE, "t", 0, 0, (Offer("p"),))
+        request = Join(GROUP, "a", number, "", number, 10_000, 20_000, Mode.SINGLE, "t", 0, 0, (Offer("p"),))
         return coordinator.handle("a", request, 0.0)[-1][1]
 
     def sync(generation: int, state: bytes) -> Any:

@@ -34,8 +34,8 @@ from taskplace.groups.messages import (
     Sync,
     Writer,
     decode_body,
-    deflate,
     inflate,
+    pack,
     seal,
     unseal,
 )
@@ -51,7 +51,7 @@ codes = st.sampled_from(Code)
 
 messages = st.one_of(
     st.builds(
-        Join, names, names, names, large, large, numbers, numbers, st.sampled_from(Mode), names, numbers, large,
+        Join, names, names, large, names, large, numbers, numbers, st.sampled_from(Mode), names, numbers, large,
         st.lists(st.builds(Offer, names, numbers, blobs), max_size=4).map(tuple),
     ),
     st.builds(Sync, names, names, large, large, codes, names, pairs),
@@ -69,7 +69,7 @@ partitions = st.dictionaries(
 )
 said = st.builds(
     Subscription, st.sets(names, max_size=9).map(lambda found: tuple(sorted(found))), st.sampled_from(["", "a.*"]),
-    blobs, blobs, names, partitions, large, blobs, partitions,
+    blobs, blobs, names, large, partitions, blobs, partitions,
 )  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def test_a_bomb_is_refused_before_it_is_inflated() -> None:
         inflate(Writer().uint(2_000).take() + bomb, "body")  # says less than it holds
     with pytest.raises(ProtocolError, match="compressed"):
         inflate(Writer().uint(10**7).take() + zlib.compress(b"short"), "body")  # says more than it can hold
-    assert inflate(deflate(b""), "body") == b""
+    assert inflate(pack(bytes(200))[1], "body") == bytes(200)
 
 
 def test_counts_are_compared_with_what_is_left() -> None:
@@ -185,7 +185,7 @@ def _samples() -> list[tuple[Callable[[bytes], object], bytes]]:
         "g", "m", 9, 2, Code.NONE, "", 3, "sticky", 1, Role.MEMBER, "m", "a", (("a", b"x"), ("m", b"y" * 200))
     )
     join = Join(
-        "g", "m", "", 4, 1, 9_000, 9_000, Mode.EVERY, "consumer", 1, 0, (Offer("a", 1, b"z"), Offer("b"))
+        "g", "m", 4, "", 1, 9_000, 9_000, Mode.EVERY, "consumer", 1, 0, (Offer("a", 1, b"z"), Offer("b"))
     )
     sync = Sync("g", "m", 5, 3, Code.NONE, "", (("a", b"1"), ("b", b"2")))
     wide = Subscription(
@@ -194,8 +194,8 @@ def _samples() -> list[tuple[Callable[[bytes], object], bytes]]:
         b"h" * 16,
         b"{}",
         "r",
-        {"topic-1": (1, 2, 9)},
         4,
+        {"topic-1": (1, 2, 9)},
         b"s" * 16,
     )
     bodies: list[tuple[Callable[[bytes], object], bytes]] = []
