@@ -22,7 +22,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription  # noq
 from examples.kafka.broker import jars  # noqa: E402
 from taskplace.errors import InputError  # noqa: E402
 from taskplace.groups.kafka_python import TaskplaceAssignor  # noqa: E402
-from tests.support.kafka_python_group import cluster  # noqa: E402
+from tests.support.kafka_python_group import cluster, member, members, told  # noqa: E402
 
 HERE = Path(__file__).parent / "kafka_bytes"
 PRINTED = (HERE / "4.3.1.txt").read_text()
@@ -43,7 +43,7 @@ def joining(case: str, *, cooperative: bool, **options: Any) -> Any:
     held, generation, rack, topics = CASES[case]
     assignor = TaskplaceAssignor(cooperative=cooperative, rack=rack, **options)
     if generation is not None:
-        assignor.on_assignment(held, generation)
+        assignor.on_assignment(told(*held), generation)
     return assignor.metadata(topics)
 
 
@@ -96,12 +96,12 @@ def test_an_assignment(case: str) -> None:
     partitions = dict(held)  # the topics, each with its highest partition
     known = cluster({topic: partitions.get(topic, -1) + 1 for topic in topics})
     others = [(t, p) for t in topics for p in known.partitions_for_topic(t) or () if (t, p) not in held]
-    members = []
+    joined = []
     for name, owned in (("A", held), ("B", others)):
         assignor = TaskplaceAssignor("sticky_fair", name="sticky")
-        assignor.on_assignment(owned, 1)
-        members.append((name, assignor.metadata(topics)))
-    made = TaskplaceAssignor("sticky_fair", name="sticky").assign(known, members)
+        assignor.on_assignment(told(*owned), 1)
+        joined.append((name, assignor.metadata(topics)))
+    made = TaskplaceAssignor("sticky_fair", name="sticky").assign(known, members(*joined))
     assert made["A"].encode().hex() == JAVA[f"assignment-{case}"]
 
 
@@ -115,7 +115,7 @@ def test_what_java_sends_is_read(case: str) -> None:
         )
         claims = TaskplaceAssignor("sticky_fair", cooperative=protocol != "sticky")
         fresh = TaskplaceAssignor("sticky_fair").metadata(topics)
-        made = claims.assign(known, [("A", fresh), ("J", wire), ("Z", fresh)])
+        made = claims.assign(known, members(("A", fresh), ("J", wire), ("Z", fresh)))
         assert set(held) <= set(made["J"].partitions())
 
 
@@ -123,13 +123,13 @@ def test_a_leader_of_kafka_python_reads_its_own_form_only() -> None:
     known = cluster({"t": 4})
 
     def kept(user_data: str) -> bool:
-        members = []
+        joined = []
         for name, owned in (("A", [("t", 2), ("t", 3)]), ("B", [("t", 0), ("t", 1)])):
             assignor = TaskplaceAssignor(user_data=user_data)
-            assignor.on_assignment(owned, 1)
+            assignor.on_assignment(told(*owned), 1)
             wire = ConsumerProtocolSubscription.decode(assignor.metadata(["t"]).encode())
-            members.append(TheirMember(name, wire))
-        made = StickyPartitionAssignor().assign(known, members)
+            joined.append(member(name, wire))
+        made = StickyPartitionAssignor().assign(known, joined)
         return {tuple(tp) for tp in made["A"].partitions()} == {("t", 2), ("t", 3)}
 
     assert kept("kafka-python")
@@ -138,8 +138,3 @@ def test_a_leader_of_kafka_python_reads_its_own_form_only() -> None:
         InputError, match=r"user_data: found 'Java', expected one of java, kafka-python; did you"
     ):
         TaskplaceAssignor(user_data="Java")
-
-
-class TheirMember:
-    def __init__(self, name: str, metadata: Any) -> None:
-        self.member_id, self.metadata, self.group_instance_id = name, metadata, None

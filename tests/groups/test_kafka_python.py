@@ -24,7 +24,7 @@ from kafka.protocol.consumer.metadata import (  # noqa: E402
 
 from taskplace.errors import InputError  # noqa: E402
 from taskplace.groups.kafka_python import TaskplaceAssignor  # noqa: E402
-from tests.support.kafka_python_group import Held, cluster  # noqa: E402
+from tests.support.kafka_python_group import Held, cluster, members, told  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,16 +47,12 @@ class Group:
 
     def rebalance(self, leader: str) -> dict[str, Held]:
         self.generation += 1
-        members = []
+        joined = []
         for name, assignor in self.assignors.items():
             wire = assignor.metadata(self.topics[name]).encode()
             metadata = ConsumerProtocolSubscription.decode(wire)
-            members.append(
-                JoinGroupResponse.JoinGroupResponseMember(
-                    member_id=name, group_instance_id=None, metadata=metadata
-                )
-            )
-        answers = self.assignors[leader].assign(self.cluster, members)
+            joined.append((name, metadata))
+        answers = self.assignors[leader].assign(self.cluster, members(*joined))
         assert set(answers) == set(self.assignors)
         for name, answer in answers.items():
             decoded = ConsumerProtocolAssignment.decode(answer.encode())
@@ -157,9 +153,9 @@ def test_topics_that_nobody_knows_and_user_data_that_is_rubbish() -> None:
 )
 def test_user_data_that_decodes_to_nulls(data: bytes) -> None:
     for cooperative in (False, True):
-        told = ConsumerProtocolSubscription(version=1, topics=["t"], user_data=data, owned_partitions=[])
-        wire = ConsumerProtocolSubscription.decode(told.encode())
-        made = TaskplaceAssignor(cooperative=cooperative).assign(cluster({"t": 2}), [("B", wire)])
+        old = ConsumerProtocolSubscription(version=1, topics=["t"], user_data=data, owned_partitions=[])
+        wire = ConsumerProtocolSubscription.decode(old.encode())
+        made = TaskplaceAssignor(cooperative=cooperative).assign(cluster({"t": 2}), members(("B", wire)))
         assert len(made["B"].partitions()) == 2
 
 
@@ -169,7 +165,7 @@ def test_partitions_move_for_racks_under_kafkas_protocols() -> None:
         for name, rack in (("A", "a"), ("B", "b")):
             assignor = TaskplaceAssignor(rack=rack, **options)
             group.join(name, assignor, "t")
-            assignor.on_assignment([("t", p) for p in range(4) if p % 2 == (name == "A")], 1)
+            assignor.on_assignment(told(*(("t", p) for p in range(4) if p % 2 == (name == "A"))), 1)
         return group.rebalance("A") == {"A": {("t", 0), ("t", 2)}, "B": {("t", 1), ("t", 3)}}
 
     assert changed() and changed(rack_priority="racks", name="ours")
@@ -180,11 +176,11 @@ def test_partitions_move_for_racks_under_kafkas_protocols() -> None:
 
 def test_an_assignment_of_the_broker_is_refused_where_only_ours_may_lead() -> None:
     """In a group of the new protocol (KIP-848), the broker assigns: its message is Kafka's plain one."""
-    brokers = ConsumerProtocolAssignment(3, [("t", [0])], None).encode()
+    brokers = ConsumerProtocolAssignment(3, [("t", [0])], None)
     known = cluster({"t": 1})
     for mode, refused in (("fair", True), ("copartitioned", True), ("sticky", False), ("cooperative", False)):
         assignor = TaskplaceAssignor(mode)
-        assignor.on_assignment(assignor.assign(known, [("A", assignor.metadata(["t"]))])["A"].encode(), 1)
+        assignor.on_assignment(assignor.assign(known, members(("A", assignor.metadata(["t"]))))["A"], 1)
         if refused:
             with pytest.raises(InputError, match=r"restart it with group\.protocol=classic"):
                 assignor.on_assignment(brokers, 2)
@@ -201,10 +197,10 @@ def test_what_an_assignment_needs_is_loaded_before_the_first_one(mode: str, topi
     """A slow first assignment stops the leader's heartbeats, and kafka-python may lose it."""
     text = (
         "import sys; from taskplace.groups.kafka_python import TaskplaceAssignor; "
-        "from tests.support.kafka_python_group import cluster; known = cluster({'t': 7, 'u': 7, 'v': 3}); "
+        "from tests.support.kafka_python_group import cluster, members; known = cluster({'t': 7, 'u': 7, 'v': 3}); "
         f"made = TaskplaceAssignor({mode!r}); before = set(sys.modules); "
         f"told = [(name, made.metadata(list(mine))) for name, mine in zip('ABC', {topics!r})]; "
-        "made.assign(known, told); print(sorted(set(sys.modules) - before))"
+        "made.assign(known, members(*told)); print(sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -15,7 +15,7 @@ from kafka.protocol.consumer.metadata import (  # noqa: E402
 )
 
 from taskplace.groups.kafka_python import TaskplaceAssignor  # noqa: E402
-from tests.support.kafka_python_group import PAIR, Held, cluster, made_of, subscription  # noqa: E402
+from tests.support.kafka_python_group import Held, cluster, made_of, members, subscription, told  # noqa: E402
 
 
 def generation_of(metadata: Any, *, cooperative: bool) -> int:
@@ -23,10 +23,12 @@ def generation_of(metadata: Any, *, cooperative: bool) -> int:
     found = []
     for rival in range(-1, 12):
         mine = subscription(
-            owned_partitions=[("t", [0])], generation_id=rival, user_data=([("t", [0])], rival)
+            owned_partitions=[("t", [0])],
+            generation_id=rival,
+            user_data=StickyAssignorUserData([("t", [0])], rival).encode(),
         )
-        members = [("A", mine), ("B", metadata), ("C", subscription())]
-        made = TaskplaceAssignor("sticky_fair", cooperative=cooperative).assign(cluster({"t": 1}), members)
+        joined = members(("A", mine), ("B", metadata), ("C", subscription()))
+        made = TaskplaceAssignor("sticky_fair", cooperative=cooperative).assign(cluster({"t": 1}), joined)
         if made_of(made)["B"]:
             found.append(rival)
     return max(found, default=-2) + 1
@@ -34,24 +36,21 @@ def generation_of(metadata: Any, *, cooperative: bool) -> int:
 
 def test_cooperative_members_below_version_2_tell_their_generation_in_user_data() -> None:
     # That is how Kafka's own cooperative assignor tells older leaders: four bytes.
-    old = subscription(
-        version=1, owned_partitions=[PAIR(topic="t", partitions=[0])], user_data=struct.pack(">i", 8)
-    )
+    old = subscription(version=1, owned_partitions=[("t", [0])], user_data=struct.pack(">i", 8))
     wire = ConsumerProtocolSubscription.decode(old.encode(), version=1)
     assert generation_of(wire, cooperative=True) == 8
-    assert generation_of(subscription(owned_partitions=[("t", 0)], user_data=8), cooperative=True) == 8
     # The field comes first; without either, and with rubbish, it is unknown.
-    both = subscription(owned_partitions=[("t", 0)], user_data=struct.pack(">i", 8), generation_id=5)
+    both = subscription(owned_partitions=[("t", [0])], user_data=struct.pack(">i", 8), generation_id=5)
     assert generation_of(both, cooperative=True) == 5
     for data in (b"", b"abc", b"abcde", None):
-        unknown = subscription(owned_partitions=[("t", 0)], user_data=data)
+        unknown = subscription(owned_partitions=[("t", [0])], user_data=data)
         assert generation_of(unknown, cooperative=True) == -1
 
 
 def test_cooperative_metadata_tells_the_generation_twice() -> None:
     assignor = TaskplaceAssignor(cooperative=True)
     assert assignor.metadata(["t"]).user_data == struct.pack(">i", -1)
-    assignor.on_assignment([("t", 0)], 10)
+    assignor.on_assignment(told(("t", 0)), 10)
     decoded = ConsumerProtocolSubscription.decode(assignor.metadata(["t"]).encode())
     assert (decoded.generation_id, decoded.user_data) == (10, struct.pack(">i", 10))
     # A leader that knows no field for it reads the user data.
@@ -64,7 +63,7 @@ def test_eager_members_are_believed_by_their_user_data() -> None:
     data = StickyAssignorUserData([("t", [0])], 6).encode()
     both = subscription(user_data=data, owned_partitions=[("t", [1])], generation_id=9)
     assert generation_of(both, cooperative=False) == 6
-    made = TaskplaceAssignor().assign(cluster({"t": 2}), [("A", subscription()), ("B", both)])
+    made = TaskplaceAssignor().assign(cluster({"t": 2}), members(("A", subscription()), ("B", both)))
     assert made_of(made)["B"] == {("t", 0)}
     # Version 0 of the user data knows no generation.
     first = StickyAssignorUserData(version=0, previous_assignment=[("t", [0])]).encode()
@@ -77,8 +76,8 @@ def test_user_data_of_the_java_client_has_no_version_in_front() -> None:
         return struct.pack(">ihc", 1, 1, b"t") + struct.pack(f">{1 + len(numbers)}i", len(numbers), *numbers)
 
     def held(data: bytes) -> Held:
-        members = [("A", subscription()), ("B", subscription(user_data=data)), ("C", subscription())]
-        return made_of(TaskplaceAssignor("sticky_fair").assign(cluster({"t": 3}), members))["B"]
+        joined = members(("A", subscription()), ("B", subscription(user_data=data)), ("C", subscription()))
+        return made_of(TaskplaceAssignor("sticky_fair").assign(cluster({"t": 3}), joined))["B"]
 
     # Version 1 ends with the generation, version 0 does not.
     assert held(fields(0, 2) + struct.pack(">i", 7)) == held(fields(0, 2)) == {("t", 0), ("t", 2)}
@@ -98,6 +97,6 @@ def test_user_data_of_the_java_client_has_no_version_in_front() -> None:
 
 def test_a_cooperative_member_owns_what_the_field_says_and_nothing_else() -> None:
     data = StickyAssignorUserData([("t", [0])], 6).encode()
-    members = [("A", subscription()), ("B", subscription(user_data=data, generation_id=6))]
-    made = TaskplaceAssignor(cooperative=True).assign(cluster({"t": 1}), members)
+    joined = members(("A", subscription()), ("B", subscription(user_data=data, generation_id=6)))
+    made = TaskplaceAssignor(cooperative=True).assign(cluster({"t": 1}), joined)
     assert made_of(made) == {"A": {("t", 0)}, "B": set()}
