@@ -1,31 +1,4 @@
-"""Checks the arguments of the partitioners: numbers of partitions, sizes of records, leaders and load.
-
-Each function raises `InputError` for the first value that is wrong. numpy's integers are integers; booleans are not.
-
-Hashes the keys of records as Kafka's producers do, so that a key has the same partition in both.
-
-Source: `Utils.murmur2` and `BuiltInPartitioner.partitionForKey` in Kafka's clients.
-
-The interface of a partitioner, for those who write one of their own.
-
-Decides which partitions take part in the turns, and with which weights, from leaders and queues.
-
-The rules are those of Kafka's Java producer (KIP-794); kafka-python and librdkafka do not have them. The load comes as
-a whole, for all partitions at once, so nothing is gained by keeping partitions sorted between two loads.
-
-Deals records to partitions in turns of so many bytes.
-
-Uniform turns are a deficit round robin: each round is a random order of all candidates, and a partition whose last
-record exceeded its turn starts the next one with that much less. Weighted turns draw each partition at random.
-
-No library does this. kafka-python and librdkafka have KIP-480 only, and packages for round robin count items, not their
-sizes. A round is a shuffled list that is taken from its end, so a sorted container would not help.
-
-Partitions the records of one topic: keyed ones by hash, keyless ones in uniform turns.
-
-Partitions the records of many topics, from many threads: one partitioner with a lock for each topic.
-
-Chooses the partition of each record: by Kafka's hash of its key, or in turns measured in bytes if it has no key.
+"""Chooses the partition of each record: by Kafka's hash of its key, or in turns measured in bytes if it has no key.
 
 **Idea.** Kafka's first sticky partitioner moved on whenever a batch was sent. A slow broker sends its batches late, so
 it kept the turn longer and got more records, which made it slower. `UniformStickyPartitioner` moves on after so many
@@ -46,9 +19,6 @@ Non-goals: buffering and sending. Adaptive turns (weighted by queue length, with
 for throughput. KIP-794's first version rejects them. Kafka's released producer has them on by default; here they are
 off.
 
-Reading order: `config`, `interface`, `hashing` (records with a key), `turns` (records without one), `availability`
-(which partitions take part in turns), `sticky` (one topic), `topics` (many topics and threads), `arguments`.
-
 Source: KIP-794, first version (uniform) and as released (adaptive).
 """
 
@@ -59,93 +29,58 @@ import random
 import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import NamedTuple, Protocol, TypeGuard
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.groups.settings import PartitionerConfig as PartitionerConfig
+from taskplace.groups.settings import PartitionerConfig
+
+__all__ = [
+    "MOST_BYTES",
+    "MOST_COUNTED",
+    "Partitioner",
+    "PartitionerConfig",
+    "TopicPartitioner",
+    "UniformStickyPartitioner",
+    "murmur2",
+    "partition_for_key",
+]
 
 MOST_BYTES = 2**50
 """The largest record: far more than anybody sends, and thousands of them can be summed in a column."""
 MOST_COUNTED = 10_000_000
 """The most partitions of a topic that a partitioner keeps account of."""
 
-_INTEGERS = (int, np.integer)
-_SIZE = f"a whole number of bytes, 0 to {MOST_BYTES}"
-_ROW = "a one-dimensional list of sizes in bytes"
-
-
-def partition_count(value: int, path: str = "partitions") -> int:
-    """Return `value` if it can be the number of partitions of a topic."""
-    validation.integer(value, path, 1, MOST_COUNTED)
-    return value
-
-
-def partition_numbers(values: Iterable[int], path: str, partitions: int) -> list[int]:
-    """Return `values` as a list if all of them are partitions of a topic with that many."""
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InputError(path, found=values, expected="a list of partitions with a leader, or None")
-    listed = list(values)
-    for number in listed:
-        if not _is_integer(number) or not 0 <= number < partitions:
-            raise InputError(path, found=number, expected=f"partitions from 0 to {partitions - 1}")
-    return [int(number) for number in listed]
-
-
-def load(values: Mapping[int, int], path: str, partitions: int) -> dict[int, int]:
-    """Return `values` as a dictionary if it maps partitions to numbers of at least 0."""
-    for partition, value in validation.mapping(values, path).items():
-        integers = _is_integer(partition) and _is_integer(value)
-        if not integers or not 0 <= int(partition) < partitions or value < 0:
-            expected = f"0 or more for partitions below {partitions}"
-            raise InputError(path, found={partition: value}, expected=expected)
-    return {int(partition): int(value) for partition, value in values.items()}
-
-
-def record_size(size: int) -> int:
-    """Return the size of a record as Python's integer, which does not overflow."""
-    if not _is_size(size):
-        raise InputError("size", found=size, expected=_SIZE)
-    return int(size)
-
-
-def record_sizes(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sizes of a batch of records as a column."""
-    if isinstance(sizes, str | bytes | Mapping) or not isinstance(sizes, Sequence | np.ndarray):
-        raise InputError("sizes", found=sizes, expected=_ROW)
-    if isinstance(sizes, np.ndarray) and sizes.ndim != 1:
-        raise InputError("sizes", found=f"{sizes.ndim} dimensions", expected=_ROW)
-    if isinstance(sizes, np.ndarray) and sizes.dtype.kind in "iu":
-        wrong = np.flatnonzero((sizes < 0) | (sizes > MOST_BYTES))
-    else:  # numpy would turn booleans and fractions into integers, so each value is checked
-        wrong = np.array([k for k, size in enumerate(sizes) if not _is_size(size)], np.int64)
-    if len(wrong):
-        k = int(wrong[0])
-        raise InputError(f"sizes[{k}]", found=sizes[k], expected=_SIZE)
-    return np.asarray(sizes, np.int64)
-
-
-def _is_integer(value: object) -> TypeGuard[int]:
-    return isinstance(value, _INTEGERS) and not isinstance(value, bool)
-
-
-def _is_size(size: object) -> bool:
-    return _is_integer(size) and 0 <= size <= MOST_BYTES
-
-
-_MASK = 0xFFFFFFFF
-_MULTIPLIER = 0x5BD1E995
-_SEED = 0x9747B28C
+_MOST = 2**63 - 1
+_MOST_SUM = 2**62  # of the sizes that are summed in one column
+_KEYLESS = -1  # in place of a partition
+_FORGET = "forget(topic), if it was deleted and created again"
+_MASK, _MULTIPLIER, _SEED = 0xFFFFFFFF, 0x5BD1E995, 0x9747B28C  # of murmur2
 _WORD = struct.Struct("<I")
+
+
+class Partitioner(Protocol):
+    """What a producer calls, for those who write a partitioner of their own."""
+
+    def partition(self, key: bytes | None, size: int) -> int:
+        """Return the partition of a record of `size` bytes."""
+
+    def on_new_batch(self, partition: int) -> None:
+        """Note that a new batch has begun for `partition`: the one before is full or was sent."""
+
+
+# ------------------------------------------------------------------------------------------- records with a key
 
 
 def murmur2(data: bytes) -> int:
     """Return Kafka's hash of a key: 32-bit murmur2 with Kafka's seed, as an unsigned number.
+
+    Source: `Utils.murmur2` and `BuiltInPartitioner.partitionForKey` in Kafka's clients.
 
     >>> murmur2(b"21") == -973932308 % 2**32
     True
@@ -174,86 +109,159 @@ def partition_for_key(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-class Partitioner(Protocol):
-    """What a producer calls."""
-
-    def partition(self, key: bytes | None, size: int) -> int:
-        """Return the partition of a record of `size` bytes."""
-
-    def on_new_batch(self, partition: int) -> None:
-        """Note that a new batch has begun for `partition`: the one before is full or was sent."""
+# ---------------------------------------------------------------------------------------------------- one topic
 
 
-class Candidates(NamedTuple):
-    """The partitions that take part, ascending; their weights, or None if all weigh the same."""
+class UniformStickyPartitioner:
+    """Partitions records of one topic with `partitions` partitions.
 
-    partitions: list[int]
-    weights: list[int] | None
+    For one thread at a time: the caller keeps the calls of several threads apart, as `TopicPartitioner` does.
 
-
-@dataclass(frozen=True)
-class Availability:
-    """What is known of the partitions of a topic. Its methods return a new value.
-
-    `queues`: how many batches wait for each partition, None if unknown; `late`: partitions whose first batch has waited
-    for the availability timeout.
-
-    >>> Availability(3).with_leaders([0, 2]).candidates()
-    Candidates(partitions=[0, 2], weights=None)
+    >>> p = UniformStickyPartitioner(3, PartitionerConfig(sticky_batch_size=100), seed=1)
+    >>> [p.partition(None, 50) for _ in range(6)]
+    [1, 1, 2, 2, 0, 0]
+    >>> p.assign([50, 50, 50]).tolist()
+    [2, 2, 1]
     """
 
-    partitions: int
-    leaderless: frozenset[int] = frozenset()
-    queues: Mapping[int, int] | None = None
-    late: frozenset[int] = frozenset()
+    def __init__(self, partitions: int, config: PartitionerConfig | None = None, *, seed: int = 0) -> None:
+        self._partitions = _count(partitions)
+        self.config = PartitionerConfig() if config is None else config
+        validation.of_type(self.config, PartitionerConfig, "config")
+        validation.integer(seed, "seed")
+        self._turns = _Turns(partitions, self.config.turn, seed)
+        self._leaderless: frozenset[int] = frozenset()
+        self._queues: Mapping[int, int] = {}  # batches that wait for each partition; empty if unknown
+        self._late: frozenset[int] = frozenset()  # their first batch has waited for the availability timeout
 
-    def with_leaders(self, available: Iterable[int] | None) -> Availability:
-        """Replace the partitions that have a leader; None: all of them."""
-        everyone = range(self.partitions)
-        led = everyone if available is None else partition_numbers(available, "available", self.partitions)
-        return replace(self, leaderless=frozenset(everyone).difference(led))
+    @property
+    def partitions(self) -> int:
+        """The number of partitions of the topic."""
+        return self._partitions
 
-    def with_partitions(self, partitions: int) -> Availability:
-        """Replace the number of partitions; the load is forgotten, since it does not cover the new ones."""
-        return replace(self, partitions=partitions, queues=None, late=frozenset())
+    def partition(self, key: bytes | None, size: int) -> int:
+        """Return the partition of a record of `size` bytes; a turn ends with the record that completes it."""
+        if key is not None and not self.config.ignore_keys:
+            return partition_for_key(key, self._partitions)
+        return self._turns.take(_whole(size, "size", MOST_BYTES))
 
-    def with_load(
-        self, queues: Mapping[int, int] | None, waited_ms: Mapping[int, int] | None, config: PartitionerConfig
-    ) -> Availability:
-        """Replace the load, if `config` has adaptive turns; the arguments are checked in any case."""
-        lengths = load({} if queues is None else queues, "queues", self.partitions)
-        waited = load({} if waited_ms is None else waited_ms, "waited_ms", self.partitions)
-        if not config.adaptive:
-            return self
-        limit = config.availability_timeout_ms
-        late = frozenset(p for p, waits in waited.items() if limit and waits >= limit)
-        return replace(self, queues=None if queues is None else lengths, late=late)
+    def assign(
+        self, sizes: Sequence[int] | NDArray[np.int64], keys: Iterable[bytes | None] | None = None
+    ) -> NDArray[np.int64]:
+        """Return the partitions of a whole batch of records, in order; `keys` holds their keys, None for none.
 
-    def candidates(self) -> Candidates:
-        """Return who takes part: partitions that have a leader and a queue and are not late, as far as there are any.
-
-        The weight of a partition is (longest queue + 1 - its queue).
+        Exactly what `partition` would return for one after the other. Work: the records, and a step for each turn.
         """
-        everyone = range(self.partitions)
-        led = [p for p in everyone if p not in self.leaderless] or list(everyone)
-        queues = self.queues or {}
-        queued = [p for p in led if p in queues]
-        ready = [p for p in queued if p not in self.late]
-        longest = max((queues[p] for p in ready), default=0)
-        weights = [longest + 1 - queues[p] for p in ready]
-        return Candidates(ready or queued or led, weights if len(set(weights)) > 1 else None)
+        measured = _sizes(sizes)
+        if keys is None or self.config.ignore_keys:
+            return self._turns.take_all(measured)
+        listed = list(keys)
+        if len(listed) != len(measured):
+            raise InputError(
+                "keys", found=f"{len(listed)} keys", expected=f"{len(measured)} keys, one per size"
+            )
+        hashed = [_KEYLESS if key is None else partition_for_key(key, self._partitions) for key in listed]
+        chosen = np.array(hashed, np.int64)
+        keyless = chosen == _KEYLESS
+        chosen[keyless] = self._turns.take_all(measured[keyless])
+        return chosen
+
+    def on_new_batch(self, partition: int) -> None:
+        """Do nothing: when batches begin is what this partitioner must not depend on."""
+
+    def update_leaders(self, available: Iterable[int] | None) -> None:
+        """Replace the partitions that have a leader; None if that is unknown, and all count as having one.
+
+        The others get no keyless record until they are named again. If no partition has a leader, all get some: the
+        records have to wait anyway. A partition that loses its leader gives up its turn at once. One that gets a leader
+        takes part from the next round on: from that round, no two partitions differ by as much as a turn and two of the
+        largest records. Nothing is paid back for the time without one. Keyed records are not affected.
+
+        Errors: `InputError` for what is no partition. O(partitions).
+
+        >>> p = UniformStickyPartitioner(3, PartitionerConfig(sticky_batch_size=1), seed=1)
+        >>> p.update_leaders([0, 2])
+        >>> sorted(p.assign([1] * 6).tolist())
+        [0, 0, 0, 2, 2, 2]
+        """
+        everyone = range(self._partitions)
+        if isinstance(available, str | bytes) or not isinstance(available, Iterable | None):
+            raise InputError(
+                "available", found=available, expected="a list of partitions with a leader, or None"
+            )
+        led = [
+            _whole(p, "available", self._partitions - 1)
+            for p in (everyone if available is None else available)
+        ]
+        self._leaderless = frozenset(everyone).difference(led)
+        self._update()
+
+    def update_partitions(self, partitions: int) -> None:
+        """Replace the number of partitions of the topic; new ones take part from the next round on.
+
+        New partitions count as having a leader. Adaptive: the load is forgotten, since it does not cover the new
+        partitions; turns are uniform until the next `update_load`.
+
+        Errors: `InputError` for fewer than before: a topic's partitions only become more. For a topic that was deleted
+        and created again, make a new partitioner.
+
+        >>> p = UniformStickyPartitioner(1, PartitionerConfig(sticky_batch_size=1))
+        >>> p.update_partitions(2)
+        >>> sorted(p.assign([1] * 5).tolist())  # the round of one partition had begun already
+        [0, 0, 0, 1, 1]
+        """
+        before = self._partitions
+        if _count(partitions) < before:
+            raise InputError("partitions", found=partitions, expected=f"at least {before}, the number so far")
+        if partitions > before:
+            self._partitions = partitions
+            self._queues, self._late = {}, frozenset()
+            self._turns.add_partitions(partitions - before)
+            self._update()
+
+    def update_load(
+        self, queues: Mapping[int, int] | None, waited_ms: Mapping[int, int] | None = None
+    ) -> None:
+        """Adaptive: replace how many batches wait for each partition, and for how long the first of them has.
+
+        A partition then gets turns in proportion to (longest queue + 1 - its queue). It gets none if it has waited for
+        `partitioner.availability.timeout.ms`, or is missing in `queues` (it has no leader). If that leaves no
+        partition, turns are uniform. None as `queues` forgets the load, and turns are uniform again. Without
+        `partitioner.adaptive.partitioning.enable`, the arguments are checked and nothing changes.
+        """
+        lengths, waited = self._load(queues, "queues"), self._load(waited_ms, "waited_ms")
+        if self.config.adaptive:
+            limit = self.config.availability_timeout_ms
+            self._queues = lengths
+            self._late = frozenset(p for p, waits in waited.items() if limit and waits >= limit)
+            self._update()
+
+    def _load(self, values: Mapping[int, int] | None, path: str) -> dict[int, int]:
+        found = {} if values is None else validation.mapping(values, path)
+        return {_whole(p, path, self._partitions - 1): _whole(value, path) for p, value in found.items()}
+
+    def _update(self) -> None:
+        """Have those partitions take part that have a leader and a queue and are not late, as far as there are any.
+
+        The weight of a partition is (longest queue + 1 - its queue). These are the rules of Kafka's Java producer.
+        """
+        everyone = range(self._partitions)
+        led = [p for p in everyone if p not in self._leaderless] or list(everyone)
+        queued = [p for p in led if p in self._queues]
+        ready = [p for p in queued if p not in self._late]
+        longest = max((self._queues[p] for p in ready), default=0)
+        weights = [longest + 1 - self._queues[p] for p in ready]
+        self._turns.update(ready or queued or led, weights if len(set(weights)) > 1 else None)
 
 
-_MOST = 2**63 - 1
-_MOST_SUM = 2**62  # of the sizes that are summed in one column
+class _Turns:
+    """The turns of one topic, of `length` bytes each; `current` is the partition that the next record goes to.
 
+    Uniform turns are a deficit round robin: each round is a random order of all candidates, and a partition whose last
+    record exceeded its turn starts the next one with that much less. Weighted turns draw each partition at random.
 
-class Turns:
-    """The turns of one topic; `current` is the partition that the next record goes to.
-
-    >>> turns = Turns(3, 100, seed=1)
-    >>> [turns.take(50) for _ in range(6)]
-    [1, 1, 2, 2, 0, 0]
+    No library does this. kafka-python and librdkafka have KIP-480 only, and packages for round robin count items, not
+    their sizes.
     """
 
     def __init__(self, partitions: int, length: int, seed: int) -> None:
@@ -299,10 +307,9 @@ class Turns:
         """Make room for `count` more partitions; they take part once they are among the candidates."""
         self._credit += [0] * count
 
-    def update(self, candidates: Candidates) -> None:
+    def update(self, candidates: list[int], weights: list[int] | None) -> None:
         """Replace the partitions that take part. One that leaves gives up its turn at once, and its credit."""
-        before, self._candidates = self._candidates, candidates.partitions
-        weights = candidates.weights
+        before, self._candidates = self._candidates, candidates
         self._cumulative_weights = None if weights is None else list(accumulate(weights))
         if self._candidates == before:
             return
@@ -342,120 +349,32 @@ class Turns:
 _KEYLESS = -1  # in place of a partition
 
 
-class UniformStickyPartitioner:
-    """Partitions records of one topic with `partitions` partitions.
-
-    For one thread at a time: the caller keeps the calls of several threads apart, as `TopicPartitioner` does.
-
-    >>> p = UniformStickyPartitioner(3, PartitionerConfig(sticky_batch_size=100), seed=1)
-    >>> [p.partition(None, 50) for _ in range(6)]
-    [1, 1, 2, 2, 0, 0]
-    >>> p.assign([50, 50, 50]).tolist()
-    [2, 2, 1]
-    """
-
-    def __init__(self, partitions: int, config: PartitionerConfig | None = None, *, seed: int = 0) -> None:
-        self._availability = Availability(partition_count(partitions))
-        self.config = PartitionerConfig() if config is None else config
-        validation.of_type(self.config, PartitionerConfig, "config")
-        validation.integer(seed, "seed")
-        self._turns = Turns(partitions, self.config.turn, seed)
-
-    @property
-    def partitions(self) -> int:
-        """The number of partitions of the topic."""
-        return self._availability.partitions
-
-    def partition(self, key: bytes | None, size: int) -> int:
-        """Return the partition of a record of `size` bytes; a turn ends with the record that completes it."""
-        if key is not None and not self.config.ignore_keys:
-            return partition_for_key(key, self.partitions)
-        return self._turns.take(record_size(size))
-
-    def assign(
-        self, sizes: Sequence[int] | NDArray[np.int64], keys: Iterable[bytes | None] | None = None
-    ) -> NDArray[np.int64]:
-        """Return the partitions of a whole batch of records, in order; `sizes` in bytes, a key or None for each.
-
-        Exactly what `partition` would return for one after the other. Work: the records, and a step for each turn.
-        """
-        measured = record_sizes(sizes)
-        if keys is None or self.config.ignore_keys:
-            return self._turns.take_all(measured)
-        listed = list(keys)
-        if len(listed) != len(measured):
-            raise InputError(
-                "keys", found=f"{len(listed)} keys", expected=f"{len(measured)} keys, one per size"
-            )
-        chosen = np.array([self._hashed(key) for key in listed], np.int64)
-        keyless = chosen == _KEYLESS
-        chosen[keyless] = self._turns.take_all(measured[keyless])
-        return chosen
-
-    def on_new_batch(self, partition: int) -> None:
-        """Do nothing: when batches begin is what this partitioner must not depend on."""
-
-    def update_leaders(self, available: Iterable[int] | None) -> None:
-        """Replace the partitions that have a leader; None if that is unknown, and all count as having one.
-
-        The others get no keyless record until they are named again. If no partition has a leader, all get some: the
-        records have to wait anyway. A partition that loses its leader gives up its turn at once. One that gets a leader
-        takes part from the next round on: from that round, no two partitions differ by as much as a turn and two of the
-        largest records. Nothing is paid back for the time without one. Keyed records are not affected.
-
-        Errors: `InputError` for what is no partition. O(partitions).
-
-        >>> p = UniformStickyPartitioner(3, PartitionerConfig(sticky_batch_size=1), seed=1)
-        >>> p.update_leaders([0, 2])
-        >>> sorted(p.assign([1] * 6).tolist())
-        [0, 0, 0, 2, 2, 2]
-        """
-        self._settle(self._availability.with_leaders(available))
-
-    def update_partitions(self, partitions: int) -> None:
-        """Replace the number of partitions of the topic; new ones take part from the next round on.
-
-        New partitions count as having a leader. Adaptive: the load is forgotten, since it does not cover the new
-        partitions; turns are uniform until the next `update_load`.
-
-        Errors: `InputError` for fewer than before: a topic's partitions only become more. For a topic that was deleted
-        and created again, make a new partitioner.
-
-        >>> p = UniformStickyPartitioner(1, PartitionerConfig(sticky_batch_size=1))
-        >>> p.update_partitions(2)
-        >>> sorted(p.assign([1] * 5).tolist())  # the round of one partition had begun already
-        [0, 0, 0, 1, 1]
-        """
-        before = self.partitions
-        if partition_count(partitions) < before:
-            raise InputError("partitions", found=partitions, expected=f"at least {before}, the number so far")
-        if partitions > before:
-            self._turns.add_partitions(partitions - before)
-            self._settle(self._availability.with_partitions(partitions))
-
-    def update_load(
-        self, queues: Mapping[int, int] | None, waited_ms: Mapping[int, int] | None = None
-    ) -> None:
-        """Adaptive: replace how many batches wait for each partition, and for how long the first of them has.
-
-        A partition then gets turns in proportion to (longest queue + 1 - its queue). It gets none if it has waited for
-        `partitioner.availability.timeout.ms`, or is missing in `queues` (it has no leader). If that leaves no
-        partition, turns are uniform. None as `queues` forgets the load, and turns are uniform again. Without
-        `partitioner.adaptive.partitioning.enable`, the arguments are checked and nothing changes.
-        """
-        self._settle(self._availability.with_load(queues, waited_ms, self.config))
-
-    def _hashed(self, key: bytes | None) -> int:
-        return _KEYLESS if key is None else partition_for_key(key, self.partitions)
-
-    def _settle(self, availability: Availability) -> None:
-        if availability == self._availability:
-            return
-        self._availability = availability
-        self._turns.update(availability.candidates())
+def _count(value: int, path: str = "partitions") -> int:
+    """Return `value` if it can be the number of partitions of a topic."""
+    validation.integer(value, path, 1, MOST_COUNTED)
+    return value
 
 
-_FORGET = "forget(topic), if it was deleted and created again"
+def _whole(value: Any, path: str, most: int = _MOST) -> int:
+    """Return an integer from 0 to `most`, of Python or numpy, as one of Python."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= most:
+        raise InputError(path, found=value, expected=f"an integer from 0 to {most}")
+    return int(value)
+
+
+def _sizes(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sizes of a batch of records as a column."""
+    listed = isinstance(sizes, Sequence) and not isinstance(sizes, str | bytes)
+    if not (sizes.ndim == 1 if isinstance(sizes, np.ndarray) else listed):
+        raise InputError("sizes", found=sizes, expected="a one-dimensional list of sizes in bytes")
+    whole = isinstance(sizes, np.ndarray) and sizes.dtype.kind in "iu"
+    if not whole or ((np.asarray(sizes) < 0) | (np.asarray(sizes) > MOST_BYTES)).any():
+        for k, size in enumerate(sizes):  # numpy would turn booleans and fractions into integers
+            _whole(size, f"sizes[{k}]", MOST_BYTES)
+    return np.asarray(sizes, np.int64)
+
+
+# ------------------------------------------------------------------------------------------------- many topics
 
 
 @dataclass
@@ -501,7 +420,7 @@ class TopicPartitioner:
         self._counts: dict[str, int] = {}
         if not callable(partitions):
             counts = validation.mapping(partitions, "partitions")
-            self._counts = {topic: partition_count(n, f"partitions.{topic}") for topic, n in counts.items()}
+            self._counts = {topic: _count(n, f"partitions.{topic}") for topic, n in counts.items()}
         self._topics: dict[str, _Topic] = {}
         self._lock = threading.Lock()  # of the two dictionaries; held for a moment only
 
@@ -531,13 +450,12 @@ class TopicPartitioner:
         Errors: `InputError` where `partitions` is a function: it is asked.
         """
         if self._ask is not None:
-            raise InputError(
-                "partitions", found=partitions, expected="no number, because the function returns it"
-            )
+            expected = "no number, because the function returns it"
+            raise InputError("partitions", found=partitions, expected=expected)
         path = f"partitions.{topic}"
         with self._lock:
             before = self._counts.get(topic, 0)
-            if partition_count(partitions, path) < before:
+            if _count(partitions, path) < before:
                 raise _fewer(path, partitions, before)
             self._counts[topic] = partitions
 
@@ -591,7 +509,7 @@ class TopicPartitioner:
     def _count(self, topic: str) -> int:
         """Return how many partitions a topic has now."""
         if self._ask is not None:
-            return partition_count(self._ask(topic), f"partitions.{topic}")
+            return _count(self._ask(topic), f"partitions.{topic}")
         count = self._counts.get(topic)
         if count is None:
             known = sorted(self._counts)
