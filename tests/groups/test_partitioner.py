@@ -216,7 +216,7 @@ def test_bad_input_is_named(wrong: object, message: str) -> None:
 def test_what_is_no_size_is_refused_by_both_alike(size: object) -> None:
     p = UniformStickyPartitioner(3, seed=1)
     with pytest.raises(
-        InputError, match=r"^size: found .*, expected a whole number of bytes, 0 to 1125899906842624"
+        InputError, match=r"^size: found .*, expected an integer from 0 to 1125899906842624"
     ):
         p.partition(None, size)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"^sizes\[1\]: found .*, expected a whole number of bytes"):
