@@ -215,11 +215,9 @@ def test_bad_input_is_named(wrong: object, message: str) -> None:
 )
 def test_what_is_no_size_is_refused_by_both_alike(size: object) -> None:
     p = UniformStickyPartitioner(3, seed=1)
-    with pytest.raises(
-        InputError, match=r"^size: found .*, expected an integer from 0 to 1125899906842624"
-    ):
+    with pytest.raises(InputError, match=r"^size: found .*, expected an integer from 0 to 1125899906842624"):
         p.partition(None, size)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"^sizes\[1\]: found .*, expected a whole number of bytes"):
+    with pytest.raises(InputError, match=r"^sizes\[1\]: found .*, expected an integer from 0 to"):
         p.assign([5, size, 5])  # type: ignore[list-item]
     assert p.assign([]).tolist() == []
     for sizes in ([[1], [3]], np.array([1.5]), np.zeros((2, 2), np.int64), np.array([2**51])):
