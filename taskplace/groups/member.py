@@ -192,11 +192,7 @@ class Member:
     """
 
     def __init__(
-        self,
-        group: str,
-        member_id: str,
-        protocol: GroupProtocol,
-        settings: MemberSettings | None = None,
+        self, group: str, member_id: str, protocol: GroupProtocol, settings: MemberSettings | None = None
     ) -> None:
         self.group = group
         self.member_id = member_id

@@ -431,10 +431,7 @@ class TopicPartitioner:
             return self._partitioner(topic, own).partition(key, size)
 
     def assign(
-        self,
-        topic: str,
-        sizes: Sequence[int] | NDArray[np.int64],
-        keys: Iterable[bytes | None] | None = None,
+        self, topic: str, sizes: Sequence[int] | NDArray[np.int64], keys: Iterable[bytes | None] | None = None
     ) -> NDArray[np.int64]:
         """Return the partitions of a whole batch of records of a topic, in order; no other thread comes between."""
         own = self._topic(topic)

@@ -111,10 +111,7 @@ class PartitionAssigner(Generic[T]):
         """Receive the member's view of the topics before `assign`. Strategies that look at leaders override this."""
 
     def assign(
-        self,
-        consumer: str,
-        partitions_per_topic: Mapping[str, int],
-        consumers: Sequence[ConsumerMetadata[T]],
+        self, consumer: str, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[T]]
     ) -> list[TopicPartition]:
         """Return the partitions of `consumer`, for these partition counts and consumers.
 
