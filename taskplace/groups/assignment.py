@@ -1,37 +1,18 @@
-"""Finds the members that hold a partition, active and standby, and their URLs, so that a worker can forward a request.
+"""The result of a partition assignment: who has which partition, how good it is, and what changed for a consumer.
 
-**Idea.** An assignment lists partitions by member. A request has a key, and must reach the member with the state of
-that key. The producers' function maps the key to a partition, the assignment maps the partition to a member, and the
-member has a URL. A member needs only the document of the assignment for this.
+A request has a key, and must reach the member with the state of that key. The producers' function maps the key to a
+partition, the assignment maps the partition to a member, and the member has a URL (`Holders`).
 
-Properties:
-- every partition of a topic with a subscriber is known; its standbys are sorted by name;
-- a withheld partition (`cooperative`) has no active member until the next assignment. Its standbys hold state up to the
-  last record that they have read;
-- a member that reported no URL has the URL None;
-- a function of the assignment alone: `Holders.from_dict` gives the same result from the JSON document.
+**Two phases** (`cooperative`, KIP-429). Members keep processing their partitions while they join. The first assignment
+*withholds* a partition that moves: it does not give the partition to its new member yet. The present owner sees that
+the partition is missing from its assignment, revokes it, and joins again. In the second assignment, the partition has
+no owner and goes to its new member. For any stable mode (all modes are): no member gets a partition that it does not
+own while another member claims it. All claims count here, also those of old generations and those that contradict each
+other. An owner keeps its partitions despite older claims, because taking them away would protect no member. If all
+members follow the first assignment, the second withholds nothing.
 
-Errors: `InputError` for an unknown topic or partition (it names the nearest topic), for a document without an
-assignment, and for a function that does not return a partition number.
-
-Non-goals: sending the request. The assignment is right only after all members follow it. A member must refuse a request
-that it gets too early or too late.
-
-Source: Faust's partition assignor (`key_store`, `table_metadata`), Kafka Streams' `KeyQueryMetadata`.
-
-The result of a partition assignment: the partitions of each member, and figures of its quality.
-
-Assigns in two phases, without stopping all members (KIP-429): revoke first, assign next.
-
-**Idea.** Members keep processing their partitions while they join. The first assignment *withholds* a partition that
-moves: it does not give the partition to its new member yet. The present owner sees that the partition is missing from
-its assignment, revokes it, and joins again. In the second assignment, the partition has no owner and goes to its new
-member.
-
-Properties, for any stable mode (all modes are): no member gets a partition that it does not own while another member
-claims it. All claims count here, also those of old generations and those that contradict each other. An owner keeps its
-partitions despite older claims, because taking them away would protect no member. If all members follow the first
-assignment, the second withholds nothing.
+Source: KIP-429; Faust's partition assignor (`key_store`, `table_metadata`), Kafka Streams' `KeyQueryMetadata`; KIP-54,
+the listener contract.
 """
 
 from __future__ import annotations
@@ -70,7 +51,20 @@ class Location(NamedTuple):
 
 
 class Holders:
-    """Maps partitions to members and URLs, for one assignment.
+    """Maps partitions to members and URLs, for one assignment, so that a worker can forward a request.
+
+    Properties:
+    - every partition of a topic with a subscriber is known; its standbys are sorted by name;
+    - a withheld partition (`cooperative`) has no active member until the next assignment. Its standbys hold state up to
+      the last record that they have read;
+    - a member that reported no URL has the URL None;
+    - a function of the assignment alone: `Holders.from_dict` gives the same result from the JSON document.
+
+    Errors: `InputError` for an unknown topic or partition (it names the nearest topic), for a document without an
+    assignment, and for a function that does not return a partition number.
+
+    Non-goals: sending the request. The assignment is right only after all members follow it. A member must refuse a
+    request that it gets too early or too late.
 
     >>> holders = Holders({"a": [("t", 0)], "b": [("t", 1)]}, {"b": [("t", 0)]}, urls={"b": "http://b:6066"})
     >>> holders.of("t", 1).url
@@ -120,21 +114,18 @@ class Holders:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
         assignment, standby, withheld = (
             {
-                validation.text(name, part): topic_partitions(
-                    validation.listing(pairs, f"{part}.{name}"), f"{part}.{name}"
-                )
+                validation.text(name, part): topic_partitions(pairs, f"{part}.{name}")
                 for name, pairs in validation.mapping(top.get(part, {}), part).items()
             }
             for part in ("assignment", "standby", "withheld")
         )
         urls = validation.mapping(top.get("urls", {}), "urls")
-        url_of = {
-            validation.text(name, "urls"): validation.text(url, f"urls.{name}") for name, url in urls.items()
-        }
+        for name, url in urls.items():
+            validation.text(url, f"urls.{validation.text(name, 'urls')}")
         if "assignment" not in top:
             hint = validation.nearest("assignment", top)
             raise InputError("assignment", found=None, expected="an object", hint=hint)
-        return cls(assignment, standby, withheld, url_of)
+        return cls(assignment, standby, withheld, urls)
 
     @property
     def topics(self) -> dict[str, int]:
@@ -270,6 +261,10 @@ def make(c: Columns, goal: Ints, assignor: str, wait: Ints | None = None) -> Par
     placed = np.flatnonzero(goal >= 0)
     had = c.owner >= 0
     preserved = int((had & (goal == c.owner)).sum())
+    warning = (
+        f"{len(c.missing)} topics have subscribers but do not exist: {', '.join(c.missing[:5])}; "
+        "create them, or unsubscribe"
+    )
     return PartitionAssignment(
         assignment=held_by(c, now),
         assignor=assignor,
@@ -280,7 +275,7 @@ def make(c: Columns, goal: Ints, assignor: str, wait: Ints | None = None) -> Par
         rack_misses=int(c.misses[c.rack_set[placed], goal[placed]].sum()),
         withheld=withheld,
         followup=bool(withheld),
-        warnings=_warnings(c),
+        warnings=(warning,) if c.missing else (),
     )
 
 
@@ -298,15 +293,6 @@ def held_by(c: Columns, goal: Ints) -> dict[str, Held]:
         name: tuple(pairs[a - cuts[0] : b - cuts[0]])
         for name, (a, b) in zip(c.members, itertools.pairwise(cuts), strict=True)
     }
-
-
-def _warnings(c: Columns) -> tuple[str, ...]:
-    if not c.missing:
-        return ()
-    some = ", ".join(c.missing[:5])
-    return (
-        f"{len(c.missing)} topics have subscribers but do not exist: {some}; create them, or unsubscribe",
-    )
 
 
 def held_elsewhere(c: Columns, goal: Ints) -> Ints:
@@ -338,7 +324,11 @@ def change(old: Iterable[Pair], new: Iterable[Pair]) -> Change:
 
 
 class StickyListener:
-    """Calls the callbacks of a consumer, each with one (topic, partition), in sorted order.
+    """Cleans up lost partitions, initialises new ones, and leaves the others unchanged (KIP-54's listener contract).
+
+    An eager protocol revokes all partitions before each rebalance, but a sticky assignor returns most of them. So state
+    is not cleaned up when a partition is revoked, but when the new assignment lacks the partition. Each callback gets
+    one (topic, partition), in sorted order.
 
     - `commit`: for revoked partitions
     - `clean_up`: for lost partitions

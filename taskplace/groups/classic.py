@@ -61,24 +61,18 @@ class Together(NamedTuple):
     """[K, R] the number of topics whose partition would have no replica in the member's rack."""
 
 
-def range_near_racks(c: Columns) -> Ints:
-    """Return [n] the member of each partition, or -1: fewest misses, then fewest differences from Kafka's rule."""
+def range_near_racks(c: Columns, *, revise: bool = True) -> Ints:
+    """Return [n] the member of each partition, or -1: fewest misses, then fewest differences from Kafka's rule.
+
+    Without `revise`, the assignment is that of Kafka's own rule.
+    """
     in_force = _in_force(c)
     goal = np.full(c.n, -1, np.int64)
     for s in sets(c):
         home = _rule(c, s, in_force)
-        if s.misses[s.of, s.kind[home]].any():
+        if revise and s.misses[s.of, s.kind[home]].any():
             home = _fewest(s, home)
         goal[c.start[s.topics][:, None] + np.arange(s.size)] = s.members[home]
-    return goal
-
-
-def kafkas_range(c: Columns) -> Ints:
-    """Return [n] the member of each partition by Kafka's own rule, for comparison."""
-    in_force = _in_force(c)
-    goal = np.full(c.n, -1, np.int64)
-    for s in sets(c):
-        goal[c.start[s.topics][:, None] + np.arange(s.size)] = s.members[_rule(c, s, in_force)]
     return goal
 
 

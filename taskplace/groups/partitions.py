@@ -1,12 +1,6 @@
 """Assigns partitions to the members of a consumer group: KIP-54's sticky assignor, exactly, and Faust's assignor.
 
-Reading order: `subscriptions` (the input), `result` (the output), `holders` (the members of a partition), `assignors`
-(the modes), `subscription_columns`, `loads` (partitions per member), `optimal` (partitions per class and member),
-`deal` (the partitions themselves), `classic`, `rack_range`, `cooperative`, `copartitioned`, `together`, `listener`,
-`verify`, `joining`. `kafka_python` and `aiokafka` run them in a Kafka consumer group. Each needs its client, so nothing
-here imports them.
-
-Assigns partitions to the members of a consumer group: subscriptions in, an assignment out.
+Subscriptions in (`subscriptions`), an assignment out (`assignment`).
 
 | `assignor` | what it does |
 |---|---|
@@ -29,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from taskplace import validation
-from taskplace.errors import InputError, InvalidPlan
+from taskplace.errors import InvalidPlan
 from taskplace.groups.assignment import (
     Holders,
     Location,
@@ -43,7 +36,14 @@ from taskplace.groups.assignment import (
 from taskplace.groups.classic import range_, round_robin
 from taskplace.groups.copartitioned import CopartitionedAssignor
 from taskplace.groups.sticky import fair, fair_sticky, sticky_fair
-from taskplace.groups.subscriptions import Columns, Ints, Member, Subscriptions, check_rack_priority
+from taskplace.groups.subscriptions import (
+    Columns,
+    Ints,
+    Member,
+    Subscriptions,
+    check_known,
+    check_rack_priority,
+)
 from topology.node import TopicPartition
 
 MODES: dict[str, Callable[[Columns], Ints]] = {
@@ -93,18 +93,12 @@ def assign_partitions(
     """
     s = subscriptions if isinstance(subscriptions, Subscriptions) else Subscriptions.from_dict(subscriptions)
     asked = s.assignor if assignor is None else assignor
-    if not isinstance(asked, str):
-        raise InputError("assignor", found=asked, expected="one of " + ", ".join(NAMES))
+    check_known(asked, "assignor", NAMES)
+    check_rack_priority(rack_priority)
     mode, staged = ALIASES.get(asked, (asked, False))
     staged = staged or (s.cooperative if cooperative is None else cooperative)
-    check_rack_priority(rack_priority)
     if mode == "copartitioned":
-        from taskplace.groups.copartitioned import CopartitionedAssignor  # loads the placement engine
-
         return CopartitionedAssignor(s.replicas, s.seed).assign(s, cooperative=staged)
-    if mode not in MODES:
-        hint = validation.nearest(asked, NAMES)
-        raise InputError("assignor", found=asked, expected="one of " + ", ".join(NAMES), hint=hint)
     c = s.columns
     if mode == "fair_sticky":
         goal = fair_sticky(c, racks_first=racks_first(asked, rack_priority or s.rack_priority))
@@ -112,17 +106,9 @@ def assign_partitions(
         goal = MODES[mode](c)
     check_complete(c, goal)
     made = make(c, goal, mode, held_elsewhere(c, goal) if staged else None)
-    return replace(made, urls=s.urls, warnings=(*made.warnings, *_unused(s, asked)))
-
-
-def _unused(s: Subscriptions, assignor: str) -> tuple[str, ...]:
-    """Return a warning for settings that only `copartitioned` reads."""
-    asked = [name for name in ("global_topics", "replicas") if getattr(s, name)]
-    if not asked:
-        return ()
-    return (
-        f"{' and '.join(asked)}: the assignor {assignor!r} places no standbys; use the assignor 'copartitioned'",
-    )
+    ignored = [name for name in ("global_topics", "replicas") if getattr(s, name)]
+    unused = f"{' and '.join(ignored)}: the assignor {asked!r} places no standbys; use the assignor 'copartitioned'"
+    return replace(made, urls=s.urls, warnings=(*made.warnings, unused) if ignored else made.warnings)
 
 
 def racks_first(assignor: str, rack_priority: str | None) -> bool:
