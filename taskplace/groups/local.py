@@ -1,12 +1,14 @@
 """Runs a group on threads of one process: for examples, and as a model of a runner over a network.
 
-The coordinator and each member have a thread. They exchange encoded messages through queues, as they would over
-connections. All decisions are in `Coordinator` and `Member`. A runner only waits for the next message or deadline.
+The coordinator and each member have a thread. They exchange messages through queues; over connections, they would
+exchange `encode(message)`. All decisions are in `Coordinator` and `Member`. A runner only waits for the next message or
+deadline.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -14,24 +16,16 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from taskplace.groups.coordinator import Coordinator, Replies
+from taskplace.groups.coordinator import Coordinator
 from taskplace.groups.member import Assigned, Effect, Failed, GroupProtocol, Member, Revoked, Send
-from taskplace.groups.messages import (
-    Ack,
-    Code,
-    GroupError,
-    GroupFailed,
-    Joined,
-    ProtocolError,
-    decode,
-    encode,
-)
+from taskplace.groups.messages import Code, GroupError, GroupFailed, Request, Response
 from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 from taskplace.repeated_warnings import RepeatedWarnings
 
 log = logging.getLogger(__name__)
 
 _Clock = Callable[[], float]
+_TIME = object()  # instead of a letter: a deadline has come
 
 
 class LocalCoordinator:
@@ -47,7 +41,7 @@ class LocalCoordinator:
     ) -> None:
         self._machine = Coordinator(settings)
         self._clock = clock
-        self._inbox: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[str, Request] | None] = queue.SimpleQueue()
         self._members: dict[str, queue.SimpleQueue[Any]] = {}
         self._lock = threading.Lock()  # guards `_machine`, because any thread may call `fence`
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
@@ -78,39 +72,28 @@ class LocalCoordinator:
         """Stop delivering messages for `address`."""
         self._members.pop(address, None)
 
-    def post(self, address: str, frame: bytes) -> None:
+    def post(self, address: str, request: Request) -> None:
         """Give the coordinator a message from `address`."""
-        self._inbox.put((address, frame))
+        self._inbox.put((address, request))
 
     def _run(self) -> None:
         while True:
             with self._lock:
                 deadline = self._machine.next_deadline()
-            try:
-                letter = self._inbox.get(timeout=_until(deadline, self._clock()))
-            except queue.Empty:
-                with self._lock:
-                    replies = self._machine.tick(self._clock())
-                self._deliver(replies)
-                continue
+            letter = _next(self._inbox, deadline, self._clock)
             if letter is None:
                 return
-            try:
-                request = decode(letter[1])
-                if isinstance(request, (Joined, Ack)):
-                    raise ProtocolError("request", found=type(request).__name__, expected="a request")
-            except ProtocolError as error:
-                log.warning("rejected a message from %s: %s", letter[0], error)
-                continue
             with self._lock:
-                replies = self._machine.handle(letter[0], request, self._clock())
-            self._deliver(replies)
-
-    def _deliver(self, replies: Replies) -> None:
-        for address, message in replies:
-            inbox = self._members.get(address)
-            if inbox is not None:
-                inbox.put(encode(message))
+                now = self._clock()
+                replies = (
+                    self._machine.tick(now)
+                    if letter is _TIME
+                    else self._machine.handle(letter[0], letter[1], now)
+                )
+            for address, message in replies:
+                inbox = self._members.get(address)
+                if inbox is not None:
+                    inbox.put(message)
 
 
 class LocalMember:
@@ -152,7 +135,7 @@ class LocalMember:
         self._coordinator = coordinator
         self._clock = clock
         self._on_assigned, self._on_revoked, self._on_failed = on_assigned, on_revoked, on_failed
-        self._inbox: queue.SimpleQueue[bytes | str] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Response | str] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._owned: Assigned | None = None
         coordinator.connect(self.member_id, self._inbox)
@@ -202,46 +185,36 @@ class LocalMember:
             log.exception("%s ends", self.member_id)
             for effect in self._machine.leave(self._clock(), for_good=True):
                 if isinstance(effect, Send):
-                    self._coordinator.post(self.member_id, encode(effect.message))
+                    self._coordinator.post(self.member_id, effect.message)
             with self._changed:
                 self._owned = None
-                self.error = GroupFailed(
-                    Code.ASSIGNMENT_FAILED, f"a callback: {type(error).__name__}: {error}"
-                )
+                detail = f"a callback: {type(error).__name__}: {error}"
+                self.error = GroupFailed(Code.ASSIGNMENT_FAILED, detail)
                 self._changed.notify_all()
         self._coordinator.disconnect(self.member_id)
 
     def _serve(self) -> None:
         self._apply(self._machine.start(self._clock()))
-        looked = self._clock()
-        looks = self._refresh is not None and self._max_age > 0
+        refresh_at = self._clock() + self._max_age if self._refresh and self._max_age else math.inf
         while True:
-            times = [looked + self._max_age] if looks else []
             deadline = self._machine.next_deadline()
-            times += [] if deadline is None else [deadline]
-            try:
-                letter = self._inbox.get(timeout=_until(min(times, default=None), self._clock()))
-            except queue.Empty:
+            letter = _next(
+                self._inbox, min(refresh_at, refresh_at if deadline is None else deadline), self._clock
+            )
+            if letter is _TIME:
                 self._apply(self._machine.tick(self._clock()))
-                if looks and self._clock() >= looked + self._max_age:
-                    looked = self._clock()
+                if self._clock() >= refresh_at:
+                    refresh_at = self._clock() + self._max_age
                     self._look()
-                continue
-            if letter == "kill":
+            elif letter == "kill":
                 break
-            if letter == "leave":
+            elif letter == "leave":
                 self._apply(self._machine.leave(self._clock()))
                 break
-            if letter == "rejoin":
+            elif letter == "rejoin":
                 self._apply(self._machine.rejoin(self._clock()))
-            elif isinstance(letter, bytes):
-                try:
-                    message = decode(letter)
-                except ProtocolError as error:
-                    log.warning("%s rejected a message: %s", self.member_id, error)
-                    continue
-                if isinstance(message, (Joined, Ack)):
-                    self._apply(self._machine.receive(message, self._clock()))
+            else:
+                self._apply(self._machine.receive(letter, self._clock()))
 
     def _look(self) -> None:
         """Join again if the protocol's view has changed. After an error, the next interval tries again."""
@@ -258,7 +231,7 @@ class LocalMember:
     def _apply(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send):
-                self._coordinator.post(self.member_id, encode(effect.message))
+                self._coordinator.post(self.member_id, effect.message)
                 continue
             # The revocation callback ends before other threads can see that the member owns nothing.
             if isinstance(effect, Revoked) and self._on_revoked:
@@ -273,5 +246,10 @@ class LocalMember:
                 self._on_failed(effect.error)
 
 
-def _until(deadline: float | None, now: float) -> float | None:
-    return None if deadline is None else max(0.0, deadline - now)
+def _next(inbox: queue.SimpleQueue[Any], deadline: float | None, clock: _Clock) -> Any:
+    """Return the next letter, or `_TIME` at the deadline."""
+    wait = None if deadline is None or deadline == math.inf else max(0.0, deadline - clock())
+    try:
+        return inbox.get(timeout=wait)
+    except queue.Empty:
+        return _TIME
