@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from taskplace.groups.assignment import Held, PartitionAssignment
+from taskplace.groups.assignment import PartitionAssignment
 from taskplace.groups.sticky import balance_score
 from taskplace.groups.subscriptions import Pair, Subscriptions
 from taskplace.verify import Violation
@@ -33,22 +34,26 @@ def violations(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violatio
     >>> [str(v) for v in violations(s, PartitionAssignment({"C0": ()}, "fair"))]
     ['complete: t[0] goes to nobody']
     """
-    topics_of = {name: set(m.topics) for name, m in s.members.items()}
-    home = _home(made)
+    home = {
+        tp: name
+        for held in (made.assignment, made.withheld)  # a withheld partition counts for its next member
+        for name, pairs in held.items()
+        for tp in pairs
+    }
     owner = _owner(s)
-    yield from _complete(s, made, topics_of)
+    yield from _complete(s, made)
     yield from _figures(s, made, home, owner)
     if made.assignor in ("fair_sticky", "fair"):
-        yield from _balanced(home, topics_of)
+        yield from _balanced(s, home)
     if made.assignor == "sticky_fair":
-        yield from _kept(home, owner, topics_of)
+        yield from _kept(s, home, owner)
     if made.assignor == "range":
         yield from _ranges(s, home)
     if made.assignor == "copartitioned":
         yield from _everywhere(s, made)
     if made.withheld:
         yield from _apart(s, made, owner)
-    yield from _standbys(made, topics_of)
+    yield from _standbys(s, made)
 
 
 def verify(s: Subscriptions, made: PartitionAssignment) -> list[Violation]:
@@ -60,13 +65,6 @@ Home = Mapping[TopicPartition, str]
 """The member of each partition."""
 
 
-def _home(made: PartitionAssignment) -> dict[TopicPartition, str]:
-    """Return the member of each partition. A withheld partition counts for the member that it is withheld for."""
-    return {
-        tp: name for held in (made.assignment, made.withheld) for name, pairs in held.items() for tp in pairs
-    }
-
-
 def _owner(s: Subscriptions) -> dict[TopicPartition, str]:
     """Return the owner of each partition that has one."""
     c = s.columns
@@ -76,10 +74,8 @@ def _owner(s: Subscriptions) -> dict[TopicPartition, str]:
     }
 
 
-def _complete(
-    s: Subscriptions, made: PartitionAssignment, topics_of: Mapping[str, set[str]]
-) -> Iterator[Violation]:
-    subscribed = {t for topics in topics_of.values() for t in topics}
+def _complete(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violation]:
+    subscribed = {t for m in s.members.values() for t in m.topics}
     wanted = {TopicPartition(t, p) for t, n in s.topics.items() if t in subscribed for p in range(n)}
     home: dict[TopicPartition, str] = {}
     for held in (made.assignment, made.withheld):
@@ -87,7 +83,7 @@ def _complete(
             for tp in pairs:
                 if tp in home:
                     yield Violation("complete", f"{_text(tp)} goes to {home[tp]} and to {name}")
-                if tp.topic not in topics_of.get(name, ()):
+                if name not in s.members or tp.topic not in s.members[name].topics:
                     yield Violation("subscribed", f"{_text(tp)} goes to {name}")
                 home[tp] = name
     for tp in sorted(wanted - home.keys())[:1]:
@@ -100,8 +96,7 @@ def _complete(
 
 
 def _figures(s: Subscriptions, made: PartitionAssignment, home: Home, owner: Home) -> Iterator[Violation]:
-    loads = _loads(s.members, home)
-    score = balance_score(np.array(list(loads.values()), np.int64))
+    score = balance_score(np.array(list(_loads(s, home).values()), np.int64))
     if score != made.balance_score:
         yield Violation("figures", f"the balance score is {score}, not {made.balance_score}")
     stay = sum(home.get(tp) == name for tp, name in owner.items())
@@ -110,26 +105,25 @@ def _figures(s: Subscriptions, made: PartitionAssignment, home: Home, owner: Hom
         yield Violation("figures", f"{stated}, are {stay} and {len(owner) - stay}")
 
 
-def _loads(members: Iterable[str], home: Home) -> dict[str, int]:
+def _loads(s: Subscriptions, home: Home) -> Counter[str]:
     """Return the number of partitions of each member."""
-    loads = dict.fromkeys(members, 0)
-    for name in home.values():
-        loads[name] = loads.get(name, 0) + 1
-    return loads
+    return Counter({**dict.fromkeys(s.members, 0), **Counter(home.values())})
 
 
-def _balanced(home: Home, topics_of: Mapping[str, set[str]]) -> Iterator[Violation]:
-    loads = _loads(topics_of, home)
+def _balanced(s: Subscriptions, home: Home) -> Iterator[Violation]:
+    loads = _loads(s, home)
     for tp, name in home.items():
-        better = [m for m in loads if tp.topic in topics_of[m] and loads[m] + 1 < loads[name]]
+        better = [
+            m for m, said in s.members.items() if tp.topic in said.topics and loads[m] + 1 < loads[name]
+        ]
         if better:
             yield Violation("balanced", f"{_text(tp)} on {name} would be better on {better[0]}")
             return
 
 
-def _kept(home: Home, owner: Home, topics_of: Mapping[str, set[str]]) -> Iterator[Violation]:
+def _kept(s: Subscriptions, home: Home, owner: Home) -> Iterator[Violation]:
     for tp, name in owner.items():
-        if tp.topic in topics_of[name] and home.get(tp) != name:
+        if tp.topic in s.members[name].topics and home.get(tp) != name:
             yield Violation("kept", f"{_text(tp)} is taken from {name}")
 
 
@@ -173,17 +167,13 @@ def _apart(s: Subscriptions, made: PartitionAssignment, owner: Home) -> Iterator
                 yield Violation("apart", f"{tp[0]}[{tp[1]}] goes to {now[tp]}, and {name} still claims it")
 
 
-def _standbys(made: PartitionAssignment, topics_of: dict[str, set[str]]) -> Iterator[Violation]:
+def _standbys(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violation]:
     for name, held in made.standby.items():
         if len(set(held)) < len(held) or set(held) & set(made.assignment.get(name, ())):
             yield Violation("standby", f"{name} has a partition twice")
-        yield from _foreign(name, held, topics_of[name])
-
-
-def _foreign(name: str, held: Held, topics: set[str]) -> Iterator[Violation]:
-    for tp in held:
-        if tp.topic not in topics:
-            yield Violation("subscribed", f"{name} follows {_text(tp)}")
+        for tp in held:
+            if tp.topic not in s.members[name].topics:
+                yield Violation("subscribed", f"{name} follows {_text(tp)}")
 
 
 def _text(tp: TopicPartition) -> str:
