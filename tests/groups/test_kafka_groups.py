@@ -1,4 +1,4 @@
-"""Consumer groups on a real broker: consumers of kafka-python join, leave, crash and change their assignors."""
+"""Consumer groups on real brokers: consumers of kafka-python join, leave, crash, change assignors, and have racks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import pytest
 pytest.importorskip("kafka")
 
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from examples.kafka.broker import Brokers
 from taskplace.groups.kafka_python import finish_joins
-from tests.support.kafka_broker import SharedBroker
+from tests.support.kafka_broker import SharedBroker, make_topics
 from tests.support.kafka_consumers import SECONDS, Assignor, ConsumerGroup, Held, consumer_group
 
 pytestmark = pytest.mark.kafka
@@ -215,3 +217,34 @@ def test_a_group_of_the_new_protocol_is_refused_by_ours(group: Groups) -> None:
             theirs.poll(0.2)
     assert member.process.poll() not in (None, 0)
     assert "restart it with group.protocol=classic" in member.errors.read_text()
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
+def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path: Path, cooperative: bool) -> None:
+    with Brokers(3, racks="abc") as brokers:
+        replicas = [[1], [2], [3], [3], [2], [1]]
+        make_topics(
+            AdminClient({"bootstrap.servers": brokers.bootstrap}),
+            NewTopic("t", 6, replica_assignment=replicas),
+        )
+        with consumer_group(brokers.bootstrap, "racks", ["t"], tmp_path) as group:
+            for name, rack in (("A", "c"), ("B", "a"), ("C", "b")):
+                group.join(name, {"rack": rack, "cooperative": cooperative})
+            near = {
+                "A": {("t", 2), ("t", 3)},
+                "B": {("t", 0), ("t", 5)},
+                "C": {("t", 1), ("t", 4)},
+            }
+            assert group.balanced(2, 2, 2) == near
+            for number in (1, 2, 3):  # each is the coordinator's broker at some time, or might be
+                brokers.kill(number)
+                brokers.restart(number)
+            group.crash("C")
+            left = group.balanced(3, 3)
+            assert left["A"] > near["A"] and left["B"] > near["B"]
+            group.join("C", {"rack": "b", "cooperative": cooperative})
+            assert group.balanced(2, 2, 2) == near
+            assert group.overlaps() == []

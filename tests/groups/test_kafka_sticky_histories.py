@@ -1,4 +1,4 @@
-"""What the tests of Kafka's sticky assignors expect of groups that change, claim and lag behind."""
+"""What the tests of Kafka's sticky assignors expect: as facts, and of groups that change, claim and lag behind."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from taskplace.groups.partitions import (
     assign_partitions,
 )
 from taskplace.groups.verify import verify
-from tests.support.groups import group, home_of, tables
-from tests.support.kafka_sticky import FACTS, KINDS, Fact, ask, told
+from tests.support.groups import figures, group, home_of, tables, text
+from tests.support.kafka_sticky import FACTS, KINDS, Fact, ask, home, told
 
 
 def test_claimed_twice_means_nobody_gets_it_before_both_let_go() -> None:
@@ -211,3 +211,39 @@ def test_conflicting_generations_of_three(kind: str) -> None:
     assert {n: len(h) for n, h in held.items()} == {"A": 4, "B": 4, "C": 4}
     assert set(held["B"]) <= set(s.members["B"].owned) and set(held["C"]) <= set(s.members["C"].owned)
     assert set(held["A"]) <= set(s.members["A"].owned)  # it had all of these before
+
+
+EQUALLY_GOOD = {
+    "more members have the ceiling than there are ceilings": Fact(
+        {"t": 2, "u": 2},
+        {"A": told("t u", "tp0 up0"), "B": told("t u", "tp1 up1"), "C": told("t u")},
+        {"A": "tp0", "B": "tp1 up1", "C": "up0"},
+        "up0",
+    ),
+    "two of four go": Fact(
+        {"t": 3, "u": 4},
+        {"C": told("t u", "tp2 up3"), "D": told("t u", "up2")},
+        {"C": "tp2 up3 tp0 up1", "D": "up2 tp1 up0"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FACTS)
+def test_the_answer_is_theirs(name: str, kind: str) -> None:
+    fact = FACTS[name]
+    _, made = ask(fact, kind)
+    assert home_of(made.assignment) | home_of(made.withheld) == home(fact.expected)
+    waits = text(tp for held in made.withheld.values() for tp in held)
+    assert waits == (fact.waits if kind == "cooperative-sticky" else "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", EQUALLY_GOOD)
+def test_the_answer_is_as_good_as_theirs(name: str, kind: str) -> None:
+    fact = EQUALLY_GOOD[name]
+    s, made = ask(fact, kind)
+    found = home_of(made.assignment) | home_of(made.withheld)
+    assert figures(s, found)[:2] == figures(s, home(fact.expected))[:2]
+    withheld = sum(map(len, made.withheld.values()))
+    assert withheld == (len(fact.waits.split()) if kind == "cooperative-sticky" else 0)

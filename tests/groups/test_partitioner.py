@@ -1,8 +1,9 @@
-"""The partitioner: Kafka's hash, strict uniformity, the whole batch at once, and its options."""
+"""The partitioner: Kafka's hash, strict uniformity, the whole batch at once, its options and its arguments."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -254,3 +255,24 @@ def test_what_is_at_the_limit_is_taken() -> None:
     topics = TopicPartitioner({"a": 2})
     topics.update_partitions("a", 2)
     assert topics.partition("a", None, 1) in (0, 1)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "7", None, True])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises(InputError, match=r"^seed: found"):
+        UniformStickyPartitioner(2, seed=seed)
+    with pytest.raises(InputError, match=r"^seed: found"):
+        TopicPartitioner({"a": 2}, seed=seed)
+
+
+@pytest.mark.parametrize("config", [{"batch.size": 5}, 5, PartitionerConfig])
+def test_a_configuration_is_a_partitioner_config(config: Any) -> None:
+    with pytest.raises(InputError, match=r"^config: found .*, expected a PartitionerConfig"):
+        UniformStickyPartitioner(2, config)
+    with pytest.raises(InputError, match=r"^config: found .*, expected a PartitionerConfig"):
+        TopicPartitioner({"a": 2}, config)
+
+
+def test_a_topic_has_at_most_ten_million_partitions() -> None:
+    with pytest.raises(InputError, match=r"^partitions: found 10000001, expected .* at most 10000000"):
+        UniformStickyPartitioner(10_000_001)
