@@ -9,6 +9,8 @@ from taskplace.groups.partitioner import MOST_BYTES
 from taskplace.groups.subscriptions import MOST_PARTITIONS
 
 from taskplace import validation
+from taskplace.groups.partitioner import MOST_BYTES
+from taskplace.groups.subscriptions import MOST_PARTITIONS
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.bridge import jobs
 from taskplace.spark.driver import bins, task_costs

@@ -53,8 +53,7 @@ PACKAGES = {
     "rebalance": ("taskplace/rebalance/*.py",),
     "model": ("taskplace/model/*.py",),
     "planner, lag, verify": ("taskplace/planner.py", "taskplace/lag/*.py", "taskplace/verify.py"),
-    "partitions": ("taskplace/partitions/*.py",),
-    "partitioner": ("taskplace/partitioner/*.py",),
+    "groups": ("taskplace/groups/*.py",),
     "topology": ("topology/*.py",),
     "state": ("taskplace/spark/state/*.py",),
     "checks at the start": (
