@@ -100,7 +100,7 @@ def old_spark(world, patch):
 def no_rights(world, patch):
     ck = pytest.importorskip("confluent_kafka")
     from taskplace.spark import KafkaSink
-    from taskplace.spark.kafka import asking
+    from taskplace.spark.kafka import brokers as asking
 
     def refuse(*_, **__):
         raise ck.KafkaException(ck.KafkaError(ck.KafkaError.TOPIC_AUTHORIZATION_FAILED))
@@ -111,7 +111,7 @@ def no_rights(world, patch):
 
 def no_such_topic(world, patch):
     ck = pytest.importorskip("confluent_kafka")
-    from taskplace.spark.kafka.client_options import ClientOptions
+    from taskplace.spark.kafka.clients import ClientOptions
     from taskplace.spark.kafka.offsets import refused
 
     answer = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
