@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import dry_run
-from taskplace.spark.steering.measured_costs import Costs
+from taskplace.spark.steering.measurements import Costs
+from taskplace.spark.steering.observation import SparkSettings
 from tests.support.steering_simulation import (
     CHEAP,
     Decider,
@@ -91,7 +91,7 @@ def test_overruled_tasks_are_sent_again_and_then_steering_stands_down():
     tasks = grid(1, 4)
     decider = Decider(SteeringConfig(patience_batches=3))
     there = dict.fromkeys(tasks, "executor-0")
-    seen = observed(0, slots(2), there, costs=CHEAP, facts=Facts(locality_wait_ms=0))
+    seen = observed(0, slots(2), there, costs=CHEAP, settings=SparkSettings(locality_wait_ms=0))
     assert len(decider.decide(seen).moves) == 2
     for batch in (1, 2):
         again = decider.decide(changed(seen, batch=batch, ran=True))
@@ -116,7 +116,7 @@ def test_one_good_batch_gives_all_patience_back():
 
 
 def test_unload_on_commit_is_hopeless_from_the_start():
-    seen = observed(0, slots(2), dict.fromkeys(grid(1, 4)), facts=Facts(unload_on_commit=True))
+    seen = observed(0, slots(2), dict.fromkeys(grid(1, 4)), settings=SparkSettings(unload_on_commit=True))
     decision = Decider().decide(seen)
     assert "unloadOnCommit" in str(decision.stood_down)
     assert not decision.moves
@@ -128,7 +128,7 @@ def test_a_dry_run_changes_nothing():
     seen = observed(0, slots(3), dict.fromkeys(tasks, "executor-0"), costs=CHEAP)
     trial = dry_run(decider.config, decider.state, seen)
     assert trial.moves
-    assert not decider.goal
+    assert not decider.target
     assert not decider.state.watch.sent
     real = decider.decide(seen)
     assert real.to_dict() == trial.to_dict()
@@ -139,7 +139,7 @@ def test_a_dry_run_weighs_as_was_observed():
     run.settle()
     trial = dry_run(run.config, run.state, run.seen)
     assert not trial.moves
-    assert sorted(Counter(trial.goal.values()).values()) == [1, 5, 6]
+    assert sorted(Counter(trial.target.values()).values()) == [1, 5, 6]
 
 
 def test_the_walk_in_the_documentation_is_what_is_decided():

@@ -6,10 +6,10 @@ import pytest
 
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
-from taskplace.spark.query_layout import QueryLayout
-from taskplace.spark.spark_settings import Facts
-from taskplace.spark.steering import steering_round
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering import rounds as steering_round
+from taskplace.spark.steering.application import SteeredQueries
+from taskplace.spark.steering.layout import QueryLayout
+from taskplace.spark.steering.observation import SparkSettings
 from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of
 from tests.support.steering_streams import wait_until
 from topology.ids import TaskId
@@ -178,7 +178,7 @@ def test_of_a_drain_that_was_taken_back_nothing_more_is_said():
     *_, b, one, other = pair("no longer")
     one.drain("2")
     one.undrain("2")
-    b.facts = lambda: Facts(unload_on_commit=True)
+    b.settings = lambda: SparkSettings(unload_on_commit=True)
     b.ran()
     polled(other)
     polled(one)

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark import steer
 from taskplace.spark.bridge import Bridge
-from taskplace.spark.bridge_state import StateBridge
 from taskplace.spark.query import PlacedQuery
+from taskplace.spark.steering.bridge import StateBridge
 
 
 def context(app: str = "app-1", stopped: bool = False):

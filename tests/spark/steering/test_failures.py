@@ -31,7 +31,7 @@ def test_what_stood_down_stays_so_until_it_is_resumed_though_the_operators_are_r
     assert spark.sent == 1
 
 
-@pytest.mark.parametrize("part", ["places", "state_operators", "facts", "layout"])
+@pytest.mark.parametrize("part", ["places", "state_operators", "settings", "layout"])
 def test_a_batch_whose_round_has_failed_is_observed_once_more(part):
     spark = Spark(f"passes {part}", 12, 3)
     steering = steering_of(spark, 2)
@@ -41,7 +41,7 @@ def test_a_batch_whose_round_has_failed_is_observed_once_more(part):
     setattr(spark, part, failing(2, getattr(spark, part)))
     assert turned(steering) == 1
     assert steering.status().batch == spark.batch
-    assert steering._rounds.memory.observed.ran is not None
+    assert steering._rounds.memory.ran is not None
     assert spark.sent == (2 if part == "layout" else 4), "with the budget of a batch that ran"
     assert (steering.status().state, steering.status().errors) == ("steering", 2)
 

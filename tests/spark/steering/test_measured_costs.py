@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskplace.spark.steering.measured_costs import MIN_RELOAD_SECONDS, MIN_TASK_SECONDS, Costs, MeasuredCosts
+from taskplace.spark.steering.measurements import MIN_RELOAD_SECONDS, MIN_TASK_SECONDS, Costs, MeasuredCosts
 
 
 class Learning:

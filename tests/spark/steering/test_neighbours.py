@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskplace.spark.steering.application import SteeredQueries
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.measured_costs import Costs
-from taskplace.spark.steering.steered_queries import SteeredQueries
-from taskplace.spark.steering.task_weights import FEWEST
+from taskplace.spark.steering.measurements import FEWEST, Costs
 from tests.support.steering_simulation import CHEAP, Decider, cluster, even, grid, observed, slots
 from topology.ids import TaskId
 
@@ -33,7 +32,7 @@ def queries(layouts, names, down=(), draining=frozenset()) -> list[dict[TaskId, 
                 batch, names, places, draining=draining, costs=costs, ran=batch > 0, neighbours=neighbours
             )
             decision = decider.decide(seen)
-            planned = decider.state.goal.neighbour_places
+            planned = decider.state.target.neighbour_places
             assert all(
                 planned.get(other.task.id, other.place) == other.place
                 for other in neighbours.tasks

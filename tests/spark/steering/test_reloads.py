@@ -93,7 +93,7 @@ def test_what_was_sent_when_the_next_batch_had_begun_teaches_no_price_for_nobody
     spark.ran()
     polled(steering)
     assert asked[-1] == 4
-    assert steering._rounds.memory.learned.costs.costs.reload == pytest.approx(5.0)
+    assert steering._rounds.memory.costs.costs.reload == pytest.approx(5.0)
 
 
 def test_what_is_sent_there_and_back_before_it_has_run_is_no_move(monkeypatch):
@@ -152,4 +152,4 @@ def test_what_a_reload_costs_is_the_same_whatever_the_first_batch_that_was_seen_
     load[0] = 4 * 5000 + 24
     spark.ran()
     polled(steering)
-    assert steering._rounds.memory.learned.costs.costs.reload == pytest.approx(5.0)
+    assert steering._rounds.memory.costs.costs.reload == pytest.approx(5.0)

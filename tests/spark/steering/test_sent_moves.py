@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskplace.spark.steering.sent_moves import SentMoves
+from taskplace.spark.steering.rounds import UNCERTAIN_BATCHES, SentMoves
 from tests.support.steering_simulation import grid
 
 TASKS = grid(1, 4)
@@ -60,5 +62,5 @@ def test_how_many_loaded_their_state_is_known_only_of_the_next_batch_of_an_undis
     assert known == (moves.on_the_way if sends and not skipped else None)
     if sends and elsewhere != seen:
         assert moves.observed(elsewhere).observed(seen).loaded_in(1, after=0) is None
-    assert moves.sent_late(0).observed(seen).loaded_in(2, after=1) is None
-    assert moves.disturbed().observed(seen).loaded_in(1, after=0) is None
+    assert replace(moves, certain_from=UNCERTAIN_BATCHES).observed(seen).loaded_in(2, after=1) is None
+    assert replace(moves, undisturbed=False).observed(seen).loaded_in(1, after=0) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.application import SteeredQueries
 from tests.support.steering_simulation import Decider, observed
 from topology.ids import TaskId
 
@@ -15,7 +15,7 @@ def test_two_queries_do_not_put_the_odd_task_on_the_same_instance():
     for query in ("one", "two"):
         neighbours = steered.neighbours(query)
         seen = observed(0, slots, dict.fromkeys(TASKS[:3]), neighbours=neighbours)
-        found[query] = Decider().decide(seen).goal
+        found[query] = Decider().decide(seen).target
         steered.publish(query, found[query], {})
     assert sorted(list(found["one"].values()) + list(found["two"].values())) == ["a"] * 3 + ["b"] * 3
 

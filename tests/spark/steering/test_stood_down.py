@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from taskplace.spark.spark_settings import Facts
+from taskplace.spark.steering.observation import SparkSettings
 from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of, turned, unreadable
 
 
@@ -96,7 +96,7 @@ def test_nor_does_its_handle_know_once_it_is_stopped_as_long_as_the_executor_is_
 
 def test_a_stood_down_query_is_told_of_whoever_is_asked_itself_too():
     _, b, one, other = pair("told")
-    b.facts = lambda: Facts(unload_on_commit=True)
+    b.settings = lambda: SparkSettings(unload_on_commit=True)
     b.ran()
     polled(other)
     for steering in (one, other):
@@ -117,7 +117,7 @@ def test_beside_a_query_that_has_stood_down_and_is_run_elsewhere_in_each_batch_a
     queries = [Spark("wanders", partitions, 4, run=run) for run, partitions in (("a", 10), ("b", 5))]
     handles = [steering_of(query, 4) for query in queries]
     a, b = queries
-    b.facts = lambda: Facts(unload_on_commit=True)
+    b.settings = lambda: SparkSettings(unload_on_commit=True)
     random, sent = Random(0), []
     for _ in range(30):
         places = [
