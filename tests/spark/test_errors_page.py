@@ -111,7 +111,7 @@ def no_rights(world, patch):
 
 def no_such_topic(world, patch):
     ck = pytest.importorskip("confluent_kafka")
-    from taskplace.spark.kafka.client_options import ClientOptions
+    from taskplace.spark.kafka.clients import ClientOptions
     from taskplace.spark.kafka.offsets import refused
 
     answer = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)

@@ -78,7 +78,7 @@ class WeightBackoff:
     pending: bool = False
 
     def tick(self, *, changed: bool) -> tuple[bool, WeightBackoff]:
-        """Count a measurement. `changed`: it has changed weights. Return whether the target may change, and the back-off."""
+        """Count a measurement (`changed`: of weights); return whether the target may change, and the back-off."""
         wait, pending = max(0, self.wait - 1), self.pending or changed
         if pending and not wait:
             changes = min(self.changes + 1, LONGEST)

@@ -17,7 +17,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings
 from taskplace.spark import yaml_application
-from taskplace.spark.kafka.client_options import ALIASES, ClientOptions
+from taskplace.spark.kafka.clients import ALIASES, ClientOptions
 from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
 from taskplace.spark.worker import identity
 from taskplace.spark.yaml_application import YamlApplication
@@ -29,7 +29,7 @@ SECRET = "hunter2"
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"topic": "a b"}, r"topic: found 'a b', expected a topic"),
+        ({"topic": ""}, r"topic: found '', expected the name of a topic"),
         ({"servers": " "}, r"servers: found ' ', expected brokers"),
         ({"key": []}, r"key: found \[\], expected the name of a column"),
         ({"key": ["a", "a"]}, r"key: .*each column once"),
