@@ -6,9 +6,8 @@ from taskplace.spark.bridge import Executor
 from taskplace.spark.cluster import DECOMMISSION_POLLS
 from taskplace.spark.steering.application import SteeredQueries
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.layout import QueryLayout, StateOperator
+from taskplace.spark.steering.layout import QueryLayout, SparkSettings, StateOperator
 from taskplace.spark.steering.measurements import MeasuredCosts
-from taskplace.spark.steering.observation import SparkSettings
 from taskplace.spark.steering.steering import Steering
 
 POLLS = 3 * DECOMMISSION_POLLS

@@ -31,9 +31,10 @@ from dataclasses import dataclass, field, replace
 
 from taskplace.rebalance.triggers import Trigger
 from taskplace.spark.steering.config import LoadBy, SteeringConfig
+from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.measurements import TaskWeights, WeightBackoff
 from taskplace.spark.steering.moves import Verdict, choose_moves, judge, move_of, pending_moves
-from taskplace.spark.steering.observation import NeighbourTask, Observation, SparkSettings
+from taskplace.spark.steering.observation import NeighbourTask, Observation
 from taskplace.spark.steering.status import Decision, StandDown
 from taskplace.spark.steering.target import Target, plan_target, reasons_to_replan
 from topology.ids import TaskId

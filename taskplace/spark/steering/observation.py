@@ -12,19 +12,9 @@ from typing import NamedTuple
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Instance, Problem, Task
+from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.measurements import Costs
 from topology.ids import TaskId
-
-WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
-
-
-@dataclass(frozen=True)
-class SparkSettings:
-    """The settings of Spark that steering depends on."""
-
-    locality_wait_ms: int = 3000
-    unload_on_commit: bool = False
-
 
 ENGINE = PlacementConfig(acceptable_recovery_lag=0)
 

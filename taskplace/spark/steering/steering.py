@@ -26,7 +26,7 @@ from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.model.plan import Move
 from taskplace.spark.steering.application import Drains, SteeredApplication
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.observation import WORKS
+from taskplace.spark.steering.layout import WORKS
 from taskplace.spark.steering.rounds import SteeringRounds
 from taskplace.spark.steering.status import Decision, StandDown, SteeringPhase, SteeringStatus
 

@@ -21,7 +21,7 @@ Properties: subtopologies of equal weights are exactly as in the engine's target
 the peak of all tasks is above that of the engine's target. Deterministic. Repeated on its own result, it becomes
 stable: each hand-over makes the sorted loads smaller, and each change from the current places
 lowers a peak. Complexity: O(tasks + kinds * executors) per hand-over; tasks of a kind have the same weight and
-place. Non-targets: the lowest possible peak, which is bin packing; comparing weights of different subtopologies.
+place. Non-goals: the lowest possible peak, which is bin packing; comparing weights of different subtopologies.
 """
 
 from __future__ import annotations

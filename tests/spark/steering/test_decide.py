@@ -7,8 +7,8 @@ from pathlib import Path
 
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import dry_run
+from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.measurements import Costs
-from taskplace.spark.steering.observation import SparkSettings
 from tests.support.steering_simulation import (
     CHEAP,
     Decider,

@@ -8,8 +8,7 @@ from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
 from taskplace.spark.steering import rounds as steering_round
 from taskplace.spark.steering.application import SteeredQueries
-from taskplace.spark.steering.layout import QueryLayout
-from taskplace.spark.steering.observation import SparkSettings
+from taskplace.spark.steering.layout import QueryLayout, SparkSettings
 from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of
 from tests.support.steering_streams import wait_until
 from topology.ids import TaskId

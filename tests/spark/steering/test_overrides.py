@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskplace.spark.steering.decide import OverrideWatch
-from taskplace.spark.steering.observation import SparkSettings
+from taskplace.spark.steering.layout import SparkSettings
 from topology.ids import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]

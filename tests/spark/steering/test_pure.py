@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 from taskplace.model.problem import Task
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState, decide, dry_run
+from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.measurements import Costs
-from taskplace.spark.steering.observation import (
-    ExecutorSlots,
-    Neighbours,
-    NeighbourTask,
-    Observation,
-    SparkSettings,
-)
+from taskplace.spark.steering.observation import ExecutorSlots, Neighbours, NeighbourTask, Observation
 from tests.support.steering_simulation import changed, grid, paid
 from topology.ids import TaskId
 

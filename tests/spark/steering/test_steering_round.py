@@ -6,7 +6,7 @@ from taskplace.spark.bridge import Executor
 from taskplace.spark.steering import rounds as steering_round
 from taskplace.spark.steering.application import Executors
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.observation import SparkSettings
+from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.steering import Steering
 from tests.support.steering_stand_in import POLLS, Spark, polled, steering_of
 

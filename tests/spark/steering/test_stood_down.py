@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from taskplace.spark.steering.observation import SparkSettings
+from taskplace.spark.steering.layout import SparkSettings
 from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of, turned, unreadable
 
 
