@@ -100,12 +100,12 @@ def old_spark(world, patch):
 def no_rights(world, patch):
     ck = pytest.importorskip("confluent_kafka")
     from taskplace.spark import KafkaSink
-    from taskplace.spark.kafka import asking
+    from taskplace.spark.kafka import brokers as questions
 
     def refuse(*_, **__):
         raise ck.KafkaException(ck.KafkaError(ck.KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
-    patch.setattr(asking, "describe", refuse)
+    patch.setattr(questions.Admin, "describe", refuse)
     KafkaSink("totals", servers="127.0.0.1:1").probe()
 
 

@@ -4,7 +4,7 @@ Properties:
 - the end of a partition is its last stable offset: no transaction that is open or was aborted ends before it;
 - the id differs from that of an earlier topic with the same name, so a topic that was deleted and made again is
   noticed;
-- a question that a broker cannot answer just now is asked again (`taskplace.spark.kafka.asking`); a client that is
+- a question that a broker cannot answer just now is asked again (`taskplace.spark.kafka.brokers`); a client that is
   refused, for its password for example, is not.
 
 `with_broker_counts` gives a topology the partition counts that the brokers have:
@@ -35,7 +35,7 @@ from confluent_kafka.admin import AdminClient
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka.brokers import PASSING, Admin, lacking
 from taskplace.spark.kafka.clients import (
     CREDENTIALS,
     UNANSWERED,
@@ -100,35 +100,36 @@ class TopicOffsets:
 
     def described(self) -> Described:
         """Return the id and the partition count. Errors: `InputError`, for a missing topic with the remedy."""
-        found = self._answer(asking.describe)
-        if lacking := asking.lacking(found, *self._rights):
+        found = self._answer(Admin.describe)
+        for right in lacking(found, *self._rights):
             raise InputError(
                 f"topic {self._topic!r}",
-                found=f"no right to {lacking[0]}",
+                found=f"no right to {right}",
                 expected="a topic that the cluster lets this client read",
-                hint=f"allow `{lacking[0]}` on the topic to this user",
+                hint=f"allow `{right}` on the topic to this user",
             )
         return Described(str(found.topic_id), len(found.partitions))
 
     def starts(self, partitions: int) -> dict[int, int]:
         """Return the first offset that each partition has."""
-        return self._answer(asking.offsets, range(partitions), first=True)
+        return self._answer(Admin.offsets, range(partitions), first=True)
 
     def ends(self, partitions: int) -> dict[int, int]:
         """Return the last stable offset of each partition: the end of what may be read."""
-        return self._answer(asking.offsets, range(partitions), committed=True)
+        return self._answer(Admin.offsets, range(partitions), committed=True)
 
     def later_than(self, time_ms: int, partitions: Collection[int]) -> dict[int, int]:
         """Return the offset of the first record with a later time, for partitions that have one."""
-        return self._answer(asking.offsets, partitions, later_than=time_ms)
+        newer = self.first_newer(dict.fromkeys(partitions, time_ms))
+        return {partition: offset for partition, (offset, _) in newer.items()}
 
     def first_newer(self, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return by partition the first record that is newer than so many milliseconds, as offset and timestamp."""
-        return self._answer(asking.first_newer, times)
+        return self._answer(Admin.first_newer, times)
 
     def commit(self, group: str, positions: Mapping[int, int]) -> None:
         """Commit the offsets of a consumer group that has no members."""
-        self._answer(asking.commit, group, positions)
+        self._answer(Admin.commit, group, positions)
 
     def _answer(self, question: Callable[..., T], *what: Any, **more: Any) -> T:
         if self._client is None:
@@ -143,7 +144,7 @@ class TopicOffsets:
             warn_silent(self._options, began)
 
         try:
-            return question(client, self._topic, *what, seconds=self._seconds, look=look, **more)
+            return question(Admin(client, self._seconds, look), self._topic, *what, **more)
         except KafkaException as error:
             self._client = None  # the next one reads its secrets anew
             said = self._refusal.said
@@ -181,7 +182,7 @@ def refused(topic: str, error: Any, options: ClientOptions, *, right: str, said:
     `right`: what it needs for what it was doing; `said`: as of `Refusal`
     """
     name = error.name()
-    if name in asking.PASSING:
+    if name in PASSING:
         found = f"{name}: {error.str()}"
         if name in UNANSWERED:
             found = f"no answer of {options.servers}: {said or found}"

@@ -20,20 +20,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from taskplace.durations import milliseconds
-from taskplace.errors import InputError, SinkError
+from taskplace.errors import InputError
 from taskplace.spark.kafka import avro
 from taskplace.spark.kafka.avro import SchemaRegistry
 from taskplace.spark.kafka.clients import ClientOptions, Clients, check_client
 from taskplace.spark.kafka.dead_letters import DeadLetterFormat
 from taskplace.spark.kafka.record_format import Part, RecordFormat, records
-from taskplace.spark.kafka.sink_topics import (
-    ADMIN_SECONDS,
-    MarkerTopic,
-    SinkTopics,
-    configuration,
-    described,
-    metadata,
-)
 from taskplace.spark.targets import Commit, CommitTarget, Output
 from taskplace.validation import boolean, integer, named, nearest
 
@@ -137,6 +129,8 @@ class KafkaSink(CommitTarget):
             expected = "another topic than the sink's"
             raise InputError("KafkaSink.marker_topic", found=marker_topic, expected=expected)
         replicas = integer(replication, "KafkaSink.replication", 1, 32767, optional=True)
+        from taskplace.spark.kafka.sink_topics import MarkerTopic, SinkTopics
+
         self._markers = MarkerTopic(self._clients, name, replicas)
         self._exactly_once = self._delivery != "at-least-once"
         self._topics = SinkTopics(
@@ -182,21 +176,9 @@ class KafkaSink(CommitTarget):
         brokers do not answer, or the topics are not as they must be.
         """
         self._writer.probe()
-        admin = self._clients.admin()
-        if described(self._clients, admin, self.topic, "Write") is None:
-            topics = metadata(self._clients, admin).topics
-            near = nearest(self.topic, [name for name in topics if not name.startswith("__")])
-            raise SinkError(f"topic {self.topic!r} does not exist; create it first{near and '; ' + near}")
-        config = configuration(self._clients, admin, self.topic)
-        largest = int(config.get("max.message.bytes", self._format.max_bytes))
-        if largest < self._format.max_bytes:
-            raise SinkError(
-                f"topic {self.topic!r}: found max.message.bytes = {largest}, expected at least the sink's "
-                f"message.max.bytes = {self._format.max_bytes}: a committed record could be refused; change one of them"
-            )
-        if "compact" in config.get("cleanup.policy", "") and self._format.key is None:
-            remedy = "set `key`, or write to a topic that is not compacted"
-            raise SinkError(f"topic {self.topic!r}: it is compacted, so its records need a key; {remedy}")
+        from taskplace.spark.kafka.sink_topics import check_topic
+
+        check_topic(self._clients, self.topic, self._format)
         if self._exactly_once:
             self._markers.exists()
         for part in (self._format.key, self._format.value):
@@ -205,7 +187,7 @@ class KafkaSink(CommitTarget):
 
     def check_output(self, output: Output) -> None:
         """Compare the topics with those of the last manifest."""
-        self._topics.check(output.kept, output.repeated, ADMIN_SECONDS)
+        self._topics.check(output.kept, output.repeated)
 
     def open_output(self, output: Output) -> None:
         """Create the marker topic, unless it exists; fence an earlier driver; read the marker.
@@ -214,7 +196,7 @@ class KafkaSink(CommitTarget):
         """
         if self._exactly_once:
             self._markers.create()
-        self._topics.bind(output.kept, ADMIN_SECONDS)
+        self._topics.bind(output.kept)
         self._writer.open(output)
 
     def kept_output(self) -> Mapping[str, Any]:

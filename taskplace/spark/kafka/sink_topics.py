@@ -39,22 +39,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
+import confluent_kafka as ck
 import msgspec
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, TopicDescription
 
 from taskplace.errors import CheckpointError, SinkError
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka.brokers import NEW, NEW_SECONDS, Admin, lacking
 from taskplace.spark.kafka.clients import PERMANENT, Clients
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicDescription
-
+from taskplace.spark.kafka.record_format import RecordFormat
+from taskplace.validation import nearest
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 #: The remedy for all that a user may accept.
 GO_ON = "set `changed_topics: go-on` to take it as it is"
 #: What brokers without ids of topics say.
@@ -123,7 +123,7 @@ class SinkTopics:
 
     # -- at the start
 
-    def check(self, kept: Mapping[str, Any], repeated: int | None, seconds: float) -> None:
+    def check(self, kept: Mapping[str, Any], repeated: int | None, seconds: float = ADMIN_SECONDS) -> None:
         """Compare the topics with those of the last manifest. Changes nothing.
 
         `repeated`: the committed batch with rows that is published again; None if there is none.
@@ -146,9 +146,9 @@ class SinkTopics:
                 "the topic twice then",
             )
 
-    def bind(self, kept: Mapping[str, Any], seconds: float) -> None:
+    def bind(self, kept: Mapping[str, Any], seconds: float = ADMIN_SECONDS) -> None:
         """Take the topics as they are now, after `check`. Errors: for one that is missing."""
-        found = self._seen(seconds, asking.NEW_SECONDS)
+        found = self._seen(seconds, NEW_SECONDS)
         for name, topic in found.items():
             if topic is None:
                 raise self._missing(name)
@@ -285,18 +285,17 @@ class MarkerTopic:
         """Create the topic, unless it exists; check it."""
         if self.exists():
             return
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import NewTopic
-
-        admin = self._clients.admin()
-        look = self._clients.look(admin, f"topic {self.name!r} cannot be created")
+        client = self._clients.admin()
+        admin = Admin(
+            client, ADMIN_SECONDS, self._clients.look(client, f"topic {self.name!r} cannot be created")
+        )
         choices = [self._replication] if self._replication else list(range(REPLICAS, 0, -1))
         for replicas in choices:
             config = {**CONFIG, "min.insync.replicas": str(_in_sync(replicas))}
             topic = NewTopic(self.name, num_partitions=1, replication_factor=replicas, config=config)
             try:
-                made = asking.create(admin, topic, ADMIN_SECONDS, look=look)
-            except KafkaException as error:
+                made = admin.create(topic)
+            except ck.KafkaException as error:
                 if error.args[0].name() != "INVALID_REPLICATION_FACTOR" or replicas == choices[-1]:
                     raise self._cannot_create(error, replicas) from None
                 continue  # there are fewer brokers, also with those that are down
@@ -308,7 +307,7 @@ class MarkerTopic:
                         "written twice", self.name, replicas,
                     )  # fmt: skip
             break
-        if not self.exists(new=asking.NEW_SECONDS):
+        if not self.exists(new=NEW_SECONDS):
             raise SinkError(f"topic {self.name!r}: not there after it was created; start again")
 
     def _cannot_create(self, error: Exception, replicas: int) -> SinkError:
@@ -354,8 +353,6 @@ class MarkerTopic:
 
     def read(self, key: MarkerKey, seconds: float) -> Marker | None:
         """Return the marker of a sink; None before its first batch. Errors: if it takes longer than `seconds`."""
-        import confluent_kafka as ck
-
         deadline = time.monotonic() + seconds
         end = self._end(seconds)
         consumer = self._clients.consumer(
@@ -410,69 +407,38 @@ class MarkerTopic:
 
     def _end(self, seconds: float) -> int:
         """Return the high watermark: also behind transactions that are open."""
-        admin = self._clients.admin()
-
-        def question(look: Callable[[], None]) -> int:
-            return asking.offsets(admin, self.name, [0], seconds=seconds, look=look, also=asking.NEW)[0]
-
-        return _answer(self._clients, admin, f"topic {self.name!r}: its end is not known", question)
+        doing = f"topic {self.name!r}: its end is not known"
+        with asked(self._clients, self._clients.admin(), doing, seconds=seconds) as admin:
+            return admin.offsets(self.name, [0], also=NEW)[0]
 
 
 def described(
-    clients: Clients,
-    admin: AdminClient,
-    topic: str,
-    *rights: str,
-    seconds: float = ADMIN_SECONDS,
-    new: float = 0.0,
+    clients: Clients, client: AdminClient, topic: str, *rights: str, new: float = 0.0, **more: Any
 ) -> TopicDescription | None:
     """Return the description of a topic; None if it does not exist. Errors: `SinkError`, also if a right is missing.
 
-    `new`: for how long brokers that do not know it are asked again, in seconds.
+    `new`: for how long brokers that do not know it are asked again, in seconds. `more`: of `asked`.
     """
-
-    def question(look: Callable[[], None]) -> TopicDescription | None:
-        import confluent_kafka as ck
-
+    with asked(clients, client, f"topic {topic!r} cannot be checked", **more) as admin:
         try:
-            return asking.describe(admin, topic, seconds, look=look, new=new)
+            found = admin.describe(topic, new=new)
         except ck.KafkaException as error:
-            if error.args[0].name() in asking.NEW:
+            if error.args[0].name() in NEW:
                 return None
             raise
-
-    found = _answer(clients, admin, f"topic {topic!r} cannot be checked", question)
-    if found is not None and (lacking := asking.lacking(found, *rights)):
+    if lacks := lacking(found, *rights):
         raise SinkError(
-            f"topic {topic!r}: this client has no right to {' or '.join(lacking)}; allow "
-            f"{' and '.join(f'`{right}`' for right in lacking)} on the topic"
+            f"topic {topic!r}: this client has no right to {' or '.join(lacks)}; allow "
+            f"{' and '.join(f'`{right}`' for right in lacks)} on the topic"
         )
     return found
 
 
-def metadata(clients: Clients, admin: AdminClient) -> ClusterMetadata:
-    """Return what the brokers know of topics and brokers. Errors: `SinkError` if they do not answer, or refuse."""
-
-    def question(look: Callable[[], None]) -> ClusterMetadata:
-        return asking.ask(lambda seconds: admin.list_topics(timeout=seconds), ADMIN_SECONDS, look=look)
-
-    return _answer(clients, admin, "the brokers of the sink do not answer", question)
-
-
-def configuration(clients: Clients, admin: AdminClient, topic: str) -> dict[str, str]:
+def configuration(clients: Clients, client: AdminClient, topic: str) -> dict[str, str]:
     """Return the configuration of a topic that exists; empty, with a warning, if it may not be read."""
-    import confluent_kafka as ck
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-
-    def once(seconds: float) -> dict[str, str]:
-        asked = admin.describe_configs([resource], request_timeout=seconds)[resource]
-        return {name: entry.value or "" for name, entry in asked.result(2 * seconds).items()}
-
-    def question(look: Callable[[], None]) -> dict[str, str]:
+    with asked(clients, client, f"the configuration of topic {topic!r} is not known") as admin:
         try:
-            return asking.ask(once, ADMIN_SECONDS, admin=admin, look=look, also=asking.NEW)
+            return admin.configuration(topic)
         except ck.KafkaException as error:
             if error.args[0].name() not in _NOT_ALLOWED:
                 raise
@@ -482,23 +448,45 @@ def configuration(clients: Clients, admin: AdminClient, topic: str) -> dict[str,
             )
             return {}
 
-    return _answer(clients, admin, f"the configuration of topic {topic!r} is not known", question)
 
-
-def _answer(
-    clients: Clients, admin: AdminClient, doing: str, question: Callable[[Callable[[], None]], T]
-) -> T:
-    """Return the answer to a question, which gets the `look` of `asking.ask`. Errors: `SinkError`."""
-    import confluent_kafka as ck
-
+@contextmanager
+def asked(
+    clients: Clients, client: AdminClient, doing: str, *, seconds: float = ADMIN_SECONDS
+) -> Iterator[Admin]:
+    """Yield what asks brokers. Errors: `SinkError` for an answer that does not pass by waiting, and `NoAnswer`."""
     try:
-        return question(clients.look(admin, doing))
+        yield Admin(client, seconds, clients.look(client, doing))
     except ck.KafkaException as raised:
         error = raised.args[0]
         if error.name() in PERMANENT:
             raise clients.permanent(error, doing, "Describe") from None
         says = f"{doing}: {clients.says(error)}; check `servers`, and that the brokers run"
         raise NoAnswer(says) from None
+
+
+def metadata(clients: Clients, client: AdminClient) -> ClusterMetadata:
+    """Return what the brokers know of topics and brokers. Errors: `SinkError` if they do not answer, or refuse."""
+    with asked(clients, client, "the brokers of the sink do not answer") as admin:
+        return admin.metadata()
+
+
+def check_topic(clients: Clients, topic: str, form: RecordFormat) -> None:
+    """Refuse a topic that cannot take the records of a format. Errors: `SinkError`."""
+    client = clients.admin()
+    if described(clients, client, topic, "Write") is None:
+        topics = metadata(clients, client).topics
+        near = nearest(topic, [name for name in topics if not name.startswith("__")])
+        raise SinkError(f"topic {topic!r} does not exist; create it first{near and '; ' + near}")
+    config = configuration(clients, client, topic)
+    largest = int(config.get("max.message.bytes", form.max_bytes))
+    if largest < form.max_bytes:
+        raise SinkError(
+            f"topic {topic!r}: found max.message.bytes = {largest}, expected at least the sink's "
+            f"message.max.bytes = {form.max_bytes}: a committed record could be refused; change one of them"
+        )
+    if "compact" in config.get("cleanup.policy", "") and form.key is None:
+        remedy = "set `key`, or write to a topic that is not compacted"
+        raise SinkError(f"topic {topic!r}: it is compacted, so its records need a key; {remedy}")
 
 
 def _in_sync(replicas: int) -> int:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import CheckpointError, SinkError
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as questions
 from taskplace.spark.kafka.sink_topics import NoAnswer, SinkTopics
 from tests.support.fake_kafka import error
 from tests.support.kafka_admin import AdminClients, FakeAdmin
@@ -24,8 +24,8 @@ UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
 def clock(monkeypatch):
     """Time passes with each look at the clock: a quarter of a second."""
     ticks = itertools.count()
-    monkeypatch.setattr(asking.time, "monotonic", lambda: next(ticks) / 4)
-    monkeypatch.setattr(asking.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(questions.time, "monotonic", lambda: next(ticks) / 4)
+    monkeypatch.setattr(questions.time, "sleep", lambda seconds: None)
 
 
 class Topics(FakeAdmin):
