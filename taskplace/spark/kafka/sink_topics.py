@@ -31,7 +31,7 @@ do not expire.
   topics name brokers that do not answer.
 
 Errors: `CheckpointError` for topics that are not those of the checkpoint; `SinkError` with the topic, the value found,
-the value expected and the remedy; `NoAnswer`, a `SinkError`, for brokers that do not answer in time.
+the value expected and the remedy.
 """
 
 from __future__ import annotations
@@ -72,10 +72,6 @@ CONFIG = {
 REPLICAS = 3
 ADMIN_SECONDS = 30.0
 _NOT_ALLOWED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
-
-
-class NoAnswer(SinkError):
-    """Brokers have not answered in time. They may answer later."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +160,11 @@ class SinkTopics:
     # -- while the stream runs
 
     def check_now(self, seconds: float) -> None:
-        """Compare the topics with those of `bind`; nothing before it."""
+        """Compare the topics with those of `bind`; nothing before it. Errors: also `TimeoutError`."""
         if not self._bound:
             return
         with self._lock:
-            found = self._seen(seconds, GONE_SECONDS)
+            found = self._seen(seconds, GONE_SECONDS, TimeoutError)
             for name, topic in found.items():
                 if topic is None:
                     raise self._missing(name)
@@ -217,8 +213,10 @@ class SinkTopics:
             "error will say what can be done"
         )
 
-    def _seen(self, seconds: float, gone: float = 0.0) -> dict[str, SeenTopic | None]:
-        """Return the topics by name; None for a missing one. Errors: as of the module.
+    def _seen(
+        self, seconds: float, gone: float = 0.0, unanswered: type[Exception] = SinkError
+    ) -> dict[str, SeenTopic | None]:
+        """Return the topics by name; None for a missing one. Errors: as of the module, and `unanswered`.
 
         `gone`: for how long brokers have to say that a topic is missing, in seconds.
         """
@@ -226,11 +224,16 @@ class SinkTopics:
             self._admin = self._clients.admin()
         try:
             return {
-                name: _seen(described(self._clients, self._admin, name, seconds=seconds, new=gone), name)
+                name: _seen(
+                    described(
+                        self._clients, self._admin, name, seconds=seconds, new=gone, unanswered=unanswered
+                    ),
+                    name,
+                )
                 for name in (self._topic, self._markers)
                 if name
             }
-        except SinkError:
+        except Exception:
             self._admin = None
             raise
 
@@ -451,9 +454,14 @@ def configuration(clients: Clients, client: AdminClient, topic: str) -> dict[str
 
 @contextmanager
 def asked(
-    clients: Clients, client: AdminClient, doing: str, *, seconds: float = ADMIN_SECONDS
+    clients: Clients,
+    client: AdminClient,
+    doing: str,
+    *,
+    seconds: float = ADMIN_SECONDS,
+    unanswered: type[Exception] = SinkError,
 ) -> Iterator[Admin]:
-    """Yield what asks brokers. Errors: `SinkError` for an answer that does not pass by waiting, and `NoAnswer`."""
+    """Yield what asks brokers. Errors: `SinkError` for an answer that does not pass by waiting, and `unanswered`."""
     try:
         yield Admin(client, seconds, clients.look(client, doing))
     except ck.KafkaException as raised:
@@ -461,7 +469,7 @@ def asked(
         if error.name() in PERMANENT:
             raise clients.permanent(error, doing, "Describe") from None
         says = f"{doing}: {clients.says(error)}; check `servers`, and that the brokers run"
-        raise NoAnswer(says) from None
+        raise unanswered(says) from None
 
 
 def metadata(clients: Clients, client: AdminClient) -> ClusterMetadata:

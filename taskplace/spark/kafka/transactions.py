@@ -40,7 +40,7 @@ from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark import faults
 from taskplace.spark.kafka.clients import PERMANENT, REPEATED, Clients, cause, outline
 from taskplace.spark.kafka.record_format import Record
-from taskplace.spark.kafka.sink_topics import Marker, MarkerKey, MarkerTopic, NoAnswer, SinkTopics
+from taskplace.spark.kafka.sink_topics import Marker, MarkerKey, MarkerTopic, SinkTopics
 from taskplace.spark.targets import Commit, Output
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class Transactions(_Writer):
             return
         try:
             self.topics.check_now(SLICE)
-        except NoAnswer as error:
+        except TimeoutError as error:
             raise _TryAgain(str(error)) from None
 
     def _key(self, output: Output) -> MarkerKey:
@@ -440,7 +440,7 @@ class AtLeastOnce(_Writer):
         try:
             if self.topics is not None:
                 self.topics.check_now(LOOK_SECONDS)
-        except NoAnswer as error:
+        except TimeoutError as error:
             time.sleep(PAUSE_SECONDS)
             return str(error)
         if self._sent(batch, records()):

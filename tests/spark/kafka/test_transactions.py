@@ -13,7 +13,6 @@ from taskplace.errors import CheckpointError, Fenced, SinkError
 from taskplace.spark.kafka import transactions
 from taskplace.spark.kafka.clients import ClientOptions, Clients
 from taskplace.spark.kafka.record_format import Record
-from taskplace.spark.kafka.sink_topics import NoAnswer
 from taskplace.spark.kafka.transactions import FENCED_AT_MOST, Transactions
 from taskplace.spark.targets import Commit, Output
 from tests.support.fake_kafka import ABORTABLE, RETRIABLE, FakeBrokers, FakeClients, FakeMarkers, error
@@ -286,7 +285,7 @@ class LostTopics:
 
 def test_topics_are_compared_before_each_try_and_while_a_call_does_not_succeed(brokers):
     one = writer(brokers)
-    one.topics = LostTopics(NoAnswer("no leader"), None, None, SinkError("it is gone"))  # type: ignore[assignment]
+    one.topics = LostTopics(TimeoutError("no leader"), None, None, SinkError("it is gone"))  # type: ignore[assignment]
     one.publish(commit(0), records())
     brokers.fail("commit", error("_TIMED_OUT", **RETRIABLE), times=1000)
     with pytest.raises(SinkError, match="it is gone"):
@@ -294,7 +293,7 @@ def test_topics_are_compared_before_each_try_and_while_a_call_does_not_succeed(b
     assert brokers.calls.count("commit") == 2
     assert out(brokers) == ROWS
     one.patience = 100
-    one.topics = LostTopics(*[NoAnswer("no leader")] * 1000)  # type: ignore[assignment]
+    one.topics = LostTopics(*[TimeoutError("no leader")] * 1000)  # type: ignore[assignment]
     with pytest.raises(SinkError, match=r"not published within .* the last error: no leader"):
         one.publish(commit(1), records(b"d"))
 
