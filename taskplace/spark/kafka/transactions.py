@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -56,15 +57,12 @@ LOOK_EVERY = 1000
 FENCED_AT_MOST = 5
 #: The errors of a producer that another one with its transactional id has fenced, or that the brokers have given up.
 _FENCED = frozenset(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"))
-#: After this many records, the sink lets the client report errors.
-#: How long the question for the topics may take; the pause after one without an answer.
-LOOK_SECONDS, PAUSE_SECONDS = 5.0, 0.5
 _IDEMPOTENT = {"enable.idempotence": True}
 Records = Callable[[], Iterable[Record]]
 
 
 @dataclass(kw_only=True)
-class _Writer:
+class _Writer(ABC):
     """Writes the batches of one sink with one producer. Lifetime: `_producer` until an error.
 
     - `patience`: for how long a batch is tried again, in seconds
@@ -79,6 +77,53 @@ class _Writer:
     _failed: ck.KafkaError | None = field(
         default=None, init=False, repr=False
     )  # of the first record that has
+
+    def publish(self, commit: Commit, records: Records) -> None:
+        """Publish a batch, unless the topic is known to have it. `records` may be called several times."""
+        output = Output(checkpoint_id=commit.checkpoint_id, sink=commit.sink, check_epoch=commit.check_epoch)
+        what = f"batch {commit.batch_id} of sink {commit.sink!r}"
+        until = time.monotonic() + self.patience
+        self._until_done(_Try(output=output, what=what, until=until, commit=commit, records=records))
+
+    def _until_done(self, this: _Try) -> None:
+        done = False
+        try:
+            while not done:
+                done = self._tried(this)
+        finally:
+            if not done:
+                self.close()
+
+    def _tried(self, this: _Try) -> bool:
+        """Return whether all is done; False: try again."""
+        try:
+            if self.topics is not None:
+                self._check_topics(self.topics)
+            self._try(this)
+            return True
+        except _TryAgain as again:
+            if time.monotonic() >= this.until:
+                done = "done" if this.commit is None else "published"
+                raise SinkError(
+                    f"{this.what}: not {done} within {self.patience:.0f} s; the last error: {again}; check that the "
+                    "brokers run"
+                ) from None
+            REPEATED.warn(
+                log, "%s is sent again: %s", this.what, again.logged, key=this.what, kind=again.logged
+            )
+            log.debug("the whole error: %s", again)
+            time.sleep(this.pause())
+        return False
+
+    def _check_topics(self, topics: SinkTopics) -> None:
+        try:
+            topics.check_now(SLICE)
+        except TimeoutError as error:
+            raise _TryAgain(str(error)) from None
+
+    @abstractmethod
+    def _try(self, this: _Try) -> None:
+        """Do it once. Errors: `_TryAgain`."""
 
     def close(self) -> None:
         """Give the producer up. What it has queued is not sent. The next batch makes another one."""
@@ -98,10 +143,6 @@ class _Writer:
         self.clients.raise_refusal(what)
         if self._failed is not None and self._failed.name() in PERMANENT:
             raise self.clients.permanent(self._failed, what)
-
-    def _warn_again(self, what: str, said: str, logged: str) -> None:
-        REPEATED.warn(log, "%s is sent again: %s", what, logged, key=what, kind=logged)
-        log.debug("the whole error: %s", said)
 
 
 @dataclass(kw_only=True)
@@ -124,22 +165,6 @@ class Transactions(_Writer):
         until = time.monotonic() + self.patience
         self._until_done(_Try(output=output, what=f"the start of sink {output.sink!r}", until=until))
 
-    def publish(self, commit: Commit, records: Records) -> None:
-        """Publish a batch, unless its marker says that it is there. `records` may be called several times."""
-        output = Output(checkpoint_id=commit.checkpoint_id, sink=commit.sink, check_epoch=commit.check_epoch)
-        what = f"batch {commit.batch_id} of sink {commit.sink!r}"
-        until = time.monotonic() + self.patience
-        self._until_done(_Try(output=output, what=what, until=until, commit=commit, records=records))
-
-    def _until_done(self, this: _Try) -> None:
-        done = False
-        try:
-            while not done:
-                done = self._tried(this)
-        finally:
-            if not done:
-                self.close()
-
     def close(self) -> None:
         """Give the producer up. The next producer ends its transaction."""
         super().close()
@@ -147,43 +172,19 @@ class Transactions(_Writer):
 
     # -- one try
 
-    def _tried(self, this: _Try) -> bool:
-        """Return whether the batch is in the topic, or the producer is ready; False: try again."""
+    def _try(self, this: _Try) -> None:
         try:
-            self._check_topics(this)
             if self._producer is None:
                 this.output.check_epoch()
                 self._start(this)
             if this.commit is not None and not self._has(this, this.commit):
                 self._send(this, this.commit)
-            return True
         except _TooLong:
             self.close()
             this.too_long += 1
             if this.too_long > 1:
                 raise self._too_long(this) from None
-            log.warning(
-                "%s: the transaction took longer than %.0f s; it is sent again", this.what, self.timeout
-            )
-        except _TryAgain as again:
-            this.last = str(again)
-            if time.monotonic() >= this.until:
-                done = "done" if this.commit is None else "published"
-                raise SinkError(
-                    f"{this.what}: not {done} within {self.patience:.0f} s; the last error: {this.last}; "
-                    "check that the brokers run"
-                ) from None
-            self._warn_again(this.what, this.last, again.logged)
-            time.sleep(this.pause())
-        return False
-
-    def _check_topics(self, this: _Try) -> None:
-        if self.topics is None:
-            return
-        try:
-            self.topics.check_now(SLICE)
-        except TimeoutError as error:
-            raise _TryAgain(str(error)) from None
+            raise _TryAgain(f"the transaction took longer than {self.timeout:.0f} s") from None
 
     def _key(self, output: Output) -> MarkerKey:
         return MarkerKey(output.checkpoint_id, output.sink)
@@ -284,16 +285,13 @@ class Transactions(_Writer):
                 self._look_at_progress(this, waiting=True)
                 if found is None or not found.retriable() or found.txn_requires_abort():
                     self._abort(this, error)
-                self._look_for_topics(this)
+                if self.topics is not None:  # a client goes on asking for a topic that is lost
+                    with suppress(TimeoutError):
+                        self.topics.check_now(SLICE)
                 if time.monotonic() >= until:
                     self.close()
                     says = self.clients.says(error)
                     raise _TryAgain(f"{what}: {says}", f"{what}: {outline(error)}") from None
-
-    def _look_for_topics(self, this: _Try) -> None:
-        """Look whether a call that does not succeed has lost its topic: a client goes on asking for it."""
-        with suppress(_TryAgain):
-            self._check_topics(this)
 
     def _abort(self, this: _Try, error: Exception) -> NoReturn:
         """Abort the transaction after an error, and raise what follows from it."""
@@ -361,7 +359,11 @@ class Transactions(_Writer):
 
 @dataclass(kw_only=True)
 class _Try:
-    """One batch, while it is published; or the start of a producer, which has no batch."""
+    """One batch, while it is published; or the start of a producer, which has no batch.
+
+    - `until`: when it is given up; `give_up`: when the current try is
+    - `furthest`: the most records that a try has got acknowledged
+    """
 
     output: Output
     what: str
@@ -372,8 +374,8 @@ class _Try:
     furthest: int = 0
     fenced: int = 0
     too_long: int = 0
-    last: str = ""
     tries: int = 0
+    give_up: float = 0.0
 
     def pause(self) -> float:
         """Return how long to wait before the next try, in seconds: longer each time, up to two."""
@@ -411,22 +413,6 @@ class AtLeastOnce(_Writer):
     see the records at once. A try that fails has to get further than all before it for `patience` to begin anew.
     """
 
-    def publish(self, commit: Commit, records: Callable[[], Iterable[Record]]) -> None:
-        """Publish a batch. `records` may be called several times."""
-        what = f"batch {commit.batch_id} of sink {commit.sink!r}"
-        batch = _Batch(what, self.patience)
-        while (said := self._tried(batch, records)) is not None:
-            commit.check_epoch()
-            self.close()
-            if time.monotonic() >= batch.until:
-                raise SinkError(
-                    f"{what}: no further record was acknowledged within {self.patience:.0f} s; the last error: {said}; "
-                    "check that the brokers run"
-                )
-            failed = self._failed
-            again = said if failed is None else outline(failed)
-            self._warn_again(what, said, again)
-
     def probe(self) -> None:
         """Make a producer, and give it up. Errors: `InputError` for properties that it refuses; no broker is asked."""
         self._made(**_IDEMPOTENT)
@@ -434,85 +420,44 @@ class AtLeastOnce(_Writer):
     def open(self, output: Output) -> None:
         """Do nothing: the brokers need not know a producer without transactions."""
 
-    def _tried(self, batch: _Batch, records: Callable[[], Iterable[Record]]) -> str | None:
-        """Return why a try has failed; None: all records were acknowledged."""
-        self._failed = None
-        try:
-            if self.topics is not None:
-                self.topics.check_now(LOOK_SECONDS)
-        except TimeoutError as error:
-            time.sleep(PAUSE_SECONDS)
-            return str(error)
-        if self._sent(batch, records()):
-            return None
-        return self.clients.says(self._failed) if self._failed is not None else "no answer of the brokers"
-
-    def _sent(self, batch: _Batch, records: Iterable[Record]) -> bool:
-        """Return whether all records were acknowledged."""
+    def _try(self, this: _Try) -> None:
+        if this.tries:
+            this.output.check_epoch()
         if self._producer is None:
             self._producer = self._made(**_IDEMPOTENT)
-        self._failed = None
-        producer, progress, until, what = self._producer, Progress(), batch.until, batch.what
-
-        def over() -> bool:
-            """Return whether a record has failed, or the brokers have acknowledged none for too long."""
-            nonlocal until
-            if self._failed is not None:
-                return True  # a record that has failed is no longer part of the producer's length either
-            if progress.seen(producer):
-                until = batch.went_on(progress.acknowledged)
-            return time.monotonic() >= until
-
+        self._failed, this.sent, this.give_up = None, Progress(), this.until
+        producer, progress = self._producer, this.sent
         try:
-            for number, record in enumerate(records):
+            for number, record in enumerate(this.records()):
                 while not _queued(producer, self.topic, record):
                     producer.poll(0.01)
-                    self._raise_permanent(what)
-                    if over():
-                        return False
+                    self._look(this, producer)
                 progress.sent += 1
                 if number % LOOK_EVERY == 0:
                     faults.point("sink.sending")
                     producer.poll(0)
-                    self._raise_permanent(what)
-                    if over() and self._failed is not None:
-                        return False
-            while producer.flush(1.0) and not over():
-                self._raise_permanent(what)
-                self.clients.warn_silent(until - self.patience)
-            self._raise_permanent(what)
+                    self._look(this, producer, waiting=False)
+            while producer.flush(1.0):
+                self._look(this, producer)
+                self.clients.warn_silent(this.give_up - self.patience)
+            self._look(this, producer, waiting=False)
         except ck.KafkaException as error:  # a fatal one; the next try needs another producer
             self._failed = self._failed if self._failed is not None else cause(error)
-            self._raise_permanent(what)
-            return False
-        except BaseException:
+            self._look(this, producer)
+
+    def _look(self, this: _Try, producer: ck.Producer, *, waiting: bool = True) -> None:
+        """Raise if a record has failed, or if the brokers are waited for, and have acknowledged none for too long."""
+        self._raise_permanent(this.what)
+        if self._failed is not None:  # then it is no longer part of the producer's length either
             self.close()
-            raise
-        return self._failed is None and not len(producer)
-
-
-@dataclass
-class _Batch:
-    """One batch, while it is published.
-
-    - `until`: when it is given up
-    - `furthest`: the most records that a try has got acknowledged
-    """
-
-    what: str
-    patience: float
-    until: float = 0.0
-    furthest: int = 0
-
-    def __post_init__(self) -> None:
-        self.until = time.monotonic() + self.patience
-
-    def went_on(self, acknowledged: int) -> float:
-        """Take the number of records that a try has got acknowledged, and return when this try is given up."""
-        until = time.monotonic() + self.patience
-        if acknowledged > self.furthest:
-            self.furthest, self.until = acknowledged, until
-        return until
+            raise _TryAgain(self.clients.says(self._failed), outline(self._failed))
+        if this.sent is not None and this.sent.seen(producer):
+            this.give_up = time.monotonic() + self.patience
+            if this.sent.acknowledged > this.furthest:
+                this.furthest, this.until = this.sent.acknowledged, this.give_up
+        if waiting and time.monotonic() >= this.give_up:
+            self.close()
+            raise _TryAgain("no answer of the brokers")
 
 
 class Progress:

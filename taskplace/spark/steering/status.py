@@ -4,7 +4,6 @@ machines.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -115,7 +114,7 @@ class SteeringStatus:
     not empty, the queries that keep tasks there, and why. `moved`: tasks moved so far, or on their way; `waiting`:
     moves still to come; `overruled`: tasks that Spark ran elsewhere than intended. `weights`: of tasks that do not
     weigh 1. `changes`: the last events; `event_count`: the number of all events. `seconds`: the duration of the last
-    round, from the end of the batch to the last place sent. `said`: `event_count`, deprecated.
+    round, from the end of the batch to the last place sent.
 
     >>> print(SteeringStatus("clicks", SteeringPhase.STEERING, batch=7, executors={"executor-0": (2, 2)}))
     query clicks: steering, after batch 7
@@ -166,12 +165,6 @@ class SteeringStatus:
         lines += [f"  - {change}" for change in self.changes]
         return "\n".join(lines)
 
-    @property
-    def said(self) -> int:
-        """Return `event_count`. Deprecated: this is its name of version 0.1.0, and is removed in version 0.3.0."""
-        warnings.warn("said is deprecated: read event_count", DeprecationWarning, stacklevel=2)
-        return self.event_count
-
     def to_dict(self) -> dict[str, object]:
         """Return the status as plain values, ready for JSON."""
         executors = {
@@ -186,5 +179,4 @@ class SteeringStatus:
             "changes": list(self.changes),
             "weights": dict(self.weights),
             "executors": executors,
-            "said": self.event_count,  # until version 0.3.0
         }

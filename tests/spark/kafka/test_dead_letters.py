@@ -15,6 +15,7 @@ from taskplace.spark.processors import Deduplicate, TableJoin
 from taskplace.spark.processors.base import Context
 from taskplace.spark.sinks import ParquetSink
 from tests.spark.kafka.test_decoding import BAD, GOOD, records
+from tests.support.decoding import decode
 from tests.support.placed_without_spark import World
 from topology import Topology
 
@@ -26,7 +27,7 @@ DECODER = Decoder(
 
 def test_rows_and_dead_letters_part():
     frame = DECODER.frame(records(BAD, GOOD, BAD))
-    decoded = DECODER.decode(records(BAD, GOOD, BAD))
+    decoded = decode(DECODER, records(BAD, GOOD, BAD))
     assert GoodRecords().process(CONTEXT, frame).to_pylist() == decoded.rows.to_pylist()
     assert DeadLetters().process(CONTEXT, frame).equals(decoded.dead_letters)
 
