@@ -1,4 +1,7 @@
-"""The decision as a function: drains, moves that pay, overruled tasks, dry runs. Without Spark."""
+"""The decision as a function: drains, moves that pay, overruled tasks, dry runs. Without Spark.
+
+Tasks that Spark runs elsewhere than intended, and when that ends in a stand-down.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.decide import dry_run
+from taskplace.spark.steering.decide import OverrideWatch, dry_run
 from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.measurements import Costs
 from tests.support.steering_simulation import (
@@ -19,6 +22,7 @@ from tests.support.steering_simulation import (
     slots,
     spread_with_a_hot_one,
 )
+from topology.ids import TaskId
 
 
 def test_a_drained_instance_ends_with_none_even_if_moving_is_not_worth_it():
@@ -158,3 +162,50 @@ def test_the_walk_in_the_documentation_is_what_is_decided():
     assert [str(move.task) for move in follows.moves] == ["0_1"]
     assert str(follows) in text
     assert not run.batch().moves
+
+
+TASKS = [TaskId(0, p) for p in range(6)]
+
+
+def test_a_task_whose_instance_is_gone_was_not_overruled():
+    watch = OverrideWatch().send({TASKS[0]: "a", TASKS[1]: "b"})
+    watch = watch.verify({TASKS[0]: "b", TASKS[1]: "b"}, ["b"])
+    assert watch.overruled == ()
+    assert watch.verdict(SparkSettings(), patience=1) is None
+
+
+def test_stragglers_among_many_tasks_are_no_reason_to_stand_down():
+    watch, many = OverrideWatch(), [TaskId(0, p) for p in range(200)]
+    for batch in range(9):
+        watch = watch.send(dict.fromkeys(many, "a"))
+        watch = watch.verify({**dict.fromkeys(many, "a"), many[batch]: "b"}, ["a", "b"])
+        assert watch.verdict(SparkSettings(), patience=3) is None
+    assert watch.total == 9
+
+
+def test_the_same_task_again_and_again_is():
+    watch, many = OverrideWatch(), [TaskId(0, p) for p in range(200)]
+    said = []
+    for _ in range(3):
+        watch = watch.send(dict.fromkeys(many, "a"))
+        watch = watch.verify({**dict.fromkeys(many, "a"), many[7]: "b"}, ["a", "b"])
+        said.append(watch.verdict(SparkSettings(), patience=3) is not None)
+    assert said == [False, False, True]
+
+
+def test_a_share_of_the_tasks_again_and_again_is_whichever_they_are():
+    watch = OverrideWatch()
+    said = []
+    for elsewhere in (TASKS[:2], TASKS[2:4]):
+        watch = watch.send(dict.fromkeys(TASKS, "a"))
+        watch = watch.verify({**dict.fromkeys(TASKS, "a"), **dict.fromkeys(elsewhere, "b")}, ["a", "b"])
+        said.append(watch.verdict(SparkSettings(), patience=2) is not None)
+    assert said == [False, True]
+
+
+def test_a_long_wait_names_the_other_causes():
+    watch = OverrideWatch().send({TASKS[0]: "a"}).verify({TASKS[0]: "b"}, ["a", "b"])
+    assert (
+        "no free slot within spark.locality.wait (3000 ms)"
+        in watch.verdict(SparkSettings(), patience=1).reason
+    )
