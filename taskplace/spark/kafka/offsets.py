@@ -28,7 +28,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -208,14 +208,6 @@ def refused(topic: str, error: Any, options: ClientOptions, *, right: str, said:
     )
 
 
-class Counted(Protocol):
-    """What knows the partition count of a topic, such as `KafkaRecords` or `KafkaTopic`."""
-
-    def partitions(self) -> int:
-        """Return the count. Errors: `MissingTopic`, an `InputError`; other ones if nothing is known."""
-        ...
-
-
 class KafkaTopic:
     """A topic that something else reads, such as Spark's own Kafka source.
 
@@ -247,48 +239,33 @@ class KafkaTopic:
         return TopicOffsets(self.topic, self._options, self._seconds).described().partitions
 
 
-def broker_counts(
-    built: BuiltTopology, topics: Mapping[str, Counted] = MappingProxyType({})
-) -> dict[str, int | None]:
-    """Return the counts of a topology's external topics, as the brokers have them; None for a missing topic.
+def with_broker_counts(
+    built: BuiltTopology, topics: Mapping[str, Any] = MappingProxyType({})
+) -> BuiltTopology:
+    """Return a topology with the partition counts that the brokers have, and None for a missing topic.
 
-    Sources with `reads` are asked for themselves. `topics`: by external topic, what knows the count of another one.
-    Topics of which nothing is known are left out. Errors: `InputError`, also for an unknown topic.
+    Sources with `reads` are asked for themselves. `topics`: by external topic, the `KafkaTopic` or `KafkaRecords` that
+    knows the count of another one. Topics of which nothing is known are left as they are. Call it again to see whether
+    topics have changed.
+
+    What is not as it must be is in `readiness()`: topics that are missing, co-partitioned topics with unequal counts,
+    and a topic whose count is not that with which its stores began. Errors: `InputError`, also for an unknown topic.
     """
     sources = {
         node.topic: node for node in built.nodes if node.kind == "source" and not node.internal and node.topic
     }
-    asked: dict[str, Counted] = {
-        topic: node.options["reads"]
-        for topic, node in sources.items()
-        if callable(getattr(node.options.get("reads"), "partitions", None))
-    }
-    for topic, counted in topics.items():
+    for topic in topics:
         if topic not in sources:
-            raise InputError(
-                f"topics.{topic}",
-                found=topic,
-                expected=f"an external topic of the topology: {sorted(sources)}",
-            )
-        if not callable(getattr(counted, "partitions", None)):
+            expected = f"an external topic of the topology: {sorted(sources)}"
+            raise InputError(f"topics.{topic}", found=topic, expected=expected)
+    asked = {topic: node.options.get("reads") for topic, node in sources.items()} | dict(topics)
+    counts: dict[str, int | None] = {}
+    for topic, counted in asked.items():
+        if callable(getattr(counted, "partitions", None)):
+            try:
+                counts[topic] = counted.partitions()
+            except MissingTopic:
+                counts[topic] = None
+        elif topic in topics:
             raise InputError(f"topics.{topic}", found=counted, expected="a KafkaTopic or KafkaRecords")
-        asked[topic] = counted
-    return {topic: _count(counted) for topic, counted in asked.items()}
-
-
-def with_broker_counts(
-    built: BuiltTopology, topics: Mapping[str, Counted] = MappingProxyType({})
-) -> BuiltTopology:
-    """Return a topology with the counts of `broker_counts`. Call it again to see whether topics have changed.
-
-    What is not as it must be is in `readiness()`: topics that are missing, co-partitioned topics with unequal counts,
-    and a topic whose count is not that with which its stores began. Errors: as for `broker_counts`.
-    """
-    return built.with_partitions(broker_counts(built, topics))
-
-
-def _count(counted: Counted) -> int | None:
-    try:
-        return counted.partitions()
-    except MissingTopic:
-        return None
+    return built.with_partitions(counts)

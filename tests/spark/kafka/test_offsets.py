@@ -20,7 +20,7 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka import offsets, reading
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Raw
-from taskplace.spark.kafka.offsets import KafkaTopic, MissingTopic, broker_counts, with_broker_counts
+from taskplace.spark.kafka.offsets import KafkaTopic, MissingTopic, with_broker_counts
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.processors import TableJoin
 from taskplace.spark.worker.topic_reader import RANGES
@@ -362,11 +362,14 @@ def test_topics_of_other_sources_are_named():
     for name in ("a", "b"):
         topo.source(name, key="k", partition_column="partition")
     built = topo.build()
-    assert broker_counts(built, {"a": Counted(5)}) == {"a": 5}
+    assert (
+        with_broker_counts(built, {"a": Counted(5)}).readiness()
+        == built.with_partitions({"a": 5}).readiness()
+    )
     with pytest.raises(InputError, match=r"topics\.c: found 'c', expected an external topic .*'a', 'b'"):
-        broker_counts(built, {"c": Counted(5)})
+        with_broker_counts(built, {"c": Counted(5)})
     with pytest.raises(InputError, match=r"topics\.a: found 5, expected a KafkaTopic"):
-        broker_counts(built, {"a": 5})
+        with_broker_counts(built, {"a": 5})
 
 
 def test_a_topic_is_missing_only_if_the_brokers_say_so(monkeypatch):
@@ -376,9 +379,9 @@ def test_a_topic_is_missing_only_if_the_brokers_say_so(monkeypatch):
 
     topo = Topology("t")
     topo.source("a", key="k", partition_column="partition")
-    assert broker_counts(topo.build(), {"a": answering("UNKNOWN_TOPIC_OR_PART")}) == {"a": None}
+    assert not with_broker_counts(topo.build(), {"a": answering("UNKNOWN_TOPIC_OR_PART")}).readiness()
     with pytest.raises(InputError, match="allow `Describe` on the topic to this user"):
-        broker_counts(topo.build(), {"a": answering("TOPIC_AUTHORIZATION_FAILED")})
+        with_broker_counts(topo.build(), {"a": answering("TOPIC_AUTHORIZATION_FAILED")})
 
 
 @pytest.mark.kafka
@@ -386,6 +389,6 @@ def test_a_real_broker_has_the_counts(kafka):
     topo = Topology("t")
     topo.source("a", key="k", partition_column="partition")
     name = kafka.topic("counted", partitions=3)
-    assert broker_counts(topo.build(), {"a": KafkaTopic(name, kafka.bootstrap)}) == {"a": 3}
+    assert with_broker_counts(topo.build(), {"a": KafkaTopic(name, kafka.bootstrap)}).readiness()
     gone = KafkaTopic(kafka.unique("gone"), kafka.bootstrap)
-    assert broker_counts(topo.build(), {"a": gone}) == {"a": None}
+    assert not with_broker_counts(topo.build(), {"a": gone}).readiness()
