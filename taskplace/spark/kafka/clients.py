@@ -294,27 +294,12 @@ class Clients:
         return self._made(AdminClient, {})
 
     def _made(self, kind: Any, own: Mapping[str, Any], defaults: Mapping[str, Any] = _NO_DEFAULTS) -> Any:
-        import confluent_kafka as ck
-
         self._refused = None
-        common = {
+        named = {
             "client.id": f"taskplace-{self._name}",
-            "error_cb": partial(self._on_error, of_producer=kind is ck.Producer),
-            "logger": ClientLog(self._options),
+            "error_cb": partial(self._on_error, of_producer=kind.__name__ == "Producer"),
         }
-        given = self._options.resolved()
-        if (
-            kind.__name__ == "AdminClient" or kind is ck.Consumer
-        ):  # librdkafka warns of properties of producers
-            given = {name: value for name, value in given.items() if name not in _OF_PRODUCERS}
-        try:
-            return kind({**common, **defaults, **given, **own})
-        except (ck.KafkaException, ValueError, TypeError) as error:
-            raise InputError(
-                "KafkaSink.options",
-                found=self.says(error),
-                expected="properties that librdkafka knows, with values that it takes",
-            ) from None
+        return made(kind, self._options, own, {**named, **defaults}, path="KafkaSink.options")
 
     def _on_error(self, error: ck.KafkaError, *, of_producer: bool = False) -> None:
         if refuses(error):
@@ -360,6 +345,36 @@ class Clients:
     def scrubbed(self, text: str) -> str:
         """Return a text without secrets."""
         return self._options.scrubbed(text)
+
+
+def made(
+    kind: Any,
+    options: ClientOptions,
+    own: Mapping[str, Any],
+    defaults: Mapping[str, Any] = _NO_DEFAULTS,
+    *,
+    path: str = "Kafka client",
+) -> Any:
+    """Return a client of a class of confluent-kafka, which logs without secrets.
+
+    `own`: properties that replace those of the options; `defaults`: those that the options replace.
+    Errors: `InputError` for properties that librdkafka refuses.
+    """
+    import confluent_kafka as ck
+
+    given = options.resolved()
+    if kind is not ck.Producer:  # librdkafka warns of properties that are for other clients
+        others = _OF_PRODUCERS if kind is ck.Consumer else {*_OF_PRODUCERS, "group.id"}
+        given = {name: value for name, value in given.items() if name not in others}
+    try:
+        return kind({"logger": ClientLog(options), **defaults, **given, **own})
+    except (ck.KafkaException, ValueError, TypeError) as error:
+        said = error if (found := cause(error)) is None else f"{found.str()} ({found.name()})"
+        raise InputError(
+            path,
+            found=options.scrubbed(str(said)),
+            expected="properties that librdkafka knows, with values that it takes",
+        ) from None
 
 
 def outline(error: Any) -> str:

@@ -39,9 +39,9 @@ from taskplace.spark.kafka.brokers import PASSING, Admin, lacking
 from taskplace.spark.kafka.clients import (
     CREDENTIALS,
     UNANSWERED,
-    ClientLog,
     ClientOptions,
     cause_only,
+    made,
     refuses,
     warn_silent,
 )
@@ -151,21 +151,6 @@ class TopicOffsets:
             raise refused(self._topic, error.args[0], self._options, right="Describe", said=said) from None
 
 
-def made(kind: Callable[..., Any], options: ClientOptions, own: Mapping[str, Any]) -> Any:
-    """Return a client, which logs without secrets. Errors: `InputError` for properties that librdkafka refuses."""
-    given = options.resolved()
-    if kind is AdminClient:
-        given.pop("group.id", None)  # librdkafka warns of a consumer's property
-    try:
-        return kind({**given, **own}, logger=ClientLog(options))
-    except KafkaException as error:
-        raise InputError(
-            "Kafka client",
-            found=options.scrubbed(error.args[0].str()),
-            expected="properties that librdkafka knows",
-        ) from None
-
-
 def deleted(topic: str) -> MissingTopic:
     """Return the error for a topic that a stream has read, and that is gone."""
     return MissingTopic(
@@ -258,7 +243,8 @@ def with_broker_counts(
         if topic not in sources:
             expected = f"an external topic of the topology: {sorted(sources)}"
             raise InputError(f"topics.{topic}", found=topic, expected=expected)
-    asked = {topic: node.options.get("reads") for topic, node in sources.items()} | dict(topics)
+    asked: dict[str, Any] = {topic: node.options.get("reads") for topic, node in sources.items()}
+    asked |= topics
     counts: dict[str, int | None] = {}
     for topic, counted in asked.items():
         if callable(getattr(counted, "partitions", None)):
