@@ -203,8 +203,11 @@ class SteeredQueries:
     Properties: `drains_version` grows with every drain and undrain, so a waiting query notices them. Subtopologies are
     numbered in the order in which queries first published, so all queries plan the same problem. Thread-safe, because
     every query has its own thread.
-    Lifetime: `_names` from `join` to `leave`, `_published` from the first `publish` to `leave`. `_draining` has, for
-    each draining executor, the version of the drains with which it began to drain. `_tries` counts failed removals.
+    - `draining`: the executors that drain; `drains_version`: the number of drains and undrains so far
+    - `to_remove`: those of them whose removal was requested once they are empty
+
+    Lifetime: `_names` from `join` to `leave`, `_published` from the first `publish` to `leave`. `_draining_since` has
+    the version of the drains with which an executor began to drain. `_tries` counts failed removals.
 
     >>> queries = SteeredQueries()
     >>> queries.publish("one", {TaskId(0, 0): "executor-1"}, {})
@@ -220,10 +223,11 @@ class SteeredQueries:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._published: dict[str, PublishedTasks] = {}
-        self._draining: dict[str, int] = {}
-        self._to_remove: set[str] = set()
+        self.draining: frozenset[str] = frozenset()
+        self.to_remove: frozenset[str] = frozenset()
+        self.drains_version = 0
+        self._draining_since: dict[str, int] = {}
         self._tries: Counter[str] = Counter()
-        self._drains_version = 0
         self._lock = threading.Lock()
         self._removing = threading.Lock()
 
@@ -257,8 +261,8 @@ class SteeredQueries:
         with self._lock:
             self._published.pop(query, None)
             self._names.pop(query, None)
-            given_up = [] if self._names else sorted(self._to_remove)
-            self._to_remove.difference_update(given_up)
+            given_up = [] if self._names else sorted(self.to_remove)
+            self.to_remove -= {*given_up}
             return given_up
 
     def publish(
@@ -289,7 +293,7 @@ class SteeredQueries:
                 weights=dict(weights),
                 ran=None if ran is None else frozenset(ran),
                 stood_down=stood_down,
-                drains_version=self._drains_version if drains_version is None else drains_version,
+                drains_version=self.drains_version if drains_version is None else drains_version,
                 planned=planned,
             )
 
@@ -314,39 +318,23 @@ class SteeredQueries:
 
     # -- drains
 
-    @property
-    def draining(self) -> frozenset[str]:
-        """The executors that drain."""
-        with self._lock:
-            return frozenset(self._draining)
-
-    @property
-    def to_remove(self) -> frozenset[str]:
-        """The executors whose removal was requested once they are empty; they drain."""
-        with self._lock:
-            return frozenset(self._to_remove)
-
-    @property
-    def drains_version(self) -> int:
-        """The number of drains and undrains so far."""
-        with self._lock:
-            return self._drains_version
-
     def drain(self, instance: str, *, remove: bool = False) -> None:
         """Drain an executor; with `remove`, request its removal once it is empty, with a fresh count of tries."""
         with self._lock:
-            self._drains_version += 1
-            self._draining.setdefault(instance, self._drains_version)
+            self.drains_version += 1
+            self._draining_since.setdefault(instance, self.drains_version)
+            self.draining |= {instance}
             if remove:
-                self._to_remove.add(instance)
+                self.to_remove |= {instance}
                 del self._tries[instance]
 
     def undrain(self, instance: str) -> None:
         """Take back the drain of an executor, and its removal."""
         with self._lock:
-            self._drains_version += 1
-            self._draining.pop(instance, None)
-            self._to_remove.discard(instance)
+            self.drains_version += 1
+            self._draining_since.pop(instance, None)
+            self.draining -= {instance}
+            self.to_remove -= {instance}
             del self._tries[instance]
 
     def empty(self, instance: str) -> bool:
@@ -360,7 +348,7 @@ class SteeredQueries:
         """Return the steered queries that keep `instance` from being empty, each with the reason."""
         with self._lock:
             published, names = dict(self._published), dict(self._names)
-            since = self._draining.get(instance, 0)
+            since = self._draining_since.get(instance, 0)
         blockers = (
             published.get(query, PublishedTasks()).blocker(
                 names.get(query, query), instance, drains_since=since
@@ -388,7 +376,7 @@ class SteeredQueries:
                 with self._lock:
                     self._tries[instance] += 1
                     if self._tries[instance] >= MOST_TRIES:
-                        self._to_remove.discard(instance)
+                        self.to_remove -= {instance}
                 raise
             self.cancel_removal(instance)
             return answer
@@ -403,7 +391,7 @@ class SteeredQueries:
     def cancel_removal(self, instance: str) -> None:
         """Cancel the removal of an executor; it still drains."""
         with self._lock:
-            self._to_remove.discard(instance)
+            self.to_remove -= {instance}
 
 
 def _numbered(own: PublishedTasks, number: int) -> list[NeighbourTask]:
