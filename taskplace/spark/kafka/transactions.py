@@ -63,10 +63,12 @@ Records = Callable[[], Iterable[Record]]
 
 @dataclass(kw_only=True)
 class _Writer(ABC):
-    """Writes the batches of one sink with one producer. Lifetime: `_producer` until an error.
+    """Writes the batches of one sink with one producer.
 
     - `patience`: for how long a batch is tried again, in seconds
     - `topics`: None: they are not compared
+
+    Lifetime: `_producer` until an error; `_failed`, the error of the first record that has failed, for one try.
     """
 
     clients: Clients
@@ -74,9 +76,7 @@ class _Writer(ABC):
     patience: float
     topics: SinkTopics | None = None
     _producer: ck.Producer | None = field(default=None, init=False, repr=False)
-    _failed: ck.KafkaError | None = field(
-        default=None, init=False, repr=False
-    )  # of the first record that has
+    _failed: ck.KafkaError | None = field(default=None, init=False, repr=False)
 
     def publish(self, commit: Commit, records: Records) -> None:
         """Publish a batch, unless the topic is known to have it. `records` may be called several times."""
@@ -444,6 +444,7 @@ class AtLeastOnce(_Writer):
         except ck.KafkaException as error:  # a fatal one; the next try needs another producer
             self._failed = self._failed if self._failed is not None else cause(error)
             self._look(this, producer)
+            raise _TryAgain(self.clients.says(error), outline(error)) from None
 
     def _look(self, this: _Try, producer: ck.Producer, *, waiting: bool = True) -> None:
         """Raise if a record has failed, or if the brokers are waited for, and have acknowledged none for too long."""
