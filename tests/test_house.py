@@ -83,7 +83,7 @@ def test_private_calls_into_spark_are_in_the_bridges():
     private = re.compile(r"\._(?:jvm|jsc|jdf|jsq|jsparkSession|instantiatedSession)\b")
     spark = ROOT / "taskplace" / "spark"
     calling = {path for path in files("taskplace") if private.search(path.read_text())}
-    assert calling <= {*(spark / "bridge").glob("*.py"), spark / "bridge_state.py"}
+    assert calling <= {*(spark / "bridge").glob("*.py"), spark / "steering" / "bridge.py"}
 
 
 def test_the_driver_does_without_the_bridge():

@@ -15,12 +15,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import taskplace
-import topology
-from taskplace import named_objects
 from taskplace.groups.coordinator import Coordinator
 from taskplace.groups.membership import ConsumerProtocol, Strategy
 from taskplace.groups.messages import unseal
+
+import taskplace
+import topology
+from taskplace import named_objects
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
@@ -100,12 +101,12 @@ def old_spark(world, patch):
 def no_rights(world, patch):
     ck = pytest.importorskip("confluent_kafka")
     from taskplace.spark import KafkaSink
-    from taskplace.spark.kafka import brokers as asking
+    from taskplace.spark.kafka import brokers as questions
 
     def refuse(*_, **__):
         raise ck.KafkaException(ck.KafkaError(ck.KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
-    patch.setattr(asking, "describe", refuse)
+    patch.setattr(questions.Admin, "describe", refuse)
     KafkaSink("totals", servers="127.0.0.1:1").probe()
 
 

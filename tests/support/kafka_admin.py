@@ -39,7 +39,10 @@ class FakeAdmin:
 
     def list_offsets(self, wanted: Any, *, request_timeout: float, **_: object) -> dict[Any, Any]:
         answer = self._answer("offsets", 7, request_timeout)
-        return {at: SimpleNamespace(result=lambda _: SimpleNamespace(offset=answer())) for at in wanted}
+        return {
+            at: SimpleNamespace(result=lambda _: SimpleNamespace(offset=answer(), timestamp=0))
+            for at in wanted
+        }
 
     def describe_topics(self, _topics: Any, *, request_timeout: float, **_: object) -> dict[str, Any]:
         operations = [AclOperation[right] for right in self._rights] or None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from taskplace.spark.steering.layout import QueryLayout, StateOperator
-from taskplace.spark.steering.measurements import MeasuredCosts
-
 from taskplace.spark.bridge import Executor
 from taskplace.spark.cluster import DECOMMISSION_POLLS
 from taskplace.spark.steering.application import SteeredQueries
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.observation import Facts
+from taskplace.spark.steering.layout import QueryLayout, SparkSettings, StateOperator
+from taskplace.spark.steering.measurements import MeasuredCosts
 from taskplace.spark.steering.steering import Steering
 
 POLLS = 3 * DECOMMISSION_POLLS
@@ -49,8 +47,8 @@ class Spark:
     def state_operators(self):
         return [{"commitTimeMs": 100_000, "memoryUsedBytes": 1000}]
 
-    def facts(self) -> Facts:
-        return Facts()
+    def settings(self) -> SparkSettings:
+        return SparkSettings()
 
     def layout(self, *, planned: bool) -> QueryLayout:
         return self.found

@@ -1,4 +1,4 @@
-"""Separates rows from dead letters inside a topology: one processor for each.
+"""Separates rows from dead letters inside a topology, and turns dead letters back into Kafka records.
 
 A source whose records were decoded with `bad_records="dead_letters"` (`taskplace.spark.kafka.source.decoded`) has one
 row for each record, and the column `dead_letter`, which is null for a good one:
@@ -9,23 +9,40 @@ row for each record, and the column `dead_letter`, which is null for a good one:
 
 Both processors keep no state. The rows of the sink are the count of bad records, exactly once. The driver counts them
 as well, by source (`Stats.bad_records`), whether or not a processor takes them.
+
+Whoever mends a bad record wants its bytes, and a program that sends it again wants nothing else. So in a Kafka topic
+(`DeadLetterFormat`), key, value and headers are those of the record, also where they are null; headers of a record that
+was a dead letter before come first. What is known of it beside that is in further headers, as text:
+`taskplace.errors.` with `reason`, `topic`, `partition`, `offset` and `timestamp` (milliseconds since 1970). It has the
+time of sending: by its own time, retention could remove it at once.
+
+Errors: `InputError` for rows that are no dead letters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
+from taskplace.spark.kafka.record_format import Part, Record, RecordFormat
 from taskplace.spark.processors.base import Context
 from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_sent
 from taskplace.spark.processors.times import Times
 from taskplace.spark.processors.traits import UNKNOWN, Traits
 from taskplace.spark.worker.bad_records import DEAD_LETTER
 from taskplace.validation import nearest
+
+PREFIX = "taskplace.errors."
+_ABOUT = ("reason", "topic", "partition", "offset", "timestamp")
+_VALUE = Part(columns=("value",), single=True, format="raw")
+_BEGIN, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 
 
 class GoodRecords:
@@ -121,3 +138,41 @@ def _letters(rows: pa.Table) -> pa.ChunkedArray:
 def _check(kind: pa.DataType) -> None:
     if not pa.types.is_null(kind) and (not pa.types.is_struct(kind) or kind.names != DEAD_LETTERS.names):
         raise InputError(DEAD_LETTER, found=str(kind), expected=f"a struct of {DEAD_LETTERS.names}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetterFormat(RecordFormat):
+    """The form of dead letters: the rows that `taskplace.spark.kafka.dead_letters.DeadLetters` passes on.
+
+    >>> letter = {"reason": "value: JSON", "key": None, "value": b"{", "topic": "t", "partition": 0, "offset": 7}
+    >>> rows = pa.Table.from_pylist([letter], DEAD_LETTERS)
+    >>> (record,) = DeadLetterFormat().records("bad", rows)
+    >>> record.key, record.value, record.headers[0]
+    (None, b'{', ('taskplace.errors.reason', b'value: JSON'))
+    """
+
+    key: Part | None = None
+    value: Part = _VALUE
+
+    def check_columns(self, sink: str, schema: pa.Schema) -> None:
+        """Refuse columns that are not those of dead letters."""
+        if set(schema.names) != set(DEAD_LETTERS.names):
+            raise InputError(
+                f"sinks.{sink}.target.dead_letters",
+                found=schema.names,
+                expected=f"the columns of dead letters, {DEAD_LETTERS.names}",
+                hint="put the processor DeadLetters directly before the sink",
+            )
+
+    def _chunk(self, sink: str, rows: pa.Table) -> Iterator[Record]:
+        self.check_columns(sink, rows.schema)
+        for row in rows.to_pylist():
+            headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
+            headers += [(PREFIX + name, _text(row[name])) for name in _ABOUT if row[name] is not None]
+            yield Record(row["key"], row["value"], headers, 0)
+
+
+def _text(value: Any) -> bytes:
+    if isinstance(value, datetime):
+        value = (value - _BEGIN) // _MILLISECOND
+    return str(value).encode(errors="backslashreplace")

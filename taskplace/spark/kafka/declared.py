@@ -19,13 +19,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taskplace.dotted_keys import nested_options
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.kafka.clients import check_no_secrets
+from taskplace.spark.kafka.clients import check_client, check_no_secrets
 from taskplace.spark.yaml_words import refused
 from taskplace.yaml_fields import KAFKA_FORMATS, KAFKA_INPUT
 
@@ -33,9 +31,9 @@ if TYPE_CHECKING:
     from taskplace.spark.kafka.formats import Format
     from taskplace.spark.kafka.records import KafkaRecords
 
+
 _ENTRY = "{topic: ..., servers: ..., value: {format: json, columns: {...}}}"
 _FORMAT = "{format: json, columns: {id: int64}}, {format: avro, schema: ...} or {format: raw, column: id}"
-_SCHEMA = "an Avro schema: a mapping, its JSON, or the path of an .avsc file"
 #: The fields that are arguments of the decoder, beside the formats.
 _DECODER = ("include", "tombstone", "bad_records")
 
@@ -45,13 +43,7 @@ def declared_records(path: str, entry: object) -> KafkaRecords:
 
     Asks no broker. Errors: `ConfigError`.
     """
-    if find_spec("confluent_kafka") is None:
-        raise ConfigError(
-            path,
-            found="no package confluent_kafka",
-            expected="Kafka's client",
-            hint="pip install 'taskplace[kafka]'",
-        )
+    check_client(path, ConfigError)
     from taskplace.spark.kafka.decoding import Decoder
     from taskplace.spark.kafka.records import KafkaRecords
 
@@ -124,25 +116,9 @@ def _format(path: str, entry: object) -> Format:
             return Raw(**fields)
         if isinstance(registry := fields.get("registry"), Mapping):
             check_no_secrets(f"{path}.registry", registry, ConfigError)
-        fields["schema"] = _schema(f"{path}.schema", fields["schema"])
-        if isinstance(writers := fields.get("writers"), Mapping):
-            fields["writers"] = {
-                number: _schema(f"{path}.writers.{number}", each) for number, each in writers.items()
-            }
         return Avro(**fields)
     except InputError as error:
         raise error if isinstance(error, ConfigError) else _in_file(path, error) from None
-
-
-def _schema(path: str, given: object) -> object:
-    """Return an Avro schema, read from its file if the path of one is given."""
-    if not isinstance(given, str) or not given.endswith(".avsc"):
-        return given
-    try:
-        return Path(given).expanduser().read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        hint = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigError(path, found=given, expected=_SCHEMA, hint=hint) from None
 
 
 def _in_file(path: str, error: InputError) -> ConfigError:

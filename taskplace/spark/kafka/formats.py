@@ -109,7 +109,7 @@ class Json:
 class Avro:
     """Avro data, as the columns of the given record schema.
 
-    - `schema`: the schema by which data is read, as a mapping or as JSON text
+    - `schema`: the schema by which data is read: a mapping, JSON text, or the path of an .avsc file
     - `column`: the name of the column, if the schema is no record
     - `writers`: the schemas of the writers by id, if each payload begins with a zero byte and the four-byte id of its
       writer's schema, as a schema registry's serializers write it. Data of a writer is resolved to `schema`

@@ -19,6 +19,7 @@ from taskplace.spark.kafka.declared import declared_records
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.formats import Avro
 from taskplace.spark.kafka.sink import KafkaSink
+from tests.support.decoding import decode
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import committed
 from tests.support.schema_registry import LOGIN
@@ -108,11 +109,11 @@ def test_a_registry_that_does_not_answer_is_an_error_and_no_bad_record(stub_regi
     with pytest.raises(
         InputError, match=f"^schema registry {stub_registry.url}: found ['\"]?({found})"
     ) as raised:
-        decoder.decode(table)
+        decode(decoder, table)
     assert "check `Avro.registry`" in str(raised.value) and "hunter2" not in str(raised.value)
     if answer is not None:  # it is asked again once it answers
         stub_registry.answer = None
-        assert decoder.decode(table).rows["id"].to_pylist() == [1]
+        assert decode(decoder, table).rows["id"].to_pylist() == [1]
 
 
 def test_secrets_are_read_where_a_client_is_made(stub_registry, monkeypatch, tmp_path):

@@ -1,13 +1,14 @@
-"""Decides whether moves are worth it: what they gain in every batch, against the reloads that they cost once.
+"""The moves that are left on the way to the target, which of them are made now, and whether they are worth it.
 
+Worth it: what moves gain in every batch, against the reloads that they cost once.
 There are no standbys, so a task that moves reloads its state from the checkpoint, within a batch. If tasks take equally
-long, the gain is measured by the balance of counts; otherwise by the sorted loads of the slots (see `load_leveling`).
+long, the gain is measured by the balance of counts; otherwise by the sorted loads of the slots (see `level_load`).
 Moves are worth it if they pay their reloads back within `worth.batches` batches. Gain and cost are seconds of a slot.
 
 The load of the busiest executor alone is not a good measure. With 12 tasks on 4 executors and an empty fifth, the
 largest number of tasks is 3 before and after, and the fifth executor would stay empty for ever.
 
-All moves to a goal are judged together: the first of three moves off the busiest executor alone may gain nothing.
+All moves to a target are judged together: the first of three moves off the busiest executor alone may gain nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +16,98 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import accumulate
 
-from taskplace.spark.steering.measurements import Costs
-from taskplace.spark.steering.target import EXACT
+from taskplace.model.plan import Move
+from taskplace.spark.steering.measurements import Costs, TaskWeights
+from taskplace.spark.steering.observation import Observation
+from taskplace.spark.steering.target import EXACT, Target
 from topology.ids import TaskId
+
+
+class MoveReason(StrEnum):
+    """Why a task moves; besides these, "executor-1 is gone"."""
+
+    NOT_RUN = "it ran nowhere"
+    DRAIN = "drain"
+    DECOMMISSIONED = "decommissioned"
+    LOAD = "load"
+    BALANCE = "balance"
+
+
+@dataclass(frozen=True)
+class PendingMoves:
+    """The tasks that are not where they belong.
+
+    `free`: tasks without a running executor. They load their state anyway, so they are sent at once. `draining`:
+    tasks on draining executors. They move at any cost. `optional`: all others. They move if it is worth it.
+    """
+
+    free: tuple[TaskId, ...] = ()
+    draining: tuple[TaskId, ...] = ()
+    optional: tuple[TaskId, ...] = ()
+
+    def due(self, *, worth: bool) -> tuple[TaskId, ...]:
+        """Return the tasks that should leave a running executor."""
+        return (*self.draining, *(self.optional if worth else ()))
+
+
+def pending_moves(target: Target, observed: Observation) -> PendingMoves:
+    """Return the tasks whose place differs from the target."""
+    free, draining, optional = list[TaskId](), list[TaskId](), list[TaskId]()
+    for task, name in target.places.items():
+        at = observed.places[task]
+        if at is None or at not in observed.cluster.slots:
+            free.append(task)
+        elif at != name:
+            (draining if at in observed.cluster.draining else optional).append(task)
+    return PendingMoves(tuple(free), tuple(draining), tuple(optional))
+
+
+def choose_moves(
+    due: Sequence[TaskId], *, target: Target, observed: Observation, weights: TaskWeights, limit: int
+) -> list[TaskId]:
+    """Return at most `limit` of the tasks that are due.
+
+    Tasks on draining executors come first, then moves from the busiest executor to the least busy one. Loads are
+    updated after each choice.
+    """
+    slots = {name: observed.cluster.capacity(name) for name in observed.cluster.slots}
+    load = dict.fromkeys(slots, 0.0)
+    for task, at in observed.places.items():
+        if at in load:
+            load[at] += weights.of(task) / slots[at]
+
+    def order(task: TaskId) -> tuple[bool, float, float, TaskId]:
+        at, to = str(observed.places[task]), target.places[task]
+        return (at not in observed.cluster.draining, load[to] - load[at], -weights.of(task), task)
+
+    left, chosen = sorted(due), list[TaskId]()
+    while left and len(chosen) < limit:
+        task = min(left, key=order)
+        left.remove(task)
+        chosen.append(task)
+        at, to = str(observed.places[task]), target.places[task]
+        load[at] -= weights.of(task) / slots[at]
+        load[to] += weights.of(task) / slots[to]
+    return chosen
+
+
+def move_of(task: TaskId, *, target: Target, observed: Observation) -> Move:
+    """Return the move of a task to its target, with its reason."""
+    return Move(task, "active", observed.places[task], target.places[task], _reason(task, target, observed))
+
+
+def _reason(task: TaskId, target: Target, observed: Observation) -> str:
+    at, cluster = observed.places[task], observed.cluster
+    if at is None:
+        return MoveReason.NOT_RUN.value
+    if at not in cluster.slots:
+        return MoveReason.DECOMMISSIONED.value if at in cluster.ending else f"{at} is gone"
+    if at in cluster.draining:
+        return MoveReason.DRAIN.value
+    return MoveReason.LOAD.value if task in target.by_load else MoveReason.BALANCE.value
 
 
 @dataclass(frozen=True)
@@ -46,13 +134,13 @@ def judge(
     *,
     seconds: Mapping[TaskId, float],
     places: Mapping[TaskId, str],
-    goal: Mapping[TaskId, str],
+    target: Mapping[TaskId, str],
     optional: Iterable[TaskId],
     slots: Mapping[str, int],
     costs: Costs,
     batches: float,
 ) -> Verdict:
-    """Judge the `optional` moves on the way from `places` to `goal`; all other moves are made anyway.
+    """Judge the `optional` moves on the way from `places` to `target`; all other moves are made anyway.
 
     `seconds`: the time of each task per batch. `slots`: of each executor that may run tasks. `batches`: see
     `worth.batches`; 0 makes every move worth it. Filling an executor without tasks gains at least half of its lightest
@@ -60,18 +148,18 @@ def judge(
 
     >>> tasks = [TaskId(0, p) for p in range(4)]
     >>> verdict = judge(
-    ...     seconds=dict.fromkeys(tasks, 1.0), places=dict.fromkeys(tasks, "x"), goal=dict(zip(tasks, "xyxy")),
+    ...     seconds=dict.fromkeys(tasks, 1.0), places=dict.fromkeys(tasks, "x"), target=dict(zip(tasks, "xyxy")),
     ...     optional=tasks[1::2], slots={"x": 1, "y": 1}, costs=Costs(task=1.0, reload=5.0), batches=10,
     ... )
     >>> str(verdict)
     '2 moves gain 2.000 s a batch, cost 10.000 s of reloading: worth it'
     """
-    goal = {task: name for task, name in goal.items() if name in slots}
-    chosen = {task for task in optional if task in goal and places.get(task) in slots}
+    target = {task: name for task, name in target.items() if name in slots}
+    chosen = {task for task in optional if task in target and places.get(task) in slots}
     if not chosen:
         return Verdict()
-    before = {task: places[task] if task in chosen else name for task, name in goal.items()}
-    gain = max(gained(seconds, before, goal, slots), _filled(seconds, before, goal))
+    before = {task: places[task] if task in chosen else name for task, name in target.items()}
+    gain = max(gained(seconds, before, target, slots), _filled(seconds, before, target))
     gain = round(gain, 9)  # without the noise of additions
     cost = costs.reload * len(chosen)
     measured = costs.task > 0  # nothing is measured before the first batch; moves wait for it

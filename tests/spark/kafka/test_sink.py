@@ -29,7 +29,7 @@ SECRET = "hunter2"
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"topic": "a b"}, r"topic: found 'a b', expected a topic"),
+        ({"topic": ""}, r"topic: found '', expected the name of a topic"),
         ({"servers": " "}, r"servers: found ' ', expected brokers"),
         ({"key": []}, r"key: found \[\], expected the name of a column"),
         ({"key": ["a", "a"]}, r"key: .*each column once"),

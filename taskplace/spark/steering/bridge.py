@@ -24,8 +24,15 @@ from pyspark.sql import SparkSession
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge import Bridge, Executor
 from taskplace.spark.bridge.queries import JVM_ENDED
-from taskplace.spark.steering.layout import QueryLayout, StateOperator, layout, read_operators, that_ran
-from taskplace.spark.steering.observation import WORKS, Facts
+from taskplace.spark.steering.layout import (
+    WORKS,
+    QueryLayout,
+    SparkSettings,
+    StateOperator,
+    layout,
+    read_operators,
+    that_ran,
+)
 from topology.ids import TaskId
 
 RECENT_JOBS = 8
@@ -116,13 +123,13 @@ class StateBridge(Bridge):
             self._ended = next(ended, self._ended)
         return self._ended
 
-    def facts(self) -> Facts:
+    def settings(self) -> SparkSettings:
         """Return what the configuration in force says that bears on steering."""
         conf, last = self._jsc.conf(), self._execution.lastExecution()
         session = last.sparkSession() if last is not None else self._query.sparkSession()
         unload = session.conf().get("spark.sql.streaming.stateStore.unloadOnCommit", "false")
         wait = conf.get("spark.locality.wait", "3s")
-        return Facts(
+        return SparkSettings(
             locality_wait_ms=int(conf.getTimeAsMs("spark.locality.wait.process", wait)),
             unload_on_commit=str(unload).lower() == "true",
         )

@@ -1,9 +1,13 @@
-"""Balances load where task weights differ: an executor with a hot task gets fewer other tasks.
+"""The target of a query: where its tasks belong, and the reasons to plan a new one.
 
-The engine balances counts and exchanges tasks within them. So even next to a task as heavy as all others together, the
-engine leaves as many other tasks as anywhere else. This module hands tasks over one at a time, from the busiest
-executor that can be relieved to an executor that ends up with less load than the giver had. Example: 12 tasks on 3
-executors, one task weighs 11; the hot task ends up alone.
+The engine (`taskplace.planner`) places the tasks of all steered queries together. Spark's operators have only the
+active copy, so the engine gets tasks with one copy, where they ran. The engine's target is used; its step is not,
+because there are no warm-ups.
+
+Where weights differ, `level_load` lets counts give way to load. The engine balances counts and exchanges tasks within
+them, so even next to a task as heavy as all others together, it leaves as many other tasks as anywhere else. Tasks are
+handed over one at a time, from the busiest executor that can be relieved to an executor that ends up with less load
+than the giver had. Example: 12 tasks on 3 executors, one task weighs 11; the hot task ends up alone.
 
 The rule applies to each subtopology whose tasks differ in weight. Loads are per slot, of the subtopology's tasks:
 1. Counts give way only if there is a task whose receiver ends up at least `tolerance` of a share below the giver's
@@ -23,13 +27,104 @@ place. Non-goals: the lowest possible peak, which is bin packing; comparing weig
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from taskplace.model.plan import Plan
+from taskplace.model.problem import Problem
+from taskplace.planner import plan
+from taskplace.rebalance.triggers import Situation, Trigger, drain, membership, start, tasks
+from taskplace.spark.steering.measurements import TaskWeights
+from taskplace.spark.steering.observation import ENGINE, NeighbourTask, Observation, joint_problem
 from topology.ids import TaskId
 
+RULES = (start, membership, drain, tasks)
+MOST_NAMED = 5
+"""A reason names at most this many heavy tasks."""
 EXACT = 1e-9
 """Loads that differ by less are equal; sums of the same weights in another order may differ a little."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where tasks belong, and the input that this was planned from.
+
+    `places`: of this query's tasks. `neighbour_places`: of the other queries' tasks, by their joint number.
+    `by_load`: tasks that counts alone would place elsewhere. `problem`, `plan`: the engine's input and output; without
+    a plan, the next round plans a new target. `neighbours`: the other queries' tasks at the time of planning.
+    """
+
+    places: Mapping[TaskId, str] = field(default_factory=dict)
+    neighbour_places: Mapping[TaskId, str] = field(default_factory=dict)
+    by_load: frozenset[TaskId] = frozenset()
+    problem: Problem = field(default_factory=lambda: Problem((), (), ENGINE))
+    plan: Plan | None = None
+    neighbours: Sequence[NeighbourTask] = ()
+
+
+def plan_target(observed: Observation, weights: TaskWeights, *, tolerance: float) -> Target:
+    """Plan the target for an observation. `tolerance`: see `load.tolerance`. Deterministic."""
+    problem = joint_problem(observed, weights.unusual)
+    planned = plan(problem)
+    counted = {task: name for name, roles in planned.target.items() for task in roles.active}
+    others = observed.relevant_neighbours
+    level = level_load(
+        weights={task.id: task.weight for task in problem.tasks},
+        places={
+            **{other.task.id: other.place for other in others},
+            **{observed.joint(task): name for task, name in observed.places.items()},
+        },
+        target=counted,
+        slots=observed.cluster.usable,
+        tolerance=tolerance,
+        fixed={other.task.id for other in others if other.fixed},
+    )
+    places = {task: level[observed.joint(task)] for task in sorted(observed.places)}
+    return Target(
+        places=places,
+        neighbour_places={other.task.id: level[other.task.id] for other in others},
+        by_load=frozenset(task for task, name in places.items() if counted[observed.joint(task)] != name),
+        problem=problem,
+        plan=planned,
+        neighbours=tuple(observed.neighbours.tasks),
+    )
+
+
+def reasons_to_replan(
+    target: Target, observed: Observation, weights: TaskWeights, *, weights_changed: bool
+) -> tuple[Trigger, ...]:
+    """Compare the target's input with the observation; return the reasons to plan a new target."""
+    problem = joint_problem(observed, weights.unusual)
+    situation = Situation(
+        config=ENGINE,
+        plan=target.plan,
+        planned_instances=tuple(target.problem.instances),
+        planned_tasks=frozenset(task.id for task in target.problem.tasks),
+        instances=tuple(problem.instances),
+        tasks=tuple(problem.tasks),
+        probing_due=False,
+    )
+    reasons = [trigger for rule in RULES for trigger in rule(situation)]
+    heavier = _load_reasons(observed, weights) if weights_changed and target.plan is not None else ()
+    return (*_with_decommissions(target, observed, reasons), *heavier)
+
+
+def _with_decommissions(target: Target, observed: Observation, reasons: Sequence[Trigger]) -> list[Trigger]:
+    """Return the reasons; a decommissioned executor counts as decommissioned, not as having left."""
+    gone = {instance.id for instance in target.problem.instances} - observed.cluster.slots.keys()
+    if not gone or not gone <= observed.cluster.ending:
+        return list(reasons)
+    names = ", ".join(sorted(gone))
+    return [
+        Trigger("decommissioned", names),
+        *(reason for reason in reasons if reason.detail != f"{names} left"),
+    ]
+
+
+def _load_reasons(observed: Observation, weights: TaskWeights) -> Iterator[Trigger]:
+    heavy = [task for task in sorted(observed.places) if weights.of(task) > 1][:MOST_NAMED]
+    named = ", ".join(f"{task} weighs {weights.of(task):.1f}" for task in heavy)
+    yield Trigger("load", named or "all tasks weigh the same again")
 
 
 def level_load(

@@ -1,4 +1,6 @@
-"""Reads the operators of a query, their stores and partitions, and which operators run in one stage.
+"""What steering knows of a query of Spark: its settings, and its layout.
+
+Reads the operators of a query, their stores and partitions, and which operators run in one stage.
 
 Operators without an exchange between them run in the same stage. So their partition p is one task and runs in one
 place: together they are a subtopology. If one store of a task were sent elsewhere than the others, Spark would
@@ -6,7 +8,7 @@ overrule it. The stages come from the text of the query's physical plan, the sto
 source. Partitions are counted in the checkpoint, because the metadata has the configured number even for an operator
 that Spark runs with one task, such as an aggregation without keys.
 
-Non-goals: where tasks are (`taskplace.spark.steering.bridge`), and where they belong (`goal`).
+Non-goals: where tasks are (`bridge`), and where they belong (`target`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from topology.ids import TaskId
+
+WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """The settings of Spark that steering depends on."""
+
+    locality_wait_ms: int = 3000
+    unload_on_commit: bool = False
+
 
 _NODE = re.compile(r"^(?P<indent>(?:(?:   |:  )*[+:]- )?)(?:\*\(\d+\) )?[!']?(?P<name>\w+)")
 _BREAK = re.compile(r"\n(?=(?:   |:  )*[+:]- )")

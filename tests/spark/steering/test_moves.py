@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from taskplace.spark.steering.measurements import Costs
 from taskplace.spark.steering.moves import Verdict, gained, judge
-
 from topology.ids import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
@@ -21,34 +21,34 @@ def test_going_nowhere_gains_and_costs_nothing(places):
 
 def test_forced_moves_are_no_gain_of_the_optional_ones():
     a, b, c = TASKS[:3]
-    there, goal = dict.fromkeys([a, b, c], "x"), {a: "x", b: "y", c: "y"}
+    there, target = dict.fromkeys([a, b, c], "x"), {a: "x", b: "y", c: "y"}
     slots = {"x": 1, "y": 1}
     seconds = dict.fromkeys([a, b, c], 1.0)
-    assert judged(seconds, there, goal, [b, c], slots).gain == 1.0
-    assert judged(seconds, there, goal, [c], slots).gain == 0.0
+    assert judged(seconds, there, target, [b, c], slots).gain == 1.0
+    assert judged(seconds, there, target, [c], slots).gain == 0.0
 
 
 def test_shares_are_by_slot():
     slots, there = {"x": 2, "y": 1}, dict.fromkeys(TASKS, "x")
-    goal = dict(zip(TASKS, "xxxxyy", strict=True))
-    assert gained(dict.fromkeys(TASKS, 1.0), there, goal, slots) == 2.0
-    assert gained(dict.fromkeys(TASKS, 1.0) | {TASKS[0]: 2.0}, there, goal, slots) == 2.0
+    target = dict(zip(TASKS, "xxxxyy", strict=True))
+    assert gained(dict.fromkeys(TASKS, 1.0), there, target, slots) == 2.0
+    assert gained(dict.fromkeys(TASKS, 1.0) | {TASKS[0]: 2.0}, there, target, slots) == 2.0
 
 
 def test_what_is_levelled_below_the_busiest_is_a_gain_too():
     there = dict(zip(TASKS, "xxyyzz", strict=True))
-    goal = {**there, TASKS[0]: "w"}
+    target = {**there, TASKS[0]: "w"}
     slots = dict.fromkeys("wxyz", 1)
-    verdict = judged(dict.fromkeys(TASKS, 1.0), there, goal, TASKS[:1], slots)
+    verdict = judged(dict.fromkeys(TASKS, 1.0), there, target, TASKS[:1], slots)
     assert (verdict.gain, verdict.worth) == (1.0, True), "w lacks one, of the subtopology and of all"
 
 
-def judged(seconds, places, goal, optional, slots, *, batches=10) -> Verdict:
+def judged(seconds, places, target, optional, slots, *, batches=10) -> Verdict:
     """The verdict where a task takes a second and a reload takes one."""
     return judge(
         seconds=seconds,
         places=places,
-        goal=goal,
+        target=target,
         optional=optional,
         slots=slots,
         costs=Costs(1, 1),
@@ -119,10 +119,10 @@ def test_what_a_hot_task_has_beside_it_is_a_gain_to_lose_though_it_is_heavier_th
 
 
 def test_tasks_that_are_moved_anyway_are_neither_gain_nor_cost():
-    """Such as those of other queries that leave a draining instance, or whose goal is one that is gone."""
+    """Such as those of other queries that leave a draining instance, or whose target is one that is gone."""
     a, b, c, d = TASKS[:4]
-    there, goal = {a: "x", b: "x", c: "drains", d: "x"}, {a: "x", b: "y", c: "y", d: "gone"}
-    verdict = judged(dict.fromkeys(there, 1.0), there, goal, [b, c, d], {"x": 1, "y": 1})
+    there, target = {a: "x", b: "x", c: "drains", d: "x"}, {a: "x", b: "y", c: "y", d: "gone"}
+    verdict = judged(dict.fromkeys(there, 1.0), there, target, [b, c, d], {"x": 1, "y": 1})
     assert (verdict.moves, verdict.cost) == (1, 1.0)
 
 

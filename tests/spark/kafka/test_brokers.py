@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from taskplace.errors import InputError, SinkError
 from taskplace.repeated_warnings import RepeatedWarnings
-from taskplace.spark.kafka import brokers as asking
+from taskplace.spark.kafka import brokers as questions
 from taskplace.spark.kafka import clients, offsets
 from taskplace.spark.kafka.clients import PERMANENT, ClientOptions, refuses
 from taskplace.spark.kafka.sink_topics import MarkerTopic, configuration, described, metadata
@@ -38,8 +38,8 @@ ERRORS = (KafkaException, InputError, SinkError)
 def clock(monkeypatch):
     """Time passes with each look at the clock."""
     ticks = itertools.count()
-    monkeypatch.setattr(asking.time, "monotonic", lambda: float(next(ticks)))
-    monkeypatch.setattr(asking.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(questions.time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(questions.time, "sleep", lambda seconds: None)
 
 
 def source(admin: FakeAdmin, seconds: float, monkeypatch, *rights: str) -> offsets.TopicOffsets:
@@ -56,8 +56,8 @@ QUESTIONS = {
     "ends": (lambda admin, patch: source(admin, 60, patch).ends(2), {0: 7, 1: 7}),
     "starts": (lambda admin, patch: source(admin, 60, patch).starts(1), {0: 7}),
     "described": (lambda admin, patch: source(admin, 60, patch).described(), ("id", 2)),
-    "partitions": (lambda admin, patch: asking.partitions(admin, "t", 60), [0, 1]),
-    "create": (lambda admin, patch: asking.create(admin, NewTopic("t", 2), 60), True),
+    "partitions": (lambda admin, patch: questions.Admin(admin, 60).partitions("t"), [0, 1]),
+    "create": (lambda admin, patch: questions.Admin(admin, 60).create(NewTopic("t", 2)), True),
     "end of the markers": (lambda admin, patch: marker(admin)._end(60), 7),
     "topic of the sink": (lambda admin, patch: len(described(AdminClients(admin), admin, "t").partitions), 2),
     "configuration": (lambda admin, patch: configuration(AdminClients(admin), admin, "t"), CONFIG),
@@ -123,20 +123,20 @@ def test_an_offset_that_no_broker_has_told_is_no_answer(name, monkeypatch):
 def test_a_question_gets_little_time_at_first_and_none_beyond_that_of_its_caller():
     admin = FakeAdmin(*["_TIMED_OUT"] * 1000)
     with pytest.raises(KafkaException):
-        asking.describe(admin, "t", 100)
+        questions.Admin(admin, 100).describe("t")
     assert admin.seconds[:6] == [1, 2, 4, 8, 16, 30] and max(admin.seconds) == 30
-    assert admin.seconds[-1] == pytest.approx(asking.PAUSE_SECONDS, abs=2)
-    asking.describe(once := FakeAdmin(), "t", -1)
+    assert admin.seconds[-1] == pytest.approx(questions.PAUSE_SECONDS, abs=2)
+    questions.Admin(once := FakeAdmin(), -1).describe("t")
     assert len(once.asked) == 1
 
 
 def test_a_topic_that_is_made_is_waited_for_and_one_that_is_there_is_not_made():
     topic = NewTopic("t", 2)
     slow = FakeAdmin(None, "UNKNOWN_TOPIC_OR_PART", None, "UNKNOWN_TOPIC_OR_PART")
-    assert asking.create(slow, topic, 60)
+    assert questions.Admin(slow, 60).create(topic)
     assert slow.asked == ["create", "describe", *["list", "describe"] * 2]
-    assert not asking.create(FakeAdmin("TOPIC_ALREADY_EXISTS"), topic, 60)
-    assert asking.create(FakeAdmin("_TIMED_OUT", None, "TOPIC_ALREADY_EXISTS"), topic, 60), (
+    assert not questions.Admin(FakeAdmin("TOPIC_ALREADY_EXISTS"), 60).create(topic)
+    assert questions.Admin(FakeAdmin("_TIMED_OUT", None, "TOPIC_ALREADY_EXISTS"), 60).create(topic), (
         "it was made by the first"
     )
 
@@ -188,7 +188,7 @@ def test_the_right_that_is_missing_is_named(monkeypatch):
 )
 def test_a_broker_that_ends_while_it_greets_a_client_does_not_refuse_it(name, text, final):
     assert refuses(KafkaError(getattr(KafkaError, name), text)) is final
-    assert not asking.PASSING & set(PERMANENT)
+    assert not questions.PASSING & set(PERMANENT)
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_an_outage_is_one_line_of_one_logger_that_comes_again_at_growing_interva
 def test_brokers_that_say_nothing_are_named_after_some_seconds(lines, monkeypatch):
     now, said = lines
     admin = FakeAdmin(*["_TIMED_OUT"] * 1000)
-    monkeypatch.setattr(asking.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 1.0))
+    monkeypatch.setattr(questions.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 1.0))
     source_ = source(admin, 30, monkeypatch)
     with pytest.raises(
         InputError, match=r"no answer of nowhere:9092: _TIMED_OUT: .*, expected an answer of the brokers; che"

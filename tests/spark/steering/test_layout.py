@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from taskplace.spark.steering.layout import QueryLayout, StateOperator, layout, stages_of, that_ran
 
+from taskplace.spark.steering.layout import QueryLayout, StateOperator, layout, stages_of, that_ran
 from topology.ids import TaskId
 
 
