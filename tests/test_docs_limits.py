@@ -11,7 +11,8 @@ from taskplace.model.placed_options import PlacedOptions
 from taskplace.partitioner.arguments import MOST_BYTES
 from taskplace.partitions.subscriptions import MOST_PARTITIONS
 from taskplace.spark.bridge import jobs
-from taskplace.spark.driver import bins, task_costs
+from taskplace.spark.driver import bins
+from taskplace.spark.driver import bins as task_costs
 from taskplace.spark.state import expiry, files, store, type_text, warm
 from topology import names
 

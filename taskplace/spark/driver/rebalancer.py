@@ -2,6 +2,8 @@
 
 The batch thread and the replicator share the rebalancer. `lock` guards it, the cluster's state and the journal. It is
 never held while a job runs.
+
+Compares two assignments: which warm-ups began, and what became of those that ended.
 """
 
 from __future__ import annotations
@@ -16,26 +18,56 @@ from types import MappingProxyType
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
-from taskplace.model.events import Change, ExecutorLost, InstanceView, Rebalanced, Reporter
+from taskplace.model.events import (
+    Change,
+    ExecutorLost,
+    InstanceView,
+    Rebalanced,
+    Reporter,
+    WarmupChange,
+    WarmupState,
+)
 from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
 from taskplace.model.seen import Seen
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.cluster import Cluster, Executor
-from taskplace.spark.driver.cluster_state import ClusterState
+from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.rebalance_log import log_rebalance
 from taskplace.spark.driver.recent_events import RecentEvents
-from taskplace.spark.driver.snapshot_loads import SnapshotLoads
 from taskplace.spark.driver.stats import Stats
-from taskplace.spark.driver.warmup_changes import warmup_changes
-from taskplace.spark.driver.warmup_progress import Warmups
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.worker.program import Program
 from taskplace.validation import MOST_NUMBER
 from taskplace.wording import listed
 from topology import BuiltTopology, TaskId
+
+
+def warmup_changes(before: Mapping[str, Roles], after: Mapping[str, Roles]) -> tuple[WarmupChange, ...]:
+    """Return the warm-ups that began or ended from one assignment to the next, by executor and task.
+
+    >>> task = TaskId(0, 3)
+    >>> warming, moved = Roles(warmup=(task,)), Roles(active=(task,))
+    >>> [change.state for change in warmup_changes({}, {"executor-2": warming})]
+    ['begun']
+    >>> [change.state for change in warmup_changes({"executor-2": warming}, {"executor-2": moved})]
+    ['active']
+    """
+    changes = []
+    for name in sorted({*before, *after}):
+        was, now = before.get(name, Roles()), after.get(name, Roles())
+        changes += [WarmupChange(str(task), name, "begun") for task in now.warmup if task not in was.warmup]
+        changes += [
+            WarmupChange(str(task), name, _role(task, now)) for task in was.warmup if task not in now.warmup
+        ]
+    return tuple(changes)
+
+
+def _role(task: TaskId, roles: Roles) -> WarmupState:
+    return "active" if task in roles.active else "standby" if task in roles.standby else "ended"
+
 
 log = logging.getLogger(__name__)
 

@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from taskplace.spark.driver.cluster_state import Member
+from taskplace.spark.driver.cluster_state import CopyKey, Member, Warmup
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.recent_events import RecentEvents
-from taskplace.spark.driver.warmup_progress import Copy, Warmup
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     ExecutorStatus,
@@ -103,7 +102,7 @@ class StatusBoard:
             stats.totals.since, stats.totals.rows, stats.totals.late, stats.late, stats.totals.bad
         )
 
-    def _executor(self, name: str, member: Member, warmups: Mapping[Copy, Warmup]) -> ExecutorStatus:
+    def _executor(self, name: str, member: Member, warmups: Mapping[CopyKey, Warmup]) -> ExecutorStatus:
         state, names, lag = self._rebalancer.state, self._names, self._rebalancer.warmups.lag
         active, standby, warmup = state.roles(name)
         warm = {}

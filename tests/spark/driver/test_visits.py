@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from taskplace.spark.cluster import JobLostError
-from taskplace.spark.driver.visits import Order
+from taskplace.spark.driver.followers import Order
 from taskplace.spark.messages import segment_file
 from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.worker import bin_files
