@@ -19,28 +19,8 @@ Properties:
 - Work is balanced: a task is in the bin in which the middle of its work lies. Larger bins come first, so that they do
   not end last.
 
-Work is counted in bytes of input that take as long. `taskplace.spark.driver.bins` estimates it, from the seconds
-of the last attempts as well. Sizes are in bytes of decoded input.
+Work is counted in bytes of input that take as long (`TaskCosts`). Sizes are in bytes of decoded input.
 `shuffle_order` and `cut` are O(n log n) for n tasks.
-
-Estimates the work of each task of a stage, from what its last attempts cost.
-
-**Idea.** Bytes alone say little about a task's work. A processor may take a second for a few rows, and a task that
-reads ranges of offsets itself gets only a few bytes from Spark. So the driver keeps the seconds of each task's
-attempts, and the load that they had.
-
-Properties:
-- Estimates only decide how tasks share bins (`taskplace.spark.driver.bins`). A wrong one costs time, never a result.
-- An attempt with less input than the last ones is expected to be faster in proportion. One with more is not expected to
-  be slower than they were, unless its bytes alone say so.
-- A task without input counts apart from the same task with input: batches with and without rows often take turns.
-- A faster attempt with as much input counts at once. The first ones are slow, because workers start.
-- Bringing a copy to its base position is not counted, because a copy is seldom behind.
-- How much larger than estimated a task's rows were counts until the task brings enough again, at most for
-  `EXPANSION_BATCHES`. A single odd batch of a task that is small otherwise does not make bins small for ever.
-- The tasks of a driver never change. So it keeps three entries for each at most, and they go with the driver.
-
-All sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -67,6 +47,19 @@ WORTH_A_BIN = 1 << 20
 PRICE_OF_A_TASK = 128 << 10
 #: The number of slots to assume where Spark chooses the executor.
 SLOTS_ANYWHERE = 2
+
+#: The seconds that a bin should have at least: ten times the price of a small Spark task.
+SECONDS_WORTH_A_BIN = 0.1
+#: The size of a record before any was read.
+BYTES_PER_RECORD = 200.0
+#: How much the last attempt counts against those before it.
+SHARE_OF_THE_LAST = 0.5
+#: Less input says nothing about how large rows are in memory.
+ENOUGH_BYTES = 256 << 10
+#: In so many batches of its subtopology an expansion counts, unless its task shows another one.
+EXPANSION_BATCHES = 50
+#: The step of an attempt that brings its copy to the base position.
+_POSITION = "position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,20 +237,6 @@ def _bin(
     return Bin(owner, partitions, start, end, work, tuple(sorted(others)))
 
 
-#: The seconds that a bin should have at least: ten times the price of a small Spark task.
-SECONDS_WORTH_A_BIN = 0.1
-#: The size of a record before any was read.
-BYTES_PER_RECORD = 200.0
-#: How much the last attempt counts against those before it.
-SHARE_OF_THE_LAST = 0.5
-#: Less input says nothing about how large rows are in memory.
-ENOUGH_BYTES = 256 << 10
-#: In so many batches of its subtopology an expansion counts, unless its task shows another one.
-EXPANSION_BATCHES = 50
-#: The step of an attempt that brings its copy to the base position.
-_POSITION = "position"
-
-
 @dataclass(frozen=True)
 class Estimates:
     """What is expected of the tasks of a stage, by partition.
@@ -294,7 +273,27 @@ class _Cost:
 
 
 class TaskCosts:
-    """What the attempts that won have cost. Lifetime: one for each driver."""
+    """Estimates the work of each task of a stage, from what its last attempts cost. Lifetime: one for each driver.
+
+    **Idea.** Bytes alone say little about a task's work. A processor may take a second for a few rows, and a task that
+    reads ranges of offsets itself gets only a few bytes from Spark. So the driver keeps the seconds of each task's
+    attempts, and the load that they had.
+
+    Properties:
+    - Estimates only decide how tasks share bins (`taskplace.spark.driver.bins`). A wrong one costs time, never a
+      result.
+    - An attempt with less input than the last ones is expected to be faster in proportion. One with more is not
+      expected to
+      be slower than they were, unless its bytes alone say so.
+    - A task without input counts apart from the same task with input: batches with and without rows often take turns.
+    - A faster attempt with as much input counts at once. The first ones are slow, because workers start.
+    - Bringing a copy to its base position is not counted, because a copy is seldom behind.
+    - How much larger than estimated a task's rows were counts until the task brings enough again, at most for
+      `EXPANSION_BATCHES`. A single odd batch of a task that is small otherwise does not make bins small for ever.
+    - The tasks of a driver never change. So it keeps three entries for each at most, and they go with the driver.
+
+    All sizes are in bytes.
+    """
 
     def __init__(self) -> None:
         self._costs: dict[tuple[TaskId, bool], _Cost] = {}  # by task, and whether it had input

@@ -11,19 +11,6 @@ their way to the followers; a promoted copy replays them. A copy that is older t
 a snapshot, so the snapshot's records are its lag.
 
 Not thread-safe: callers hold the lock of the `Rebalancer`.
-
-The snapshots that followers are loading, piece by piece, over several visits.
-
-Not thread-safe: callers hold the lock of the `Rebalancer`.
-
-Follows the warm-ups of a stream: their lags over time, and when each has caught up.
-
-**Idea.** The status, the metrics and the explanations ask here, so they say the same time. A warm-up's lag shrinks
-while it follows, and grows with each batch. What counts is both together, so the pace is how fast the lag has shrunk.
-The part of a snapshot that a copy has loaded does not count as lag here. Before there is a pace, the measured restore
-rate of the executor is used. While batches run, visits have only a share of the executor's time.
-
-Source of the estimate: `taskplace.lag.catching_up`.
 """
 
 from __future__ import annotations
@@ -54,6 +41,12 @@ LEAST_RECORDS_MEASURED = 1_000
 
 _NO_ROLES = Roles()
 _NO_HISTORY = History()
+
+CopyKey = tuple[str, TaskId]
+#: The seconds of the past that an estimate is made of.
+WINDOW_SECONDS = 120.0
+#: The least seconds between two samples that are kept, however often somebody looks.
+SAMPLE_SECONDS = 2.0
 
 
 @dataclass
@@ -351,9 +344,6 @@ class ClusterState:
         return instance in best and not any(task in part for name in best for part in self.roles(name))
 
 
-CopyKey = tuple[str, TaskId]
-
-
 class Load(NamedTuple):
     """The attempt of a snapshot, and the part of it that is loaded, from 0 to 1."""
 
@@ -362,7 +352,7 @@ class Load(NamedTuple):
 
 
 class SnapshotLoads:
-    """By copy, as (instance, task), the snapshot that it is loading."""
+    """By copy, as (instance, task), the snapshot that it is loading, piece by piece, over several visits."""
 
     def __init__(self) -> None:
         self._loads: dict[CopyKey, Load] = {}
@@ -395,12 +385,6 @@ class SnapshotLoads:
             return lag
         whole = {snapshot.attempt: snapshot.offset for snapshot in history[task].snapshots}
         return max(0, lag - int(load.part * whole.get(load.attempt, 0)))
-
-
-#: The seconds of the past that an estimate is made of.
-WINDOW_SECONDS = 120.0
-#: The least seconds between two samples that are kept, however often somebody looks.
-SAMPLE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -484,7 +468,12 @@ class WarmupProgress:
 
 
 class Warmups:
-    """The warm-ups of one stream. Lifetime: one for each driver. Callers hold the lock of the `Rebalancer`.
+    """Follows the warm-ups of a stream: their lags over time, and when each has caught up.
+
+    A warm-up's lag shrinks while it follows, and grows with each batch, so its pace is how fast the lag has shrunk. The
+    part of a snapshot that it has loaded does not count. Before there is a pace, the measured restore rate of the
+    executor is used; while batches run, visits have only a share of its time.
+    Source of the estimate: `taskplace.lag`. Lifetime: one for each driver. Callers hold the lock of the `Rebalancer`.
 
     - `loads`: the snapshots that followers are loading
     - `follower_share`: the share of the slots that visits use while batches run; `busy`: whether they do

@@ -1,23 +1,15 @@
-"""Makes the requests for visits to executors, and takes in their reports.
+"""Keeps standbys and warm-ups up to date: has executors visited, beside the batches.
 
-A visit is one pinned job on one executor (`visits`). It lets standbys and warm-ups follow the changelog, makes
-snapshots, removes left-over copies, and reports the position of every copy.
+A visit is one pinned job on one executor. Standbys and warm-ups follow the changelog, due snapshots are made, left-over
+copies are removed, and the position of every copy is reported. An executor becomes a member with its first visit.
 
-Runs visits to executors: each visit is a job of its own, and an executor has at most one visit at a time.
+- `Followers` decides which executors are visited, with which requests, and takes in the reports;
+- `Visits` runs the jobs, at most one for each executor. No visit waits for another, and one whose executor is lost ends
+  at once: its job is cancelled, because nothing that it does counts any more;
+- `Replicator` is the thread that begins visits; while no batch runs, it also rebalances.
 
-No visit waits for another. A visit ends with its job. If its executor is lost, it ends at once: its job is cancelled,
-and nothing waits for the end of its tasks, because nothing that they do counts.
-
-The caller's threads do the work (`begin`, `collect`); the jobs run in threads of the bridge, one for each visit.
-
-The replicator: a thread that starts visits to executors, and rebalances while no batch runs.
-
-In visits, copies follow and new executors join.
-
-Visits run beside the batches, in their own scheduler pool, with at most one slot per executor. They change nothing
-that a batch decides: they apply committed files, make snapshots of committed versions, remove left-over
-copies, and report. A failed visit makes standbys fall behind, but never makes a result wrong. `followers` decides which
-executors are visited, and when; `visits` has the visits that run.
+Visits have their own scheduler pool. They change nothing that a batch decides: a failed visit makes standbys fall
+behind, but never makes a result wrong.
 """
 
 from __future__ import annotations
@@ -52,6 +44,27 @@ from topology import TaskId
 POOL = "taskplace-replication"
 #: Seconds between two looks at which executors are alive, while visits run.
 POLL_SECONDS = 0.1
+
+log = logging.getLogger(__name__)
+WAIT_FOR_EXECUTORS_SECONDS = 60.0
+WELCOMES = 5
+#: The most snapshots that one visit is asked for. Its budget ends it before that, unless copies are small: a visit of
+#: an executor with hundreds of them costs more than one small snapshot.
+SNAPSHOTS_PER_VISIT = 32
+#: Seconds of work per visit: about how long a batch may have to wait for the visited slot, if copies are small.
+VISIT_SECONDS: float | None = 0.5
+SWEEP_SECONDS = 60.0
+"""The least interval between two searches for directories of dead executors; otherwise `state.cleanup.delay.ms`."""
+#: Stands for "snapshots" among the tasks that take turns; sorted after all tasks.
+SNAPSHOTS = TaskId(sys.maxsize, 0)
+#: The last turn before the first visit; sorted before all tasks.
+NOTHING = TaskId(-1, -1)
+#: Seconds between two looks for work if nothing wakes the replicator.
+TICK_SECONDS = 0.5
+#: Seconds without visits to an executor whose visit has failed.
+PAUSE_SECONDS = 1.0
+#: The key of a warning about a turn; those about visits have the instance.
+TURN = ""
 
 
 @dataclass(frozen=True)
@@ -244,23 +257,6 @@ class _NotStarted:
 
     def cancel(self) -> None:
         """Do nothing."""
-
-
-log = logging.getLogger(__name__)
-
-WAIT_FOR_EXECUTORS_SECONDS = 60.0
-WELCOMES = 5
-#: The most snapshots that one visit is asked for. Its budget ends it before that, unless copies are small: a visit of
-#: an executor with hundreds of them costs more than one small snapshot.
-SNAPSHOTS_PER_VISIT = 32
-#: Seconds of work per visit: about how long a batch may have to wait for the visited slot, if copies are small.
-VISIT_SECONDS: float | None = 0.5
-SWEEP_SECONDS = 60.0
-"""The least interval between two searches for directories of dead executors; otherwise `state.cleanup.delay.ms`."""
-#: Stands for "snapshots" among the tasks that take turns; sorted after all tasks.
-SNAPSHOTS = TaskId(sys.maxsize, 0)
-#: The last turn before the first visit; sorted before all tasks.
-NOTHING = TaskId(-1, -1)
 
 
 class Followers:
@@ -547,14 +543,6 @@ def in_turn(waiting: Iterable[TaskId], last: TaskId) -> list[TaskId]:
     first = bisect_right(circle, last)
     return circle[first:] + circle[:first]
 
-
-#: Seconds between two looks for work if nothing wakes the replicator.
-TICK_SECONDS = 0.5
-#: Seconds without visits to an executor whose visit has failed.
-PAUSE_SECONDS = 1.0
-
-#: The key of a warning about a turn; those about visits have the instance.
-TURN = ""
 
 #: Returns the visits to make now, to other instances than these.
 OrdersFor = Callable[[Collection[str]], Sequence[Order]]

@@ -1,6 +1,6 @@
 """What operators see and ask of a running driver: a thread that keeps its status file, and answers requests.
 
-It also reports the stream's long work (`stream_work`).
+It also reports the stream's long work (`StreamWork`).
 
     <checkpoint>/status.json            see `taskplace.spark.operator_messages`
     <checkpoint>/waiting.json           likewise
@@ -13,16 +13,6 @@ Properties:
   `HEARTBEAT_SECONDS`, which shows that the driver runs. Its last status says that it has ended.
 - A driver that another one has replaced writes and answers nothing more.
 - Before its first batch, a driver is not in charge: it only says that it waits, in a file of its own.
-
-Reports the long work of a running stream: restores, followers that catch up, snapshots, and a batch that takes long.
-
-**Idea.** A copy that is not caught up is work. Its lag when it was first seen is the amount, and what its lag has lost
-since is done. All copies of one role are one piece of work, which ends when the last of them is caught up; so there
-are few pieces, however many tasks there are. The lag of a follower that loads a snapshot counts without the part that
-it has loaded (`Warmups.left`). An attempt does not say how far its restore is until it ends.
-
-`look` takes about a microsecond per copy, under the lock of the `Rebalancer`. The thread of `operations` calls it; a
-batch notes nothing.
 """
 
 from __future__ import annotations
@@ -71,9 +61,33 @@ NAMES = {
 Copy = tuple[str, TaskId]
 Clock = Callable[[], float]
 
+log = logging.getLogger(__name__)
+#: The least time between two statuses.
+LEAST_SECONDS = 1.0
+#: The most time between two statuses.
+HEARTBEAT_SECONDS = 2.0
+#: The time between two looks for requests and for news.
+POLL_SECONDS = 0.5
+#: Makes the thread. Tests replace it.
+new_thread: type[threading.Thread] = threading.Thread
+
 
 class StreamWork:
-    """The long work of one stream. `look` shows it, `close` ends what is shown. Used by one thread at a time."""
+    """Reports the long work of a stream: restores, followers that catch up, snapshots, a batch that takes long.
+
+    **Idea.** A copy that is not caught up is work. Its lag when it was first seen is the amount, and what its lag has
+    lost
+    since is done. All copies of one role are one piece of work, which ends when the last of them is caught up; so there
+    are few pieces, however many tasks there are. The lag of a follower that loads a snapshot counts without the part
+    that
+    it has loaded (`Warmups.left`). An attempt does not say how far its restore is until it ends.
+
+    `look` takes about a microsecond per copy, under the lock of the `Rebalancer`. The thread of `operations` calls
+    it; a
+    batch notes nothing.
+
+    `look` shows it, `close` ends what is shown. Used by one thread at a time.
+    """
 
     def __init__(
         self,
@@ -231,18 +245,6 @@ class _Snapshots:
                 self._work.done = made - self._before
             self._work.end()
         self._work = None
-
-
-log = logging.getLogger(__name__)
-
-#: The least time between two statuses.
-LEAST_SECONDS = 1.0
-#: The most time between two statuses.
-HEARTBEAT_SECONDS = 2.0
-#: The time between two looks for requests and for news.
-POLL_SECONDS = 0.5
-#: Makes the thread. Tests replace it.
-new_thread: type[threading.Thread] = threading.Thread
 
 
 class Operations:

@@ -19,18 +19,6 @@ Before a stage runs, Spark's offsets also say how many records its tasks will re
 
 Errors: `CheckpointError` with the topic, the partition, both offsets, and which of the two checkpoints is ahead;
 `InputError` for a topic that was made again while it was read.
-
-How far a stream is behind the topics that its tasks read: asks their brokers, and commits to consumer groups.
-
-**Idea.** Manifests have the positions that count. What they lack, only brokers know: where partitions end, and how old
-the first unread record is. A thread asks them, for the status and the metrics. It also commits the positions of
-committed batches to the consumer group of a reader that has one, so Kafka's tools show the lag as well.
-
-Properties:
-- beside the batches: brokers that do not answer hold up no batch and no status. Their errors are in the status, and
-  logged at growing intervals;
-- each topic is asked at most once per `ASK_SECONDS`; positions are those of the last committed batch at any time;
-- a driver that another one has replaced commits nothing more.
 """
 
 from __future__ import annotations
@@ -64,6 +52,13 @@ _REMEDY = (
     "both must come from the same run: restore the one that was lost, set back or replaced, or start a new checkpoint "
     "in another directory"
 )
+
+#: The time between two questions. Kafka's consumers commit as often.
+ASK_SECONDS = 5.0
+#: The rate of records is that of so many last seconds.
+RATE_SECONDS = 60.0
+#: How long the end of the stream waits for the last commit to a consumer group.
+END_SECONDS = 5.0
 
 
 def with_read(
@@ -250,14 +245,6 @@ def _apart(root: Path, topic: str, partition: int, *, kept_end: int, found: int 
     )
 
 
-#: The time between two questions. Kafka's consumers commit as often.
-ASK_SECONDS = 5.0
-#: The rate of records is that of so many last seconds.
-RATE_SECONDS = 60.0
-#: How long the end of the stream waits for the last commit to a consumer group.
-END_SECONDS = 5.0
-
-
 @dataclass
 class _Asked:
     """What brokers have said of a topic. `at`: when, None: never; `planned`: the ends in Spark's last offsets."""
@@ -276,7 +263,20 @@ class _Asked:
 
 
 class InputLag:
-    """The lag of one stream's topics. Lifetime of its thread: from the first batch until the driver ends.
+    """How far one stream is behind its topics: asks their brokers, and commits to consumer groups.
+
+    **Idea.** Manifests have the positions that count. What they lack, only brokers know: where partitions end, and
+    how old
+    the first unread record is. A thread asks them, for the status and the metrics. It also commits the positions of
+    committed batches to the consumer group of a reader that has one, so Kafka's tools show the lag as well.
+
+    Properties:
+    - beside the batches: brokers that do not answer hold up no batch and no status. Their errors are in the status, and
+      logged at growing intervals;
+    - each topic is asked at most once per `ASK_SECONDS`; positions are those of the last committed batch at any time;
+    - a driver that another one has replaced commits nothing more.
+
+    Lifetime of its thread: from the first batch until the driver ends.
 
     `log`: the directory of Spark's offsets; without it, nothing is known of partitions that had no records yet
     """

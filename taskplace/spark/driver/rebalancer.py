@@ -2,8 +2,6 @@
 
 The batch thread and the replicator share the rebalancer. `lock` guards it, the cluster's state and the journal. It is
 never held while a job runs.
-
-Compares two assignments: which warm-ups began, and what became of those that ended.
 """
 
 from __future__ import annotations
@@ -44,6 +42,10 @@ from taskplace.validation import MOST_NUMBER
 from taskplace.wording import listed
 from topology import BuiltTopology, TaskId
 
+log = logging.getLogger(__name__)
+#: Executors are idle once no batch has started for this long.
+PAUSE_SECONDS = 1.0
+
 
 def warmup_changes(before: Mapping[str, Roles], after: Mapping[str, Roles]) -> tuple[WarmupChange, ...]:
     """Return the warm-ups that began or ended from one assignment to the next, by executor and task.
@@ -67,12 +69,6 @@ def warmup_changes(before: Mapping[str, Roles], after: Mapping[str, Roles]) -> t
 
 def _role(task: TaskId, roles: Roles) -> WarmupState:
     return "active" if task in roles.active else "standby" if task in roles.standby else "ended"
-
-
-log = logging.getLogger(__name__)
-
-#: Executors are idle once no batch has started for this long.
-PAUSE_SECONDS = 1.0
 
 
 class Rebalancer:

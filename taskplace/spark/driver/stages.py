@@ -1,4 +1,4 @@
-"""Runs the job of one subtopology: sends descriptors, collects reports, and continues after the loss of an executor.
+"""Runs one subtopology of a batch: sends descriptors, collects reports, and continues after the loss of an executor.
 
 The tasks run in bins (`taskplace.spark.driver.bins`), one Spark task per bin. A stage ends when every task has a
 report. If an executor that a missing task was pinned to is lost, the round is cancelled: its bins end after the task
@@ -6,9 +6,7 @@ that they are at, and the reports of finished attempts are read from their files
 job runs only the missing tasks, pinned to their new executors. A report has the id of its run of the stage; reports of
 other runs are ignored.
 
-Runs one subtopology of a batch: prepares its input and setting, runs its job, and processes the reports.
-
-`taskplace.spark.driver.stages` runs the job itself, and repeats it after the loss of an executor.
+`StageRunner` prepares the input and the setting of a subtopology, and processes the reports; `run` runs its job.
 """
 
 from __future__ import annotations
@@ -62,6 +60,9 @@ log = logging.getLogger(__name__)
 MAX_LOSSES = 10
 #: How many changes of its history a task gets if its copy is at the end. A copy one batch off needs more than the last.
 TAIL = 2
+
+#: Plans again without the lost executors, given their ids.
+OnLost = Callable[[frozenset[str]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,10 +223,6 @@ def mark_cancelled(setting: Setting, subtopology: int) -> None:
     mark = Path(setting.checkpoint) / cancellation_mark(setting, subtopology)
     private_directory(mark.parent)
     mark.touch(mode=0o600)
-
-
-#: Plans again without the lost executors, given their ids.
-OnLost = Callable[[frozenset[str]], None]
 
 
 @dataclass(eq=False)
