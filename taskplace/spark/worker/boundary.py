@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from taskplace.errors import InputError
-from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
+from taskplace.groups.partitioner import PartitionerConfig, UniformStickyPartitioner
 from taskplace.spark.messages import Boundary, Slice
 from taskplace.spark.state.crc import crc32
 from taskplace.spark.state.files import write_options
