@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from taskplace.groups.partitioner import MOST_BYTES
+from taskplace.groups.subscriptions import MOST_PARTITIONS
 
 from taskplace import validation
 from taskplace.groups.partitioner import MOST_BYTES

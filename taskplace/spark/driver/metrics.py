@@ -21,7 +21,7 @@ from taskplace.model.events import WHOLE
 from taskplace.model.imbalance import imbalance
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Task
-from taskplace.spark.driver.cluster_state import Copy, Warmup
+from taskplace.spark.driver.cluster_state import CopyKey, Warmup
 from taskplace.spark.driver.histories import settled_offset
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.totals import Totals
@@ -55,7 +55,7 @@ class View:
     failed: int = 0
     parked: int = 0
     waiting: int = 0
-    warmups: Mapping[Copy, Warmup] = field(default_factory=dict)
+    warmups: Mapping[CopyKey, Warmup] = field(default_factory=dict)
     history: Mapping[TaskId, History] = field(default_factory=dict)
     last: Manifest | None = None
 

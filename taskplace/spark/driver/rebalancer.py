@@ -16,7 +16,15 @@ from types import MappingProxyType
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
-from taskplace.model.events import Change, ExecutorLost, InstanceView, Rebalanced, Reporter
+from taskplace.model.events import (
+    Change,
+    ExecutorLost,
+    InstanceView,
+    Rebalanced,
+    Reporter,
+    WarmupChange,
+    WarmupState,
+)
 from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
@@ -26,7 +34,6 @@ from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.rebalance_log import log_rebalance
-from taskplace.spark.driver.rebalancer import warmup_changes
 from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name, one_of_executors
@@ -36,9 +43,32 @@ from taskplace.wording import listed
 from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
-
 #: Executors are idle once no batch has started for this long.
 PAUSE_SECONDS = 1.0
+
+
+def warmup_changes(before: Mapping[str, Roles], after: Mapping[str, Roles]) -> tuple[WarmupChange, ...]:
+    """Return the warm-ups that began or ended from one assignment to the next, by executor and task.
+
+    >>> task = TaskId(0, 3)
+    >>> warming, moved = Roles(warmup=(task,)), Roles(active=(task,))
+    >>> [change.state for change in warmup_changes({}, {"executor-2": warming})]
+    ['begun']
+    >>> [change.state for change in warmup_changes({"executor-2": warming}, {"executor-2": moved})]
+    ['active']
+    """
+    changes = []
+    for name in sorted({*before, *after}):
+        was, now = before.get(name, Roles()), after.get(name, Roles())
+        changes += [WarmupChange(str(task), name, "begun") for task in now.warmup if task not in was.warmup]
+        changes += [
+            WarmupChange(str(task), name, _role(task, now)) for task in was.warmup if task not in now.warmup
+        ]
+    return tuple(changes)
+
+
+def _role(task: TaskId, roles: Roles) -> WarmupState:
+    return "active" if task in roles.active else "standby" if task in roles.standby else "ended"
 
 
 class Rebalancer:

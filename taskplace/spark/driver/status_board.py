@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from taskplace.spark.driver.cluster_state import Copy, Member, Warmup
+from taskplace.spark.driver.cluster_state import CopyKey, Member, Warmup
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.rebalancer import Rebalancer
@@ -102,7 +102,7 @@ class StatusBoard:
             stats.totals.since, stats.totals.rows, stats.totals.late, stats.late, stats.totals.bad
         )
 
-    def _executor(self, name: str, member: Member, warmups: Mapping[Copy, Warmup]) -> ExecutorStatus:
+    def _executor(self, name: str, member: Member, warmups: Mapping[CopyKey, Warmup]) -> ExecutorStatus:
         state, names, lag = self._rebalancer.state, self._names, self._rebalancer.warmups.lag
         active, standby, warmup = state.roles(name)
         warm = {}
