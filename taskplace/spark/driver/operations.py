@@ -30,8 +30,8 @@ from taskplace.errors import Fenced
 from taskplace.model.seen import Seen
 from taskplace.model.work import Show, Work
 from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver.followers import Followers
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.recent_events import RecentEvents
