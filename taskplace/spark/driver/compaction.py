@@ -89,7 +89,7 @@ def _needed(histories: Mapping[TaskId, History]) -> dict[str, list[Change]]:
     needed: dict[str, list[Change]] = {}
     for history in histories.values():
         for change in history.changes:
-            if change.file.endswith(".segment"):
+            if change.file:
                 needed.setdefault(change.file, []).append(change)
     return needed
 

@@ -52,20 +52,13 @@ def unneeded(
         for task, history in visit.snapshot.items():
             made.setdefault(task, set()).add(history.end.version)
     paths = set()
-    for kind, listing in there.items():  # before version 7 of the manifest, each change had a file
-        for task, history in histories.items() if listing.below else ():
-            folder = f"{kind}/{task}"
-            for name in listing.below.get(str(task), ()):
-                if not name.endswith(".arrow") or f"{folder}/{name}" in needed:
-                    continue
-                version = _version(name)
-                if (
-                    version is None
-                    or version > history.end.version
-                    or (kind == "snapshots" and version in made.get(task, ()))
-                ):
-                    continue
-                paths.add(root / folder / name)
+    for task, history in histories.items():
+        for name in there["snapshots"].below.get(str(task), ()):
+            version = _version(name) if name.endswith(".arrow") else None
+            if version is None or version > history.end.version or version in made.get(task, ()):
+                continue
+            if (file := f"snapshots/{task}/{name}") not in needed:
+                paths.add(root / file)
     for name in there["changelog"].files:
         version = _version(name) if name.endswith(".segment") else None
         if version is not None and version <= last and f"changelog/{name}" not in needed:

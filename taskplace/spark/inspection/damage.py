@@ -55,7 +55,7 @@ def parts_of(history: Mapping[TaskId, History], last: Manifest | None) -> dict[P
 
 
 def _of_change(change: Change) -> Part:
-    return Part(change.file, change.start, change.size, change.checksum, not change.file.endswith(".segment"))
+    return Part(change.file, change.start, change.size, change.checksum, False)
 
 
 def _of_snapshot(snapshot: Snapshot) -> Part:

@@ -43,22 +43,6 @@ def test_a_task_that_changes_once_does_not_hold_manifests_for_ever(tmp_path, mon
     }
 
 
-def test_the_changelogs_of_an_older_version_are_pruned_as_well(tmp_path):
-    """Each of its changes had a file, in a directory of its task."""
-    journal, task = Journal(tmp_path, {}), TaskId(0, 0)
-    for batch in range(6):
-        layout = 6 if batch < 3 else 7
-        journal.commit(batch, 1, {task: change(journal, task, batch, layout=layout)}, {}, {})
-        journal.prune()
-        assert {c.file for c in journal.history[task].changes} == files(journal)
-    for batch in range(6, 9):
-        journal.add_snapshots({task: snapshot(journal, task)})
-        journal.commit(batch, 1, {task: change(journal, task, batch)}, {}, {})
-        journal.prune()
-    assert not list((tmp_path / "changelog" / "0_0").iterdir())
-    assert {c.file for c in journal.history[task].changes} <= files(journal)
-
-
 def test_of_the_batch_before_the_last_one_marks_and_staged_output_stay(tmp_path):
     """By the mark of its cancelled round, an attempt that still runs ends."""
     kinds = (
