@@ -1,7 +1,7 @@
 """All that crosses between the driver and executors, or lies in a file: typed, and checked when it is read.
 
 "What crosses" in docs/architecture.md has the table: each message, who writes it, who reads it, where it lies, and its
-version. The version of a checkpoint is `SCHEMA`; manifests of other versions are refused (`state/versions.py`).
+version. The version of a checkpoint is `SCHEMA`; manifests of other versions are refused (`checkpoint/manifests.py`).
 
 Properties: executors import this, so it imports neither Spark nor Arrow. Task ids are `TaskId`, and text only in JSON
 and in names. What names a file names it relative to the checkpoint.
@@ -238,7 +238,7 @@ class Boundary(Message, frozen=True):
 class ListingHead(Message, frozen=True):
     """The writers of one internal topic: the driver writes it, and the bins of a stage read it.
 
-    It stands at the head of a listing, and the writers' slices stand behind it (`worker/listing.py`).
+    It stands at the head of a listing, and the writers' slices stand behind it (`worker/boundary.py`).
 
     - `writers`: the tasks with rows, in the order in which their rows are read
     - `files`: the boundary files, each once
@@ -300,7 +300,7 @@ class AttemptDescriptor(Message, frozen=True):
     """The starting point of one attempt: the task, the instance it was planned for, and its committed history.
 
     `tail`: whether `history` has only its last changes, which are enough for a copy that is at the end, or one or two
-    batches off. The manifests have the whole one (`taskplace.spark.state.committed`).
+    batches off. The manifests have the whole one (`taskplace.spark.checkpoint.manifests`).
     `held`: the watermarks of this task's stores in the previous batch, where they differ from `Setting.late` because
     some due windows were not yet emitted.
     """

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import sealed, unsealed
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import SCHEMA
 from tests.golden.formats import HERE, Golden, from_json, unpack
 from tests.golden.going_on import go_on

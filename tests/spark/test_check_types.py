@@ -8,6 +8,7 @@ from pyspark.sql import types as spark
 
 from taskplace.errors import InputError
 from taskplace.spark import ForeachBatch, ParquetSink
+from taskplace.spark.casts import cast
 from taskplace.spark.ddl import struct_type, written_columns
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.driver.sources import check_sources
@@ -26,9 +27,8 @@ from taskplace.spark.processors import (
     sum_,
 )
 from taskplace.spark.processors.columns import arrow_types, columns_sent
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.types import arrow_schema
 from topology import Topology
 
 COLUMNS = (

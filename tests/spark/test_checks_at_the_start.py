@@ -18,7 +18,7 @@ from taskplace.spark.processors import Count
 from taskplace.spark.processors.columns import InputColumn
 from taskplace.spark.processors.traits import renamed_keys
 from taskplace.spark.worker.external import ExternalRows, check_size
-from taskplace.spark.worker.ownership import Owned, Ownership
+from taskplace.spark.worker.partition_checks import Owned, Ownership
 from topology import Node, Topology, TopologyError
 
 BY = {"k": "string"}

@@ -18,6 +18,7 @@ from msgspec.structs import fields, replace
 
 from taskplace.errors import CheckpointError
 from taskplace.spark import operator_messages  # noqa: F401 - its messages are tested as well
+from taskplace.spark.checkpoint.manifests import read_manifest
 from taskplace.spark.codec import Coded, TaskKey, sealed, unsealed
 from taskplace.spark.messages import (
     AttemptDescriptor,
@@ -36,7 +37,6 @@ from taskplace.spark.messages import (
     StagedFile,
     StoreLayout,
 )
-from taskplace.spark.state.versions import read_manifest
 from topology import TaskId
 
 ROOT = Path(__file__).parents[2]

@@ -9,6 +9,7 @@ import uuid
 
 from taskplace.model.events import Reporter
 from taskplace.rebalance import RebalanceLoop
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.batch_input import BatchInput
@@ -17,7 +18,6 @@ from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.input_lag import InputLag
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.key_types import KeyTypes
 from taskplace.spark.driver.late_rows import LateRows
 from taskplace.spark.driver.listeners import Listeners

@@ -21,7 +21,7 @@ from taskplace.model.events import WHOLE
 from taskplace.model.imbalance import imbalance
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Task
-from taskplace.spark.driver.histories import settled_offset
+from taskplace.spark.checkpoint.history import settled_offset
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.totals import Totals
 from taskplace.spark.driver.warmup_progress import Copy, Warmup

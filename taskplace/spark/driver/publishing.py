@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import targets
-from taskplace.spark.driver import manifests
+from taskplace.spark.checkpoint.files import open_sealed
+from taskplace.spark.checkpoint.journal import checksum
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.recent_events import shown_error
 from taskplace.spark.messages import Manifest
-from taskplace.spark.state.files import open_sealed
 from topology import BuiltTopology
 
 log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class Publisher:
                 batch_id=manifest.batch,
                 files=[self._checkpoint / file.file for file in staged],
                 check_epoch=check_epoch,
-                read_checksum=partial(manifests.checksum, self._checkpoint, manifest.batch),
+                read_checksum=partial(checksum, self._checkpoint, manifest.batch),
                 nonce=manifest.nonce,
             )
             try:

@@ -22,9 +22,9 @@ from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
 from taskplace.model.seen import Seen
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.rebalance_log import log_rebalance
 from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.driver.snapshot_loads import SnapshotLoads

@@ -1,7 +1,7 @@
-"""A read-only view of a copy at its last committed point; attempts may write to the copy meanwhile.
+"""Reads a copy from outside: a store at the copy's last committed point, or only its position.
 
-LMDB gives each reader a snapshot, so neither side waits. The copy may be one uncommitted batch ahead; the view undoes
-that batch in memory, with the copy's undo record.
+Attempts may write to the copy meanwhile: LMDB gives each reader a snapshot, so neither side waits. The copy may be one
+uncommitted batch ahead; a view undoes that batch in memory, with the copy's undo record.
 """
 
 from __future__ import annotations
@@ -14,13 +14,22 @@ from typing import Any
 import lmdb
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.messages import History, Position
-from taskplace.spark.state import warm
-from taskplace.spark.state.entries import get_values
-from taskplace.spark.state.environment import DATA, Txn, check_length
-from taskplace.spark.state.files import decode_records
+from taskplace.spark.checkpoint.files import decode_records
+from taskplace.spark.messages import History, Meta, Position
+from taskplace.spark.state import environment
+from taskplace.spark.state.environment import (
+    DATA,
+    MAX_STORES,
+    META,
+    POSITION,
+    UNDO,
+    Environment,
+    Txn,
+    check_length,
+    decode_meta,
+)
 from taskplace.spark.state.keys import restore_all, verified
-from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, decode_meta
+from taskplace.spark.state.transaction import get_values
 
 
 class View:
@@ -122,10 +131,36 @@ def _opened(
     It is the one that this process keeps open, because LMDB must not open a file twice in a process.
     """
     with suppress(lmdb.Error):  # its file is damaged: it is closed, and the copy is opened as any other one
-        kept = opened.enter_context(warm.WARM.borrow(path))
+        kept = opened.enter_context(environment.WARM.borrow(path))
         if kept is not None and store.encode() in kept.databases:
             return kept.lmdb, kept.begin, kept.databases
     opened.close()
-    warm.WARM.drop(path)  # it lacks the store, which the copy may have
+    environment.WARM.drop(path)  # it lacks the store, which the copy may have
     env = opened.enter_context(lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1))
     return env, env.begin, {}
+
+
+def look(path: Path) -> Meta | None:
+    """Return the metadata of the copy at `path`, None if it is missing, incomplete or unusable. Changes nothing."""
+    if not (path / DATA).exists():
+        return None
+    try:
+        with environment.WARM.borrow(path) as opened:
+            raw = _meta_of(path) if opened is None else _meta_in(opened)
+    except lmdb.Error:
+        return None
+    meta = None if raw is None else decode_meta(raw)
+    return None if meta is None or meta.restoring is not None else meta
+
+
+def _meta_in(opened: Environment) -> bytes | None:
+    with opened.begin() as txn:
+        return txn.get(POSITION, db=opened.databases[META])
+
+
+def _meta_of(path: Path) -> bytes | None:
+    with lmdb.open(str(path), readonly=True, max_dbs=1, lock=True) as env:
+        check_length(env, path / DATA)
+        env.reader_check()
+        with env.begin() as txn:
+            return txn.get(POSITION, db=env.open_db(META, txn=txn, create=False))

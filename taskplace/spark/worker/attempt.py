@@ -1,16 +1,17 @@
 """Runs one attempt of one task at one batch: bring the copy to its base, process, seal, commit locally.
 
-The order of the last steps matters. First the attempt writes changelog and boundary into the checkpoint
-(`taskplace.spark.worker.sealing`). Then the copy commits, with an undo record. Last come the staged output and the
-report (`taskplace.spark.worker.attempt_reports`), together with those of other attempts, and with a sync before the
-report. An attempt counts only when a manifest names it. An attempt that lost, or whose driver died, leaves sections and
-files that no manifest names, and a copy that the next descriptor rolls back.
+The order of the last steps matters. First the attempt writes changelog and boundary into the checkpoint. Then the copy
+commits, with an undo record. Last come the staged output and the report (`taskplace.spark.worker.bins`), together with
+those of other attempts, and with a sync of the changelog before the report. Boundaries are not synced: only this batch
+needs them. An attempt counts only when a manifest names it. An attempt that lost, or whose driver died, leaves sections
+and files that no manifest names, and a copy that the next descriptor rolls back.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,19 +19,108 @@ from pathlib import Path
 
 import pyarrow as pa
 from msgspec import structs
+from msgspec.structs import replace
 
 from taskplace.spark import faults
-from taskplace.spark.messages import EMPTY, AttemptDescriptor, Change, Fence, Recovery, Report
-from taskplace.spark.state.committed import history_before
+from taskplace.spark.checkpoint.files import Changes, encode_changes
+from taskplace.spark.checkpoint.manifests import history_before
+from taskplace.spark.codec import checksum_of
+from taskplace.spark.messages import (
+    EMPTY,
+    AttemptDescriptor,
+    Boundary,
+    Change,
+    Fence,
+    Recovery,
+    Report,
+    TypedColumns,
+)
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import Changes
 from taskplace.spark.state.store import Store
-from taskplace.spark.worker import identity
-from taskplace.spark.worker.bad_records import bad_records
+from taskplace.spark.worker import boundary, identity, schemas
 from taskplace.spark.worker.bin_context import BinContext
+from taskplace.spark.worker.external import bad_records
 from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
 from taskplace.spark.worker.program import Outputs
-from taskplace.spark.worker.sealing import Sealed, Sealer
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """The output of one attempt: `rows` for its sinks, and what its `Report` says of the rest."""
+
+    change: Change | None
+    boundaries: Mapping[str, Boundary]
+    rows: Mapping[str, pa.Table]
+
+    @property
+    def staged_as(self) -> dict[str, TypedColumns]:
+        """The columns of the rows, by sink."""
+        return {sink: schemas.columns_of(rows.schema) for sink, rows in self.rows.items()}
+
+
+@dataclass(frozen=True)
+class Sealer:
+    """Seals the output of the attempt with the id `attempt`."""
+
+    context: BinContext
+    descriptor: AttemptDescriptor
+    attempt: str
+
+    def seal(self, outputs: Outputs, writes: Changes) -> Sealed:
+        """Write the rows for internal topics and the records of the changed stores; fit the rows for sinks.
+
+        Errors: `InputError` for rows that do not fit their sink's schema; then nothing was written.
+        """
+        rows = self._fitted(outputs.sinks)
+        boundaries = self._boundaries(outputs.topics)
+        return Sealed(self._change(writes) if writes else None, boundaries, rows)
+
+    def _fitted(self, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """Return the rows to stage, for each sink with rows. Errors: also those of the targets' checks."""
+        known, checks = self.context.setting.sinks, self.context.program.row_checks
+        fitted = {
+            sink: schemas.fitted(rows, sink, known.get(sink)) for sink, rows in sinks.items() if rows.num_rows
+        }
+        for sink, rows in fitted.items():
+            if (check := checks.get(sink)) is not None:
+                check.check_rows(sink, rows)
+        return fitted
+
+    def _boundaries(self, topics: Mapping[str, pa.Table]) -> dict[str, Boundary]:
+        task, batch = self.descriptor.task, self.context.setting.batch
+        written = {}
+        for topic, rows in topics.items():
+            to = self.context.program.repartitions[topic]
+            seed = zlib.crc32(f"{topic} {task} {batch}".encode())
+            file = self.context.files.boundary(topic)
+            written[topic] = boundary.write(
+                file, rows, to.key, to.partitions, seed=seed, topic=topic, task=str(task)
+            )
+        return written
+
+    def _change(self, writes: Changes) -> Change:
+        """Write the records of the stores with a changelog; nothing if there is no record."""
+        logged = {name: entries for name, entries in writes.items() if name in self.context.program.logged}
+        base, records = self.descriptor.history.end, sum(map(len, logged.values()))
+        change = Change(
+            version=self.context.setting.batch,
+            attempt=self.attempt,
+            base=base.attempt,
+            offset=base.offset + records,
+            records=records,
+        )
+        if not records:
+            return change
+        metadata = {
+            "task": str(self.descriptor.task),
+            "version": str(change.version),
+            "attempt": change.attempt,
+            "base": change.base,
+        }
+        data = encode_changes(logged, metadata, self.context.setting.compression)
+        segment = self.context.files.segment
+        start = segment.append(data)
+        return replace(change, file=segment.name, size=data.size, checksum=checksum_of(data), start=start)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pytest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import History, Position
-from taskplace.spark.state import warm
+from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA, LOCK
 from taskplace.spark.state.view import View
@@ -69,7 +69,7 @@ def test_a_process_that_is_not_started_keeps_nothing(tmp_path, history, monkeypa
     monkeypatch.setattr(warm, "WARM", warm.Warm())
     bring(tmp_path / "0_0", history)
     assert len(warm.WARM) == 0
-    warm.start()
+    warm.keep_environments()
     assert 0 < warm.WARM.most <= warm.ENVIRONMENTS_LIMIT
 
 
@@ -80,10 +80,10 @@ def test_a_process_that_is_not_started_keeps_nothing(tmp_path, history, monkeypa
 def test_copies_take_an_eighth_of_the_file_descriptors_at_most(monkeypatch, descriptors, most):
     monkeypatch.setattr(warm, "WARM", warm.Warm())
     monkeypatch.setattr(resource, "getrlimit", lambda what: (descriptors, descriptors))
-    warm.start()
+    warm.keep_environments()
     assert warm.WARM.most == most
     monkeypatch.setattr(resource, "getrlimit", lambda what: (80, 80))
-    warm.start()
+    warm.keep_environments()
     assert warm.WARM.most == (most or 10), "a process that is started keeps its limit"
 
 
