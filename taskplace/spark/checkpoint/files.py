@@ -25,14 +25,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.codec import checksum_of, open_regular, read_file
+from taskplace.spark.codec import checksum_of, open_regular
 
 #: One state change: the store's index in the file's metadata, key, value (null: deleted).
 RECORD = pa.schema([("store", pa.uint8()), ("key", pa.binary()), ("value", pa.binary())])
@@ -43,6 +43,8 @@ ROWS_PER_BATCH = 65_536
 BYTES_PER_BATCH = 64 << 20
 #: The same for a snapshot: it is written and restored piece by piece, and a piece takes several times as much memory.
 SNAPSHOT_BYTES = 8 << 20
+#: A part of a file up to this size is read at once; a larger one in parts, so that it takes the memory of a part.
+READ_AT_ONCE = 1 << 20
 _AT_A_TIME = 1 << 20
 SYNC_THREADS = 8
 #: Opens a file that must not exist.
@@ -122,13 +124,6 @@ def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool, mode: int = 0
             sync_directory(directory)
 
 
-class Syncable(Protocol):
-    """A file that can be synced."""
-
-    def sync(self) -> None:
-        """Make it survive a crash of the host. Errors: `OSError`."""
-
-
 class Unsynced:
     """New files that are written now and synced together, which costs a fraction of syncing each by itself.
 
@@ -158,7 +153,7 @@ class Unsynced:
         file.write(memoryview(data))
         file.flush()
 
-    def sync(self, also: Sequence[Syncable] = ()) -> None:
+    def sync(self, also: Sequence[SectionFile] = ()) -> None:
         """Make the files that were written survive a crash of the host, and the other files in `also`.
 
         Errors: `OSError`; then none may be used.
@@ -251,51 +246,97 @@ def sync_directory(path: Path) -> None:
 
 def read_sealed(path: Path, size: int, checksum: str) -> pa.Buffer:
     """Return a sealed file's bytes. Errors: `CheckpointError` if the file is missing, torn or changed."""
-    try:
-        data = read_file(path)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: the file is missing; a manifest names it with {size} bytes") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {error}") from None
-    if len(data) != size:
-        raise CheckpointError(f"{path}: found {len(data)} bytes, the manifest says {size}")
-    if (actual := checksum_of(data)) != checksum:
-        raise CheckpointError(f"{path}: found checksum {actual}, the manifest says {checksum}")
-    return pa.py_buffer(data)
+    with open_sealed(path, size, checksum) as file:
+        return file.read_buffer()
 
 
 def open_sealed(path: Path, size: int, checksum: str) -> pa.NativeFile:
     """Open a sealed file for reading in parts, after a check of all its bytes. Errors: as `read_sealed`."""
+    return _open_part(path, 0, size, checksum, whole=True)
+
+
+def open_section(path: Path, start: int, size: int, checksum: str) -> pa.NativeFile:
+    """Open a section for reading, after a check of all its bytes.
+
+    Errors: `CheckpointError` if the file is missing or too short, or the section was changed.
+    """
+    return _open_part(path, start, size, checksum)
+
+
+def _open_part(path: Path, start: int, size: int, checksum: str, *, whole: bool = False) -> pa.NativeFile:
+    """Open a part of a file. `whole`: the file must end with it. A small part is read at once."""
     try:
-        os.close(open_regular(path))
-        file = pa.OSFile(str(path))
+        handle = open_regular(path)
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: the file is missing; a manifest names it with {size} bytes") from None
+        raise CheckpointError(f"{path}: the file is missing; a manifest names {size} bytes of it") from None
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from None
+    part = _Part(handle, start, size)
     try:
-        if (length := file.size()) != size:
-            raise CheckpointError(f"{path}: found {length} bytes, the manifest says {size}")
-        if (actual := _seal_of(file)) != checksum:
-            raise CheckpointError(f"{path}: found checksum {actual}, the manifest says {checksum}")
-        file.seek(0)
+        length, end = os.fstat(handle).st_size, start + size
+        if length < end or (whole and length > end):
+            named = f"says {size}" if whole else f"names the bytes {start} to {end}"
+            raise CheckpointError(f"{path}: found {length} bytes, the manifest {named}")
+        data = part.read() if size <= READ_AT_ONCE else None
+        actual = part.checksum() if data is None else checksum_of(data)
+        if actual != checksum:
+            raise CheckpointError(
+                f"{path}: found checksum {actual} of the bytes {start} to {end}, the manifest says {checksum}"
+            )
     except BaseException:
-        file.close()
+        part.close()
         raise
-    return file
+    if data is not None:
+        part.close()
+        return pa.BufferReader(data)
+    part.seek(0)
+    return pa.PythonFile(part, mode="r")
+
+
+class _Part:
+    """The bytes of a part of a file, as a file of its own; Arrow reads it."""
+
+    closed = False
+
+    def __init__(self, handle: int, start: int, size: int) -> None:
+        self._handle, self._start, self._size, self._at = handle, start, size, 0
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size - self._at)
+        wanted, found = left if size < 0 else min(size, left), []
+        while wanted and (data := os.pread(self._handle, wanted, self._start + self._at)):
+            found.append(data)
+            wanted, self._at = wanted - len(data), self._at + len(data)
+        return b"".join(found)
+
+    def checksum(self) -> str:
+        """Return the checksum of all its bytes; reads them in parts."""
+        digest = hashlib.blake2b(digest_size=16)
+        while data := self.read(_AT_A_TIME):
+            digest.update(data)
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            os.close(self._handle)
 
 
 def seal_of(path: Path) -> str:
     """Return the checksum of a file; reads it in parts."""
-    with pa.OSFile(str(path)) as file:
-        return _seal_of(file)
-
-
-def _seal_of(file: pa.NativeFile) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    while data := file.read(_AT_A_TIME):
-        digest.update(data)
-    return digest.hexdigest()
+    handle = open_regular(path)
+    part = _Part(handle, 0, os.fstat(handle).st_size)
+    try:
+        return part.checksum()
+    finally:
+        part.close()
 
 
 def in_order(entries: Mapping[bytes, bytes | None]) -> Columns:
@@ -321,11 +362,8 @@ def encode_records(
     stores: list[str], batches: Iterable[pa.RecordBatch], metadata: dict[str, str], compression: str | None
 ) -> pa.Buffer:
     """Return the bytes of a file of `RECORD` batches whose store numbers index `stores`."""
-    schema = RECORD.with_metadata({**metadata, "stores": "\n".join(stores)})
     out = pa.BufferOutputStream()
-    with pa.ipc.new_file(out, schema, options=write_options(compression)) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+    _write_records(out, stores, batches, metadata, compression)
     return out.getvalue()
 
 
@@ -340,16 +378,11 @@ def write_records(
 
     Takes the memory of one batch. Errors: those of the disk, and of `batches`; then the file is removed.
     """
-    schema = RECORD.with_metadata({**metadata, "stores": "\n".join(stores)})
     handle, directories = open_file(path, NEW)
-    records = 0
     try:
         with os.fdopen(handle, "wb") as file:
             sealing = _Sealing(file)
-            with pa.ipc.new_file(sealing, schema, options=write_options(compression)) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-                    records += batch.num_rows
+            records = _write_records(sealing, stores, batches, metadata, compression)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
@@ -358,6 +391,23 @@ def write_records(
     for directory in directories:
         sync_directory(directory)
     return Sealed(sealing.size, sealing.checksum, records)
+
+
+def _write_records(
+    out: Any,
+    stores: list[str],
+    batches: Iterable[pa.RecordBatch],
+    metadata: dict[str, str],
+    compression: str | None,
+) -> int:
+    """Write a file of `RECORD` batches, and return the number of records."""
+    schema = RECORD.with_metadata({**metadata, "stores": "\n".join(stores)})
+    records = 0
+    with pa.ipc.new_file(out, schema, options=write_options(compression)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            records += batch.num_rows
+    return records
 
 
 class _Sealing(io.RawIOBase):
@@ -453,13 +503,8 @@ class RecordFile:
         if isinstance(self._data, pa.NativeFile):
             self._data.close()
 
-    def piece(self, number: int) -> tuple[str, list[tuple[bytes, bytes | None]]]:
-        """Return the store and the entries of a piece."""
-        store, keys, values = self.columns(number)
-        return store, list(zip(keys, values, strict=True))
-
     def columns(self, number: int) -> tuple[str, list[bytes], list[bytes | None]]:
-        """Return the store, the keys and the values of a piece, in less time than `piece`."""
+        """Return the store, the keys and the values of a piece."""
         batch = self._reader.get_batch(number)
         store = self.stores[batch["store"][0].as_py()] if batch.num_rows else ""
         return store, batch["key"].to_pylist(), batch["value"].to_pylist()
@@ -471,14 +516,9 @@ def decode_records(
     """Yield (store, entries) from a file, in the pieces in which they were written."""
     file = RecordFile(data)
     for number in range(len(file)):
-        store, entries = file.piece(number)
-        if entries:
-            yield store, entries
-
-
-#: A section up to this size is read at once; a larger one in parts, so that it takes the memory of a part.
-READ_AT_ONCE = 1 << 20
-_PART = 1 << 20
+        store, keys, values = file.columns(number)
+        if keys:
+            yield store, list(zip(keys, values, strict=True))
 
 
 class SectionFile:
@@ -553,82 +593,3 @@ class SectionFile:
             self._handle, self._directories = open_file(self.path, NEW)
             weakref.finalize(self, os.close, self._handle)
         return self._handle
-
-
-def open_section(path: Path, start: int, size: int, checksum: str) -> pa.NativeFile:
-    """Open a section for reading, after a check of all its bytes.
-
-    Errors: `CheckpointError` if the file is missing or too short, or the section was changed.
-    """
-    try:
-        handle = open_regular(path)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: the file is missing; a manifest names {size} bytes of it") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {error}") from None
-    section = _Section(handle, start, size)
-    try:
-        length = os.fstat(handle).st_size
-        if length < start + size:
-            raise CheckpointError(
-                f"{path}: found {length} bytes, the manifest names the bytes {start} to {start + size}"
-            )
-        if size <= READ_AT_ONCE:
-            data = section.read()
-            actual = checksum_of(data)
-        else:
-            actual = section.checksum()
-        if actual != checksum:
-            raise CheckpointError(
-                f"{path}: found checksum {actual} of the bytes {start} to {start + size}, the manifest says {checksum}"
-            )
-    except BaseException:
-        section.close()
-        raise
-    if size <= READ_AT_ONCE:
-        section.close()
-        return pa.BufferReader(data)
-    section.seek(0)
-    return pa.PythonFile(section, mode="r")
-
-
-class _Section(io.RawIOBase):
-    """The bytes of one section, as a file of its own."""
-
-    def __init__(self, handle: int, start: int, size: int) -> None:
-        self._handle, self._start, self._size, self._at = handle, start, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def size(self) -> int:
-        return self._size
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        wanted = max(0, min(len(view), self._size - self._at))
-        got = os.preadv(self._handle, [view[:wanted]], self._start + self._at)
-        self._at += got
-        return got
-
-    def checksum(self) -> str:
-        """Return the checksum of all its bytes; reads them in parts."""
-        digest = hashlib.blake2b(digest_size=16)
-        while part := self.read(_PART):
-            digest.update(part)
-        return digest.hexdigest()
-
-    def close(self) -> None:
-        if not self.closed:
-            os.close(self._handle)
-        super().close()

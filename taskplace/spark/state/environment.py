@@ -163,6 +163,32 @@ class Environment:
             self._handle = -1
 
 
+class ReadOnly:
+    """An environment that is opened to read a copy once, with some of its databases. Use as a context manager."""
+
+    def __init__(self, path: Path, names: Iterable[bytes]) -> None:
+        """Errors: `lmdb.NotFoundError` for a missing database; `lmdb.CorruptedError` for a file that was cut."""
+        self.path = path
+        self._lmdb = lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1)
+        try:
+            check_length(self._lmdb, path / DATA)
+            self._lmdb.reader_check()  # clears the slots of readers that were killed
+            self.databases = {name: self._lmdb.open_db(name, create=False) for name in names}
+        except BaseException:
+            self._lmdb.close()
+            raise
+
+    def __enter__(self) -> ReadOnly:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lmdb.close()
+
+    def begin(self, *, write: bool = False) -> Txn:
+        """Begin a transaction."""
+        return self._lmdb.begin(write=write)
+
+
 def _id(status: os.stat_result) -> FileId:
     return status.st_dev, status.st_ino
 

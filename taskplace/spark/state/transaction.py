@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.files import RecordFile
 from taskplace.spark.messages import Meta
-from taskplace.spark.state.environment import META, POSITION, UNDO, Environment, decode_meta, encode_meta
+from taskplace.spark.state.environment import (
+    META,
+    POSITION,
+    UNDO,
+    Environment,
+    ReadOnly,
+    decode_meta,
+    encode_meta,
+)
 from taskplace.spark.state.keys import (
     checked,
     physical,
@@ -54,7 +62,7 @@ class Transaction:
     that is not open.
     """
 
-    def __init__(self, environment: Environment, *, write: bool = False) -> None:
+    def __init__(self, environment: Environment | ReadOnly, *, write: bool = False) -> None:
         self._path, self._dbs = environment.path, environment.databases
         self._txn = environment.begin(write=write)
         self.ended = False
@@ -77,10 +85,14 @@ class Transaction:
 
     # -- metadata
 
+    def recorded(self) -> Meta | None:
+        """Return the copy's metadata; None if it has none that can be used."""
+        raw = self._txn.get(POSITION, db=self._dbs[META])
+        return None if raw is None else decode_meta(raw)
+
     def meta(self) -> Meta:
         """Return the copy's metadata; that of an empty copy if it has none that can be used."""
-        raw = self._txn.get(POSITION, db=self._dbs[META])
-        return Meta() if raw is None else (decode_meta(raw) or Meta())
+        return self.recorded() or Meta()
 
     def usable(self, stores: Collection[str]) -> bool:
         """Return whether the copy is empty, or of this boot and format and complete for these stores."""

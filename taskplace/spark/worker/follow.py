@@ -43,7 +43,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DAMAGED, DATA
 from taskplace.spark.state.keys import DamagedEntry
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.guard import guarded, raising_disk_full, remove_marks, seen
+from taskplace.spark.worker.guard import guarded, raising_disk_full, position_of, remove_marks
 from topology import TaskId
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class Visit:
     def report_copies(self) -> None:
         """Report the position of each usable copy of this executor."""
         for task, path in _copies(self.home):
-            if (meta := seen(path, self.executor)) is not None:
+            if (meta := position_of(path, self.executor)) is not None:
                 self.done.copies[task] = meta.certain
                 if meta.undo is not None:
                     self.done.attempted[task] = meta.at

@@ -100,7 +100,7 @@ def test_one_flipped_bit_is_told(sealed, data):
 def test_a_missing_file_is_named(sealed):
     path, size, checksum = sealed
     path.unlink()
-    with pytest.raises(CheckpointError, match=f"{path}: the file is missing; a manifest names it"):
+    with pytest.raises(CheckpointError, match=f"{path}: the file is missing; a manifest names"):
         read_sealed(path, size, checksum)
 
 
