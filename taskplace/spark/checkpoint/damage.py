@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+
+import msgspec
 
 from taskplace.spark.checkpoint.history import is_whole
 from taskplace.spark.codec import open_regular
@@ -14,7 +16,7 @@ from taskplace.spark.messages import Change, History, Manifest, Snapshot
 from taskplace.wording import count
 from topology import TaskId
 
-_PART = 1 << 20
+_AT_A_TIME = 1 << 20
 
 
 class Part(NamedTuple):
@@ -27,7 +29,7 @@ class Part(NamedTuple):
     whole: bool
 
 
-class Damage(NamedTuple):
+class Damage(msgspec.Struct, frozen=True):
     """A damaged or missing file, or the damaged parts of a file.
 
     - `kind`: manifest, declaration, changelog, snapshot or output
@@ -55,11 +57,11 @@ def parts_of(history: Mapping[TaskId, History], last: Manifest | None) -> dict[P
 
 
 def _of_change(change: Change) -> Part:
-    return Part(change.file, change.start, change.size, change.checksum, False)
+    return Part(change.file, change.start, change.size, change.checksum, whole=False)
 
 
 def _of_snapshot(snapshot: Snapshot) -> Part:
-    return Part(snapshot.file, 0, snapshot.size, snapshot.checksum, True)
+    return Part(snapshot.file, 0, snapshot.size, snapshot.checksum, whole=True)
 
 
 def broken(
@@ -105,7 +107,7 @@ def _broken_in(
 def _checksum(file: BinaryIO, part: Part, progress: Callable[[int], None]) -> str:
     digest, left = hashlib.blake2b(digest_size=16), part.size
     file.seek(part.start)
-    while left > 0 and (data := file.read(min(left, _PART))):
+    while left > 0 and (data := file.read(min(left, _AT_A_TIME))):
         digest.update(data)
         left -= len(data)
         progress(len(data))
@@ -120,62 +122,35 @@ def damages(
     A damaged part does not count if no copy needs it: a whole snapshot behind it, and the changes since, have the state
     of each task that it belongs to. Its file is removed once no history names it.
     """
-    starts = {task: start_of(one, wrong) for task, one in history.items()}
-    needless = _needless(history, wrong, starts)
-    counts, counts_not = (
-        {part: what for part, what in wrong.items() if (part in needless) == without}
-        for without in (False, True)
-    )
-    lost = {task for task, start in starts.items() if start is None}
-    return _by_file(history, kinds, counts, lost), _by_file(history, kinds, counts_not, lost)
-
-
-def _needless(
-    history: Mapping[TaskId, History], wrong: Mapping[Part, str], starts: Mapping[TaskId, int | None]
-) -> set[Part]:
-    """Return the damaged parts that no task's state is made of any more. `starts`: of each task, see `start_of`."""
-    needless: set[Part] = set()
-    needed: set[Part] = set()
-    for task, one in history.items():
-        parts, start = _parts(one).intersection(wrong), starts[task]
-        old = set() if start is None else {part for part in parts if _version(one, part) <= start}
-        needless |= old
-        needed |= parts - old
-    return needless - needed
-
-
-def _version(history: History, part: Part) -> int:
-    """Return the version that a part leads to."""
-    versions = [change.version for change in history.changes if _of_change(change) == part]
-    versions += [snapshot.version for snapshot in history.snapshots if _of_snapshot(snapshot) == part]
-    return max(versions)
-
-
-def _by_file(
-    history: Mapping[TaskId, History],
-    kinds: Mapping[Part, str],
-    wrong: Mapping[Part, str],
-    lost: Collection[TaskId],
-) -> list[Damage]:
-    found: dict[tuple[str, str], Damage] = {}
     holders: dict[Part, list[TaskId]] = {}
+    lost: set[TaskId] = set()
+    needed: set[Part] = set()
+    needless: set[Part] = set()
     for task, one in sorted(history.items()):
-        for part in _parts(one).intersection(wrong):
-            holders.setdefault(part, []).append(task)
-    causes: dict[tuple[str, str], set[str]] = {}
-    for part, what in wrong.items():
-        causes.setdefault((part.file, kinds[part]), set()).add(what)
-    for part, what in wrong.items():
-        tasks = holders.get(part, [])
-        file, kind = part.file, kinds[part]
-        more = len(causes[file, kind]) - 1
-        others = f" ({count(more, 'more part')} of the file as well)" if more else ""
-        before = found.get((file, kind), Damage(file, kind, what + others))
-        found[file, kind] = before._replace(
-            tasks=tuple(dict.fromkeys([*before.tasks, *map(str, tasks)])),
-            lost=tuple(dict.fromkeys([*before.lost, *(str(task) for task in tasks if task in lost)])),
-        )
-    return [found[key] for key in sorted(found)]
+        start = start_of(one, wrong)
+        if start is None:
+            lost.add(task)
+        for part, version in _versions(one).items():
+            if part in wrong:
+                holders.setdefault(part, []).append(task)
+                (needed if start is None or version > start else needless).add(part)
+
+    def by_file(parts: Iterable[Part]) -> Iterator[Damage]:
+        files: dict[tuple[str, str], list[Part]] = {}
+        for part in parts:
+            files.setdefault((part.file, kinds[part]), []).append(part)
+        for (file, kind), inside in sorted(files.items()):
+            what, *more = dict.fromkeys(wrong[part] for part in inside)
+            others = f" ({count(len(more), 'more part')} of the file as well)" if more else ""
+            tasks = dict.fromkeys(task for part in inside for task in holders.get(part, ()))
+            gone = tuple(str(task) for task in tasks if task in lost)
+            yield Damage(file, kind, what + others, tuple(map(str, tasks)), gone)
+
+    unneeded = needless - needed
+    return (
+        list(by_file(part for part in wrong if part not in unneeded)),
+        list(by_file(part for part in wrong if part in unneeded)),
+    )
 
 
 def start_of(history: History, wrong: Mapping[Part, str]) -> int | None:
@@ -196,10 +171,7 @@ def start_of(history: History, wrong: Mapping[Part, str]) -> int | None:
     )
 
 
-def _parts(history: History) -> frozenset[Part]:
-    return frozenset(
-        [
-            *(_of_change(change) for change in history.changes),
-            *map(_of_snapshot, history.snapshots),
-        ]
-    )
+def _versions(history: History) -> dict[Part, int]:
+    """Return the parts of a history, each with the version that it leads to."""
+    parts = {_of_change(change): change.version for change in history.changes}
+    return parts | {_of_snapshot(snapshot): snapshot.version for snapshot in history.snapshots}

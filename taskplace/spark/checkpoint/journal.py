@@ -42,6 +42,7 @@ from taskplace.spark.checkpoint.manifests import (
     numbered,
     numbers,
     path_of,
+    read_declaration,
     read_histories,
     read_manifest,
 )
@@ -54,7 +55,7 @@ from taskplace.spark.checkpoint.pruning import (
     remove,
     unneeded,
 )
-from taskplace.spark.codec import damaged, read_file, seal, sealed, unsealed
+from taskplace.spark.codec import damaged, read_file, seal, sealed
 from taskplace.spark.messages import (
     Change,
     Declaration,
@@ -162,10 +163,7 @@ class Epochs:
         """Return the declaration of a driver. Errors: `CheckpointError` for a missing or damaged file."""
         path = self.path(number)
         try:
-            found = Declaration.decode(unsealed(read_file(path)))
-            if "/" in found.id:  # executors name their directory after it
-                raise ValueError(f"the id {found.id!r} is no name")
-            return found
+            return read_declaration(self.folder.parent, number)
         except FileNotFoundError:
             raise CheckpointError(
                 f"{path}: the file is missing; it describes the topology of driver {number}, which committed the last "

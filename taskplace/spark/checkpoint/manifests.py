@@ -23,7 +23,7 @@ import msgspec
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import damaged, decoded, read_file, unsealed
-from taskplace.spark.messages import SCHEMA, Change, History, Manifest, Snapshot
+from taskplace.spark.messages import SCHEMA, Change, Declaration, History, Manifest, Snapshot, epoch_file
 from topology import TaskId
 
 #: The names of a checkpoint's own files have so many digits, at least.
@@ -105,6 +105,14 @@ def _check_names(manifest: Manifest) -> None:
     for name in (*files, *(f"/{attempt}" for attempt in attempts if "/" in attempt)):
         if name[:1] == "/" or (".." in name and ".." in name.split("/")):
             raise ValueError(f"it names {name!r}, which is outside of the checkpoint")
+
+
+def read_declaration(root: Path, epoch: int) -> Declaration:
+    """Return the declaration of a driver. Errors: `FileNotFoundError`; `ValueError` for a damaged file."""
+    found = Declaration.decode(unsealed(read_file(root / epoch_file(epoch))))
+    if "/" in found.id:  # executors name their directory after it
+        raise ValueError(f"the id {found.id!r} is no name")
+    return found
 
 
 SNAPSHOTS_KEPT = 2

@@ -43,7 +43,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DAMAGED, DATA
 from taskplace.spark.state.keys import DamagedEntry
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.guard import guarded, raising_disk_full, position_of, remove_marks
+from taskplace.spark.worker.guard import guarded, position_of, raising_disk_full, remove_marks
 from topology import TaskId
 
 log = logging.getLogger(__name__)
