@@ -52,8 +52,8 @@ def table_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, path: str) ->
 
     >>> table_of([{"n": 1.5}], pa.schema([("n", pa.int64())]), "state")
     Traceback (most recent call last):
-    taskplace.errors.InputError: state.n: found 1.5, expected int64; the value may have a fraction: use int(value), or \
-declare the column as float64
+    taskplace.errors.InputError: state.n: found 1.5, expected int64; use an int, such as int(value), or \
+declare the column as float64 or decimal(p, s)
     """
     rows = list(rows)
     for row in rows:
@@ -121,7 +121,7 @@ def _column(values: list[Any], kind: pa.DataType, path: str) -> pa.Array | pa.Ch
                 pa.array([value], kind)
             except _FAULTS as error:
                 raise InputError(
-                    path, found=value, expected=f"{kind} ({error})", hint=_remedy(value, kind)
+                    path, found=value, expected=f"{kind} ({error})", hint=_remedy(kind)
                 ) from None
         return pa.array(values, kind)
 
@@ -153,7 +153,7 @@ def _check(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
         return None
     for value in values:
         if value is not None and not fits(value, kind):
-            raise InputError(path, found=value, expected=str(kind), hint=_remedy(value, kind))
+            raise InputError(path, found=value, expected=str(kind), hint=_remedy(kind))
     return None
 
 
@@ -176,7 +176,7 @@ def _check_nested(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
     elif hasattr(kind, "value_type"):
         for value in present:
             if not _is_list(value, kind.value_type):
-                raise InputError(path, found=value, expected=str(kind), hint=_remedy(value, kind))
+                raise InputError(path, found=value, expected=str(kind), hint=_remedy(kind))
         inner = [value for value in present if isinstance(value, Iterable) and not isinstance(value, str)]
         _check(list(chain.from_iterable(inner)), kind.value_type, f"{path} (an element)")
 
@@ -301,64 +301,18 @@ _RULES: Mapping[str, tuple[tuple[type, ...], Callable[[Any, pa.DataType], bool]]
 }
 
 
-_WORDS = {
-    "integer": "an int",
-    "float64": "a float",
-    "floating": "a float",
-    "decimal": "a Decimal, or an int",
-    "date": "a date",
-    "timestamp": "a datetime",
-    "time": "a time",
-    "duration": "a timedelta",
+#: By family: what to use instead of a value that a column does not hold.
+_REMEDIES = {
+    "integer": "use an int, such as int(value), or declare the column as float64 or decimal(p, s)",
+    "floating": "use a float, such as float(value), which is the nearest, or declare a wider type",
+    "decimal": "use an int or a Decimal, with value.quantize(...) for fewer digits, or declare more digits",
+    "date": "use a date, such as value.date() of a datetime",
+    "timestamp": "use a datetime, without a zone if the column has none, and not finer than its unit",
+    "time": "use a time without a zone, not finer than the column's unit",
+    "duration": "use a timedelta, not finer than the column's unit",
 }
 
 
-def _remedy(value: Any, kind: pa.DataType) -> str:
-    """Return the remedy for a value that a column cannot hold."""
-    family = "timestamp" if T.is_timestamp(kind) else _family(kind)
-    if value is not None and (type(value).__name__ in ("NaTType", "NAType")):
-        return "use None for null"
-    if T.is_temporal(kind) and isinstance(value, int | float | Decimal | np.number):
-        return "a number has no unit of time"
-    if T.is_temporal(kind) and isinstance(value, str):
-        return "strings are not parsed as times"
-    if family == "integer" and isinstance(value, float | np.floating):
-        return "the value may have a fraction: use int(value), or declare the column as float64"
-    if family == "integer" and isinstance(value, Decimal):
-        return "the value may have a fraction: use int(value), or declare the column as decimal(p, s)"
-    if family == "integer" and _is_int(value):
-        return "declare the column as int64, or as decimal(38, 0)"
-    if family == "floating" and isinstance(value, float | np.floating):
-        return "declare the column as float64"
-    if T.is_floating(kind) and isinstance(value, Decimal | int | np.integer):
-        return "use float(value), which rounds to the nearest float, or declare the column as decimal(p, s)"
-    if family == "decimal" and isinstance(value, Decimal):
-        return f"round it with value.quantize(Decimal(1).scaleb({-kind.scale})), or declare more digits"
-    if family == "decimal" and isinstance(value, float | np.floating):
-        return "most decimals have no exact float: use Decimal(str(value)), rounded"
-    if family == "date" and isinstance(value, dt.datetime):
-        return "the time of day would be lost: use value.date(), or declare the column as timestamp"
-    if family == "timestamp" and isinstance(value, dt.datetime | np.datetime64):
-        return _remedy_of_time(value, kind)
-    if family == "timestamp" and isinstance(value, dt.date):
-        return "a date has no time of day: use a datetime"
-    if family == "time" and isinstance(value, dt.time):
-        if value.tzinfo is not None:
-            return "the time zone would be lost: use value.replace(tzinfo=None)"
-        return "round it, or declare the column as time64[us]"
-    if family == "duration" and isinstance(value, dt.timedelta | np.timedelta64):
-        return "round it, or declare the column as duration[us]"
-    return f"use {_WORDS[family]}" if family in _WORDS else "use a value of that type"
-
-
-def _remedy_of_time(value: dt.datetime | np.datetime64, kind: pa.DataType) -> str:
-    if isinstance(value, np.datetime64):
-        return "use a datetime"
-    zone = value.tzinfo
-    if zone is not None and kind.tz is None:
-        return (
-            "the time zone would be lost: use value.astimezone(timezone.utc).replace(tzinfo=None), or declare the "
-            "column as timestamp"
-        )
-    finer = f"timestamp[{'us' if kind.unit in ('s', 'ms') else 'ns'}{', tz=UTC' if kind.tz else ''}]"
-    return f"the value is finer than the column, or out of range: round it, or declare the column as {finer}"
+def _remedy(kind: pa.DataType) -> str:
+    family = {"float64": "floating", "instant": "timestamp"}.get(name := _family(kind), name)
+    return _REMEDIES.get(family, "use a value of that type")
