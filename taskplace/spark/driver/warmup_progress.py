@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from taskplace.lag.catching_up import seconds_left, to_go
 from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.driver.cluster_state import ClusterState, Member
-from taskplace.spark.driver.snapshot_loads import SnapshotLoads
+from taskplace.spark.driver.cluster_state import ClusterState, Member, SnapshotLoads
 from taskplace.spark.messages import EMPTY
 from topology import TaskId
 
