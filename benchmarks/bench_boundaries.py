@@ -26,6 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 from taskplace.spark.checkpoint.files import SectionFile
 
+from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver import bins
 from taskplace.spark.driver.idle_tasks import bytes_by_partition

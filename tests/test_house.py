@@ -251,7 +251,7 @@ def test_arguments_have_names_and_functions_are_read_at_a_glance():
 
 
 def test_the_files_that_the_docs_name_are_there():
-    """Docs name files from the root ("tests/lag/test_index.py"), or from the package ("driver/journal.py")."""
+    """Docs name files from the root ("tests/lag/test_index.py"), or from the package ("checkpoint/journal.py")."""
     there = {str(path.relative_to(ROOT)) for top in TOP for path in (ROOT / top).rglob("*.py")}
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
     missing = {

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from taskplace.spark.checkpoint.files import Changes
 
+from taskplace.spark.checkpoint.files import Changes
 from taskplace.spark.messages import History
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker import identity

@@ -10,6 +10,7 @@ from taskplace.spark.types import arrow_schema
 
 from taskplace.errors import InputError
 from taskplace.spark import ForeachBatch, ParquetSink
+from taskplace.spark.casts import cast
 from taskplace.spark.ddl import struct_type, written_columns
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.driver.sources import check_sources
@@ -29,6 +30,7 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.processors.columns import arrow_types, columns_sent
 from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.types import arrow_schema
 from topology import Topology
 
 COLUMNS = (

@@ -9,8 +9,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.spark.worker.partition_checks import Owned, Ownership
-
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.driver.columns import check_columns
 from taskplace.spark.driver.key_types import KeyTypes
@@ -20,6 +18,7 @@ from taskplace.spark.processors import Count
 from taskplace.spark.processors.columns import InputColumn
 from taskplace.spark.processors.traits import renamed_keys
 from taskplace.spark.worker.external import ExternalRows, check_size
+from taskplace.spark.worker.partition_checks import Owned, Ownership
 from topology import Node, Topology, TopologyError
 
 BY = {"k": "string"}

@@ -16,6 +16,9 @@ from taskplace.spark.checkpoint.history import without
 from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.files import decode_records, write_file
+from taskplace.spark.checkpoint.history import without
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.programs import programs

@@ -66,7 +66,7 @@ def starts(placed: Placed, ddl: str) -> None:
         ),
         (
             "k string, n long, m long",
-            r"^sinks\.out: .*, or declare the schema: sink\('out', schema=\{'k': 'string'",
+            r"^sinks\.out: .*, or declare the sink's schema",
         ),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import Aggregate, Count, count, sum_

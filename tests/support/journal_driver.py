@@ -18,6 +18,8 @@ from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import Fenced, TaskplaceError
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.files import SectionFile, encode_changes, write_file
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Change, Fence, FollowReport, FollowRequest, History, Position, StagedFile
 from taskplace.spark.state.copy import Copy

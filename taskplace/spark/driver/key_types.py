@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from taskplace.errors import InputError, listed
 from taskplace.spark.key_checks import alike
 from taskplace.spark.processors.columns import arrow_types
-from taskplace.spark.worker.hashing import UNTYPED, hashed_as
+from taskplace.spark.types import UNTYPED
+from taskplace.spark.worker.hashing import hashed_as
 from topology import BuiltTopology
 
 

@@ -6,9 +6,10 @@ and windows of the same size and time column. A store with a declared meaning an
 other. Everything else about a topology may change between two runs. Declarations of earlier versions have no columns of
 aggregates, or no meanings at all; there they are not compared.
 
-Every driver declares its structure under its epoch (`taskplace.spark.checkpoint.journal`). The declaration of the driver
-that made the last manifest counts. So a topology that was started but never committed a batch does not bind later
-drivers. If a driver was stopped during its commit and continues later, its declaration counts from that commit on.
+Every driver declares its structure under its epoch (`taskplace.spark.checkpoint.journal`). The declaration of the
+driver that made the last manifest counts. So a topology that was started but never committed a batch does not bind
+later drivers. If a driver was stopped during its commit and continues later, its declaration counts from that commit
+on.
 
     {"id": ..., "topology": {...}, "stores": {...}, "incarnations": {...}, "sources": [...], "split": {...}}
 

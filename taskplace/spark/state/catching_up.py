@@ -1,7 +1,7 @@
 """Brings a copy to the end of its task's history: rolls back, replays changes, restores a snapshot piece by piece.
 
-`taskplace.spark.checkpoint.history` decides on each step; this module takes it. Every step is a transaction of its own, so a
-kill in between loses no work. A damaged file is left out as long as the other files lead to the end.
+`taskplace.spark.checkpoint.history` decides on each step; this module takes it. Every step is a transaction of its
+own, so a kill in between loses no work. A damaged file is left out as long as the other files lead to the end.
 """
 
 from __future__ import annotations

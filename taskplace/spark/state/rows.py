@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.casts import cast
-from taskplace.spark.state.keys import LARGEST
+from taskplace.spark.checkpoint.files import LARGEST
 from taskplace.spark.types import check_cast, column_of
 
 Bytes = npt.NDArray[np.uint8]

@@ -13,6 +13,9 @@ from taskplace.spark.checkpoint.journal import Journal
 from taskplace import PlacementConfig, Task
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.bridge import Executor
+from taskplace.spark.checkpoint.files import write_file
+from taskplace.spark.checkpoint.history import trimmed_since
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.messages import EMPTY, Change, Position, Snapshot

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from taskplace.spark.checkpoint.files import RecordFile
 
 from taskplace.model.placed_options import PlacedOptions
+from taskplace.spark.checkpoint.files import RecordFile
 from taskplace.spark.driver import followers
 from taskplace.spark.driver.cluster_state import SnapshotLoads
 from taskplace.spark.driver.followers import Followers

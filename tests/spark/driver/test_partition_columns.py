@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType, DoubleType, IntegerType, LongType, Str
 from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError, ConfigError, InputError
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver import partition_columns
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.driver.sources import check_sources

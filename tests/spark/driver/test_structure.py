@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import sealed
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.programs import programs

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from taskplace.spark.checkpoint.manifests import history_before
 
+from taskplace.spark.checkpoint.manifests import history_before
 from taskplace.spark.driver import stages
 from taskplace.spark.driver.stages import TAIL
 from taskplace.spark.state import environment as warm

@@ -8,6 +8,7 @@ import uuid
 import pytest
 from taskplace.spark.checkpoint.files import SectionFile
 
+from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.cluster import JobLostError
 from taskplace.spark.driver.followers import Order
 from taskplace.spark.messages import segment_file

@@ -18,6 +18,9 @@ from taskplace.spark.checkpoint.manifests import history_before, path_of
 
 from taskplace.cli import main
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.files import encode_changes, seal_of, write_file
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.checkpoint.manifests import history_before, path_of
 from taskplace.spark.codec import sealed, unsealed
 from taskplace.spark.inspection.checkpoint import inspect
 from taskplace.spark.inspection.driver_seen import look

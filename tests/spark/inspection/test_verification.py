@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from taskplace.spark.checkpoint.manifests import read_manifest
 
+from taskplace.spark.checkpoint.manifests import read_manifest
 from taskplace.spark.codec import sealed
 from taskplace.spark.inspection.checkpoint import CHECKED, verify_checkpoint
 from tests.support.operators import run, stream

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from taskplace.spark.casts import keeps_apart
 
 from taskplace.errors import InputError
+from taskplace.spark.casts import keeps_apart
 from taskplace.spark.processors import (
     Aggregate,
     Count,

@@ -8,6 +8,7 @@ import pytest
 from taskplace.spark.checkpoint.files import Changes, encode_records, record_batch, write_file
 
 from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark.checkpoint.files import Changes, encode_records, record_batch, write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Change, Fence, History, Position, Snapshot
 from taskplace.spark.state import environment as meta_module

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
 
+from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import FollowReport, FollowRequest, Snapshot
 from taskplace.spark.worker import follow, identity, lookup

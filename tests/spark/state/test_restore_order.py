@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
 
+from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, History, Position, Snapshot
 from taskplace.spark.state.copy import Copy

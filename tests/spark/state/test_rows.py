@@ -19,6 +19,7 @@ from taskplace.spark.types import arrow_schema
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.state import rows as rows_module
 from taskplace.spark.state.rows import RowCodec, canonical_floats
+from taskplace.spark.types import arrow_schema
 
 
 def ints(bits: int, signed: bool = True) -> st.SearchStrategy[int]:

@@ -61,7 +61,7 @@ def test_a_copy_that_is_no_database_cannot_be_read(path, history) -> None:
 
 def test_a_copy_that_was_cut_is_damaged(path, history) -> None:
     os.truncate(path / DATA, 2 * 4096)
-    refused(path, "s", history, r"^0_0: the copy is damaged \(.*the file is shorter than its contents\)$")
+    refused(path, "s", history, r"^0_0: the copy cannot be read \(.*the file is shorter than its contents\)$")
 
 
 def test_a_copy_of_another_history_is_refused(tmp_path, path, history, committed) -> None:

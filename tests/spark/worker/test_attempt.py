@@ -12,6 +12,7 @@ import pytest
 from taskplace.spark.checkpoint.files import decode_records, open_section
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.checkpoint.files import decode_records, open_section
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, AttemptDescriptor, BinDescriptor, History, Report, reports_dir
 from taskplace.spark.processors import Deduplicate

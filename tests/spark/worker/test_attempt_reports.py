@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 from taskplace.spark.checkpoint import files
 
+from taskplace.spark.checkpoint import files
 from taskplace.spark.messages import (
     AttemptDescriptor,
     BinDescriptor,

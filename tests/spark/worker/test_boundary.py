@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from taskplace.spark.checkpoint.files import SectionFile
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.messages import Boundary
 from taskplace.spark.worker import boundary
 from taskplace.spark.worker.hashing import partition_of

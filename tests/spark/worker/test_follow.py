@@ -11,6 +11,7 @@ import pytest
 from taskplace.spark.checkpoint.files import RecordFile, decode_records, read_sealed
 
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.files import RecordFile, decode_records, read_sealed
 from taskplace.spark.messages import EMPTY, FollowRequest, History, Position
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker import identity

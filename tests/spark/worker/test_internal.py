@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from taskplace.spark.checkpoint.files import SectionFile
 
 from taskplace.errors import CheckpointError, TaskplaceError
+from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History
 from taskplace.spark.worker import bins as attempt_reports
 from taskplace.spark.worker import boundary
