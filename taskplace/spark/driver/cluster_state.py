@@ -24,11 +24,10 @@ from typing import NamedTuple
 
 from taskplace.explanation.removal import Copy, Held, Removal, removable
 from taskplace.lag import LagIndex
-from taskplace.lag.catching_up import seconds_left, to_go
+from taskplace.lag.ranking import Seen, seconds_left, to_go
 from taskplace.model.events import InstanceView
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Task
-from taskplace.model.seen import Seen
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.checkpoint.history import records_to_read
 from taskplace.spark.checkpoint.journal import Journal

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
+from taskplace.lag.ranking import Seen
 from taskplace.model.events import (
     Change,
     ExecutorLost,
@@ -25,10 +26,9 @@ from taskplace.model.events import (
     WarmupChange,
     WarmupState,
 )
-from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
-from taskplace.model.seen import Seen
+from taskplace.model.shares import imbalance_of
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster, Executor
