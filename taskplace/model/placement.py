@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -28,6 +29,46 @@ class Base(IntEnum):
 
 # Plain integers: numpy compares a column with an enum member ten times more slowly.
 FIXED, FORCED, RESUME, OPEN = map(int, Base)
+
+
+class Reason(IntEnum):
+    """Why a copy is where a plan puts it; `text` is its wording in the plan's moves."""
+
+    text: str
+
+    def __new__(cls, number: int, text: str) -> Self:
+        """Return the member of that number."""
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.text = text
+        return member
+
+    GONE = 0, "the owner is gone"
+    LAGS = 1, "the owner lags"
+    RESUMES = 2, "start, with the copy that lacks least"
+    LACKS = 3, "no copy is caught up, and the owner lacks far more"
+    STARTS = 4, "start"
+    DRAINS = 5, "drain"
+    FOR_NOW = 6, "balance for now"
+    BALANCE = 7, "balance"
+    KEEPS = 8, "keeps its copy"
+    COPY = 9, "standby"
+    STANDBY_MOVES = 10, "standby move"
+    STAYS = 11, "stays"
+    WAITS = 12, "waits until the copy at its target is caught up"
+    ONLY = 13, "has the only entries of stores that are not logged"
+
+
+class Decision(NamedTuple):
+    """What the engine decided, for explanations.
+
+    - `reason`: [n] the `Reason` of each task's active
+    - `queue_task`, `queue_inst`: the copies that wait for `max.warmup.replicas`, in the order of their turns
+    """
+
+    reason: Ints
+    queue_task: Ints
+    queue_inst: Ints
 
 
 @dataclass(frozen=True, slots=True)

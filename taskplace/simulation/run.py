@@ -161,7 +161,7 @@ def settle(
         moved = sum(m.role == "active" and m.from_ is not None and m.task in stateful for m in plan.moves)
         forced = sum(m.role == "promotion" for m in plan.moves)
         placed = sum(m.role == "active" and m.from_ is None for m in plan.moves)
-        kept = replace(plan, problem=None)  # all the problems of a long history would take much memory
+        kept = replace(plan, problem=None, decision=None)  # those of a long history take much memory
         cluster.apply(plan)
         rounds.append(
             Round(

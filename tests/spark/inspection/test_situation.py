@@ -145,7 +145,7 @@ def test_a_planned_step_says_what_it_waits_for(world):
     ends = {str(task): placed.journal.end_offset(task) for task in placed.rebalancer.task_ids}
 
     def explained(status, *, runs=True):
-        return situation(status, ends, runs=runs).explainer().in_full(task)
+        return situation(status, ends, runs=runs).explainer().task(task)
 
     at_once = explained(status)
     assert at_once.outlook.state == "now"
