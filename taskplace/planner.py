@@ -1,29 +1,50 @@
-"""Plans a problem: finds target and step, and verifies the plan."""
+"""Plans a problem: finds target and step, verifies the plan, and records the reasons.
+
+Inside an instance, tasks are distributed over its slots (threads) by the same rule as over instances: every slot gets
+the floor or the ceiling of its share of all tasks, and of the tasks of each subtopology, with the fewest changes. The
+slots of an instance share its state, so no copy has to catch up. Standbys have no slot.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from taskplace import validation
-from taskplace.assign.slots import slots_of
+from taskplace.assign.active import place_actives
 from taskplace.assign.target import find_target, stateless_for_now
 from taskplace.assign.weights import level, load_and_bound, uneven
-from taskplace.errors import InvalidPlan
+from taskplace.errors import InputError, InvalidPlan
 from taskplace.model.config import PlacementConfig
-from taskplace.model.ids import TaskId
-from taskplace.model.placement import FIXED, FORCED, RESUME, Decision, Reason, Step, Target, handed_over
+from taskplace.model.placement import (
+    FIXED,
+    FORCED,
+    RESUME,
+    Decision,
+    Reason,
+    Step,
+    Target,
+    bases,
+    changelog_reads,
+    cross_rack_reads,
+    handed_over,
+)
 from taskplace.model.plan import MOVE_ROLES, Move, Optimality, Plan, Roles
-from taskplace.model.problem import Problem
+from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.problem_columns import Bools, Columns, Ints, Role
-from taskplace.model.reads import changelog_reads, cross_rack_reads
+from taskplace.model.shares import is_even
 from taskplace.refine.step import next_step
 from taskplace.verify import violations
 from taskplace.wording import count, noun
+from topology.ids import TaskId
+
+#: A list of slots ends here, unless there are more tasks: the slots of a larger instance stay empty.
+MOST_EMPTY = 256
+
 
 _T = TypeVar("_T")
 
@@ -313,3 +334,53 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
             "met as far as possible"
         )
     return out
+
+
+def slots_of(problem: Problem, assignment: Mapping[str, Roles]) -> dict[str, tuple[tuple[TaskId, ...], ...]]:
+    """Return the tasks of each slot, for every instance with more than one slot and at least one active.
+
+    O(tasks) for instances whose `Instance.slots` are unknown or already even; one small flow for every other instance.
+    """
+    return {
+        i.id: over_slots(assignment[i.id].active, i.capacity, i.slots)
+        for i in problem.instances
+        if i.capacity > 1 and i.id in assignment and assignment[i.id].active
+    }
+
+
+def over_slots(
+    tasks: Iterable[TaskId], slots: int, previous: Sequence[Iterable[TaskId]] = ()
+) -> tuple[tuple[TaskId, ...], ...]:
+    """Return the tasks of each slot, sorted. `previous`: the tasks that each slot had, for any number of slots.
+
+    Slots without tasks are left out at the end, where there are more than `MOST_EMPTY` slots.
+
+    >>> a, b, c = TaskId(0, 0), TaskId(0, 1), TaskId(1, 0)
+    >>> now = over_slots([a, b, c], 2)
+    >>> sorted(len(slot) for slot in now)
+    [1, 2]
+    >>> over_slots([a, b, c], 2, now) == now
+    True
+    """
+    if slots < 1:
+        raise InputError("slots", found=slots, expected="an integer of at least 1")
+    mine = sorted(set(tasks))
+    known = set(mine)
+    slots = min(slots, max(len(mine), MOST_EMPTY))
+    had: list[tuple[TaskId, ...]] = [tuple(t for t in slot if t in known) for slot in previous[:slots]]
+    had += [()] * (slots - len(had))
+    if not any(had):
+        # Sorted ids in turn: tasks of a subtopology follow each other, so both balances are met.
+        return tuple(tuple(mine[k::slots]) for k in range(slots))
+    if is_even(had, mine):
+        return tuple(tuple(sorted(slot)) for slot in had)
+    problem = Problem(
+        tuple(Task(t) for t in mine),
+        tuple(Instance(f"{k:09}", active=slot) for k, slot in enumerate(had)),
+    )
+    c = problem.columns
+    place = place_actives(c, bases(c)).place
+    out: list[list[TaskId]] = [[] for _ in range(slots)]
+    for t, k in zip(c.ids, place.tolist(), strict=True):
+        out[k].append(t)
+    return tuple(tuple(slot) for slot in out)

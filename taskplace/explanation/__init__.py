@@ -15,7 +15,7 @@ from taskplace.explanation.tasks import (
     explain_plan,
     plan_explanation,
 )
-from taskplace.model.seen import Seen
+from taskplace.lag.ranking import Seen
 
 __all__ = [
     "Copy",

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 from taskplace.errors import InputError
 from taskplace.explanation.binding import Binding
 from taskplace.explanation.removal import CatchingUp
-from taskplace.lag.ranking import lacking
+from taskplace.lag.ranking import Copy, Seen, lacking
 from taskplace.model.placement import Decision, Reason
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
-from taskplace.model.seen import Copy, Seen
 from taskplace.validation import of_type
 from taskplace.wording import about, count, listed, noun, one_of
 from taskplace.wrapping import wrapped

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskplace.model.groups import rank_in_group
+from taskplace.model.problem_columns import rank_in_group
 from taskplace.partitions.subscription_columns import Ints
 
 

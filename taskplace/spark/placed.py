@@ -26,7 +26,7 @@ from taskplace import validation
 from taskplace.callables import check_function
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
-from taskplace.model import html_tables
+from taskplace.model import tables as html_tables
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import InstanceView, Reporter, Summary
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions

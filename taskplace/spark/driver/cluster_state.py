@@ -22,10 +22,10 @@ from types import MappingProxyType
 
 from taskplace.explanation.removal import Copy, Held, Removal, removable
 from taskplace.lag import LagIndex
+from taskplace.lag.ranking import Seen
 from taskplace.model.events import InstanceView
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Task
-from taskplace.model.seen import Seen
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.journal import Journal

@@ -18,9 +18,9 @@ from typing import Any
 from taskplace.metrics.catalogue import ROLES, Series
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import WHOLE
-from taskplace.model.imbalance import imbalance
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Task
+from taskplace.model.shares import imbalance
 from taskplace.spark.driver.histories import settled_offset
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.totals import Totals

@@ -16,11 +16,11 @@ from types import MappingProxyType
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
+from taskplace.lag.ranking import Seen
 from taskplace.model.events import Change, ExecutorLost, InstanceView, Rebalanced, Reporter
-from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
-from taskplace.model.seen import Seen
+from taskplace.model.shares import imbalance_of
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState

@@ -1,26 +1,29 @@
-"""Computes how many moves a target could save. It uses no flow solver, but looks for exchanges that save moves.
+"""Proves that a target is optimal, without the code that finds targets. Each can reveal errors of the other.
+
+- `saving`: how many moves a target could save, found by exchanges
+- `fewest_moves`: the fewest moves that both balances allow, found by a small network over groups of tasks
+- `detour`: whether standbys could read less across racks (KIP-925), found by hand-overs
 
 **Idea.** A target that keeps both balances is a flow. It has the fewest moves if and only if no cycle of exchanges
 saves a move (Klein's theorem: a flow has minimum cost if and only if its residual network has no negative cycle). An
-exchange hands one task of a subtopology from one instance to another. A cycle of exchanges keeps all balances. Cycles
-that save moves are applied until there are none.
+exchange hands one task of a subtopology from one instance to another. A cycle of exchanges keeps all balances. The
+same holds for standbys at level loads, with the price of their reads and moves.
 
-This module shares no code with the flow that finds targets, so each can reveal errors of the other.
-
-Shapes: p instances with open slots, s subtopologies. A search is O(rounds * s * p^2), usually with a few rounds. There
-is one search for each cycle that saves moves, and a last one without a result.
 Source: M. Klein, "A Primal Method for Minimal Cost Flows", 1967.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 
-from taskplace.model.placement import FIXED, OPEN
-from taskplace.model.problem_columns import Columns, Ints
-from taskplace.model.shares import floors_and_ceilings
+from taskplace.model.config import PlacementConfig
+from taskplace.model.flow import Network
+from taskplace.model.placement import FIXED, OPEN, changelog_reads, costs
+from taskplace.model.problem_columns import STANDBY, Columns, Ints
+from taskplace.model.shares import floors_and_ceilings, level_loads
 
 FAR = 1 << 20  # the cost of an impossible exchange, above any sum of costs
 
@@ -157,3 +160,109 @@ def _circle(before: Ints) -> list[int] | None:
                 cycle.append(back[cycle[-1]])
             return cycle[::-1]
     return None
+
+
+NEVER = 1 << 60  # no hand-over; above any sum of costs
+
+
+def detour(c: Columns, config: PlacementConfig, active: Ints, task: Ints, inst: Ints) -> bool:
+    """Return whether other standbys of these tasks, at equally level loads, would cost less in reads and moves.
+
+    `active`: [n] instances. `task`, `inst`: one entry per standby. Returns False if racks are not known.
+    """
+    known = changelog_reads(c)
+    if known is None or not len(task):
+        return False
+    cost = _hand_overs(c, config, known, active, task, inst)
+    more, fewer = _slack(c, active, task, inst)
+    near, sink = np.zeros(c.m, np.int64), 0
+    for _ in range(c.m + 2):
+        nearer = np.minimum(near, (near[:, None] + cost).min(axis=0))
+        end = min([sink, *nearer[more].tolist()])
+        nearer[fewer] = np.minimum(nearer[fewer], end)
+        if end == sink and (nearer == near).all():
+            return False
+        near, sink = nearer, end
+    return True  # Bellman-Ford: a path that still becomes cheaper contains a cycle that saves
+
+
+def _hand_overs(
+    c: Columns, config: PlacementConfig, known: tuple[Ints, Ints], active: Ints, task: Ints, inst: Ints
+) -> Ints:
+    """Return [m, m] the change of the price by the cheapest hand-over of a standby from one instance to another."""
+    (rack_of, reads), (read, move) = known, costs(config)
+    now = np.zeros((c.n, c.m), np.bool_)
+    rows = c.role == STANDBY
+    now[c.task[rows], c.inst[rows]] = True
+    taken = np.zeros((c.n, c.m), np.bool_)
+    taken[np.arange(c.n), active] = True
+    taken[task, inst] = True
+    taken[:, c.open_slots == 0] = True
+    cost = np.full((c.m, c.m), NEVER, np.int64)
+    for i in np.unique(inst).tolist():
+        mine = task[inst == i]
+        price = read * reads[mine][:, rack_of] + move * ~now[mine]
+        gain = np.where(taken[mine], NEVER, price - price[:, [i]])
+        cost[i] = gain.min(axis=0)
+    return cost
+
+
+def _slack(c: Columns, active: Ints, task: Ints, inst: Ints) -> tuple[Ints, Ints]:
+    """Return the instances that may have one standby more, and one fewer. Both are empty if loads are uneven."""
+    tasks = np.flatnonzero(c.stateful)
+    actives = np.bincount(active[tasks], minlength=c.m)
+    load = actives + np.bincount(inst, minlength=c.m)
+    low, high = level_loads(len(tasks) + len(task), len(tasks), actives, c.open_slots)
+    if ((load < low) | (load > high)).any():
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.flatnonzero(load < high), np.flatnonzero(load > low)
+
+
+def fewest_moves(c: Columns, base: Ints) -> int:
+    """Return the least number of stateful tasks that must leave their base (`taskplace.model.placement.bases`)."""
+    groups = _groups(c, base)
+    tasks = sum(groups.values())
+    if not tasks:
+        return 0
+    places = np.flatnonzero(c.open_slots > 0)
+    net = Network()
+    sink = int(net.nodes(1)[0])
+    seat = dict(zip(places.tolist(), net.nodes(len(places)).tolist(), strict=True))
+    pair: dict[tuple[int, int], int] = {}
+    anywhere: dict[int, int] = {}
+    low, high = floors_and_ceilings(tasks, c.open_slots)
+    net.arcs(list(seat.values()), [sink] * len(seat), high[places], 0, low=low[places])
+    net.supply([sink], [-tasks])
+    sizes: Counter[int] = Counter()
+    for (s, _), count in groups.items():
+        sizes[s] += count
+    for s, count in sorted(sizes.items()):
+        low, high = floors_and_ceilings(count, c.open_slots)
+        anywhere[s] = int(net.nodes(1)[0])
+        nodes = net.nodes(len(places))
+        pair.update({(s, i): n for i, n in zip(places.tolist(), nodes.tolist(), strict=True)})
+        net.arcs(nodes, list(seat.values()), high[places], 0, low=low[places])
+        net.arcs([anywhere[s]] * len(places), nodes, count, 0)
+    for (s, homes), count in sorted(groups.items(), key=lambda g: (g[0][0], sorted(g[0][1]))):
+        node = int(net.nodes(1)[0])
+        net.supply([node], [count])
+        net.arcs([node], [anywhere[s]], count, 1 if homes else 0)
+        at = [pair[s, i] for i in sorted(homes) if c.open_slots[i]]
+        if at:
+            net.arcs([node] * len(at), at, count, 0)
+    net.solve()
+    return net.cost
+
+
+def _groups(c: Columns, base: Ints) -> Counter[tuple[int, frozenset[int]]]:
+    """Return the number of tasks of each (subtopology, instances without a move). An empty set means anywhere."""
+    out: Counter[tuple[int, frozenset[int]]] = Counter()
+    fixed = np.flatnonzero(c.stateful & (base == FIXED))
+    pairs, counts = np.unique(c.sub[fixed] * c.m + c.owner[fixed], return_counts=True)
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        out[pair // c.m, frozenset((pair % c.m,))] = count
+    for t in np.flatnonzero(c.stateful & (base != FIXED)).tolist():
+        rows = slice(int(c.start[t]), int(c.start[t + 1]))
+        homes = c.inst[rows][c.best[rows]].tolist() if base[t] != OPEN else ()
+        out[int(c.sub[t]), frozenset(homes)] += 1
+    return out
