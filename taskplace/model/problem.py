@@ -19,12 +19,6 @@ from taskplace.model.problem_columns import Columns, build
 from taskplace.wording import one_of
 from topology.ids import TaskId
 
-_TASK = ("id", "stateful", "end_offset", "weight", "logged", "racks", "changelog_racks")
-_INSTANCE = (
-    "id", "capacity", "tags", "draining", "active", "standby", "warmup", "lags", "parked", "keeps", "slots",
-)  # fmt: skip
-
-
 SCHEMA = "taskplace.problem/1"
 
 
@@ -151,12 +145,11 @@ def indexed_lags(tasks: Iterable[Task], instances: Iterable[Instance], config: P
     return index
 
 
-_TASK_KEYS = frozenset(Task._fields)
-_PLAIN_KEYS = _TASK_KEYS - {"racks", "changelog_racks"}
+_PLAIN_KEYS = frozenset(Task._fields) - {"racks", "changelog_racks"}
 
 
 def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
-    """Return the tasks. Values of exactly the expected types take a fast path; `_read_task` reads all others."""
+    """Return the tasks. Values of exactly the expected types take a fast path; `read_task` reads all others."""
     out = []
     for k, value in enumerate(values):
         if type(value) is dict and value.keys() <= _PLAIN_KEYS:
@@ -173,11 +166,13 @@ def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
                     task = known[name] = validation.task_id(name, f"tasks[{k}].id")
                 out.append(Task(task, stateful, end, weight, logged))
                 continue
-        out.append(_read_task(value, f"tasks[{k}]", known))
+        out.append(read_task(value, f"tasks[{k}]", known))
     return out
 
 
-def _read_task(value: Any, path: str, known: dict[str, TaskId]) -> Task:
+def read_task(value: Any, path: str, known: dict[str, TaskId] | None = None) -> Task:
+    """Return the task that a dict describes, in the format of a problem. `known`: the ids that were read before."""
+    known = {} if known is None else known
     m = validation.mapping(value, path, Task._fields)
     if "id" not in m:
         raise InputError(f"{path}.id", found=None, expected="a task id like '0_3'")
@@ -200,16 +195,8 @@ def _read_racks(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def read_task(value: Any, path: str) -> Task:
-    """Return the task that a dict describes, in the format of a problem."""
-    return _read_task(value, path, {})
-
-
-_INSTANCE_KEYS = tuple(Instance.__dataclass_fields__)
-
-
 def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
-    m = validation.mapping(value, path, _INSTANCE_KEYS)
+    m = validation.mapping(value, path, Instance.__dataclass_fields__)
     if "id" not in m:
         raise InputError(f"{path}.id", found=None, expected="a non-empty string")
     get = m.get
@@ -304,13 +291,13 @@ def judge(tasks: Any, instances: Any, config: Any) -> None:
     """Raise `InputError` for the first value of a wrong type. O(values)."""
     if not isinstance(config, PlacementConfig):
         raise InputError("config", found=config, expected="a PlacementConfig")
-    for path, values, names, what, one in (
-        ("tasks", tasks, _TASK, "a list of Tasks", "a Task"),
-        ("instances", instances, _INSTANCE, "a list of Instances", "an Instance"),
+    for path, values, kind, article in (
+        ("tasks", tasks, Task, "a"),
+        ("instances", instances, Instance, "an"),
     ):
-        for k, value in enumerate(_items(values, path, what)):
-            if not all(hasattr(value, name) for name in names):
-                raise InputError(f"{path}[{k}]", found=value, expected=one)
+        for k, value in enumerate(_items(values, path, f"a list of {kind.__name__}s")):
+            if not isinstance(value, kind):
+                raise InputError(f"{path}[{k}]", found=value, expected=f"{article} {kind.__name__}")
     for task in tasks:
         _task_id(task.id, "tasks.id")
         path = f"tasks[{task.id}]"

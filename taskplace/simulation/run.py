@@ -18,8 +18,7 @@ from taskplace.model.shares import imbalance_of
 from taskplace.model.work import Show, Work
 from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
-from taskplace.simulation.cluster import Cluster
-from taskplace.simulation.events import Event
+from taskplace.simulation.cluster import Cluster, Event
 from taskplace.wording import count
 from topology.ids import TaskId
 
