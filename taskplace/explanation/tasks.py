@@ -281,32 +281,22 @@ class Explainer:
 
     def _paragraph(self, one: _One, outlook: Outlook) -> str:
         """Return where the task is, why it is there or waits, when it moves, and what to do."""
-        why = [self._place(one, outlook.stopped if one.active != one.wanted else "")]
-        leaves = [
-            self._inst[n]
-            for n, role in one.held.items()
-            if role == "standby" and one.goal.get(n) != "standby"
-        ]
+        why = [self._place(one)]
+        ends = [n for n, role in one.held.items() if role == "standby" and one.goal.get(n) != "standby"]
         for name in one.standbys_to_come:
             others = [self._inst[n] for n in one.goal if n != name]
-            because = self._binding.standby(one.t, self._inst[name], leaves, others)
-            stopped = outlook.stopped if one.active == one.wanted and name == one.standbys_to_come[0] else ""
-            why.append(f"its standby is to move to {name} {because}, but {stopped or self._lacks(one, name)}")
-        if outlook.stopped and one.active == one.wanted and not one.standbys_to_come:
-            why.append(outlook.stopped)
+            because = self._binding.standby(one.t, self._inst[name], [self._inst[n] for n in ends], others)
+            why.append(f"its standby is to move to {name} {because}, but {self._lacks(one, name)}")
+        why.append(outlook.stopped)
         for name in (self._c.names[p % self._c.m] for p in sorted(self._parked) if p // self._c.m == one.t):
             known = self.seen.get((name, one.id), Seen())
             cause = f": {known.stalled}" if known.stalled else ""
             why += [f"its copy on {name} made no progress and is parked{cause}", known.remedy]
-        return " ".join(
-            filter(
-                None,
-                (_where(one, self._owner(one)), _sentences([*why, outlook.text, outlook.remedy], self._inst)),
-            )
-        )
+        clauses = [*why, outlook.text, outlook.remedy]
+        return f"{_where(one, self._owner(one))} {_sentences(clauses, self._inst)}"
 
-    def _place(self, one: _One, stopped: str = "") -> str:
-        """Return why the task is active where it is, or is to move. `stopped`: why it waits, if that is known."""
+    def _place(self, one: _One) -> str:
+        """Return why the task is active where it is, or why it is to move."""
         c, t, active, wanted = self._c, one.t, one.active, one.wanted
         if self._decision is None:
             return "the plan places it there"
@@ -317,7 +307,7 @@ class Explainer:
             goes = "it is to move to" if active == owner else "it belongs on"
             until = "" if active == owner else f", so {active} runs it until then"
             leaves = self._binding.leaves if reason == Reason.WAITS else self._binding.wanted
-            return f"{goes} {wanted} {leaves(t, at)}, but {stopped or self._lacks(one, wanted)}{until}"
+            return f"{goes} {wanted} {leaves(t, at)}, but {self._lacks(one, wanted)}{until}"
         match reason:
             case Reason.GONE | Reason.LAGS:
                 lost = f"{owner} lags" if owner else "its owner is gone"

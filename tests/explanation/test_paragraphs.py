@@ -60,22 +60,22 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
         {"seen": {("b", A): Seen(None, "b has read no record for 12 min", "look at its log")}},
         [RAN, Instance("b", warmup=(A,), lags={A: 30_000})],
         "0_0 is active on a, with a warm-up on b. It is to move to b so that a has 1 of the 2 tasks (it has"
-        " 2 now), but b has read no record for 12 min. It moves once b lacks at most 10,000 records. Look "
-        "at its log.",
+        " 2 now), but b still lacks 30,000 records. b has read no record for 12 min. It moves once b lacks "
+        "at most 10,000 records. Look at its log.",
     ),
     "waiting for a warm-up of a drain": (
         {"tasks": (A, B, C, D), "task": D},
         [Instance("a", active=(A, B, C, D), lags=FULL, draining=True), Instance("b", restore_rate=1_000.0)],
-        "0_3 is active on a. It is to move to b since a is draining, but b waits for its turn to warm up: 3"
-        " copies are before it, and 2 may warm up at a time. It moves after that. With "
-        "max.warmup.replicas=4 b would warm up now.",
+        "0_3 is active on a. It is to move to b since a is draining, but b still lacks 50,000 records. b "
+        "waits for its turn to warm up: 3 copies are before it, and 2 may warm up at a time. It moves after"
+        " that. With max.warmup.replicas=4 b would warm up now.",
     ),
     "waiting at an unknown rate": (
         {"tasks": (A, B, C, D), "task": D},
         [Instance("a", active=(A, B, C, D), lags=FULL, draining=True), Instance("b")],
-        "0_3 is active on a. It is to move to b since a is draining, but b waits for its turn to warm up: 3"
-        " copies are before it, and 2 may warm up at a time. It moves after that. With "
-        "max.warmup.replicas=4 b would warm up now.",
+        "0_3 is active on a. It is to move to b since a is draining, but b still lacks 50,000 records. b "
+        "waits for its turn to warm up: 3 copies are before it, and 2 may warm up at a time. It moves after"
+        " that. With max.warmup.replicas=4 b would warm up now.",
     ),
     "a lost owner": (
         {},
