@@ -7,7 +7,7 @@ instance). The planner records the reason of each decision (`Plan.decision`); th
 from taskplace.explanation.removal import Copy, Held, Removal, Stuck, Wait, can_remove, removable
 from taskplace.explanation.tasks import (
     Explainer,
-    Outlook,
+    Progress,
     Refusal,
     Role,
     TaskExplanation,
@@ -21,7 +21,7 @@ __all__ = [
     "Copy",
     "Explainer",
     "Held",
-    "Outlook",
+    "Progress",
     "Refusal",
     "Removal",
     "Role",

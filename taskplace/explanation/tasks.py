@@ -47,7 +47,7 @@ class Refusal(NamedTuple):
     why: str
 
 
-class Outlook(NamedTuple):
+class Progress(NamedTuple):
     """When a task is where it belongs.
 
     - `state`: "settled" (nothing is planned), "now" (this plan moves it), "catching up" (a copy is on its way), or
@@ -87,7 +87,7 @@ class TaskExplanation:
     target: tuple[tuple[str, str], ...]
     copies: tuple[tuple[str, str], ...]
     refused: tuple[Refusal, ...]
-    outlook: Outlook
+    progress: Progress
     held: tuple[tuple[str, str], ...] = ()
     waits_for: str = ""
 
@@ -145,7 +145,7 @@ class TaskExplanation:
             "target": [{"role": role, "instance": name} for role, name in self.target],
             "copies": [{"instance": name, "state": text} for name, text in self.copies],
             "refused": [r._asdict() for r in self.refused],
-            "outlook": self.outlook._asdict(),
+            "progress": self.progress._asdict(),
         }
 
 
@@ -248,10 +248,10 @@ class Explainer:
         c, now = self._c, _ordered(one.now)
         named = (self._inst[n] for n in (*one.now, *one.goal) if n in self._inst)
         there = sorted({*one.rows, *named}) if c.stateful[one.t] else []
-        outlook = self._outlook(one)
+        progress = self._progress(one)
         return TaskExplanation(
             task=one.id,
-            text=self._paragraph(one, outlook) if one.active else f"{one.id} has no place in the plan.",
+            text=self._paragraph(one, progress) if one.active else f"{one.id} has no place in the plan.",
             nature=_nature(c, one.t),
             roles=tuple(
                 Role(role, n, self._place(one) if role == "active" else self._follower(one, role, n))
@@ -260,7 +260,7 @@ class Explainer:
             target=tuple(_ordered(one.goal)),
             copies=tuple((c.names[i], _copy_text(c, one.rows.get(i))) for i in there),
             refused=tuple(self._refusals(one, there)),
-            outlook=outlook,
+            progress=progress,
             held=tuple(_ordered(one.held)),
             waits_for=self.waits_for,
         )
@@ -279,7 +279,7 @@ class Explainer:
 
     # -- the paragraph
 
-    def _paragraph(self, one: _One, outlook: Outlook) -> str:
+    def _paragraph(self, one: _One, progress: Progress) -> str:
         """Return where the task is, why it is there or waits, when it moves, and what to do."""
         why = [self._place(one)]
         ends = [n for n, role in one.held.items() if role == "standby" and one.goal.get(n) != "standby"]
@@ -287,12 +287,12 @@ class Explainer:
             others = [self._inst[n] for n in one.goal if n != name]
             because = self._binding.standby(one.t, self._inst[name], [self._inst[n] for n in ends], others)
             why.append(f"its standby is to move to {name} {because}, but {self._lacks(one, name)}")
-        why.append(outlook.stopped)
+        why.append(progress.stopped)
         for name in (self._c.names[p % self._c.m] for p in sorted(self._parked) if p // self._c.m == one.t):
             known = self.seen.get((name, one.id), Seen())
             cause = f": {known.stalled}" if known.stalled else ""
             why += [f"its copy on {name} made no progress and is parked{cause}", known.remedy]
-        clauses = [*why, outlook.text, outlook.remedy]
+        clauses = [*why, progress.text, progress.remedy]
         return f"{_where(one, self._owner(one))} {_sentences(clauses, self._inst)}"
 
     def _place(self, one: _One) -> str:
@@ -383,7 +383,7 @@ class Explainer:
 
     # -- when
 
-    def _outlook(self, one: _One) -> Outlook:
+    def _progress(self, one: _One) -> Progress:
         """Return when the task is where it belongs."""
         waits = [one.wanted] if one.wanted != one.active else one.standbys_to_come
         if not waits:
@@ -397,9 +397,9 @@ class Explainer:
                 f"before it, and {self.problem.config.max_warmup_replicas:,} may warm up at a time"
             )
             remedy = f"with max.warmup.replicas={before + 1} {name} would warm up now"
-            return Outlook("waiting", None, f"{moves} after that", stopped, remedy)
+            return Progress("waiting", None, f"{moves} after that", stopped, remedy)
         if name not in one.now:
-            return Outlook("waiting", None, f"{moves} to {name} as other tasks move")
+            return Progress("waiting", None, f"{moves} to {name} as other tasks move")
         seen = self.seen.get((name, one.id), Seen())
         seconds, unknown = self._catching_up.seconds(name, one.id)
         most = self.problem.config.acceptable.at(self.problem.instance(name).restore_rate)
@@ -407,10 +407,10 @@ class Explainer:
         if not seen.stalled:
             text += f"; the time is not known: {unknown}" if seconds is None else f", in {about(seconds)}"
         seconds = None if seconds is None else round(seconds, 3)
-        return Outlook("catching up", seconds, text, seen.stalled, seen.remedy)
+        return Progress("catching up", seconds, text, seen.stalled, seen.remedy)
 
-    def _at_rest(self, one: _One) -> Outlook:
-        """Return the outlook of a task that is where it belongs after the step. A standby may still catch up."""
+    def _at_rest(self, one: _One) -> Progress:
+        """Return the progress of a task that is where it belongs after the step. A standby may still catch up."""
         stopped = remedy = later = ""
         for name in (n for n, role in one.now.items() if role == "standby"):
             seen, seconds = self.seen.get((name, one.id), Seen()), self._catching_up.seconds(name, one.id)[0]
@@ -419,7 +419,7 @@ class Explainer:
             elif seconds:
                 later += f"; its standby on {name} has caught up in {about(seconds)}"
         if one.active == self._owner(one):
-            return Outlook(
+            return Progress(
                 "settled",
                 None,
                 f"nothing {'else ' if later or stopped else ''}is planned for it{later}",
@@ -428,8 +428,8 @@ class Explainer:
             )
         moves = f"{self.plan_name} {'moves' if one.held else 'starts'} it"
         if self.waits_for:
-            return Outlook("waiting", None, f"{moves} {self.waits_for}{later}", stopped, remedy)
-        return Outlook("now", 0.0, f"{moves}{later}", stopped, remedy)
+            return Progress("waiting", None, f"{moves} {self.waits_for}{later}", stopped, remedy)
+        return Progress("now", 0.0, f"{moves}{later}", stopped, remedy)
 
     # -- facts
 

@@ -90,7 +90,7 @@ def test_explain_has_a_reason_for_each_task_or_for_one(write, capsys):
     named = json.loads(capsys.readouterr().out)["tasks"]
     assert [t["task"] for t in named] == ["0_1", "0_0"]
     assert named[0]["text"] in " ".join(one.split())
-    assert (named[0]["outlook"]["state"], named[0]["outlook"]["seconds"]) == ("catching up", None)
+    assert (named[0]["progress"]["state"], named[0]["progress"]["seconds"]) == ("catching up", None)
     assert [(r["role"], r["instance"]) for r in found["tasks"][1]["followers"]] == [("warmup", "b")]
     assert found["tasks"][1]["refused"] == [
         {"instance": "b", "why": "it lacks 50,000 records, and a is caught up"}

@@ -46,7 +46,7 @@ def test_a_task_of_a_running_stream_has_the_text_that_python_has(placed, capsys)
     assert (found["schema"], found["driver"]["runs"]) == ("taskplace.explanation/1", True)
     (one,) = found["tasks"]
     assert (one["task"], one["text"]) == (task, paragraph)
-    assert (one["outlook"]["state"], one["outlook"]["seconds"]) == ("catching up", None)
+    assert (one["progress"]["state"], one["progress"]["seconds"]) == ("catching up", None)
 
 
 def test_without_a_task_it_says_what_is_on_its_way(world, placed, capsys):
@@ -107,9 +107,7 @@ def test_a_stuck_warm_up_is_found_from_the_status(world, placed, capsys, monkeyp
     assert line.endswith("; make room on the disk of executor-2 (host-2); the copy then goes on by itself")
     assert f"`taskplace explain {path} --task {task}` says what follows from it" in status
     assert main(["explain", path]) == 3
-    assert " records. executor-2 cannot follow: DiskFull: " in " ".join(
-        capsys.readouterr().out.split()
-    )
+    assert " records. executor-2 cannot follow: DiskFull: " in " ".join(capsys.readouterr().out.split())
     placed.close()
     assert main(["status", path]) == 4
     ended = line.replace("; the copy then goes on by itself", ", and start the stream again")
@@ -135,8 +133,7 @@ def test_without_a_driver_the_last_status_is_explained_with_its_time(placed, cap
     )
     assert f"file of the checkpoint; `taskplace inspect {path} --verify` does. {task} is active" in text
     assert (
-        "No driver runs, so nothing catches up. It moves once executor-2 lacks no record. Start the"
-        in text
+        "No driver runs, so nothing catches up. It moves once executor-2 lacks no record. Start the" in text
     )
     assert main(["explain", path, "--task", task, "--output", "json"]) == 4
     found = json.loads(capsys.readouterr().out)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
-from taskplace.explanation import Explainer, Outlook, Seen
+from taskplace.explanation import Explainer, Progress, Seen
 
 TASKS = tuple(TaskId(0, p) for p in range(6))
 LAGS = dict.fromkeys(TASKS, 0)
@@ -28,14 +28,14 @@ def problem(*others: Instance, end: int | None = 1_000, **config: Any) -> Proble
     )
 
 
-def outlook(of: Problem, task: TaskId = TASKS[0], **more: Any) -> Outlook:
-    return Explainer(of, taskplace.plan(of), **more).task(task).outlook
+def progress(of: Problem, task: TaskId = TASKS[0], **more: Any) -> Progress:
+    return Explainer(of, taskplace.plan(of), **more).task(task).progress
 
 
 def test_copies_of_one_instance_take_turns() -> None:
     """Two warm up at a time: (900 + 1000) / 10 seconds for both."""
     of = problem(Instance("b", restore_rate=10.0))
-    assert [(outlook(of, t).state, outlook(of, t).seconds) for t in TASKS] == [
+    assert [(progress(of, t).state, progress(of, t).seconds) for t in TASKS] == [
         *2 * [("catching up", 190.0)],
         *4 * [("waiting", None)],
     ]
@@ -47,42 +47,42 @@ def test_copies_of_several_instances_catch_up_beside_each_other() -> None:
         Instance("b", restore_rate=10.0, warmup=TASKS[:1]),
         Instance("c", restore_rate=30.0, warmup=TASKS[1:2]),
     )
-    assert [outlook(of, t).seconds for t in TASKS[:2]] == [90.0, 30.0]
+    assert [progress(of, t).seconds for t in TASKS[:2]] == [90.0, 30.0]
 
 
 def test_the_rates_of_a_stream_go_before_those_of_the_problem() -> None:
     of = problem(Instance("b", restore_rate=10.0))
-    assert outlook(of, rates={"b": 1.0}).seconds == 1_900
-    assert outlook(of, rates={"b": None}).seconds is None
+    assert progress(of, rates={"b": 1.0}).seconds == 1_900
+    assert progress(of, rates={"b": None}).seconds is None
 
 
 def test_what_a_driver_has_measured_goes_before_any_rate() -> None:
     of = problem(Instance("b", restore_rate=10.0))
-    assert outlook(of, seen={("b", TASKS[0]): Seen(1_000.0)}).seconds == 1_000
-    stalled = outlook(of, seen={("b", TASKS[0]): Seen(None, "b hangs", "look at its log")})
+    assert progress(of, seen={("b", TASKS[0]): Seen(1_000.0)}).seconds == 1_000
+    stalled = progress(of, seen={("b", TASKS[0]): Seen(None, "b hangs", "look at its log")})
     assert (stalled.seconds, stalled.stopped, stalled.remedy) == (None, "b hangs", "look at its log")
     assert stalled.text == "it moves once b lacks at most 100 records"
 
 
 def test_what_is_not_known_is_said_with_the_reason() -> None:
     of = problem(Instance("b"))
-    assert outlook(of).text == (
+    assert progress(of).text == (
         "it moves once b lacks at most 100 records; the time is not known: no restore rate of b has been measured"
     )
-    waiting = outlook(of, TASKS[5])
+    waiting = progress(of, TASKS[5])
     assert (waiting.state, waiting.seconds, waiting.text) == ("waiting", None, "it moves after that")
     assert waiting.stopped == (
         "b waits for its turn to warm up: 5 copies are before it, and 2 may warm up at a time"
     )
     assert waiting.remedy == "with max.warmup.replicas=6 b would warm up now"
-    unknown = outlook(problem(Instance("b", restore_rate=10.0), end=None))
+    unknown = progress(problem(Instance("b", restore_rate=10.0), end=None))
     assert unknown.seconds is None
     assert unknown.text.endswith("; the time is not known: the length of a changelog is not known")
 
 
 def test_a_driver_may_say_why_it_knows_no_time() -> None:
     of = problem(Instance("b", restore_rate=10.0))
-    found = outlook(of, seen={("b", TASKS[0]): Seen(unknown="b loads a snapshot")})
+    found = progress(of, seen={("b", TASKS[0]): Seen(unknown="b loads a snapshot")})
     assert found.seconds is None
     assert found.text.endswith("; the time is not known: b loads a snapshot")
 
@@ -98,7 +98,7 @@ def test_a_copy_that_waits_warms_up_at_once_with_the_limit_that_is_named(data: s
     of = Problem([Task(t, end_offset=e) for t, e in zip(tasks, ends, strict=True)], [a, *others], config)
     explainer = Explainer(of, taskplace.plan(of))
     for task in tasks:
-        remedy = explainer.task(task).outlook.remedy
+        remedy = explainer.task(task).progress.remedy
         if not remedy:
             continue
         limit, name = remedy.removeprefix("with max.warmup.replicas=").split(" ")[:2]
@@ -125,4 +125,4 @@ def test_a_stateless_task_that_is_elsewhere_for_now_waits_for_others() -> None:
     of = Problem(tasks, [a, Instance("b")], PlacementConfig(acceptable_recovery_lag=100))
     plan = taskplace.plan(of)
     there = next(t for t in loose if t in plan.assignment["b"].active and t in plan.target["a"].active)
-    assert outlook(of, there) == Outlook("waiting", None, "it moves to a as other tasks move")
+    assert progress(of, there) == Progress("waiting", None, "it moves to a as other tasks move")
