@@ -57,10 +57,8 @@ MANY_ARCS = 2_000_000
 HOPELESS = 32
 """Once this many tasks are stuck, no exchange is tried for the others."""
 
-
 COARSEST = 8
 """The smallest budget below one unit of traffic. It leaves three prices: a standby in force, a copy, and no copy."""
-
 
 FULL_NETWORK = 4_000
 """Up to this number of arcs (tasks * instances), the full network is as fast as the sparse one."""

@@ -25,13 +25,16 @@ from taskplace.model.placement import FIXED, OPEN, changelog_reads, costs
 from taskplace.model.problem_columns import STANDBY, Columns, Ints
 from taskplace.model.shares import floors_and_ceilings, level_loads
 
-FAR = 1 << 20  # the cost of an impossible exchange, above any sum of costs
+FAR = 1 << 20  # the cost of an impossible exchange of tasks, above any sum of moves
+NEVER = 1 << 60  # the cost of an impossible hand-over of a standby, above any sum of prices
 
 
 def saving(c: Columns, base: Ints, place: Ints) -> int:
     """Return how many moves can be saved compared with `place` ([n] instances), under both balances.
 
     0 proves that `place` has the fewest moves. `place` must keep both balances (`taskplace.verify` checks that first).
+    p instances with open slots, s subtopologies: a search is O(rounds * s * p^2), usually with a few rounds. There is
+    one search for each cycle that saves moves, and a last one without a result.
     """
     exchanges = _Exchanges(c, base, place)
     before = exchanges.moves
@@ -162,11 +165,12 @@ def _circle(before: Ints) -> list[int] | None:
     return None
 
 
-NEVER = 1 << 60  # no hand-over; above any sum of costs
-
-
 def detour(c: Columns, config: PlacementConfig, active: Ints, task: Ints, inst: Ints) -> bool:
     """Return whether other standbys of these tasks, at equally level loads, would cost less in reads and moves.
+
+    A cycle that saves hands one standby from each of its instances to the next. A chain also counts as a cycle, if its
+    last instance may have one standby more and its first one fewer. s standbys, m instances: O(s * m) for the best
+    hand-overs, then O(rounds * m^2), usually with a few rounds.
 
     `active`: [n] instances. `task`, `inst`: one entry per standby. Returns False if racks are not known.
     """
@@ -219,7 +223,16 @@ def _slack(c: Columns, active: Ints, task: Ints, inst: Ints) -> tuple[Ints, Ints
 
 
 def fewest_moves(c: Columns, base: Ints) -> int:
-    """Return the least number of stateful tasks that must leave their base (`taskplace.model.placement.bases`)."""
+    """Return the least number of stateful tasks that must leave their base (`taskplace.model.placement.bases`).
+
+        group -> (subtopology, instance) -> instance -> sink       at home, at no cost
+        group -> anywhere(subtopology) -> (subtopology, instance)  elsewhere, at the cost of a move
+
+    The tasks of a group are of one subtopology and may be on the same instances without a move: on their owner or, if
+    the owner is gone or lags, on the instances with the best copies. The network does not use lags or ties. So it does
+    not depend on how a target was found. Cost: one flow over subtopologies * instances arcs, with one node for each
+    group.
+    """
     groups = _groups(c, base)
     tasks = sum(groups.values())
     if not tasks:
