@@ -74,7 +74,7 @@ def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
         yield "--task explains any task"
         return
     width = min(WIDTH, columns())
-    yield shown(explain_plan(problem, plan, runs=runs).splitlines())
+    yield shown(explain_plan(problem, plan).splitlines())
     for task in moving:
         yield "\n".join(wrapped(explainer.task(task).text, width))
     rest = len(problem.tasks) - len(moving)

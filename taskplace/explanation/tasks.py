@@ -552,22 +552,18 @@ def _sentences(clauses: Iterable[str], names: Collection[str]) -> str:
     return " ".join(done)
 
 
-def explain_plan(problem: Problem, plan: Plan, *, runs: bool = True) -> str:
+def explain_plan(problem: Problem, plan: Plan) -> str:
     """Return a text about a plan: its moves with their reasons, its optimality, and its warnings.
-
-    `runs`: whether copies catch up; without a driver they do not.
 
     >>> from taskplace.model.problem import Instance, Task
     >>> from taskplace.planner import plan
     >>> problem = Problem([Task(TaskId(0, 0))], [Instance("a")])
     >>> print(explain_plan(problem, plan(problem)))
-    1 task on 1 instance: no active task has to leave its instance; then nothing is left to move
+    1 task on 1 instance: 1 change now; then nothing is left to move
       0_0: starts on a
     """
     moves = [f"  {move}" for move in plan.moves]
-    return "\n".join(
-        [_summary(problem, plan, runs=runs), *moves, *(f"  warning: {text}" for text in plan.warnings)]
-    )
+    return "\n".join([_summary(problem, plan), *moves, *(f"  warning: {text}" for text in plan.warnings)])
 
 
 def plan_explanation(
@@ -593,11 +589,6 @@ def plan_explanation(
     }
 
 
-def _summary(problem: Problem, plan: Plan, *, runs: bool = True) -> str:
-    counts = f"{count(problem.columns.n, 'task')} on {count(problem.columns.m, 'instance')}"
-    if not (plan.moves or plan.followup or plan.optimality.moves):
-        return f"{counts}: nothing has to move, every task is where it belongs"
-    follows = "more follows" if runs else "more would follow"
-    state = f"{follows} once copies have caught up" if plan.followup else "then nothing is left to move"
-    stays = not (plan.optimality.moves or plan.optimality.forced_promotions)
-    return f"{counts}: {'no active task has to leave its instance' if stays else plan.optimality}; {state}"
+def _summary(problem: Problem, plan: Plan) -> str:
+    """Return the size of a problem, and what the plan does."""
+    return f"{count(problem.columns.n, 'task')} on {count(problem.columns.m, 'instance')}: {plan.summary}"

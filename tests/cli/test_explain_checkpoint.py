@@ -53,7 +53,9 @@ def test_without_a_task_it_says_what_is_on_its_way(world, placed, capsys):
     path, task = str(placed.checkpoint), moving(placed)
     assert main(["explain", path]) == 3
     out = capsys.readouterr().out
-    assert "\n2 tasks on 2 instances: 1 move, the fewest possible" in out
+    assert (
+        "\n2 tasks on 2 instances: 0 changes now, more to follow; in all 1 move, the fewest possible" in out
+    )
     assert f"\n\n{task} is active on executor-1, with a warm-up on executor-2." in out
     assert out.endswith("1 other task is where it belongs; --task explains any task\n")
     world.follow(placed)
