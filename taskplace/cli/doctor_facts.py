@@ -20,9 +20,8 @@ from taskplace.doctor import CheckpointFacts, Facts, Need, SparkProperties, read
 from taskplace.errors import CheckpointError, ConfigError
 from taskplace.paths import local_path
 from taskplace.settings import SECTIONS, Settings
-from taskplace.spark.inspection.checkpoint import inspect
+from taskplace.spark.inspection.checkpoint import inspect, is_checkpoint
 from taskplace.spark.inspection.driver_seen import look
-from taskplace.spark.inspection.opening import is_checkpoint
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.yaml_io import override
 

@@ -102,7 +102,7 @@ def verify(args: argparse.Namespace) -> int:
     A directory is taken for a checkpoint.
     """
     if is_directory(args.file, "problem"):
-        from taskplace.cli import verify_checkpoint
+        from taskplace.cli import inspect as verify_checkpoint
 
         return verify_checkpoint.verify(args)
     one_stdin(args.file, "--plan", args.plan)
