@@ -14,8 +14,10 @@ from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, Tas
 from taskplace.errors import InvalidPlan
 from taskplace.model.placement import bases
 from taskplace.model.plan import Optimality
+from taskplace.model.proofs import fewest_moves
 from taskplace.simulation import Cluster
 from taskplace.verify import changes, stable, verify
+from tests.support.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 END = 50_000

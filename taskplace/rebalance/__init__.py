@@ -1,4 +1,4 @@
-"""Decides WHEN to plan: triggers, the probing schedule, and the loop that puts plans in force by generation."""
+"""Decides WHEN to plan: triggers, and the loop that puts plans in force by generation."""
 
 from taskplace.rebalance.loop import Decision, ProbingSchedule, RebalanceLoop
 from taskplace.rebalance.triggers import Trigger

@@ -25,7 +25,6 @@ from taskplace.lag import LagIndex
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles, with_roles
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.rebalance.loop import ProbingSchedule
 from taskplace.rebalance.triggers import EVENTS, RULES, Situation, Trigger
 from taskplace.refine.parking import ProgressWatch, with_parked
 from taskplace.repeated_warnings import RepeatedWarnings
@@ -195,3 +194,31 @@ def _default_planner(problem: Problem) -> Plan:
     from taskplace.planner import plan  # imported on first use, because it loads the solver
 
     return plan(problem)
+
+
+class ProbingSchedule:
+    """A timer that runs while the plan in force needs a follow-up.
+
+    `next_at`: when it is due, in seconds of `clock`; None if no follow-up is pending.
+
+    >>> now = [0.0]
+    >>> schedule = ProbingSchedule(600_000, clock=lambda: now[0])
+    >>> schedule.due(), schedule.planned(followup=True)
+    (False, None)
+    >>> now[0] = 600.0
+    >>> schedule.due()
+    True
+    """
+
+    def __init__(self, interval_ms: int, clock: Callable[[], float]) -> None:
+        self.interval = interval_ms / 1000
+        self.next_at: float | None = None
+        self._clock = clock
+
+    def planned(self, *, followup: bool) -> None:
+        """Record a new plan: restart the timer if the plan needs a follow-up, else stop it."""
+        self.next_at = self._clock() + self.interval if followup else None
+
+    def due(self) -> bool:
+        """Return whether the interval is over."""
+        return self.next_at is not None and self._clock() >= self.next_at

@@ -1,6 +1,6 @@
 """Simulates a cluster in memory, in virtual time.
 
-Reading order: `cluster` (instances, copies, catch-up), `events` (what can happen), `run` (planning until it is stable).
+Reading order: `cluster` (instances, copies, catch-up, events), `run` (planning until it is stable).
 Nothing here sleeps or draws unseeded random numbers: the same events give the same trajectory.
 """
 

@@ -288,7 +288,7 @@ class Placed:
         return self.rebalancer.removal(executor, self._runner.operations.seen())
 
     def explain(self, task: TaskId | str) -> TaskExplanation:
-        """Return why a task ("0_3") is where it is, why it does not move, what would have to change, and when it will.
+        """Return why a task ("0_3") is where it is, why it does not move, and when it will.
 
         `text` is one paragraph. `str()` has the facts below it: the copies with their lags, the target, and why other
         instances were refused. It is the text of `taskplace explain CHECKPOINT --task 0_3`: for the cluster as it is
@@ -304,7 +304,7 @@ class Placed:
             if self.loop.plan is not None:
                 why = "no executor is there, so no task can run; the next one that comes is planned with"
             raise TaskplaceError(f"task {task}: {why}")
-        return explainer.in_full(task)
+        return explainer.task(task)
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each executor runs and follows, and the lag of its followers in records.

@@ -72,7 +72,7 @@ def test_a_problem_too_large_for_fine_levels_is_still_placed(monkeypatch: pytest
 
 
 def test_prices_that_cannot_be_added_up_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("active_costs", "rack_actives"):
+    for where in ("active", "rack_actives"):
         monkeypatch.setattr(f"taskplace.assign.{where}.cost_budget", lambda nodes: 364 * 1000)
     with pytest.raises(ConfigError, match=r"traffic_cost: found 5000, expected at most 999 for 90 tasks"):
         taskplace.plan(_problem(90, 5, 5000, 1))

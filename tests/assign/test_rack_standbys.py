@@ -158,7 +158,7 @@ def test_the_explanation_names_what_a_standby_reads_across_racks() -> None:
         for r in Explainer(_spread_over_racks(24, 6, 1, configured(costs=(1, 10))), rest).task("0_0").roles
         if r.role == "standby"
     ]
-    assert why == "it is a standby already, and it reads 1 changelog partition across racks from there"
+    assert why == "it is a standby already, and it reads 1 changelog partition across racks there"
 
 
 def test_a_needless_read_across_racks_is_found_by_the_verifier() -> None:

@@ -15,6 +15,7 @@ from taskplace.model.shares import is_even
 from taskplace.planner import over_slots
 from taskplace.simulation import Cluster
 from taskplace.verify import verify
+from tests.support.scenarios import scenario
 from tests.support.stateful_tasks import ids, stateful
 
 

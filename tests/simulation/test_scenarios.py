@@ -10,13 +10,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.support.scenarios import KINDS, Scenario, scenario
 
 import taskplace
 from taskplace import Plan, Problem
 from taskplace.model.shares import floors_and_ceilings, level_loads
 from taskplace.simulation import Cluster
 from taskplace.simulation.run import Round, settle
+from tests.support.scenarios import KINDS, Scenario, scenario
 
 FAST = [(kind, seed) for kind in KINDS for seed in range(4)]
 ALL = [(kind, seed) for kind in KINDS for seed in range(4, 30)]

@@ -14,9 +14,9 @@ from taskplace.spark.messages import Watermark
 from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
-from taskplace.spark.types import UNTYPED, selectable
+from taskplace.spark.types import selectable
 from taskplace.spark.worker.clock import Clock, slowest
-from taskplace.spark.worker.hashing import hashed_as
+from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.operators import Operator as Operator
 from taskplace.spark.worker.operators import RowCheck
 from taskplace.spark.worker.partition_checks import Owned, Ownership, PartitionedTopic, Split, check_splits

@@ -21,7 +21,7 @@ def test_every_task_of_a_small_problem_is_explained_in_full(explainer):
     reasons, left_out = of_plan.reasons_of(explainer)
     assert (len(reasons), left_out) == (24, [])
     for reason in reasons:
-        assert reason.text == str(explainer.in_full(reason.task))
+        assert reason.text == str(explainer.task(reason.task))
 
 
 @pytest.mark.parametrize("most", [0, 2])
@@ -33,7 +33,7 @@ def test_of_a_large_problem_the_first_tasks_on_their_way_are(explainer, monkeypa
     for reason in of_plan.reasons_of(explainer, of="my problem.json")[0]:
         assert reason.full == (reason.task in first)
         if reason.full:
-            assert reason.text == str(explainer.in_full(reason.task))
+            assert reason.text == str(explainer.task(reason.task))
         else:
             command = f"taskplace explain 'my problem.json' --task {reason.task}"
             assert reason.text == f"{explainer.task(reason.task)}\n  more    {command}"
