@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.cli import documents
-from taskplace.cli.doctor_application import Judged, judged
-from taskplace.cli.doctor_host import installed, this_host
+from taskplace.cli.doctor import Judged, installed, judged, this_host
 from taskplace.doctor import CheckpointFacts, Facts, Need, SparkProperties, read_properties
 from taskplace.errors import CheckpointError, ConfigError
 from taskplace.paths import local_path

@@ -21,7 +21,7 @@ from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.messages import Manifest
 from taskplace.wording import count, listed, noun, one_of
 from taskplace.wrapping import wrapped
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def explain(args: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, UNKNOWN, Column
 from taskplace.validation import of_type
 from taskplace.wording import about, count, listed, noun, one_of
 from taskplace.wrapping import wrapped
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.explanation/1"
 WIDTH = 110

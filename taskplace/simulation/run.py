@@ -20,7 +20,7 @@ from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
 from taskplace.simulation.cluster import Cluster, Event
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: Gets every problem and its plan.
 Watch = Callable[[Problem, Plan], None]

@@ -53,7 +53,7 @@ import pyarrow.compute as pc
 from taskplace.errors import InputError
 from taskplace.spark.casts import is_list, plain
 from taskplace.validation import NO_SURROGATES, has_surrogates, named, nearest
-from topology.shown import shown
+from topology.errors import shown
 
 #: Texts in quotes, names in backticks, signs, words.
 WORDS = re.compile(

@@ -68,7 +68,7 @@ from taskplace.spark.messages import (
 )
 from taskplace.spark.types import UNTYPED
 from topology import TaskId
-from topology.shown import shown
+from topology.errors import shown
 
 
 def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) -> None:

@@ -8,10 +8,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from taskplace.spark.steering.layout import QueryLayout, StateOperator
 
 from taskplace.errors import InputError, UnsupportedSpark
-from topology.ids import TaskId
+from taskplace.spark.steering.layout import QueryLayout, StateOperator
+from topology.tasks import TaskId
 
 
 class Checkpoint:
