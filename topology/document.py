@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from topology import options as parameters
+from topology.options import PARAMETERS
 from topology.draft import TopologyDraft
 from topology.entry_fields import SOURCE, STORE, TOPOLOGY, VERBS
 from topology.errors import TopologyError, nearest
@@ -127,7 +127,7 @@ def _ancestors(name: str, above: dict[str, tuple[str, ...]]) -> set[str]:
 def _read_source(topo: TopologyDraft, name: str, spec: Any, path: str) -> None:
     fields = known_fields(spec, path, SOURCE)
     partitions = fields.get("partitions")
-    options = read_options(fields, path, reserved=parameters.SOURCE)
+    options = read_options(fields, path, reserved=PARAMETERS["source"])
     key = check_key(fields.get("key"), f"{path}.key")
     if partitions is not None:
         check_count(partitions, f"{path}.partitions", name)
@@ -145,7 +145,7 @@ def _read_source(topo: TopologyDraft, name: str, spec: Any, path: str) -> None:
 
 def _store(name: str, spec: Any, path: str, known: tuple[str, ...] = ()) -> Store:
     fields = known_fields(spec, path, (*known, *STORE))
-    options = read_options(fields, path, reserved=parameters.STORE)
+    options = read_options(fields, path, reserved=PARAMETERS["store"])
     return Store(name, fields.get("logged", True), fields.get("retention_ms"), tuple(options.items()))
 
 

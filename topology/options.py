@@ -13,15 +13,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from topology import entry_fields
+from topology.entry_fields import SOURCE, STORE, VERBS, beside_options
 from topology.errors import TopologyError
 
-SOURCE = entry_fields.beside_options(entry_fields.SOURCE)
-STORE = entry_fields.beside_options(entry_fields.STORE)
-STEP, MERGE, REPARTITION, SINK = (
-    entry_fields.beside_options(entry_fields.VERBS[verb].fields)
-    for verb in ("process", "merge", "repartition", "sink")
-)
+#: By call, the names of its parameters, which are no options.
+PARAMETERS = {
+    call: beside_options(fields)
+    for call, fields in {
+        "source": SOURCE, "store": STORE, **{verb: each.fields for verb, each in VERBS.items()}
+    }.items()
+}
 _CUTOFF = 0.8  # one letter too many or too few in a word of five
 
 

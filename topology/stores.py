@@ -11,7 +11,7 @@ from typing import Any
 from topology.errors import TopologyError
 from topology.names import check_legal_name, check_number
 from topology.node import Store
-from topology.options import STORE, check_options
+from topology.options import PARAMETERS, check_options
 from topology.shown import shown
 
 
@@ -38,8 +38,8 @@ def inline(spec: Mapping[Any, Any], where: str) -> Store:
     for field in spec:
         if not isinstance(field, str):  # `on: 1` is true in YAML 1.1
             raise TopologyError(f"{where}: found the field {field!r}, expected strings as field names")
-    check_options(spec, STORE, f"{where}, store {spec['name']!r}")
-    items = tuple((field, value) for field, value in spec.items() if field not in STORE)
+    check_options(spec, PARAMETERS["store"], f"{where}, store {spec['name']!r}")
+    items = tuple((field, value) for field, value in spec.items() if field not in PARAMETERS["store"])
     return Store(spec["name"], spec.get("logged", True), spec.get("retention_ms"), items)
 
 

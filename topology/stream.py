@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from topology.node import StoreSpec
-from topology.options import MERGE, REPARTITION, SINK, STEP, check_options
+from topology.options import PARAMETERS, check_options
 
 
 class NodeCollector(Protocol):
@@ -65,7 +65,7 @@ class Stream:
         **options: Any,
     ) -> Stream:
         """Add a processor. If it changes the key columns, add a `repartition` after it."""
-        self._check(options, STEP, "process", name)
+        self._check(options, PARAMETERS["process"], "process", name)
         return self.topology._step(
             "processor", [self.name], name, processor=processor, stores=stores, options=options
         )
@@ -80,7 +80,7 @@ class Stream:
         **options: Any,
     ) -> Stream:
         """Join this stream with a table. The topics of both become one co-partition group."""
-        self._check(options, (*STEP, "table"), "join_table", name)
+        self._check(options, (*PARAMETERS["process"], "table"), "join_table", name)
         pair = [self.name, self.topology._own(table, self.name)]
         return self.topology._step(
             "join", pair, name, processor=processor, stores=stores, options=options, join="table"
@@ -96,7 +96,7 @@ class Stream:
         **options: Any,
     ) -> Stream:
         """Join this stream with another stream. The topics of both become one co-partition group."""
-        self._check(options, (*STEP, "other"), "join_stream", name)
+        self._check(options, (*PARAMETERS["process"], "other"), "join_stream", name)
         pair = [self.name, self.topology._own(other, self.name)]
         return self.topology._step(
             "join", pair, name, processor=processor, stores=stores, options=options, join="stream"
@@ -104,7 +104,7 @@ class Stream:
 
     def merge(self, *others: Stream, name: str | None = None, **options: Any) -> Stream:
         """Merge several streams into one. Their partition counts may differ."""
-        self._check(options, MERGE, "merge", name)
+        self._check(options, PARAMETERS["merge"], "merge", name)
         parents = [self.name, *(self.topology._own(o, self.name) for o in others)]
         return self.topology._step("merge", parents, name, options=options)
 
@@ -121,7 +121,7 @@ class Stream:
         The nodes after it belong to another subtopology. `partitions`: the count of the topic, by default that of its
         co-partition group, else the number of tasks of the subtopology that writes it.
         """
-        self._check(options, REPARTITION, "repartition", name)
+        self._check(options, PARAMETERS["repartition"], "repartition", name)
         return self.topology._repartition(self.name, key, name=name, partitions=partitions, options=options)
 
     def sink(self, name: str | None = None, target: Any = None, **options: Any) -> None:
@@ -129,7 +129,7 @@ class Stream:
 
         The same holds for the option `schema`: the columns of the records, such as `{"k": "string", "n": "int64"}`.
         """
-        self._check(options, SINK, "sink", name)
+        self._check(options, PARAMETERS["sink"], "sink", name)
         self.topology._step("sink", [self.name], name, options=options, target=target)
 
     def _check(self, options: Iterable[str], parameters: tuple[str, ...], call: str, name: object) -> None:
