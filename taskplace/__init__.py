@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from taskplace.model.problem import Instance, Problem, Task
     from taskplace.planner import plan
     from taskplace.verify import Violation, check
-    from topology.ids import TaskId
+    from topology.tasks import TaskId
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ _WHERE = {
     "Problem": "taskplace.model.problem",
     "Roles": "taskplace.model.plan",
     "Task": "taskplace.model.problem",
-    "TaskId": "topology.ids",
+    "TaskId": "topology.tasks",
     "Violation": "taskplace.verify",
     "check": "taskplace.verify",
     "explain": "taskplace.explanation",

@@ -27,8 +27,7 @@ from collections.abc import Iterable, Mapping
 
 from taskplace.redaction import redacted, scrubbed
 from taskplace.wording import count as counted
-from topology.likeness import nearest_name
-from topology.shown import shown
+from topology.errors import nearest_name, shown
 
 
 class TaskplaceError(Exception):

@@ -26,7 +26,7 @@ LONGEST_SENTENCE = 45  # words
 TOP = ("taskplace", "topology", "tests", "examples", "benchmarks", "scripts")
 #: Files of others that the docs name: kafka-python's and Faust's tests, and a user's module.
 OF_OTHERS = {"test_assignors.py", "test_coordinator.py", "test_copartitioned_assignor.py", "my_assignors.py"}
-OF_OTHERS |= {"my_processors.py", "my_sinks.py", "make_orders.py"}
+OF_OTHERS |= {"my_processors.py", "my_sinks.py", "make_orders.py", "stream.py"}
 LONGEST_FUNCTION = 70  # lines, with its docstring
 MOST_BY_POSITION = 6  # arguments
 SPARK_SIDE = {"pyspark", "py4j", "pyarrow", "lmdb", "psutil", "pandas"}
@@ -49,8 +49,8 @@ def files(package: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("path", files("topology"), ids=lambda path: path.name)
-def test_topology_imports_networkx_only(path):
-    assert imported(path) <= set(sys.stdlib_module_names) | {"networkx", "topology"}
+def test_topology_imports_networkx_and_msgspec_only(path):
+    assert imported(path) <= set(sys.stdlib_module_names) | {"msgspec", "networkx", "topology"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Reads and checks arguments: lists, inline stores, and the stores that processors declare.
+"""Reads and checks declarations of stores: inline in an argument, and by processors.
 
 Errors: `TopologyError` with the place, the value found, and the values expected.
 """
@@ -8,23 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from topology.errors import TopologyError
+from topology.entry_fields import PARAMETERS, check_options
+from topology.errors import TopologyError, shown
 from topology.names import check_legal_name, check_number
 from topology.node import Store
-from topology.options import PARAMETERS, check_options
-from topology.shown import shown
-
-
-def listed(given: Any, where: str, expected: str) -> list[Any]:
-    """Return the argument as a list. Refuses strings, mappings, and values that are not iterable.
-
-    >>> listed(3, "node 'stats'.stores", "a list of stores")
-    Traceback (most recent call last):
-    topology.errors.TopologyError: node 'stats'.stores: found 3, expected a list of stores
-    """
-    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise TopologyError(f"{where}: found {shown(given)}, expected {expected}")
-    return list(given)
 
 
 def inline(spec: Mapping[Any, Any], where: str) -> Store:
@@ -60,13 +47,13 @@ def check_store(store: Store) -> None:
         check_number(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)
 
 
-def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, Any]]]:
+def declared_by(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, Any]]]:
     """Return the stores that a processor declares by `layouts()`, by name, each with the declared fields.
 
     >>> class Counts:
     ...     def layouts(self):
     ...         return {"counts": {"ttl": 5}}
-    >>> laid_out(Counts(), "node 'stats'")["counts"][0].options
+    >>> declared_by(Counts(), "node 'stats'")["counts"][0].options
     {'ttl': 5}
     """
     # A class has the method too, but only its instances have stores.
@@ -93,25 +80,20 @@ def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, 
     return stores
 
 
-def unlike(one: Store, other: Store, fields: Iterable[str]) -> str | None:
-    """Return a text with the first difference of two declarations of a store; None if they agree.
+def difference(one: Store, other: Store, fields: Iterable[str]) -> str:
+    """Return a text with the first difference of two declarations of a store; "" if they agree.
 
-    >>> unlike(Store("delays"), Store("delays", retention_ms=5), ["logged", "retention_ms"])
+    >>> difference(Store("delays"), Store("delays", retention_ms=5), ["logged", "retention_ms"])
     'without retention_ms elsewhere, here with 5'
     """
-    here, there = (
-        {
-            "logged": store.logged,
-            **store.options,
-            **({"retention_ms": kept} if (kept := store.retention_ms) else {}),
-        }
-        for store in (other, one)
+    there, here = (
+        {"logged": store.logged, **store.options}
+        | ({"retention_ms": store.retention_ms} if store.retention_ms else {})
+        for store in (one, other)
     )
     for field in fields:
-        if field in here and field in there and here[field] != there[field]:
-            return f"with {field} {there[field]!r} elsewhere, here with {here[field]!r}"
-        if field in here and field not in there:
-            return f"without {field} elsewhere, here with {here[field]!r}"
-        if field in there and field not in here:
-            return f"with {field} {there[field]!r} elsewhere, here without"
-    return None
+        if (field in there, there.get(field)) != (field in here, here.get(field)):
+            was = f"with {field} {there[field]!r}" if field in there else f"without {field}"
+            now = f"with {here[field]!r}" if field in here else "without"
+            return f"{was} elsewhere, here {now}"
+    return ""

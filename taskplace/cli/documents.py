@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 from taskplace.errors import InputError, plainly
 from taskplace.report.run_lines import is_run_lines
 from taskplace.wording import listed
-from topology.likeness import nearest_name
+from topology.errors import nearest_name
 
 #: A file to read that is standard input, and a file to write that is standard output.
 STDIN = STDOUT = "-"

@@ -22,7 +22,7 @@ from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.messages import Manifest
 from taskplace.wording import count, listed, noun, one_of
 from taskplace.wrapping import wrapped
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: How many tasks on their way are explained in full if no task is named.
 IN_FULL = 5

@@ -27,7 +27,7 @@ from taskplace.model.problem_columns import NO_COPY, UNKNOWN
 from taskplace.model.seen import Seen
 from taskplace.planner import plan as plan_once
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: The most plans for one task; half as many for a problem of more than `MANY_TASKS`, whose plans take a second.
 MOST_PLANS = 8

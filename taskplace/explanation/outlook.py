@@ -29,7 +29,7 @@ from taskplace.model.seen import Copy, Seen
 from taskplace.refine.step import next_step
 from taskplace.validation import MOST
 from taskplace.wording import about, count, noun
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, Columns
 from taskplace.model.seen import Copy, Seen
 from taskplace.validation import of_type
 from taskplace.wording import count, one_of
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 if TYPE_CHECKING:
     from taskplace.explanation.changes import Changes

@@ -13,7 +13,7 @@ from taskplace.errors import InputError
 from taskplace.model import html_tables
 from taskplace.model.cluster import Instance
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 if TYPE_CHECKING:
     from taskplace.model.problem import Problem

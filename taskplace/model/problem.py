@@ -19,7 +19,7 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.judge import judge
 from taskplace.model.problem_columns import Columns
 from taskplace.wording import one_of
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.problem/1"
 

@@ -48,7 +48,7 @@ from taskplace.partitions.subscriptions import Subscriptions
 from taskplace.partitions.together import open_questions, settle, settle_everywhere
 from taskplace.planner import plan
 from taskplace.validation import integer, of_type
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class CopartitionedAssignor:

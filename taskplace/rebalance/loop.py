@@ -29,7 +29,7 @@ from taskplace.rebalance.schedule import ProbingSchedule
 from taskplace.rebalance.triggers import EVENTS, RULES, Situation, Trigger
 from taskplace.refine.parking import ProgressWatch, with_parked
 from taskplace.repeated_warnings import RepeatedWarnings
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 log = logging.getLogger(__name__)
 

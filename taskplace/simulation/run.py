@@ -21,7 +21,7 @@ from taskplace.simulation.cluster import Cluster
 from taskplace.simulation.events import Event
 from taskplace.simulation.following import following
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.transcript/1"
 

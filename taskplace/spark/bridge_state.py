@@ -26,7 +26,7 @@ from taskplace.spark.bridge import Bridge, Executor
 from taskplace.spark.bridge.queries import JVM_ENDED
 from taskplace.spark.query_layout import QueryLayout, StateOperator, layout, read_operators, that_ran
 from taskplace.spark.spark_settings import WORKS, Facts
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 RECENT_JOBS = 8
 """The jobs of a batch are among so many last ones of its query."""

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 _NODE = re.compile(r"^(?P<indent>(?:(?:   |:  )*[+:]- )?)(?:\*\(\d+\) )?[!']?(?P<name>\w+)")
 _BREAK = re.compile(r"\n(?=(?:   |:  )*[+:]- )")

@@ -66,9 +66,8 @@ from taskplace.spark.stub_processors import store_of
 from taskplace.spark.yaml_paths import option_path
 from taskplace.spark.yaml_words import said
 from topology import TopologyError
-from topology.errors import nearest
+from topology.errors import nearest, shown
 from topology.names import check_legal_name
-from topology.shown import shown
 
 FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
     "count": count,

@@ -29,7 +29,7 @@ from taskplace.spark.worker.program import Outputs
 from taskplace.validation import integer, nearest
 from taskplace.wording import count
 from topology import Topology
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 _INPUTS = ("rows", "table")
 _TASK = TaskId(0, 0)

@@ -14,7 +14,7 @@ from taskplace.spark.steering.measured_costs import Costs
 from taskplace.spark.steering.observation import ExecutorSlots, Observation
 from taskplace.spark.steering.overrides import StandDown
 from taskplace.spark.steering.task_weights import FEWEST
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 CHEAP = Costs(task=1.0, reload=0.001)
 CLUSTER = ("slots", "draining", "ending")

@@ -21,7 +21,7 @@ from taskplace.report.html.values import (
     State,
 )
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: The most tasks that are explained; those that move come first.
 MOST_REASONS = 5_000

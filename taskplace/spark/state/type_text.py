@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from taskplace.validation import nearest
-from topology.shown import shown
+from topology.errors import shown
 
 #: Texts in quotes, names in backticks, signs, words.
 WORDS = re.compile(

@@ -32,7 +32,7 @@ from taskplace.spark.steering.observation import NeighbourTask, Observation
 from taskplace.spark.steering.overrides import OverrideWatch, StandDown, hopeless
 from taskplace.spark.steering.pending_moves import choose_moves, move_of, pending_moves
 from taskplace.spark.steering.task_weights import TaskWeights, WeightBackoff
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from taskplace.rebalance.triggers import Situation, Trigger, drain, membership, 
 from taskplace.spark.steering.load_leveling import level_load
 from taskplace.spark.steering.observation import ENGINE, NeighbourTask, Observation, joint_problem
 from taskplace.spark.steering.task_weights import TaskWeights
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 RULES = (start, membership, drain, tasks)
 MOST_NAMED = 5

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from taskplace.spark.query_layout import QueryLayout
 from taskplace.spark.steering.config import LoadBy, SteeringConfig
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 if TYPE_CHECKING:
     from taskplace.spark.bridge_state import StateBridge

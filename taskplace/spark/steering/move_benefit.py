@@ -19,7 +19,7 @@ from itertools import accumulate
 
 from taskplace.spark.steering.load_leveling import EXACT
 from taskplace.spark.steering.measured_costs import Costs
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering.measured_costs import Costs
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 ENGINE = PlacementConfig(acceptable_recovery_lag=0)
 

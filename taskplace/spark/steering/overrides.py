@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from taskplace.spark.spark_settings import Facts
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SHORT_WAIT_MS = 1000
 """A shorter wait usually ends before a slot is free."""

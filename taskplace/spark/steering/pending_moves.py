@@ -10,7 +10,7 @@ from taskplace.model.plan import Move
 from taskplace.spark.steering.goal import Goal
 from taskplace.spark.steering.observation import Observation
 from taskplace.spark.steering.task_weights import TaskWeights
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class MoveReason(StrEnum):

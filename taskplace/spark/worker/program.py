@@ -24,7 +24,7 @@ from taskplace.spark.worker.selectable import selectable
 from taskplace.spark.worker.splits import Split, check_splits
 from taskplace.spark.worker.topic_reader import TopicReader
 from taskplace.spark.worker.unify import concat
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from taskplace.spark.steering import steering_round
 from taskplace.spark.steering.steered_queries import SteeredQueries
 from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of
 from tests.support.steering_streams import wait_until
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def test_a_drain_reaches_a_query_that_waits_through_any_handle():

@@ -13,7 +13,7 @@ from taskplace.model.problem import Instance, Problem, Task
 from taskplace.planner import plan
 from taskplace.spark.steering.load_leveling import level_load
 from taskplace.spark.steering.move_benefit import gained
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TOLERANCE = 0.2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering.overrides import OverrideWatch
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
 

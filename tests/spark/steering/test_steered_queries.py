@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskplace.spark.steering.steered_queries import SteeredQueries
 from tests.support.steering_simulation import Decider, observed
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
 
