@@ -15,16 +15,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from topology.describe import describe as description
+from topology.describe import to_dot
 from topology.errors import TopologyError, TopologyNotReady, nearest, shown
 from topology.graph import Shape, split
 from topology.names import MOST_PARTITIONS, check_count
 from topology.node import Node, Store, Subtopology, TopologyView
 from topology.partitions import Group, changed, copartition_groups, settle, width, with_keys
-
-if TYPE_CHECKING:
-    from topology.tasks import Task
+from topology.structure import fingerprint, to_dict
+from topology.tasks import Task, group_partitions, without_collector
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +61,8 @@ class BuiltTopology(TopologyView):
     def node(self, name: str) -> Node:
         """Return a node by its name, O(1)."""
         if name not in self._by_name:
-            raise TopologyError(
-                f"topology {self.name!r}: unknown node {name!r}; {nearest(name, self._by_name)}", node=name
-            )
+            hint = nearest(name, self._by_name)
+            raise TopologyError(f"topology {self.name!r}: unknown node {name!r}; {hint}", node=name)
         return self._by_name[name]
 
     def subtopology_of(self, name: str) -> Subtopology:
@@ -82,23 +82,13 @@ class BuiltTopology(TopologyView):
                 f"topology {self.name!r}: found {total} tasks in {len(self.subtopologies)} subtopologies, expected at "
                 f"most {MOST_PARTITIONS}; use topics with fewer partitions"
             )
-        from topology.tasks import group_partitions, without_collector
-
+        tasks: list[Task] = []
         with without_collector():
-            return tuple(
-                task
-                for sub in self.subtopologies
-                for task in group_partitions(
-                    sub.id,
-                    (
-                        (n.topic, n.partitions)
-                        for n in sub.sources
-                        if n.topic is not None and n.partitions is not None
-                    ),
-                    (store.changelog for store in sub.stores if store.changelog is not None),
-                    stateful=sub.stateful,
-                )
-            )
+            for sub in self.subtopologies:
+                topics = [(n.topic, n.partitions) for n in sub.sources if n.topic and n.partitions]
+                logs = [store.changelog for store in sub.stores if store.changelog is not None]
+                tasks += group_partitions(sub.id, topics, logs, stateful=sub.stateful)
+        return tuple(tasks)
 
     def with_partitions(self, counts: Mapping[str, int | None]) -> BuiltTopology:
         """Return this topology with new topic metadata, checked again; O(nodes).
@@ -119,9 +109,8 @@ class BuiltTopology(TopologyView):
         'changed'
         """
         if not isinstance(counts, Mapping):
-            raise TopologyError(
-                f"with_partitions: found {shown(counts)}, expected a mapping of topics to counts"
-            )
+            expected = "a mapping of topics to counts"
+            raise TopologyError(f"with_partitions: found {shown(counts)}, expected {expected}")
         external = {n.topic: self.partitions[n.topic] for n in self.nodes if _is_external(n) and n.topic}
         for topic, count in counts.items():
             where = f"with_partitions[{topic!r}]"
@@ -135,26 +124,18 @@ class BuiltTopology(TopologyView):
 
     def describe(self) -> str:
         """Return the description in Kafka Streams' format; see `topology.describe`."""
-        from topology.describe import describe
-
-        return describe(self)
+        return description(self)
 
     def to_dot(self) -> str:
         """Return the graph in the DOT language, for Graphviz; see `topology.describe`."""
-        from topology.describe import to_dot
-
         return to_dot(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the structure as JSON values, without opaque objects. `compare` needs nothing else."""
-        from topology.structure import to_dict
-
         return to_dict(self)
 
     def fingerprint(self) -> str:
         """Return a hash of the structure (names, keys, partitions, stores). It is the same in every process."""
-        from topology.structure import fingerprint
-
         return fingerprint(self)
 
 
@@ -224,13 +205,8 @@ class _Described:
 
         A topology that was never ready has not run.
         """
-        topics = [
-            node.topic
-            for members in self.shape.members
-            if any(node.stores for node in members)
-            for node in members
-            if node.kind == "source"
-        ]
+        stateful = [members for members in self.shape.members if any(node.stores for node in members)]
+        topics = [node.topic for members in stateful for node in members if node.kind == "source"]
         return {topic: count for topic in topics if topic and (count := counts[topic]) is not None}
 
     def _subtopologies(

@@ -28,13 +28,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from topology.errors import TopologyError, shown
+from topology.node import TopologyView
+from topology.partitions import named
 from topology.structure import SCHEMA, Inputs, Layout
-
-if TYPE_CHECKING:
-    from topology.built import BuiltTopology
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Evolution:
         return self.explain()
 
 
-def compare(old: BuiltTopology | Mapping[str, Any], new: BuiltTopology | Mapping[str, Any]) -> Evolution:
+def compare(old: TopologyView | Mapping[str, Any], new: TopologyView | Mapping[str, Any]) -> Evolution:
     """Return the differences of `new` from `old`. Each side is a built topology or its `to_dict()`.
 
     Linear in nodes, stores and edges, times the topics behind a merge.
@@ -135,17 +134,14 @@ def _split_otherwise(store: str, old: Layout, new: Layout) -> Iterator[str]:
     tasks = old.tasks[was], new.tasks[now]
     if not counts and all(tasks) and tasks[0] != tasks[1]:
         yield f"store {store!r}: was split over {tasks[0]} tasks, is now split over {tasks[1]}"
-    elif not counts:
-        yield from _other_keys(store, topics, old, new) or _other_inputs(store, old, new)
-
-
-def _other_keys(store: str, topics: list[str], old: Layout, new: Layout) -> list[str]:
-    return [
-        f"store {store!r}: was keyed by {_key(old.keys[topic])}, is now keyed by {_key(new.keys[topic])}, "
-        f"in topic {topic!r}"
-        for topic in topics
-        if old.keys[topic] != new.keys[topic]
-    ]
+    if counts or (all(tasks) and tasks[0] != tasks[1]):
+        return
+    rekeyed = [topic for topic in topics if old.keys[topic] != new.keys[topic]]
+    for topic in rekeyed:
+        keys = f"was keyed by {_key(old.keys[topic])}, is now keyed by {_key(new.keys[topic])}"
+        yield f"store {store!r}: {keys}, in topic {topic!r}"
+    if not rekeyed:
+        yield from _other_inputs(store, old, new)
 
 
 def _key(columns: tuple[str, ...]) -> str:
@@ -215,7 +211,7 @@ def _replaced_stores(old: Layout, new: Layout) -> Iterator[str]:
         arrived = sorted(name for place in places for name in arrivals.get(place, ()))
         if arrived:
             yield (
-                f"subtopology {number}: {_list('store', sorted(names))} removed and {_list('store', arrived)} added, "
+                f"subtopology {number}: {named('store', sorted(names))} removed and {named('store', arrived)} added, "
                 "which would start empty; keep the old name, or remove first and add in a later run"
             )
 
@@ -227,10 +223,6 @@ def _by_home(side: Layout, other: Layout) -> dict[int, list[str]]:
         if store not in other.stores:
             stores_of.setdefault(number, []).append(store)
     return stores_of
-
-
-def _list(word: str, names: list[str]) -> str:
-    return f"{word}{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
 
 
 def _renumbered(old: Layout, new: Layout) -> list[tuple[int, int]]:

@@ -163,9 +163,7 @@ def _unequal(group: Group, counts: Mapping[str, int | None], shape: Shape) -> Re
     remedy = "create the topics with equal counts, or repartition one side"
     if len(outside) < 2:
         remedy = "set the count of the group on the repartition, or no count"
-    text = (
-        f"{_named('node', group.joins)}: joined topics need equal partition counts, found {found}; {remedy}"
-    )
+    text = f"{named('node', group.joins)}: joined topics need equal partition counts, found {found}; {remedy}"
     return Reason("unequal", group.topics, text)
 
 
@@ -190,7 +188,7 @@ def changed(
             if sources[topic].internal and _takes_any_count(topic, groups, shape):
                 remedy = f"; set partitions={before} on its repartition to keep it"
             text = (
-                f"topic {topic!r}: {before} -> {new} partitions, but the keys of {_named('store', held)} are split "
+                f"topic {topic!r}: {before} -> {new} partitions, but the keys of {named('store', held)} are split "
                 f"into {before} partitions; go back to {before}, or start a new checkpoint{remedy}"
             )
             reasons.append(Reason("changed", (topic,), text))
@@ -200,7 +198,7 @@ def changed(
         if kept and width_was and width_is and width_was != width_is:
             listed = ", ".join(f"{topic!r}: {baseline[topic]} -> {new}" for topic, new in now.items())
             text = (
-                f"topic{'s' * (len(now) > 1)} {listed} partitions: {_named('store', kept)} would be split over "
+                f"topic{'s' * (len(now) > 1)} {listed} partitions: {named('store', kept)} would be split over "
                 f"{width_is} tasks instead of {width_was}; go back to {width_was}, or start a new checkpoint"
             )
             reasons.append(Reason("changed", tuple(now), text))
@@ -232,5 +230,6 @@ def _takes_any_count(topic: str, groups: Iterable[Group], shape: Shape) -> bool:
     return all(t == topic or (t in shape.writers and shape.writers[t].partitions is None) for t in together)
 
 
-def _named(word: str, names: Sequence[str]) -> str:
+def named(word: str, names: Sequence[str]) -> str:
+    """Return names behind the word for them, such as "stores 'a', 'b'"."""
     return f"{word}{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"

@@ -98,31 +98,20 @@ def group_partitions(
     topics: Iterable[tuple[str, int]],
     changelogs: Iterable[str] = (),
     *,
-    partitions: int | None = None,
     stateful: bool,
 ) -> tuple[Task, ...]:
-    """Return the tasks of one subtopology, O(partitions).
+    """Return the tasks of one subtopology, O(partitions): as many as its largest topic has partitions.
 
-    `topics`: (topic, partition count) pairs. `partitions`: the number of tasks, by default the largest count.
-
-    Errors: `TopologyError` for fewer tasks than the largest count, because some partitions would have no task.
+    `topics`: (topic, partition count) pairs.
 
     >>> tasks = group_partitions(0, [("flights", 2), ("planes", 1)], ["stats-changelog"], stateful=True)
     >>> [(str(t.id), [tp.topic for tp in t.topic_partitions]) for t in tasks]
     [('0_0', ['flights', 'planes']), ('0_1', ['flights'])]
     """
-    counted, logs = list(topics), list(changelogs)
-    topic, widest = max(counted, key=lambda pair: pair[1], default=("", 0))
-    if partitions is None:
-        partitions = widest
-    if partitions < widest:
-        raise TopologyError(
-            f"subtopology {subtopology}: found {partitions} tasks, expected at least {widest}, "
-            f"the partitions of topic {topic!r}",
-            node=topic,
-        )
+    counted = list(topics)
+    partitions = max((count for _, count in counted), default=0)
     numbers = map(TaskId, repeat(subtopology), range(partitions))
-    owned = _columns([(log, partitions) for log in logs], partitions)
+    owned = _columns([(log, partitions) for log in changelogs], partitions)
     return tuple(map(Task, numbers, _columns(counted, partitions), owned, repeat(stateful)))
 
 
@@ -151,11 +140,8 @@ class TopicGroup:
 
     def tasks(self) -> tuple[Task, ...]:
         """Return one task per partition. The tasks of a group without changelogs are stateless."""
-
         counted = [(topic, self.partitions) for topic in self.topics]
-        return group_partitions(
-            self.id, counted, self.changelogs, partitions=self.partitions, stateful=bool(self.changelogs)
-        )
+        return group_partitions(self.id, counted, self.changelogs, stateful=bool(self.changelogs))
 
 
 def group_topics(counts: Mapping[str, int], changelogs: Collection[str] | str = ()) -> tuple[TopicGroup, ...]:
@@ -175,26 +161,23 @@ def group_topics(counts: Mapping[str, int], changelogs: Collection[str] | str = 
     """
     if not isinstance(counts, Mapping):
         raise TopologyError(f"topics: found {shown(counts)}, expected a mapping of topics to counts")
-    changelogs = listed(
-        [changelogs] if isinstance(changelogs, str) else changelogs, "changelogs", "a list of topics"
-    )
+    given = [changelogs] if isinstance(changelogs, str) else changelogs
+    changelogs = listed(given, "changelogs", "a list of topics")
     for name in changelogs:
         check_name(name, "changelogs")
         if name not in counts:
             raise TopologyError(f"changelogs: unknown topic {name!r}; {nearest(name, counts)}", node=name)
-    by_count: dict[int, list[str]] = {}
+    logs, by_count = frozenset(changelogs), dict[int, list[str]]()
     for topic in sorted(counts, key=str):  # sorted, so the order of the input does not matter
         check_name(topic, "topic")
         by_count.setdefault(check_count(counts[topic], f"topic {topic!r}", topic), []).append(topic)
-    logs = frozenset(changelogs)
     for count, topics in by_count.items():
         if logs.issuperset(topics):  # the group's tasks would read nothing
             known = ", ".join(f"{c}" for c in sorted(by_count) if not logs.issuperset(by_count[c])) or "none"
-            raise TopologyError(
-                f"changelogs: {topics[0]!r} has {count} partitions, but no input topic has that number; "
-                f"partition counts of input topics: {known}",
-                node=topics[0],
+            text = (
+                f"{topics[0]!r} has {count} partitions, but no input topic has that number; theirs: {known}"
             )
+            raise TopologyError(f"changelogs: {text}", node=topics[0])
     return tuple(
         TopicGroup(
             topics=tuple(t for t in topics if t not in logs),
