@@ -68,14 +68,7 @@ def _headline(node: Node) -> str:
     return f"Processor: {node.name} (stores: [{', '.join(sorted(node.stores))}])"
 
 
-_SHAPES = {
-    "source": "cds",
-    "processor": "box",
-    "join": "diamond",
-    "merge": "invtriangle",
-    "sink": "cds",
-    "repartition": "cds",
-}
+_SHAPES = {"processor": "box", "join": "diamond", "merge": "invtriangle"}  # topics have another one
 # Stores are yellow, repartitions are blue, everything else is neutral.
 _HEAD = (
     "  rankdir=LR;",
@@ -131,7 +124,9 @@ def to_dot(built: TopologyView) -> str:
         title = f"Sub-topology {sub.id}: {sub.partitions} task{'s' if sub.partitions != 1 else ''}"
         lines += [f"  subgraph {quoted(f'cluster_{sub.id}')} {{", f"    label={quoted(title)};"]
         for node in sub.nodes:
-            lines.append(f"    {_id(node.name)} [label={quoted(node.name)}, shape={_SHAPES[node.kind]}];")
+            lines.append(
+                f"    {_id(node.name)} [label={quoted(node.name)}, shape={_SHAPES.get(node.kind, 'cds')}];"
+            )
         for store in sub.stores:
             style = "filled" if store.logged else '"filled,dashed"'
             look = f'shape=cylinder, style={style}, fillcolor="{_STORE}"'

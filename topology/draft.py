@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from topology.entry_fields import PARAMETERS, check_options
@@ -66,17 +66,12 @@ class TopologyDraft:
         topic = check_name(topic, "source topic")
         where = f"source {topic!r}"
         with self._all_or_nothing(topic):
-            return self._add(
-                Node(
-                    name=topic if name is None else name,
-                    kind="source",
-                    key=check_key(key, f"{where}.key"),
-                    topic=topic,
-                    partitions=None if partitions is None else check_count(partitions, f"{where}.partitions"),
-                    schema=schema,
-                    option_items=tuple(options.items()),
-                )
+            count = None if partitions is None else check_count(partitions, f"{where}.partitions")
+            node = Node(
+                topic if name is None else name, "source", key=check_key(key, f"{where}.key"), topic=topic
             )
+            items = tuple(options.items())
+            return self._add(replace(node, partitions=count, schema=schema, option_items=items))
 
     def _step(
         self,
@@ -140,21 +135,11 @@ class TopologyDraft:
             check_legal_name(name, "repartition name")
             if partitions is not None:
                 check_count(partitions, f"repartition {name!r}.partitions", name)
-            topic, items = f"{name}-repartition", tuple(options.items())
-            self._add(
-                Node(
-                    name=name,
-                    kind="repartition",
-                    parents=(parent,),
-                    key=columns,
-                    topic=topic,
-                    partitions=partitions,
-                    option_items=items,
-                )
-            )
-            reader = self._add(Node(f"{name}-source", "source", (), key=columns, topic=topic, internal=True))
+            writer = Node(name, "repartition", (parent,), key=columns, topic=f"{name}-repartition")
+            self._add(replace(writer, partitions=partitions, option_items=tuple(options.items())))
+            reader = replace(writer, name=f"{name}-source", kind="source", parents=(), internal=True)
             self._names.take(reader.name, name)
-            return reader
+            return self._add(reader)
 
     def _add(self, node: Node) -> Stream:
         """Add a node under its name, which must not be taken."""
@@ -296,10 +281,8 @@ class Stream:
     ) -> Stream:
         """Join this stream with a table. The topics of both become one co-partition group."""
         self._check("join_table", options, name, "table")
-        pair = [self.name, self.topology._own(table, self.name)]
-        return self.topology._step(
-            "join", pair, name, processor=processor, stores=stores, options=options, join="table"
-        )
+        pair, step = [self.name, self.topology._own(table, self.name)], self.topology._step
+        return step("join", pair, name, processor=processor, stores=stores, options=options, join="table")
 
     def join_stream(
         self,
@@ -312,10 +295,8 @@ class Stream:
     ) -> Stream:
         """Join this stream with another stream. The topics of both become one co-partition group."""
         self._check("join_stream", options, name, "other")
-        pair = [self.name, self.topology._own(other, self.name)]
-        return self.topology._step(
-            "join", pair, name, processor=processor, stores=stores, options=options, join="stream"
-        )
+        pair, step = [self.name, self.topology._own(other, self.name)], self.topology._step
+        return step("join", pair, name, processor=processor, stores=stores, options=options, join="stream")
 
     def merge(self, *others: Stream, name: str | None = None, **options: Any) -> Stream:
         """Merge several streams into one. Their partition counts may differ."""

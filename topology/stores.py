@@ -39,10 +39,8 @@ def check_store(store: Store) -> None:
     """
     check_legal_name(store.name, "store name")
     if not isinstance(store.logged, bool):
-        raise TopologyError(
-            f"store {store.name!r}.logged: found {shown(store.logged)}, expected true or false",
-            node=store.name,
-        )
+        found = f"found {shown(store.logged)}, expected true or false"
+        raise TopologyError(f"store {store.name!r}.logged: {found}", node=store.name)
     if store.retention_ms is not None:
         check_number(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)
 
@@ -60,22 +58,18 @@ def declared_by(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[st
     declare = None if isinstance(processor, type) else getattr(processor, "layouts", None)
     if not callable(declare):
         return {}
-    given = declare()
+    given, where = declare(), f"{where}, layouts()"
     if not isinstance(given, Mapping):
-        raise TopologyError(
-            f"{where}, layouts(): found {shown(given)}, expected a mapping of stores to their layouts"
-        )
+        raise TopologyError(f"{where}: found {shown(given)}, expected a mapping of stores to their layouts")
     stores = {}
     for name, layout in given.items():
         if not isinstance(layout, Mapping):
-            raise TopologyError(
-                f"{where}, layouts(): found {shown(layout)} for store {name!r}, expected a mapping"
-            )
-        store = inline({**layout, "name": name}, f"{where}, layouts()")
+            raise TopologyError(f"{where}: found {shown(layout)} for store {name!r}, expected a mapping")
+        store = inline({**layout, "name": name}, where)
         try:
             check_store(store)
         except TopologyError as error:
-            raise TopologyError(f"{where}, layouts(): {error}") from error
+            raise TopologyError(f"{where}: {error}") from error
         stores[name] = (store, layout)
     return stores
 

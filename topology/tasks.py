@@ -94,11 +94,7 @@ def without_collector() -> Iterator[None]:
 
 
 def group_partitions(
-    subtopology: int,
-    topics: Iterable[tuple[str, int]],
-    changelogs: Iterable[str] = (),
-    *,
-    stateful: bool,
+    subtopology: int, topics: Iterable[tuple[str, int]], changelogs: Iterable[str] = (), *, stateful: bool
 ) -> tuple[Task, ...]:
     """Return the tasks of one subtopology, O(partitions): as many as its largest topic has partitions.
 
