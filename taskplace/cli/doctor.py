@@ -15,12 +15,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-from packaging.requirements import Requirement
 
 from taskplace.cli import codes, documents
 from taskplace.cli.application import built_topology, check_inputs, judge, load_application
@@ -31,7 +28,6 @@ from taskplace.doctor import (
     Facts,
     Finding,
     Need,
-    Package,
     Severity,
     SparkProperties,
     StoreFacts,
@@ -145,7 +141,6 @@ def gather(
         stores=application.stores,
         checkpoint=None if root is None else _checkpoint(root, application.against),
         file_systems=file_systems(),
-        packages=installed(steered=steered),
         unknown={**unknown, "checkpoint": _without_checkpoint(settings)},
     )
 
@@ -197,17 +192,6 @@ def file_systems(mounts: Path = Path("/proc/self/mounts")) -> dict[str, str]:
             _, point, kind, *_ = line.split()
             found[point.replace("\\040", " ")] = kind
     return found
-
-
-def installed(*, steered: bool) -> tuple[Package, ...]:
-    """Return the installed packages that taskplace names, with the ranges that it was tested with."""
-    extras, found = ("", "steering" if steered else "spark", "kafka", "metrics"), []
-    with suppress(PackageNotFoundError):
-        for one in map(Requirement, requires("taskplace") or ()):
-            if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras):
-                with suppress(PackageNotFoundError):
-                    found.append(Package(one.name, version(one.name), one.specifier))
-    return tuple(found)
 
 
 # ----------------------------------------------------------------------------------------------------- application

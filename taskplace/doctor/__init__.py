@@ -1,8 +1,7 @@
 """Finds what endangers data in an application's configuration, and what has no effect, before it runs.
 
-**Idea.** Facts are gathered once: the settings, the topology, Spark's properties, a checkpoint, the installed packages,
-this host. Then each rule, a small pure function, reads them and yields findings. A finding says where, what, why it
-matters, and the remedy.
+**Idea.** Facts are gathered once: the settings, the topology, Spark's properties, a checkpoint, this host. Then each
+rule, a small pure function, reads them and yields findings. A finding says where, what, why it matters, and the remedy.
 
 Properties: nothing is started or changed. A rule whose facts are missing is left out, and the diagnosis says so. No
 finding shows a secret.
@@ -31,7 +30,6 @@ from typing import Any
 from taskplace.doctor.facts import CheckpointFacts as CheckpointFacts
 from taskplace.doctor.facts import Facts as Facts
 from taskplace.doctor.facts import Need as Need
-from taskplace.doctor.facts import Package as Package
 from taskplace.doctor.facts import SparkProperties as SparkProperties
 from taskplace.doctor.facts import StoreFacts as StoreFacts
 from taskplace.doctor.facts import read_properties as read_properties

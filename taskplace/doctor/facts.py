@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import javaproperties
-from packaging.specifiers import SpecifierSet
 
 from taskplace.errors import InputError, plainly
 from taskplace.settings import Settings, SparkSettings
@@ -163,14 +162,6 @@ class CheckpointFacts(NamedTuple):
     refused: tuple[str, ...] = ()
 
 
-class Package(NamedTuple):
-    """An installed package, and the range of versions that taskplace was tested with."""
-
-    name: str
-    version: str
-    tested: SpecifierSet
-
-
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """All that is known of an application.
@@ -193,7 +184,6 @@ class Facts:
     stores: tuple[StoreFacts, ...] | None = None
     checkpoint: CheckpointFacts | None = None
     file_systems: Mapping[str, str] = field(default_factory=dict)
-    packages: tuple[Package, ...] = ()
     unknown: Mapping[Need, str] = field(default_factory=dict)
 
     def file_system(self, path: Path) -> str:

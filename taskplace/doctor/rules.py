@@ -16,9 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
-
-from taskplace.doctor.facts import Facts, Need, Package
+from taskplace.doctor.facts import Facts, Need
 from taskplace.dotted_keys import entries, nested_options
 from taskplace.durations import milliseconds
 from taskplace.model.keys import as_yaml
@@ -325,7 +323,8 @@ def records_at_risk(facts: Facts) -> Iterator[Finding]:
     """Find options of Spark's Kafka source, and `changed_topics: go-on`, which is meant for one start."""
     for section, name, entry in _kafka_entries(facts):
         path, given = f"{section}.{name}", nested_options(entry).get("options")
-        options = {str(key).lower(): f"{value}" for key, value in (given or {}).items()}
+        items = given.items() if isinstance(given, Mapping) else ()
+        options = {str(key).lower(): f"{value}" for key, value in items}
         if isinstance(fields := entry.get("kafka"), Mapping):
             if fields.get("changed_topics") == "go-on":
                 why = (
@@ -506,26 +505,6 @@ def worker_memory(facts: Facts) -> Iterator[Finding]:
             set_key(f"spark.conf.{_OVERHEAD}", f"{largest}m"),
             None if beside < usual else Severity.ADVICE,
         )
-
-
-@rule(Severity.WARNING, "installed packages that taskplace was not tested with", steered=True)
-def package_untested(facts: Facts) -> Iterator[Finding]:
-    """Compare the installed versions with the ranges that the package declares."""
-    for package in facts.packages:
-        if not _is_tested(package):
-            yield Finding(
-                f"package {package.name}",
-                f"{package.version}, and the tested versions are {package.tested}",
-                "Private calls into Spark, and types of pandas, are others in other versions.",
-                f"pip install '{package.name}{package.tested}'",
-            )
-
-
-def _is_tested(package: Package) -> bool:
-    try:
-        return package.tested.contains(Version(package.version), prereleases=True)
-    except InvalidVersion:
-        return False
 
 
 # ------------------------------------------------------------------------------------------------ keys without effect

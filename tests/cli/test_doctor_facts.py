@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 import yaml
 
-from taskplace.cli.doctor import file_systems, gather, installed
+from taskplace.cli.doctor import file_systems, gather
 from taskplace.doctor import Facts, diagnose
 from tests.support.operators import run, stream
 from tests.support.placed_without_spark import World
@@ -97,11 +97,3 @@ def test_the_file_systems_of_this_host(tmp_path: Path) -> None:
     assert facts.file_system(Path("/mnt/my share/state")) == "nfs4"
     assert facts.file_system(Path("/data")) == "ext4"
     assert file_systems(tmp_path / "none") == {}
-
-
-def test_the_tested_ranges_are_those_of_the_package() -> None:
-    by_name = {package.name: package for package in installed(steered=False)}
-    assert "3.0.0" not in by_name["pandas"].tested
-    assert "4.2.0" not in by_name["pyspark"].tested
-    assert "4.2.0" in {p.name: p for p in installed(steered=True)}["pyspark"].tested
-    assert "pytest" not in by_name

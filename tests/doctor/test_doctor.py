@@ -23,7 +23,7 @@ from taskplace.doctor import (
 from taskplace.doctor.rules import misspelled
 from taskplace.errors import InputError
 from taskplace.settings import SparkSettings
-from tests.support.sound_application import PROPERTIES, SOUND, facts, package, topology
+from tests.support.sound_application import PROPERTIES, SOUND, facts, topology
 
 BY_ID = {rule.id: rule for rule in RULES}
 ADVICE = Severity.ADVICE
@@ -128,8 +128,6 @@ FIRING = [
           says="410 MiB beside the heap, and 4"),
     fires("worker-memory", f"spark.conf.{OVERHEAD}", YARN, "runtime.bytes.per.task=1073741824",
           says="384 to 2304", severity=ADVICE),
-    fires("package-untested", "package pandas", says="3.0.1", packages=(package("pandas", "3.0.1", ">=2.2,<3"),)),
-    fires("package-untested", "package rich", packages=(package("rich", "no version", ">=14,<16"),)),
     fires("ignored-key", WARMUPS, NO_LIMIT),
     fires("ignored-key", PROBING, NO_LIMIT),
     fires("ignored-key", "runtime.tags", f"{RACK}.tags=[]"),
@@ -180,7 +178,6 @@ QUIET = [
     quiet("worker-memory", YARN, conf(f"{OVERHEAD}Factor", "0.4")),
     quiet("worker-memory", YARN, conf("spark.executor.pyspark.memory", "1g")),
     quiet("worker-memory", conf("spark.executor.cores", 4)),
-    quiet("package-untested", packages=(package("rich", "15.1.post1", ">=14,<16"),)),
     quiet("ignored-key", NO_LIMIT, written=frozenset()),
     quiet("ignored-key", f"{RACK}.tags=[]", "runtime.tags={}"),
     quiet("ignored-key", f"{RACK}.traffic_cost=5", f"{RACK}.strategy=min_traffic"),

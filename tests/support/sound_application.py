@@ -6,9 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-
-from taskplace.doctor import CheckpointFacts, Facts, Package, SparkProperties, StoreFacts
+from taskplace.doctor import CheckpointFacts, Facts, SparkProperties, StoreFacts
 from taskplace.settings import SECTIONS, Settings
 from taskplace.settings import overridden as set_value
 from taskplace.yaml_io import override
@@ -68,11 +66,6 @@ def topology(partitions: int = 12, **options: Any) -> BuiltTopology:
     return topo.build()
 
 
-def package(name: str, version: str, tested: str) -> Package:
-    """Return an installed package with its tested range."""
-    return Package(name, version, SpecifierSet(tested))
-
-
 SOUND: Mapping[str, Any] = {
     "topology": topology(),
     "stores": (
@@ -81,7 +74,6 @@ SOUND: Mapping[str, Any] = {
     ),
     "checkpoint": CheckpointFacts(path=Path("/shared/shop/checkpoint")),
     "file_systems": {"/": "ext4", "/shared": "nfs4", "/disk": "xfs"},
-    "packages": (package("pandas", "2.3.3", ">=2.2,<3"), package("pyspark", "4.3.0", ">=4.3,<4.4")),
 }
 
 
