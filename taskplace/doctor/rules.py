@@ -357,7 +357,7 @@ def _kafka_entries(facts: Facts) -> Iterator[tuple[str, str, Mapping[str, Any]]]
     ):
         for name, entry in entries(section, given, fields).items():
             if isinstance(entry, Mapping) and (
-                "kafka" in entry or f"{entry.get('format')}".lower() == "kafka"
+                isinstance(entry.get("kafka"), Mapping) or f"{entry.get('format')}".lower() == "kafka"
             ):
                 yield section, name, entry
 
