@@ -21,11 +21,11 @@ from topology.names import (
     check_key,
     check_legal_name,
     check_name,
+    check_number,
     check_sink_name,
     listed,
 )
 from topology.node import Node, Store, StoreSpec
-from topology.stores import check_store, declared_by, difference, inline
 
 _PLAIN = (bool, int, float, complex, bytes, bytearray, list, dict, set, frozenset)
 
@@ -171,7 +171,7 @@ class TopologyDraft:
         return stream.name
 
     def _declare(self, store: Store) -> Store:
-        check_store(store)
+        _check_store(store)
         if store.name in self._stores:
             twice = "declared twice; name it in `stores` to share it"
             raise TopologyError(f"store {store.name!r}: {twice}", node=store.name)
@@ -186,7 +186,7 @@ class TopologyDraft:
             if isinstance(spec, str):
                 names.append(spec)
                 continue
-            store = inline(spec, f"{where}.stores") if isinstance(spec, Mapping) else spec
+            store = _inline(spec, f"{where}.stores") if isinstance(spec, Mapping) else spec
             if not isinstance(store, Store):
                 expected = "the name of a store, or a Store"
                 raise TopologyError(f"{where}.stores: found {shown(spec)}, expected {expected}")
@@ -204,7 +204,7 @@ class TopologyDraft:
         ConnectedStoreProvider. Two processors that share a store must declare it alike. A separate declaration
         (`Topology.store`) sets the fields that processors leave open, and may leave the options to them.
         """
-        declared_here = declared_by(processor, where)
+        declared_here = _declared_by(processor, where)
         for name, (store, said) in declared_here.items():
             first = self._layouts.get(name)
             if name not in self._stores:
@@ -220,26 +220,8 @@ class TopologyDraft:
 
     @staticmethod
     def _alike(one: Store, other: Store, fields: Iterable[str], where: str) -> None:
-        if how := difference(one, other, fields):
+        if how := _difference(one, other, fields):
             raise TopologyError(f"{where}: store {one.name!r} is declared {how}", node=one.name)
-
-
-def _check_processor(processor: object, where: str) -> None:
-    """Refuse a class and a plain value.
-
-    >>> _check_processor(print, "node 'stats'")
-    >>> _check_processor(dict, "node 'stats'")
-    Traceback (most recent call last):
-    topology.errors.TopologyError: node 'stats'.processor: found the class dict, expected an object of it: dict(...)
-    """
-    if isinstance(processor, type):
-        name = processor.__name__
-        raise TopologyError(
-            f"{where}.processor: found the class {name}, expected an object of it: {name}(...)"
-        )
-    if isinstance(processor, _PLAIN):
-        expected = "an object with process(context, *inputs), or a function of the same arguments"
-        raise TopologyError(f"{where}.processor: found {shown(processor)}, expected {expected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,3 +314,100 @@ class Stream:
         """Refuse options that look like parameters of the call, or like one of `further`."""
         where = f"{call} of {self.name!r}" if name is None else f"node {name!r}"
         check_options(options, (*PARAMETERS[call], *further), where, self.name if name is None else name)
+
+
+def _check_processor(processor: object, where: str) -> None:
+    """Refuse a class and a plain value.
+
+    >>> _check_processor(print, "node 'stats'")
+    >>> _check_processor(dict, "node 'stats'")
+    Traceback (most recent call last):
+    topology.errors.TopologyError: node 'stats'.processor: found the class dict, expected an object of it: dict(...)
+    """
+    if isinstance(processor, type):
+        name = processor.__name__
+        raise TopologyError(
+            f"{where}.processor: found the class {name}, expected an object of it: {name}(...)"
+        )
+    if isinstance(processor, _PLAIN):
+        expected = "an object with process(context, *inputs), or a function of the same arguments"
+        raise TopologyError(f"{where}.processor: found {shown(processor)}, expected {expected}")
+
+
+def _inline(spec: Mapping[Any, Any], where: str) -> Store:
+    """Return the store that a mapping describes: the arguments of `Topology.store`.
+
+    >>> _inline({"name": "delays", "logged": False, "ttl": 5}, "node 'stats'.stores").options
+    {'ttl': 5}
+    """
+    if "name" not in spec:
+        raise TopologyError(f"{where}: found {shown(spec)}, expected a store with a 'name'")
+    for field in spec:
+        if not isinstance(field, str):  # `on: 1` is true in YAML 1.1
+            raise TopologyError(f"{where}: found the field {field!r}, expected strings as field names")
+    check_options(spec, PARAMETERS["store"], f"{where}, store {spec['name']!r}")
+    items = tuple((field, value) for field, value in spec.items() if field not in PARAMETERS["store"])
+    return Store(spec["name"], spec.get("logged", True), spec.get("retention_ms"), items)
+
+
+def _check_store(store: Store) -> None:
+    """Refuse a store with fields of a wrong type or value.
+
+    >>> _check_store(Store("delays", logged="no"))
+    Traceback (most recent call last):
+    topology.errors.TopologyError: store 'delays'.logged: found 'no', expected true or false
+    """
+    check_legal_name(store.name, "store name")
+    if not isinstance(store.logged, bool):
+        found = f"found {shown(store.logged)}, expected true or false"
+        raise TopologyError(f"store {store.name!r}.logged: {found}", node=store.name)
+    if store.retention_ms is not None:
+        check_number(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)
+
+
+def _declared_by(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, Any]]]:
+    """Return the stores that a processor declares by `layouts()`, by name, each with the declared fields.
+
+    >>> class Counts:
+    ...     def layouts(self):
+    ...         return {"counts": {"ttl": 5}}
+    >>> _declared_by(Counts(), "node 'stats'")["counts"][0].options
+    {'ttl': 5}
+    """
+    # A class has the method too, but only its instances have stores.
+    declare = None if isinstance(processor, type) else getattr(processor, "layouts", None)
+    if not callable(declare):
+        return {}
+    given, where = declare(), f"{where}, layouts()"
+    if not isinstance(given, Mapping):
+        raise TopologyError(f"{where}: found {shown(given)}, expected a mapping of stores to their layouts")
+    stores = {}
+    for name, layout in given.items():
+        if not isinstance(layout, Mapping):
+            raise TopologyError(f"{where}: found {shown(layout)} for store {name!r}, expected a mapping")
+        store = _inline({**layout, "name": name}, where)
+        try:
+            _check_store(store)
+        except TopologyError as error:
+            raise TopologyError(f"{where}: {error}") from error
+        stores[name] = (store, layout)
+    return stores
+
+
+def _difference(one: Store, other: Store, fields: Iterable[str]) -> str:
+    """Return a text with the first difference of two declarations of a store; "" if they agree.
+
+    >>> _difference(Store("delays"), Store("delays", retention_ms=5), ["logged", "retention_ms"])
+    'without retention_ms elsewhere, here with 5'
+    """
+    there, here = (
+        {"logged": store.logged, **store.options}
+        | ({"retention_ms": store.retention_ms} if store.retention_ms else {})
+        for store in (one, other)
+    )
+    for field in fields:
+        if (field in there, there.get(field)) != (field in here, here.get(field)):
+            was = f"with {field} {there[field]!r}" if field in there else f"without {field}"
+            now = f"with {here[field]!r}" if field in here else "without"
+            return f"{was} elsewhere, here {now}"
+    return ""

@@ -48,18 +48,9 @@ TOPOLOGY = ("name", *SECTIONS)
 NESTED = ("options", "schema", "key", "stores")
 
 
-def beside_options(fields: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names that are no options: an entry's other fields, and its name.
-
-    >>> beside_options(STORE)
-    ('name', 'logged', 'retention_ms')
-    """
-    return ("name", *(field for field in fields if field != "options"))
-
-
 #: By call, the names of its parameters, which are no options.
 PARAMETERS = {
-    call: beside_options(fields)
+    call: ("name", *(field for field in fields if field != "options"))
     for call, fields in {
         "source": SOURCE,
         "store": STORE,
@@ -74,8 +65,8 @@ def check_options(
 ) -> None:
     """Refuse an option that is nearly a parameter.
 
-    >>> check_options({"event_time": "at", "delay": "5 minutes"}, SOURCE, "source 'flights'")
-    >>> check_options({"partition": 8}, SOURCE, "source 'flights'")
+    >>> check_options({"event_time": "at", "delay": "5 minutes"}, PARAMETERS["source"], "source 'flights'")
+    >>> check_options({"partition": 8}, PARAMETERS["source"], "source 'flights'")
     Traceback (most recent call last):
     topology.errors.TopologyError: source 'flights'.partition: found an unknown option; did you mean 'partitions'?
     """
