@@ -60,9 +60,8 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.processors.arguments import nearest_argument
-from taskplace.spark.state.column_types import USUAL
-from taskplace.spark.state.columns import parsed
 from taskplace.spark.stub_processors import store_of
+from taskplace.spark.types import USUAL, parsed
 from taskplace.spark.yaml_paths import option_path
 from taskplace.spark.yaml_words import said
 from topology import TopologyError

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from taskplace.spark.checkpoint.journal import Journal
 
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.messages import reports_dir
 from tests.spark.test_driver_killed import drive, end, write_events

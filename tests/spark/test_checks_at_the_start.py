@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from taskplace.spark.worker.partition_checks import Owned, Ownership
+
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.driver.columns import check_columns
 from taskplace.spark.driver.key_types import KeyTypes
@@ -18,7 +20,6 @@ from taskplace.spark.processors import Count
 from taskplace.spark.processors.columns import InputColumn
 from taskplace.spark.processors.traits import renamed_keys
 from taskplace.spark.worker.external import ExternalRows, check_size
-from taskplace.spark.worker.ownership import Owned, Ownership
 from topology import Node, Topology, TopologyError
 
 BY = {"k": "string"}

@@ -24,10 +24,9 @@ from taskplace.spark.driver.partition_columns import (
     partitioned_topics,
 )
 from taskplace.spark.driver.programs import event_times
-from taskplace.spark.kafka.marker import REPLICAS
 from taskplace.spark.kafka.records import KafkaRecords
-from taskplace.spark.kafka.sink import KafkaSink
-from taskplace.spark.kafka.sink_options import form_of_records
+from taskplace.spark.kafka.sink import KafkaSink, form_of_records
+from taskplace.spark.kafka.sink_topics import REPLICAS
 from taskplace.spark.processors import Tumbling
 from taskplace.spark.registry import Registry, signatures
 from tests.support.pages import ROOT

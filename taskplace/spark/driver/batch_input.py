@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from taskplace.errors import InputError
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver import programs
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.partition_columns import partition_columns, row_schemas
 from taskplace.spark.driver.sources import Fixed, key_types
 from taskplace.spark.driver.staging import SinkSchemas

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark import targets
+from taskplace.spark.casts import united
 from taskplace.spark.driver.staging import check_typed
 from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.columns import (
@@ -43,7 +44,6 @@ from taskplace.spark.processors.columns import (
 )
 from taskplace.spark.worker.hashing import spark_hash
 from taskplace.spark.worker.schemas import declare, fitted
-from taskplace.spark.worker.unify import united
 from taskplace.validation import nearest
 from topology import BuiltTopology, Node
 

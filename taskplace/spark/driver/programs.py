@@ -31,9 +31,9 @@ from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
 from taskplace.spark.key_checks import check_keys, keyed, owned, splits
 from taskplace.spark.processors.traits import traits_of
-from taskplace.spark.state.meta import MAX_STORES
+from taskplace.spark.state.environment import MAX_STORES
 from taskplace.spark.worker.external import PARTITION, TAG
-from taskplace.spark.worker.key_samples import PartitionedTopic
+from taskplace.spark.worker.partition_checks import PartitionedTopic
 from taskplace.spark.worker.program import Operator, Program
 from taskplace.validation import named
 from topology import BuiltTopology, Node, Subtopology

@@ -36,7 +36,7 @@ from taskplace.spark.key_checks import alike, splits
 from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.columns import Types, arrow_types
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
-from taskplace.spark.worker.splits import check_splits
+from taskplace.spark.worker.partition_checks import check_splits
 from taskplace.validation import NO_SURROGATES, has_surrogates, nearest
 from topology import BuiltTopology
 

@@ -30,8 +30,8 @@ from taskplace.spark.processors.parts import Parts
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
 from taskplace.spark.processors.windows import WINDOW, Tumbling
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.store import Store
+from taskplace.spark.types import arrow_schema
 from taskplace.validation import boolean
 
 #: By function, how an aggregate's value develops as rows are added.

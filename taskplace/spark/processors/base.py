@@ -37,10 +37,10 @@ from taskplace.spark.processors.columns import (
     row_of_nulls,
 )
 from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
-from taskplace.spark.state.values import dicts_of, table_of
+from taskplace.spark.types import arrow_schema
+from taskplace.spark.values import dicts_of, table_of
 from taskplace.validation import named, nearest
 
 #: A store's layout: {"key": columns, "value": columns}. A store with expiry also has "time" and "retention_ms".

@@ -16,8 +16,8 @@ from taskplace.spark.processors.columns import Columns, InputColumn, Types, colu
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
+from taskplace.spark.types import arrow_schema
 from taskplace.validation import boolean
 
 _BATCH = "seen_in_batch"
