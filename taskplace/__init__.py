@@ -37,7 +37,7 @@ _WHERE = {
     "Problem": "taskplace.model.problem",
     "Roles": "taskplace.model.plan",
     "Task": "taskplace.model.problem",
-    "TaskId": "topology.ids",
+    "TaskId": "topology.tasks",
     "Violation": "taskplace.verify",
     "check": "taskplace.verify",
     "explain": "taskplace.explanation",

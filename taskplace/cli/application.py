@@ -135,6 +135,20 @@ def judge(built: BuiltTopology, settings: Settings) -> None:
     judge(built, settings)
 
 
+def check_inputs(application: Any, settings: Settings) -> None:
+    """Refuse input directories of a file without a class that do not exist on this host. Errors: `ConfigError`."""
+    if settings.application.cls != YAML_APPLICATION:  # a class may make them in `prepare`
+        return
+    for path, directory in application.missing_inputs().items():
+        near = difflib.get_close_matches(directory.name, _directories(directory.parent), n=1)
+        hint = f"did you mean {str(directory.with_name(near[0]))!r}?" if near else ""
+        raise ConfigError(path, found=str(directory), expected="a directory that exists", hint=hint)
+
+
+def _directories(parent: Path) -> list[str]:
+    return [each.name for each in parent.iterdir() if each.is_dir()] if parent.is_dir() else []
+
+
 def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
     """Return the topology to show of a file: an application's, or a topology's own document.
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from taskplace.cli.ignored import ignored, reason
+from taskplace.doctor import ignored, reason
 from taskplace.model.keys import Key
 from taskplace.redaction import redacted
 from taskplace.settings import FREE, SECTIONS, YAML_APPLICATION, Settings, overridden

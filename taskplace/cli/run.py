@@ -16,15 +16,14 @@ from taskplace.cli import codes
 from taskplace.cli.application import (
     Application,
     built_topology,
+    check_inputs,
     judge,
     load_application,
     shown_topology,
 )
-from taskplace.cli.doctor import missing_inputs, wrong_inputs
 from taskplace.cli.documents import page_option, placed_application
 from taskplace.cli.termination import interrupted_by_sigterm
-from taskplace.doctor import Facts, SparkProperties, refusals
-from taskplace.errors import ConfigError, InputError, UnsupportedSpark
+from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.logs import logging_to
 from taskplace.metrics.endpoint import check_serving
 from taskplace.model.work import Work
@@ -60,24 +59,12 @@ def _checked(args: argparse.Namespace) -> tuple[Settings, Application, BuiltTopo
     application = load_application(settings)
     built = built_topology(application, settings)
     built.tasks()  # raises with the reason when the topology is not ready
-    _check_refusals(settings, application)
+    check_inputs(application, settings)
     report = settings.report
     if report.metrics_port is not None:
         check_serving("report.metrics.port", port=report.metrics_port, host=report.metrics_host)
     check_report(report)
     return settings, application, built
-
-
-def _check_refusals(settings: Settings, application: Application) -> None:
-    """Refuse what Spark would refuse, as the doctor finds it. Errors: `ConfigError`."""
-    facts = Facts(
-        settings=settings,
-        spark=SparkProperties(settings.spark),
-        missing_inputs=missing_inputs(application, settings),
-        wrong_inputs=wrong_inputs(application, settings),
-    )
-    for found in refusals(facts):
-        raise ConfigError(found.path, found=found.what, expected=found.expected)
 
 
 def _progress(settings: Settings, output: str | None) -> str:
