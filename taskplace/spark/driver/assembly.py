@@ -11,17 +11,17 @@ from taskplace.model.events import Reporter
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster
+from taskplace.spark.compile.keys import KeyTypes
+from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers, Replicator, Visits
 from taskplace.spark.driver.idle_tasks import IdleTasks
-from taskplace.spark.driver.key_types import KeyTypes
 from taskplace.spark.driver.late_rows import LateRows
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations, StreamWork
-from taskplace.spark.driver.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.read_topics import InputLag
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights

@@ -24,13 +24,14 @@ from msgspec import structs
 from taskplace.errors import TaskplaceError
 from taskplace.spark.checkpoint.files import private_directory
 from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
-from taskplace.spark.driver import bins, programs, read_topics
+from taskplace.spark.compile import programs
+from taskplace.spark.compile.partition_columns import out_of_range
+from taskplace.spark.driver import bins, read_topics
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.bins import Bin, Estimates, TaskCosts
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.listeners import Listeners
-from taskplace.spark.driver.partition_columns import out_of_range
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.instances import instance_name

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskplace.spark.processors.aggregate_arguments import check_arguments, parts_of
+from taskplace.spark.processors.aggregate import check_arguments, parts_of
 from taskplace.spark.processors.aggregations import Aggregation, count
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes, Column, Course
-from taskplace.spark.processors.columns import (
+from taskplace.spark.processors.facts import (
     Columns,
     InputColumn,
     Types,

@@ -10,7 +10,7 @@ from typing import Any
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.aggregations import Aggregation
-from taskplace.spark.processors.sums import check_sums
+from taskplace.spark.processors.parts import check_sums
 from taskplace.spark.processors.windows import WINDOW, Tumbling
 from taskplace.validation import named
 

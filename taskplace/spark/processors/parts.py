@@ -17,7 +17,7 @@ from taskplace.errors import InputError
 from taskplace.spark.casts import cast
 from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.sums import addable, has_digits, has_wrapped, is_exact, may_wrap, room_of
+from taskplace.spark.processors.parts import addable, has_digits, has_wrapped, is_exact, may_wrap, room_of
 from taskplace.spark.state.rows import canonical_floats, codec_of
 from taskplace.spark.types import arrow_schema, check_cast, column_of
 
