@@ -42,7 +42,7 @@ from typing import Any
 from taskplace import named_objects
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
 from taskplace.spark.processors import (
     Aggregate,
     Count,

@@ -91,7 +91,7 @@ class YamlApplication:
     """The application class for a YAML file with a `topology`. It needs only the file."""
 
     def __init__(self, settings: Settings) -> None:
-        from taskplace.spark.driver.programs import external_topics
+        from taskplace.spark.compile.programs import external_topics
 
         output = entries("output", settings.output, OUTPUT)
         given = entries("input", settings.input, INPUT)
@@ -153,13 +153,12 @@ def judge(
 
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
+    from taskplace.spark.compile.sources import check_sources
     from taskplace.spark.driver.definition import StreamDefinition
     from taskplace.spark.driver.directory_overlaps import check_overlaps
     from taskplace.spark.driver.no_data_batches import check_idle_closing
-    from taskplace.spark.driver.processor_forms import check_forms
     from taskplace.spark.driver.publishing import check_targets
     from taskplace.spark.driver.rebalancer import check_weights
-    from taskplace.spark.driver.sources import check_sources
     from taskplace.spark.driver.staging import SinkSchemas
     from taskplace.spark.options import check_supported
     from taskplace.spark.options import local_path as shared_path
@@ -170,7 +169,6 @@ def judge(
     columns = {topic: source.columns_path for topic, source in inputs.items()}
     paths = YamlPaths(built, section, output, columns) if section else None
     with _nodes_by_path(section), _in_the_file(paths):
-        check_forms(built)
         # Before `programs`, so that a missing column is reported as missing, and not as one without an event time.
         check_sources(built, schemas_of(inputs, settings), settings.spark.conf.get)
         definition = StreamDefinition.of(  # judges the layouts of the stores, and options

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import checksum_of
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.programs import programs
 from taskplace.spark.messages import Change, FollowRequest, History, Position
 from taskplace.spark.processors import Count
 from taskplace.spark.state.copy import Copy

@@ -17,13 +17,8 @@ pytest.importorskip("confluent_kafka")
 
 from taskplace import yaml_fields
 from taskplace.cli import main
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
-from taskplace.spark.driver.partition_columns import (
-    DEFAULT_PARTITIONER,
-    PARTITION_OPTIONS,
-    partitioned_topics,
-)
-from taskplace.spark.driver.programs import event_times
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS, PARTITION_OPTIONS, event_times
+from taskplace.spark.compile.partition_columns import DEFAULT_PARTITIONER, partitioned_topics
 from taskplace.spark.kafka.marker import REPLICAS
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.sink import KafkaSink

@@ -10,7 +10,7 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.codec import unsealed
-from taskplace.spark.driver.programs import unite
+from taskplace.spark.compile.programs import unite
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker.external import PARTITION
 from taskplace.spark.worker.hashing import partition_of

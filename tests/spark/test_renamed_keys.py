@@ -19,9 +19,8 @@ from pyspark.sql.types import (
 )
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.driver.processor_forms import check_forms
-from taskplace.spark.driver.sources import check_sources
-from taskplace.spark.key_checks import check_keys
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.sources import check_sources
 from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.processors.traits import PASSES
 from taskplace.spark.sinks import ParquetSink
@@ -74,7 +73,7 @@ def frame(**columns: DataType) -> StructType:
 
 def judged(stream: Stream, **frames: StructType) -> None:
     built = stream.topology.build()
-    check_keys(built)
+    infer(built)
     check_sources(built, frames)
 
 
@@ -184,7 +183,7 @@ def test_two_columns_under_one_name_are_refused_where_they_are_declared():
 
     stream = Topology("t").source("a", key="k", partitions=1).process(as_class(k="p", j="p"))
     with pytest.raises(InputError, match=r"^Renames\.keys_renamed: .*a different new name"):
-        check_forms(stream.topology.build())
+        infer(stream.topology.build())
 
 
 @pytest.mark.parametrize("steps", [[{"k": "l"}], [{"k": "p"}, {"l": "p"}]])
@@ -194,7 +193,7 @@ def test_a_key_column_under_the_name_of_another_one_is_refused(steps):
         stream = stream.process(as_function(**names), name=f"step-{number}")
     name = f"step-{len(steps) - 1}"
     with pytest.raises(TopologyError, match=rf"^node '{name}': .*two columns cannot have one name") as caught:
-        check_keys(stream.topology.build())
+        infer(stream.topology.build())
     assert caught.value.node == name
 
 

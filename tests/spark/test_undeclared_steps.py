@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.key_checks import check_keys
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.processors.traits import PASSES, renamed_keys, traits_of
 from taskplace.spark.registry import Registry
@@ -74,7 +74,7 @@ def source(key="k", partitions=4) -> Stream:
 
 def refused(stream: Stream, match: str) -> None:
     with pytest.raises(TopologyError, match=match):
-        check_keys(stream.topology.build())
+        infer(stream.topology.build())
 
 
 # ------------------------------------------------------------------------- at the start
@@ -87,12 +87,13 @@ def per_key(*output: str) -> PerKey:
     return PerKey("p", function, by=by("k"), state=by("x"), output=by(*output))
 
 
-@pytest.mark.parametrize("step", [as_it_is, per_key("t"), MyCount("c", by=by("k"))])
+@pytest.mark.parametrize("step", [as_it_is, per_key("k", "t"), MyCount("c", by=by("k", "t"))])
 def test_behind_a_step_that_declares_nothing_the_key_has_to_be_among_the_columns(step):
     stream = source().process(step, name="step")
-    check_keys(stream.process(Count("n", by=by("k", "t")), name="right").topology.build())
+    right = Count("n", by=by("k", "t"), over_changes=True)
+    infer(stream.process(right, name="right").topology.build())
     refused(
-        stream.process(Count("m", by=by("t")), name="count"),
+        stream.process(Count("m", by=by("t"), over_changes=True), name="count"),
         r"^node 'count': keeps state by \(t\), but its input 'step' is partitioned by \(k\).*add 'k' to `by`; or, if "
         "'step' only renames the columns, declare that with `passes_keys_on`$",
     )
@@ -124,8 +125,8 @@ def test_subclasses_deduplication_and_classes_without_traits_are_judged(processo
     refused(
         source().process(processor, name="node"), r"^node 'node': keeps state by \(t\).*partitioned by \(k\)"
     )
-    check_keys(source("t").process(processor).topology.build())
-    check_keys(source(partitions=1).process(processor).topology.build())
+    infer(source("t").process(processor).topology.build())
+    infer(source(partitions=1).process(processor).topology.build())
 
 
 def test_a_class_may_state_that_its_keys_are_its_own_matter():

@@ -10,6 +10,9 @@ import uuid
 from taskplace.model.events import Reporter
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.cluster import Cluster
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.keys import KeyTypes, alike
+from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.driver.batch_runner import BatchRunner
@@ -18,12 +21,10 @@ from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.input_lag import InputLag
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.key_types import KeyTypes
 from taskplace.spark.driver.late_rows import LateRows
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations
-from taskplace.spark.driver.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
 from taskplace.spark.driver.replication import Replicator
@@ -114,9 +115,8 @@ def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSc
         schemas.check(checkpoint, last.identity if last else {})
         return declared
 
-    return Journal(
-        definition.checkpoint, identity, declare, take_over=False, check_keys=KeyTypes(definition.built)
-    )
+    types = KeyTypes(definition.built, alike(definition.built, infer(definition.built)))
+    return Journal(definition.checkpoint, identity, declare, take_over=False, check_keys=types)
 
 
 def _rebalancer(

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from taskplace.spark.cluster import ArrowInput
-from taskplace.spark.driver import bins, programs, read_topics, stages
+from taskplace.spark.compile import programs
+from taskplace.spark.compile.partition_columns import out_of_range
+from taskplace.spark.driver import bins, read_topics, stages
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.listeners import Listeners
-from taskplace.spark.driver.partition_columns import out_of_range
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.task_costs import TaskCosts

@@ -13,16 +13,13 @@ as well, by source (`Stats.bad_records`), whether or not a processor takes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.processors.base import Context
-from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_sent
-from taskplace.spark.processors.times import Times
+from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
 from taskplace.spark.processors.traits import UNKNOWN, Traits
 from taskplace.spark.worker.bad_records import DEAD_LETTER
 from taskplace.validation import nearest
@@ -44,21 +41,14 @@ class GoodRecords:
         owns_its_store=False,
     )
 
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the column of dead letters."""
-        yield InputColumn(0, DEAD_LETTER)
-
-    def check_types(self, rows: Types) -> None:
-        """Refuse a column of dead letters that is no struct of them."""
-        _check(rows[DEAD_LETTER])
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the input's columns without that of dead letters."""
-        return None if rows is None else {name: kind for name, kind in rows.items() if name != DEAD_LETTER}
-
-    def output_times(self, rows: Times) -> Times:
-        """Return the input's time columns."""
-        return rows
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the input's columns without that of dead letters; refuse one that is no struct of them."""
+        (rows,) = inputs
+        _check_known(rows)
+        if rows.columns is None:
+            return Facts(times=rows.times)
+        others = {name: kind for name, kind in rows.columns.items() if name != DEAD_LETTER}
+        return Facts(columns=others, times=rows.times)
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the rows without a dead letter."""
@@ -80,17 +70,10 @@ class DeadLetters:
 
     traits = UNKNOWN
 
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the column of dead letters."""
-        yield InputColumn(0, DEAD_LETTER)
-
-    def check_types(self, rows: Types) -> None:
-        """Refuse a column of dead letters that is no struct of them."""
-        _check(rows[DEAD_LETTER])
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the columns of a dead letter."""
-        return columns_sent(dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True)))
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the columns of a dead letter; refuse a column of dead letters that is no struct of them."""
+        _check_known(inputs[0])
+        return Facts(columns=columns_sent(dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True))))
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the dead letters."""
@@ -116,6 +99,12 @@ def _letters(rows: pa.Table) -> pa.ChunkedArray:
         )
     _check(rows[DEAD_LETTER].type)
     return rows[DEAD_LETTER]
+
+
+def _check_known(rows: Facts) -> None:
+    rows.require(DEAD_LETTER)
+    if rows.columns is not None:
+        _check(arrow_types(rows.columns)[DEAD_LETTER])
 
 
 def _check(kind: pa.DataType) -> None:

@@ -3,8 +3,8 @@
 from taskplace.spark.processors.aggregate import Aggregate, Count
 from taskplace.spark.processors.aggregations import avg, count, first, last, max_, min_, sum_
 from taskplace.spark.processors.base import Context, PerKey, Processor
-from taskplace.spark.processors.columns import InputColumn
 from taskplace.spark.processors.deduplicate import Deduplicate
+from taskplace.spark.processors.facts import Facts
 from taskplace.spark.processors.join import TableJoin
 from taskplace.spark.processors.times import event_time
 from taskplace.spark.processors.traits import Traits, passes_keys_on
@@ -15,7 +15,7 @@ __all__ = [
     "Context",
     "Count",
     "Deduplicate",
-    "InputColumn",
+    "Facts",
     "PerKey",
     "Processor",
     "TableJoin",

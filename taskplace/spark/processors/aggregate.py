@@ -5,7 +5,7 @@ Arrow aggregates the batch; the result is merged with the stored aggregates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,9 @@ from taskplace.spark.processors.aggregations import Aggregation, count
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes, Column, Course
-from taskplace.spark.processors.columns import (
-    Columns,
-    InputColumn,
-    Types,
-    columns_sent,
-    columns_taken,
-    is_time,
-    row_of_nulls,
-)
+from taskplace.spark.processors.facts import Facts, TimeColumn, columns_sent, is_time
 from taskplace.spark.processors.parts import Parts
-from taskplace.spark.processors.times import TimeColumn, Times
+from taskplace.spark.processors.times import Times
 from taskplace.spark.processors.traits import Traits
 from taskplace.spark.processors.windows import WINDOW, Tumbling
 from taskplace.spark.state.columns import arrow_schema
@@ -142,38 +134,39 @@ class Aggregate:
         meaning = {f"column of {name}": column for name, column in columns.items()} | meaning
         return {self.store: {"key": self._by, "value": value, **self._forgetting, "meaning": meaning}}
 
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the required input columns: the window's, the key's, and the aggregated ones."""
-        if self._window is not None:
-            yield InputColumn(0, self._window.column, "window.column", time=True)
-        own = {name: kind for name, kind in self._by.items() if name != WINDOW or not self.windowed}
-        yield from columns_taken("by", 0, own)
-        for name, part in self._parts.items():
-            if part.column is not None:
-                yield InputColumn(0, part.column, name, part.function != "count" and is_time(part.type))
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the key's columns, the aggregates and the window's time; refuse what cannot be aggregated.
 
-    def check_types(self, rows: Types) -> None:
-        """Refuse columns that cannot be cast to the types of the key and of the aggregates."""
-        row = row_of_nulls(rows)
-        keyed = row
-        if self._window is not None:
-            keyed = row.drop_columns([WINDOW]) if WINDOW in rows else row
-            keyed = keyed.append_column(WINDOW, self._window.starts(row))
-        self._stored.of_rows(keyed, row)
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the output columns: the key's, the aggregates, and the window's time."""
+        Refused are missing columns, types that cannot be cast to those of the key and the aggregates, and aggregates
+        over changes whose result depends on the intermediate rows.
+        """
+        (rows,) = inputs
+        self._check_columns(rows)
+        if rows.changes is not None and not self._over_changes:
+            self._check_changes(rows.changes)
         values = {
             name: "float64" if whole.function == "mean" else whole.type
             for name, whole in self._aggregates.items()
         }
-        ends = {self._window.time: "timestamp"} if self._window is not None and self._window.time else {}
-        return columns_sent({**self._by, **values, **ends})
+        return Facts(
+            columns=columns_sent({**self._by, **values, **self._ends()}),
+            times=self._times(rows.times or Times()),
+            changes=self._changes(),
+            time=self._expires_by(),
+        )
 
-    def check_changes(self, rows: Changes | None) -> None:
-        """Refuse aggregates over changes whose result depends on the intermediate rows."""
-        if rows is None or self._over_changes:
-            return
+    def _check_columns(self, rows: Facts) -> None:
+        window = self._window
+        if window is not None:
+            rows.require(window.column, "window.column", time=True)
+        rows.require_all("by", {n: kind for n, kind in self._by.items() if n not in self.key_columns_made})
+        for name, part in self._parts.items():
+            if part.column is not None:
+                rows.require(part.column, name, time=part.function != "count" and is_time(part.type))
+        if (row := rows.nulls()) is not None:
+            self._stored.of_rows(row if window is None else self._keyed(row, window.starts(row)), row)
+
+    def _check_changes(self, rows: Changes) -> None:
         kinds = arrow_schema({name: part.type for name, part in self._parts.items()})
         for name, whole in self._aggregates.items():
             for part, how in whole.parts(name).items():
@@ -187,31 +180,36 @@ class Aggregate:
                 f"{self._path}.window.column", f"a time {self._window.column!r} that may change in rows of"
             )
 
-    def output_changes(self, node: str, rows: Changes | None) -> Changes | None:
+    def _ends(self) -> dict[str, str]:
+        """Return the column with the window's time, if it adds one."""
+        return {self._window.time: "timestamp"} if self._window is not None and self._window.time else {}
+
+    def _changes(self) -> Changes | None:
         """Return how the output's columns change until a key's last row; None if each row is final."""
         if self._window is not None and self._window.emit == "final":
             return None
-        fixed = dict(self._by)
-        if self._window is not None and self._window.time is not None:
-            fixed[self._window.time] = "timestamp"
-        columns = {field.name: Column("fixed", field.type) for field in arrow_schema(fixed)}
+        fixed = arrow_schema({**self._by, **self._ends()})
+        columns = {field.name: Column("fixed", field.type) for field in fixed}
         if self._forgetting and self._window is None:
-            return Changes(node, columns)  # after its `ttl`, a key begins anew
+            return Changes(columns=columns)  # after its `ttl`, a key begins anew
         for name, whole in self._aggregates.items():
             course = _COURSES.get(whole.function)
             if course is not None:
                 columns[name] = Column(course, arrow_schema({name: whole.type}).field(name).type)
-        return Changes(node, columns, tuple(self._by))
+        return Changes(columns=columns, key=tuple(self._by))
 
-    def input_time(self) -> TimeColumn | None:
+    def _expires_by(self) -> TimeColumn | None:
         """Return the input column whose event time makes keys expire; None if they never expire."""
         if self._window is not None:
-            return TimeColumn(0, self._window.column)
+            return TimeColumn(0, self._window.column, "window.column")
         part = self._parts.get(self._time or "")
-        column = part.column if part is not None else self._time
-        return None if column is None else TimeColumn(0, column)
+        if part is not None and part.column is not None:
+            return TimeColumn(0, part.column, self._time or "")
+        return (
+            None if part is not None or self._time is None else TimeColumn(0, self._time, f"by.{self._time}")
+        )
 
-    def output_times(self, times: Times) -> Times:
+    def _times(self, times: Times) -> Times:
         """Return the output's time columns, given the input's."""
         if self._window is None:
             # A key column has a row's own time. `max_` of a key is the time of a row of the batch, or newer.
@@ -260,10 +258,15 @@ class Aggregate:
             store.late += starts.null_count
             there = pc.is_valid(starts)
             rows, starts = rows.filter(there), starts.filter(there)
-        keyed = rows.drop_columns([WINDOW]) if WINDOW in rows.column_names else rows
-        keyed = keyed.append_column(WINDOW, starts)
+        keyed = self._keyed(rows, starts)
         open_ = pa.array(~store.is_late(keyed))
         return keyed.filter(open_), rows.filter(open_)
+
+    @staticmethod
+    def _keyed(rows: pa.Table, starts: pa.Array) -> pa.Table:
+        """Return rows with the start of their window, in place of a column of that name."""
+        keyed = rows.drop_columns([WINDOW]) if WINDOW in rows.column_names else rows
+        return keyed.append_column(WINDOW, starts)
 
     def _put(self, store: Store, batch: pa.Table) -> pa.Table:
         """Put the keys' rows, and return them as stored; a row of a key without a stored one is returned as it is."""

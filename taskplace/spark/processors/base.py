@@ -5,7 +5,7 @@ output are Arrow tables. There is one input per parent, in the topology's order.
 inputs and the stores: a repeated attempt must give the same result.
 
 Optionally, a processor declares the layout of its stores (`layouts()`), so that the topology need not. It may also
-declare the columns that it reads and emits (`taskplace.spark.processors.columns`), so that they are checked before
+declare the columns that it reads and emits (`taskplace.spark.processors.facts`), so that they are checked before
 anything starts.
 
 A task runs in the batches that have rows for it, and when the watermark moves, if one of its stores expires entries. A
@@ -16,7 +16,7 @@ A class may state how it treats keys and stores (`taskplace.spark.processors.tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -27,15 +27,7 @@ from taskplace.callables import check_function
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.processors.arguments import known_arguments
-from taskplace.spark.processors.columns import (
-    Columns,
-    InputColumn,
-    Types,
-    columns_sent,
-    columns_taken,
-    is_time,
-    row_of_nulls,
-)
+from taskplace.spark.processors.facts import Facts, columns_sent, is_time
 from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
@@ -241,17 +233,16 @@ class PerKey:
         """Return the layout of the store: the columns of the key and of the state."""
         return {self.store: {"key": self._by, "value": self._state, **self._forgetting}}
 
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the key columns. The function may read any other columns."""
-        return columns_taken("by", 0, self._by)
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the declared output. Refuses missing key columns, and types that the key cannot have.
 
-    def check_types(self, rows: Types) -> None:
-        """Refuse columns that cannot be cast to the types of the key."""
-        codec_of(arrow_schema(self._by), f"PerKey({self.store!r}).by").canonical(row_of_nulls(rows))
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the output columns, as declared."""
-        return columns_sent(dict(zip(self._output.names, self._output.types, strict=True)))
+        The function may read any other columns.
+        """
+        (rows,) = inputs
+        rows.require_all("by", self._by)
+        if (row := rows.nulls()) is not None:
+            codec_of(arrow_schema(self._by), f"PerKey({self.store!r}).by").canonical(row)
+        return Facts(columns=columns_sent(dict(zip(self._output.names, self._output.types, strict=True))))
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the function's output rows, key by key in order of first appearance."""

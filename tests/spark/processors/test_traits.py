@@ -13,8 +13,7 @@ pytest.importorskip("pyspark")
 
 from taskplace.errors import InputError
 from taskplace.spark import processors
-from taskplace.spark.driver.processor_forms import check_forms
-from taskplace.spark.key_checks import check_keys
+from taskplace.spark.compile.infer import infer
 from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, Traits
 from taskplace.spark.processors.traits import UNKNOWN, traits_of
 from taskplace.spark.registry import Registry
@@ -164,7 +163,7 @@ def test_a_processor_of_ones_own_is_judged_by_its_traits():
     with pytest.raises(
         TopologyError, match=r"'p': keeps state by .tailnum., but its input 'in' is partitioned by .origin."
     ):
-        check_keys(topo.build())
+        infer(topo.build())
 
 
 @pytest.mark.parametrize("store", [None, "t", 3])
@@ -172,4 +171,4 @@ def test_traits_of_a_store_need_its_name(store):
     topo = Topology("t")
     topo.source("in", key="tailnum", partitions=4).process(Own(store), name="p").sink("o")
     with pytest.raises(InputError, match=r"^nodes\.p\.processor\.store: found .*one of s"):
-        check_forms(topo.build())
+        infer(topo.build())

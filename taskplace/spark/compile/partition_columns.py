@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -49,7 +49,6 @@ from pyspark.sql.types import (
 )
 
 from taskplace.errors import InputError
-from taskplace.spark.key_checks import alike
 from taskplace.spark.worker.key_samples import PartitionedTopic
 from taskplace.spark.worker.ownership import Owned
 from taskplace.spark.worker.partitioners import known_partitioner
@@ -59,8 +58,6 @@ from topology import BuiltTopology
 
 log = logging.getLogger(__name__)
 
-#: The options of a source, see above.
-PARTITION_OPTIONS = ("partition_column", "key_partitioner", "key_bytes", "check_keys", "reads")
 DEFAULT_PARTITIONER = "murmur2"
 #: The column of a range with its partition.
 RANGE_PARTITION = "partition"
@@ -115,7 +112,6 @@ def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
             key=() if options[topic].get("check_keys") is False else keyed.get(topic, ()),
             is_read="reads" in options[topic],
         )
-    _check_alike(built, made)
     return made
 
 
@@ -247,9 +243,11 @@ def _options(built: BuiltTopology) -> dict[str, dict[str, Any]]:
     }
 
 
-def _check_alike(built: BuiltTopology, topics: Mapping[str, PartitionedTopic]) -> None:
-    """Refuse topics whose keys have to meet, and which are split in different ways."""
-    for group in alike(built):
+def check_alike(
+    built: BuiltTopology, alike: Iterable[Sequence[str]], topics: Mapping[str, PartitionedTopic]
+) -> None:
+    """Refuse topics whose keys have to meet, and which are split in different ways. `alike`: such topics, in groups."""
+    for group in alike:
         ways = {topic: topics[topic].partitioner if topic in topics else _BY_HASH for topic in group}
         if len(set(ways.values())) == 1 or {built.partitions[topic] for topic in group} == {1}:
             continue

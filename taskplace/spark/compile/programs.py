@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 import pyarrow as pa
@@ -11,13 +11,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 from pyspark.sql.types import StructType
 
-from taskplace.durations import milliseconds
-from taskplace.errors import ConfigError, InputError
+from taskplace.errors import InputError
 from taskplace.spark import targets
-from taskplace.spark.driver.changes import check_changes
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS, check_options
-from taskplace.spark.driver.partition_columns import (
-    PARTITION_OPTIONS,
+from taskplace.spark.compile.forms import EventTime, event_times
+from taskplace.spark.compile.infer import declared_time, infer, stores_of
+from taskplace.spark.compile.keys import alike, keyed, owned, splits
+from taskplace.spark.compile.partition_columns import (
+    check_alike,
     check_owned,
     partition_columns,
     partition_of_row,
@@ -25,17 +25,13 @@ from taskplace.spark.driver.partition_columns import (
     readers,
     row_schemas,
 )
-from taskplace.spark.driver.processor_forms import check_forms
-from taskplace.spark.driver.sources import NOTHING, Fixed, check_sources, hashable, source_key
-from taskplace.spark.driver.stores import stores_of
-from taskplace.spark.driver.times import with_times
-from taskplace.spark.key_checks import check_keys, keyed, owned, splits
+from taskplace.spark.compile.sources import NOTHING, Fixed, check_sources, hashable, source_key
+from taskplace.spark.processors.facts import Facts
 from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.key_samples import PartitionedTopic
 from taskplace.spark.worker.program import Operator, Program
-from taskplace.validation import named
 from topology import BuiltTopology, Node, Subtopology
 
 
@@ -49,12 +45,12 @@ def external_topics(built: BuiltTopology) -> dict[str, int]:
 
 def programs(built: BuiltTopology) -> tuple[Program, ...]:
     """Return the programs, by subtopology id. Errors: `InputError` for a store without a layout."""
-    check_forms(built)
-    check_keys(built)
-    check_changes(built)
-    tags, times, split = external_topics(built), event_times(built), partitioned_topics(built)
+    facts = infer(built)
+    tags, times = external_topics(built), event_times(built)
+    split = partitioned_topics(built)
+    check_alike(built, alike(built, facts), split)
     check_names(built)
-    made = tuple(_program(sub, built, tags, times, split) for sub in built.subtopologies)
+    made = tuple(_program(sub, built, facts, tags, times, split) for sub in built.subtopologies)
     forgetting = sorted(store.name for p in made for store in p.stores.values() if store.ttl)
     if forgetting and not times:
         named_source = f"{next(iter(tags))!r}" if len(tags) == 1 else "..."
@@ -64,7 +60,6 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
             expected="a source that declares one: "
             f'topology.source({named_source}, event_time="at", delay="10 minutes")',
         )
-    made = with_times(built, made, {topic: time.column for topic, time in times.items()})
     for program in made:
         if len(program.databases) > MAX_STORES:
             raise InputError(
@@ -73,33 +68,6 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
                 expected=f"at most {MAX_STORES}",
             )
     return made
-
-
-@dataclass(frozen=True, slots=True)
-class EventTime:
-    """The event time of a source: its column, and how late rows may arrive, in microseconds."""
-
-    column: str
-    delay: int
-
-
-def event_times(built: BuiltTopology) -> dict[str, EventTime]:
-    """Return the event time of each source that declares one. Errors: `InputError` for unknown options."""
-    times = {}
-    for node in built.nodes:
-        if node.kind != "source" or node.internal or not node.topic:
-            continue
-        for name in node.options:
-            if name not in (known := (*EVENT_TIME_OPTIONS, *PARTITION_OPTIONS)):
-                raise ConfigError.unknown_key(f"sources.{node.topic}", name, known)
-        column, delay = node.options.get("event_time"), node.options.get("delay")
-        if column is None and delay is None:
-            continue
-        path = f"sources.{node.topic}"
-        column = named(column, f"{path}.event_time", "the name of a timestamp column")
-        late = 0 if delay is None else milliseconds(delay, f"{path}.delay", zero=True)
-        times[node.topic] = EventTime(column, 1000 * late)
-    return times
 
 
 def watermark(
@@ -122,6 +90,7 @@ def watermark(
 def _program(
     sub: Subtopology,
     built: BuiltTopology,
+    facts: Mapping[str, Facts],
     tags: Mapping[str, int],
     times: Mapping[str, EventTime],
     split: Mapping[str, PartitionedTopic],
@@ -139,20 +108,19 @@ def _program(
             processor=node.processor,
             reserved=tuple(targets.of(node.target).reserved),
             row_check=targets.of(node.target).row_check,
+            lag=facts[node.name].lag,
+            event_time=declared_time(node) if node.kind in ("processor", "join") else "",
         )
         for node in sub.nodes
     )
     stores = stores_of(sub)
     keys_of_stores = {name: store.key for name, store in stores.items()}
-    for node in sub.nodes:
-        if node.processor is not None or node.kind in ("sink", "merge", "repartition"):
-            check_options(node)
     _check_windows_alone(sub)
     _check_own_stores(sub)
     own = readers(built)
-    checked = owned(sub, keys_of_stores, built.partitions)
+    checked = owned(sub, keys_of_stores, built.partitions, facts)
     check_owned(checked, split)
-    by_key = keyed(sub, keys_of_stores)
+    by_key = keyed(sub, keys_of_stores, facts)
     return Program(
         subtopology=sub.id,
         operators=operators,
@@ -168,7 +136,7 @@ def _program(
             for group in built.copartition_groups
             if sum(topic in keys for topic in group) > 1
         ),
-        splits=splits(sub, keys_of_stores),
+        splits=splits(sub, keys_of_stores, facts),
         owned=checked,
         reads={topic: own[topic] for node in sub.sources if (topic := node.topic or "") in own},
         partitioned={
