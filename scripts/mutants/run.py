@@ -63,7 +63,6 @@ PACKAGES = {
         "taskplace/spark/compile/infer.py",
         "taskplace/spark/compile/forms.py",
         "taskplace/spark/processors/facts.py",
-        "taskplace/spark/processors/traits.py",
         "taskplace/spark/worker/ownership.py",
         "taskplace/spark/processors/changes.py",
         "taskplace/spark/driver/bins.py",

@@ -22,8 +22,6 @@ from typing import Any
 from taskplace.callables import check_function, unfit
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.processors.base import layouts
-from taskplace.spark.processors.traits import renamed_keys, traits_of
 from taskplace.validation import named, nearest
 from taskplace.wording import count
 from topology import BuiltTopology, Node
@@ -112,8 +110,6 @@ def _check_processor(node: Node) -> None:
     run: Callable[..., Any] | None = getattr(processor, "process", None) or processor
     if not callable(run):
         raise InputError(path, found=processor, expected=_FORM)
-    _check_store(path, processor)
-    renamed_keys(processor)  # refuses names that are none
     what = "a function" if run is processor else f"{type(processor).__name__}.process"
     _check_called(path, what, run, ["context", *node.parents], f"the context and {_inputs(node)}")
     check_function(run, path, arguments=["context", *node.parents])  # a generator or an async function
@@ -130,17 +126,3 @@ def _check_called(path: str, what: str, function: object, arguments: list[str], 
     if (parameters := unfit(function, arguments)) is not None:
         found = f"{what} with the parameters {parameters}"
         raise InputError(path, found=found, expected=f"parameters for {expected}")
-
-
-def _check_store(path: str, processor: Any) -> None:
-    """Refuse a processor whose traits speak of its store, and which does not name it."""
-    traits, store = traits_of(processor), getattr(processor, "store", None)
-    of_a_store = traits.keeps_state_by_key or traits.by_has_split_key or traits.owns_its_store
-    declared = layouts(processor) if of_a_store else {}
-    if of_a_store and not (isinstance(store, str) and store in declared):
-        raise InputError(
-            f"{path}.store",
-            found=store,
-            expected="the name of its store, since its class states traits of one: one of "
-            + ", ".join(sorted(declared)),
-        )

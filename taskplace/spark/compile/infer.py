@@ -36,12 +36,19 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark import targets
 from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS, check_form, event_times
-from taskplace.spark.compile.keys import check_keys, routes_of
+from taskplace.spark.compile.keys import answers_itself, check_keys
 from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors import changes, times
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.processors.changes import Changes
-from taskplace.spark.processors.facts import Columns, Facts, TimeColumn, arrow_types, row_of_nulls
+from taskplace.spark.processors.facts import (
+    Columns,
+    Facts,
+    Route,
+    TimeColumn,
+    arrow_types,
+    row_of_nulls,
+)
 from taskplace.spark.processors.times import Times
 from taskplace.spark.state.expiry import DAY
 from taskplace.spark.state.store_schema import StoreSchema
@@ -89,7 +96,7 @@ by (origin), so rows of one key reach several tasks; repartition the input by (t
         sub = by_id[number]
         stores = stores_of(sub)
         for node in sub.nodes:
-            walk.visit(node, [stores[name] for name in node.stores])
+            walk.visit(node, {name: stores[name] for name in node.stores})
         check_keys(sub, built.partitions, {name: s.key for name, s in stores.items()}, walk.facts)
     return walk.facts
 
@@ -129,7 +136,7 @@ class _Walk:
     facts: dict[str, Facts] = field(default_factory=dict)
     written: dict[str, Facts] = field(default_factory=dict)
 
-    def visit(self, node: Node, stores: Sequence[StoreSchema]) -> None:
+    def visit(self, node: Node, stores: Mapping[str, StoreSchema]) -> None:
         """Add what is known of a node's output; that of its parents is known. `stores`: those of the node."""
         inputs = tuple(self.facts[parent] for parent in node.parents)
         match node.kind:
@@ -144,30 +151,43 @@ class _Walk:
                 _check_sink(node, facts := inputs[0], self.sinks.get(node.name))
             case _:
                 facts = self._processed(node, inputs, stores)
-        self.facts[node.name] = replace(facts, routes=routes_of(node, inputs))
+        self.facts[node.name] = (
+            facts if node.kind in ("processor", "join") else replace(facts, states={}, lag=0)
+        )
 
     def _source(self, node: Node) -> Facts:
         topic = node.topic or ""
+        routes = frozenset({Route(topic, node.name, node.key, node.key)})
         if topic in self.written:
-            return self.written[topic]
-        facts = Facts(columns=self.columns.get(topic), changes=None)
+            return replace(self.written[topic], routes=routes)
+        facts = Facts(columns=self.columns.get(topic), changes=None, routes=routes)
         if (column := self.event_times.get(topic)) is None:
             return replace(facts, times=Times(every=bool(self.event_times)))
         self._check_time(f"sources.{topic}.event_time", facts, column)
         return replace(facts, times=Times({column: 0}))
 
-    def _processed(self, node: Node, inputs: _Inputs, stores: Sequence[StoreSchema]) -> Facts:
+    def _processed(self, node: Node, inputs: _Inputs, stores: Mapping[str, StoreSchema]) -> Facts:
         """Return what a processor answers, completed. Unknown is what it does not say, or inherits from a class."""
         processor: Any = node.processor
         answer, inherited = Facts(), False
         if callable(getattr(processor, "infer", None)):
             inherited = overrides_process(processor, "infer")
-            given = tuple(replace(facts, columns=None) for facts in inputs) if inherited else inputs
+            given = tuple(
+                replace(facts, columns=None if inherited else facts.columns, states={}, lag=0)
+                for facts in inputs
+            )
             with _at(node):
                 answer = processor.infer(given)
             if not isinstance(answer, Facts):
                 raise InputError(
                     f"nodes.{node.name}.processor.infer", found=answer, expected="an object of Facts"
+                )
+            if unknown := sorted(set(answer.states) - set(stores)):
+                expected = f"a store of the node, one of {sorted(stores)}"
+                raise InputError(
+                    f"nodes.{node.name}.processor.infer",
+                    found=f"the state of {unknown[0]!r}",
+                    expected=expected,
                 )
             if (time := answer.time) is not None and time.input < len(given):
                 self._check_zone(f"node {node.name!r}, {time.path}", given[time.input], time.column)
@@ -178,7 +198,9 @@ class _Walk:
             columns=None if inherited else answer.columns,
             times=_times(node, inputs, answer),
             changes=changed and Changes(changed.origin) if inherited else changed,
-            lag=_lag(node, inputs, answer.time, [store for store in stores if store.ttl]),
+            routes=_routes(node, inputs, answer),
+            states=answer.states,
+            lag=_lag(node, inputs, answer.time, [store for store in stores.values() if store.ttl]),
         )
 
     def _check_time(self, path: str, rows: Facts, column: str) -> None:
@@ -203,6 +225,8 @@ def _at(node: Node) -> Iterator[None]:
     """Put the node's name before a processor's error."""
     try:
         yield
+    except TopologyError as error:
+        raise TopologyError(f"node {node.name!r}: {error}", node=node.name) from None
     except InputError as error:
         path = f"node {node.name!r}, {error.path}"
         raise InputError(path, found=error.found, expected=error.expected, hint=error.hint) from None
@@ -219,6 +243,14 @@ def overrides_process(processor: object, method: str) -> bool:
 
 
 # ------------------------------------------------------------------------------------------- processors
+
+
+def _routes(node: Node, inputs: _Inputs, answer: Facts) -> frozenset[Route]:
+    """Return the routes to a processor's output: its own, or those of all inputs, with values that may have changed."""
+    if answer.routes and answers_itself(node.processor):
+        return answer.routes
+    every = frozenset[Route]().union(*(facts.routes for facts in inputs))
+    return frozenset(route if route.unsure else replace(route, unsure=node.name) for route in every)
 
 
 def _changes(node: Node, inputs: _Inputs, answer: Facts) -> Changes | None:
@@ -316,6 +348,7 @@ def _merge(node: Node, inputs: _Inputs) -> Facts:
         columns=columns,
         times=times.merged(dict(zip(node.parents, _times_of(inputs), strict=True)), node.name),
         changes=changes.merged([facts.changes for facts in inputs]),
+        routes=frozenset[Route]().union(*(facts.routes for facts in inputs)),
     )
 
 

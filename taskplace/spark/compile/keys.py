@@ -7,13 +7,12 @@ all key columns of every topic that reaches its node. Behind a topic keyed by ta
 (tailnum, day) is right. State by (tailnum) behind a topic keyed by (tailnum, day), or by origin, is wrong.
 
 **Routes.** Each topic has a route to each node that its rows reach: the columns that have the values of the topic's key
-there (`Route`). Sources, merges, and processors that state what they pass on give the names for certain. Behind any
-other processor the names are assumed to be unchanged, and the route is unsure: the task has to check the values. A
-processor that states its traits passes on the rows of its first input; any other may pass on rows of all inputs.
+there (`Route`). Sources, merges, and processors that answer with `routes` give the names for certain. Behind any other
+processor the names are assumed to be unchanged, and the route is unsure: the task has to check the values. Such a
+processor may pass on rows of all its inputs.
 
 Checked at the start, whatever lies between the topic and the node:
-- the processors of taskplace, classes derived from them, and classes that state such traits;
-- every store of a class or function without traits;
+- the key of every store, unless its processor states that its entries belong to something else (`State`);
 - topics that meet in a merge, a join or a shared store: they must be split by the same columns in the same order, into
   the same number of partitions;
 - topics without a key before any of these: their rows are spread over all tasks.
@@ -24,8 +23,7 @@ Compared elsewhere:
 - the types: `splits` lists the comparisons within a task, `taskplace.spark.worker.splits` makes them; `KeyTypes`
   compares the topics of `alike` over all tasks and batches.
 
-Not checked: a class that states traits without `by_has_split_key`, whose author answers for the columns; the start of a
-window, which the processor computes; a subtopology with one task.
+Not checked: the start of a window, which the processor computes; a subtopology with one task.
 
 Errors: `TopologyError` with the node, both lists of columns, and the remedy.
 """
@@ -33,61 +31,20 @@ Errors: `TopologyError` with the node, both lists of columns, and the remedy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Literal
 
 import pyarrow as pa
 
 from taskplace.errors import InputError, listed
-from taskplace.spark.processors.facts import Facts, Route, arrow_types
-from taskplace.spark.processors.traits import renamed_keys, states_traits, traits_of
+from taskplace.spark.processors.facts import Facts, Route, State, arrow_types
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.ownership import Owned
 from taskplace.spark.worker.splits import KeyColumn, Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
 
-Routes = frozenset[Route]
 #: By node, what is known of its output.
 FactsOf = Mapping[str, Facts]
 #: By store, the schema of its key.
 Keys = Mapping[str, pa.Schema]
-
-
-# ------------------------------------------------------------------------------------------- routes
-
-
-def routes_of(node: Node, inputs: Sequence[Facts]) -> Routes:
-    """Return the routes to a node's output, given the facts of its inputs.
-
-    A topic without a key has a route without columns. Errors: as `traits.renamed_keys`; `TopologyError` for a node that
-    gives two key columns of a topic one name.
-    """
-    if node.kind == "source":
-        return frozenset({Route(node.topic or "", node.name, node.key, node.key)})
-    every: Routes = frozenset().union(*(facts.routes for facts in inputs))
-    if node.kind not in ("processor", "join"):
-        return every
-    traits = traits_of(node.processor)
-    if traits.passes_keys_on:
-        names = renamed_keys(node.processor)
-        return frozenset(_with_names(node, route, names) for route in inputs[0].routes)
-    if traits.keeps_key_columns:
-        every = inputs[0].routes
-        if traits.by_has_split_key:
-            return every
-    return frozenset(route if route.unsure else replace(route, unsure=node.name) for route in every)
-
-
-def _with_names(node: Node, route: Route, names: Mapping[str, str]) -> Route:
-    columns = tuple(names.get(column, column) for column in route.columns)
-    if len(set(columns)) < len(columns):
-        raise TopologyError(
-            f"node {node.name!r}: declares that it passes on the columns ({', '.join(route.columns)}), by which "
-            f"{route.topic!r} is partitioned, as ({', '.join(columns)}), but two columns cannot have one name; give "
-            "each a name of its own in `passes_keys_on` or `keys_renamed`",
-            node=node.name,
-        )
-    return replace(route, columns=columns)
 
 
 def _reaching(node: Node, facts: FactsOf) -> list[Route]:
@@ -107,25 +64,35 @@ def check_keys(sub: Subtopology, partitions: Mapping[str, int | None], keys: Key
         return
     by_store: dict[str, list[Node]] = {}
     for node in sub.nodes:
-        for store in _stores(node, "by_has_split_key"):
-            _check_columns(node, store, _of_rows(node, keys[store]), facts)
-        for store in _stores(node, "keeps_state_by_key"):
+        for store, state in _states(node, facts):
+            if state.of == "key":
+                _check_columns(node, store, _of_rows(state, keys[store]), facts)
             by_store.setdefault(store, []).append(node)
     for store, nodes in by_store.items():
-        _check_topics(nodes, ", ".join(_of_rows(nodes[-1], keys[store])), partitions, facts)
+        by = _of_rows(facts[nodes[-1].name].states.get(store, State()), keys[store])
+        _check_topics(nodes, ", ".join(by), partitions, facts)
 
 
-def _stores(node: Node, trait: Literal["keeps_state_by_key", "by_has_split_key"]) -> tuple[str, ...]:
-    """Return the stores of a node for which a trait holds: for all of them, if its class states no traits."""
-    if states_traits(node.processor):
-        return (node.processor.store,) if getattr(traits_of(node.processor), trait) else ()
-    return node.stores if node.kind in ("processor", "join") else ()
+def _states(node: Node, facts: FactsOf) -> Iterator[tuple[str, State]]:
+    """Yield the stores whose entries belong to keys of the input, or to ids of such a key."""
+    for store in node.stores:
+        state = facts[node.name].states.get(store, State())
+        if state.of != "task":
+            yield store, state
 
 
-def _of_rows(node: Node, key: pa.Schema) -> tuple[str, ...]:
-    """Return the columns of a store's key that the rows have, without the computed start of a window."""
-    made = getattr(node.processor, "key_columns_made", ())
-    return tuple(name for name in key.names if name not in made)
+def _of_rows(state: State, key: pa.Schema) -> tuple[str, ...]:
+    """Return the columns of a store's key that the rows have, without those that the processor computes."""
+    return tuple(name for name in key.names if name not in state.made)
+
+
+def answers_itself(processor: object) -> bool:
+    """Return whether what a processor says of its keys is believed: a function, or a class with an `infer` of its own.
+
+    The methods of a derived class may give keys other values, whatever its base says.
+    """
+    answers = callable(getattr(processor, "infer", None))
+    return answers and (not hasattr(processor, "process") or "infer" in vars(type(processor)))
 
 
 def _check_columns(node: Node, store: str, by: Sequence[str], facts: FactsOf) -> None:
@@ -134,9 +101,9 @@ def _check_columns(node: Node, store: str, by: Sequence[str], facts: FactsOf) ->
         lacking = [column for column in route.columns if column not in by]
         if not lacking:
             continue
-        own = states_traits(node.processor)
+        own = store in facts[node.name].states
         parent = next(parent for parent in node.parents if route in facts[parent].routes)
-        remedy = "" if own else "; or state `traits`, if the store's keys belong to this task anyway"
+        remedy = "" if own else "; or say in `infer` what its entries belong to, if not to keys of the input"
         if route.unsure:
             remedy += (
                 f"; or, if {route.unsure!r} only renames the columns, declare that with `passes_keys_on`"
@@ -192,10 +159,8 @@ def _kept(sub: Subtopology, keys: Keys, facts: FactsOf) -> Iterator[tuple[Node, 
     Nothing in a subtopology with one task.
     """
     for node in sub.nodes if sub.partitions != 1 else ():
-        if states_traits(node.processor) and not traits_of(node.processor).by_has_split_key:
-            continue
-        for store in node.stores:
-            own = set(_of_rows(node, keys[store]))
+        for store, state in _states(node, facts):
+            own = set(_of_rows(state, keys[store])) if state.of == "key" else set()
             for route in _reaching(node, facts):
                 if route.columns and set(route.columns) <= own:
                     yield node, store, route
@@ -212,6 +177,7 @@ def splits(sub: Subtopology, keys: Keys, facts: FactsOf) -> tuple[Split, ...]:
                 KeyColumn(in_topic, name, keys[store].field(name).type)
                 for in_topic, name in zip(route.key, route.columns, strict=True)
             ),
+            not route.unsure,
         )
         for node, store, route in _kept(sub, keys, facts)
     )
@@ -223,12 +189,17 @@ def owned(
 ) -> tuple[Owned, ...]:
     """Return the stores whose keys a task has to check, because a node may have changed the columns.
 
-    A class that states no traits of its own is checked as well: it may take the keys of its state from anywhere.
+    A class that does not say itself what its entries belong to is checked as well: it may take keys from anywhere.
     """
     groups: dict[tuple[str, str, tuple[str, ...]], list[Route]] = {}
     for node, store, route in _kept(sub, keys, facts):
         groups.setdefault((node.name, store, route.columns), []).append(route)
-    sure = {node.name for node in sub.nodes if "traits" in vars(type(node.processor))}
+    sure = {
+        (node.name, store)
+        for node in sub.nodes
+        if answers_itself(node.processor)
+        for store in facts[node.name].states
+    }
     return tuple(
         Owned(
             node=node,
@@ -239,19 +210,19 @@ def owned(
             changed_by=next((route.unsure for route in reaching if route.unsure), node),
         )
         for (node, store, columns), reaching in groups.items()
-        if node not in sure or any(route.unsure for route in reaching)
+        if (node, store) not in sure or any(route.unsure for route in reaching)
     )
 
 
 def keyed(sub: Subtopology, keys: Keys, facts: FactsOf) -> frozenset[str]:
     """Return the topics by whose key state is kept, so that a row without one belongs to no task.
 
-    Only the second input of a join that states traits is kept: rows of the first one look for their key in it.
+    Only the second input of a join that states what it keeps is kept: rows of the first one look for their key in it.
     """
     return frozenset(
         route.topic
-        for node, _, route in _kept(sub, keys, facts)
-        for parent in node.parents[node.kind == "join" and states_traits(node.processor) :]
+        for node, store, route in _kept(sub, keys, facts)
+        for parent in node.parents[node.kind == "join" and store in facts[node.name].states :]
         if route in facts[parent].routes
     )
 
@@ -268,7 +239,7 @@ def alike(built: BuiltTopology, facts: FactsOf) -> tuple[tuple[str, ...], ...]:
     for sub in built.subtopologies:
         stores: dict[tuple[str, int], set[str]] = {}
         for node in sub.nodes if sub.partitions != 1 else ():
-            for store in node.stores if _stores(node, "keeps_state_by_key") else ():
+            for store, _ in _states(node, facts):
                 for route in _reaching(node, facts):
                     if route.columns:
                         stores.setdefault((store, len(route.columns)), set()).add(route.topic)

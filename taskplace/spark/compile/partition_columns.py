@@ -198,7 +198,7 @@ def check_owned(owned: Sequence[Owned], topics: Mapping[str, PartitionedTopic]) 
                 f"of {split[0]!r} that are split by a partition column",
                 expected="nodes that declare that they pass the columns on, because a task cannot compute the "
                 "partition of a key",
-                hint=f"declare that {one.changed_by!r} passes them on (`passes_keys_on`, or `traits` of its class), or "
+                hint=f"declare that {one.changed_by!r} passes them on (`passes_keys_on`, or `routes` in `infer`), or "
                 f"repartition the rows by ({columns}) before {one.node!r}",
             )
 

@@ -27,12 +27,11 @@ from taskplace.spark.compile.partition_columns import (
 )
 from taskplace.spark.compile.sources import NOTHING, Fixed, check_sources, hashable, source_key
 from taskplace.spark.processors.facts import Facts
-from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.key_samples import PartitionedTopic
 from taskplace.spark.worker.program import Operator, Program
-from topology import BuiltTopology, Node, Subtopology
+from topology import BuiltTopology, Subtopology
 
 
 def external_topics(built: BuiltTopology) -> dict[str, int]:
@@ -115,8 +114,7 @@ def _program(
     )
     stores = stores_of(sub)
     keys_of_stores = {name: store.key for name, store in stores.items()}
-    _check_windows_alone(sub)
-    _check_own_stores(sub)
+    _check_shared_stores(sub, facts)
     own = readers(built)
     checked = owned(sub, keys_of_stores, built.partitions, facts)
     check_owned(checked, split)
@@ -147,41 +145,30 @@ def _program(
     )
 
 
-def _check_windows_alone(sub: Subtopology) -> None:
-    """Refuse a window store that several nodes share: one node would emit windows that another still fills."""
-    users: dict[str, list[str]] = {}
-    for node in sub.nodes:
-        for store in node.stores:
-            users.setdefault(store, []).append(node.name)
-    for node in sub.nodes:
-        for store in node.stores if getattr(node.processor, "windowed", False) else ():
-            if len(users[store]) > 1:
-                raise InputError(
-                    f"stores.{store}",
-                    found=f"windows of node {node.name!r} in a store that {users[store]} share",
-                    expected="a separate store for each node with windows",
-                )
-
-
-def _check_own_stores(sub: Subtopology) -> None:
-    """Refuse a store that several of taskplace's processors share, unless each node names it in `stores`.
+def _check_shared_stores(sub: Subtopology, facts: Mapping[str, Facts]) -> None:
+    """Refuse a store of several nodes, if one of them emits windows that another one fills, or if they do not name it.
 
     If one processor object is used at two nodes, or one store name twice, the rows of both nodes count in one state.
-    Where that is intended, as for a de-duplication over two streams, both nodes must declare it. Custom processors may
-    share stores without a declaration.
+    Where that is intended, as for a de-duplication over two streams, both nodes must declare it. Processors that state
+    nothing of their stores may share them without a declaration.
     """
-    owners: dict[str, list[Node]] = {}
-    for node in sub.nodes:
-        if traits_of(node.processor).owns_its_store:
-            owners.setdefault(node.processor.store, []).append(node)
-    for store, nodes in owners.items():
-        if len(nodes) > 1 and not all(store in node.named_stores for node in nodes):
-            what = " and ".join(f"{type(node.processor).__name__} of node {node.name!r}" for node in nodes)
+    for store in sub.stores:
+        users = [node for node in sub.nodes if store.name in node.stores]
+        owners = [node for node in users if store.name in facts[node.name].states]
+        for node in owners if len(users) > 1 else ():
+            if facts[node.name].states[store.name].made:
+                raise InputError(
+                    f"stores.{store.name}",
+                    found=f"windows of node {node.name!r} in a store that {[n.name for n in users]} share",
+                    expected="a separate store for each node with windows",
+                )
+        if len(owners) > 1 and not all(store.name in node.named_stores for node in owners):
+            what = " and ".join(f"{type(node.processor).__name__} of node {node.name!r}" for node in owners)
             raise InputError(
-                f"stores.{store}",
+                f"stores.{store.name}",
                 found=f"one store for the state of {what}",
                 expected="a separate processor and a separate store for each node",
-                hint=f"to share the store on purpose, name it at each of these nodes: stores=[{store!r}]",
+                hint=f"to share the store on purpose, name it at each of these nodes: stores=[{store.name!r}]",
             )
 
 

@@ -20,7 +20,6 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.processors.base import Context
 from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
-from taskplace.spark.processors.traits import UNKNOWN, Traits
 from taskplace.spark.worker.bad_records import DEAD_LETTER
 from taskplace.validation import nearest
 
@@ -33,22 +32,14 @@ class GoodRecords:
     [{'id': 1}]
     """
 
-    traits = Traits(
-        keeps_state_by_key=False,
-        by_has_split_key=False,
-        keeps_key_columns=True,
-        passes_keys_on=True,
-        owns_its_store=False,
-    )
-
     def infer(self, inputs: tuple[Facts, ...]) -> Facts:
         """Return the input's columns without that of dead letters; refuse one that is no struct of them."""
         (rows,) = inputs
         _check_known(rows)
-        if rows.columns is None:
-            return Facts(times=rows.times)
-        others = {name: kind for name, kind in rows.columns.items() if name != DEAD_LETTER}
-        return Facts(columns=others, times=rows.times)
+        others = None
+        if rows.columns is not None:
+            others = {name: kind for name, kind in rows.columns.items() if name != DEAD_LETTER}
+        return Facts(columns=others, times=rows.times, routes=rows.routes)
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the rows without a dead letter."""
@@ -67,8 +58,6 @@ class DeadLetters:
     >>> out.select(["reason", "offset"]).to_pylist()
     [{'reason': 'value: JSON', 'offset': 7}]
     """
-
-    traits = UNKNOWN
 
     def infer(self, inputs: tuple[Facts, ...]) -> Facts:
         """Return the columns of a dead letter; refuse a column of dead letters that is no struct of them."""

@@ -17,10 +17,9 @@ from taskplace.spark.processors.aggregations import Aggregation, count
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes, Column, Course
-from taskplace.spark.processors.facts import Facts, TimeColumn, columns_sent, is_time
+from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_sent, is_time
 from taskplace.spark.processors.parts import Parts
 from taskplace.spark.processors.times import Times
-from taskplace.spark.processors.traits import Traits
 from taskplace.spark.processors.windows import WINDOW, Tumbling
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.store import Store
@@ -70,14 +69,6 @@ class Aggregate:
     {'flights': 'int64', 'worst': 'int64'}
     """
 
-    traits = Traits(
-        keeps_state_by_key=True,
-        by_has_split_key=True,
-        keeps_key_columns=True,
-        passes_keys_on=False,
-        owns_its_store=True,
-    )
-
     @known_arguments()
     def __init__(
         self,
@@ -97,6 +88,7 @@ class Aggregate:
         self._window, self._time = window, time
         self._over_changes = boolean(over_changes, f"{path}.over_changes")
         self._by = keys if window is None else {**keys, WINDOW: "timestamp"}
+        self._made = () if window is None else (WINDOW,)
         self._forgetting = (
             forgetting(path, ttl, time)
             if window is None
@@ -105,16 +97,6 @@ class Aggregate:
         self._aggregates = aggregates
         self._parts = parts_of(path, by=self._by, aggregates=aggregates, window=window)
         self._stored = Parts(path, self._by, self._parts)
-
-    @property
-    def windowed(self) -> bool:
-        """Whether the key contains the start of a window, which input rows do not have."""
-        return self._window is not None
-
-    @property
-    def key_columns_made(self) -> tuple[str, ...]:
-        """The columns of the store's key that the processor makes: the start of the window, which no row brings."""
-        return (WINDOW,) if self.windowed else ()
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and one column per part.
@@ -153,13 +135,17 @@ class Aggregate:
             times=self._times(rows.times or Times()),
             changes=self._changes(),
             time=self._expires_by(),
+            routes=rows.routes
+            if all(set(self._by).issuperset(r.columns) for r in rows.routes)
+            else frozenset(),
+            states={self.store: State(made=self._made)},
         )
 
     def _check_columns(self, rows: Facts) -> None:
         window = self._window
         if window is not None:
             rows.require(window.column, "window.column", time=True)
-        rows.require_all("by", {n: kind for n, kind in self._by.items() if n not in self.key_columns_made})
+        rows.require_all("by", {n: kind for n, kind in self._by.items() if n not in self._made})
         for name, part in self._parts.items():
             if part.column is not None:
                 rows.require(part.column, name, time=part.function != "count" and is_time(part.type))
@@ -173,7 +159,7 @@ class Aggregate:
                 if not rows.harmless(how.function, how.column, kinds.field(part).type, list(self._by)):
                     what = "a count" if how.column is None else f"a {how.function} of {how.column!r}"
                     raise rows.refused(f"{self._path}.{name}", f"{what} over rows of")
-        for name in rows.moving(name for name in self._by if name not in self.key_columns_made):
+        for name in rows.moving(name for name in self._by if name not in self._made):
             raise rows.refused(f"{self._path}.by.{name}", f"a key column {name!r} that may change in rows of")
         if self._window is not None and rows.moving([self._window.column]):
             raise rows.refused(
@@ -307,7 +293,7 @@ class Count(Aggregate):
     {'count': 'int64'}
     """
 
-    traits = Aggregate.traits
+    infer = Aggregate.infer
 
     @known_arguments()
     def __init__(

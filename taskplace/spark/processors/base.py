@@ -10,8 +10,6 @@ anything starts.
 
 A task runs in the batches that have rows for it, and when the watermark moves, if one of its stores expires entries. A
 processor or function with the attribute `every_batch = True` runs in every batch.
-
-A class may state how it treats keys and stores (`taskplace.spark.processors.traits`). The built-in classes do.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ from taskplace.callables import check_function
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.processors.arguments import known_arguments
-from taskplace.spark.processors.facts import Facts, columns_sent, is_time
-from taskplace.spark.processors.traits import Traits
+from taskplace.spark.processors.facts import Facts, State, columns_sent, is_time
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
@@ -187,14 +184,6 @@ class PerKey:
     ...                    output={"tailnum": "string", "best": "int64"})
     """
 
-    traits = Traits(
-        keeps_state_by_key=True,
-        by_has_split_key=True,
-        keeps_key_columns=False,  # the function decides what the output has
-        passes_keys_on=False,
-        owns_its_store=True,
-    )
-
     @known_arguments()
     def __init__(
         self,
@@ -242,7 +231,10 @@ class PerKey:
         rows.require_all("by", self._by)
         if (row := rows.nulls()) is not None:
             codec_of(arrow_schema(self._by), f"PerKey({self.store!r}).by").canonical(row)
-        return Facts(columns=columns_sent(dict(zip(self._output.names, self._output.types, strict=True))))
+        return Facts(
+            columns=columns_sent(dict(zip(self._output.names, self._output.types, strict=True))),
+            states={self.store: State()},
+        )
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the function's output rows, key by key in order of first appearance."""

@@ -12,9 +12,8 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
-from taskplace.spark.processors.facts import Facts, TimeColumn
+from taskplace.spark.processors.facts import Facts, State, TimeColumn
 from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
 from taskplace.validation import boolean
@@ -47,14 +46,6 @@ class Deduplicate:
     >>> Deduplicate("seen", by={"id": "int64"}).layouts()
     {'seen': {'key': {'id': 'int64'}, 'value': {'seen_in_batch': 'int64'}}}
     """
-
-    traits = Traits(
-        keeps_state_by_key=True,
-        by_has_split_key=True,
-        keeps_key_columns=True,
-        passes_keys_on=True,
-        owns_its_store=True,
-    )
 
     @known_arguments()
     def __init__(
@@ -100,7 +91,7 @@ class Deduplicate:
             raise rows.changes.refused(f"Deduplicate({self.store!r})", "the first row of a key among rows of")
         path = f"by.{self._time}" if self._time in self._by else "time"
         time = None if self._time is None else TimeColumn(0, self._time, path)
-        return replace(rows, changes=None, time=time)
+        return replace(rows, changes=None, time=time, states={self.store: State()})
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the rows whose key is new, in input order. O(rows)."""

@@ -14,15 +14,16 @@ The method is optional. Of the output of a processor without it, nothing is know
 known. The same holds for each field of an answer that is left out. `taskplace.spark.compile.infer` asks.
 
 A class that overrides `process` must have its own `infer`. One that is inherited does not get any columns, and of its
-answer only the event time counts.
+answer only the event time and the states count. Of a class that inherits `infer` and `process`, the routes are not
+believed either: its methods may emit other values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -31,7 +32,10 @@ from taskplace.spark.processors.changes import Changes
 from taskplace.spark.processors.times import Times
 from taskplace.spark.state.column_types import of_spark
 from taskplace.spark.state.columns import arrow_schema
-from taskplace.validation import nearest
+from taskplace.validation import named, nearest
+from topology.errors import TopologyError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: By column name, the type as Spark or Arrow names it; "" for a type that is not known.
 Columns = Mapping[str, str]
@@ -68,6 +72,30 @@ class Route:
     unsure: str = ""
 
 
+class State(NamedTuple):
+    """What the keys of a processor's store are to the rows of its input.
+
+    `of` says to what an entry belongs:
+    - "key": a key of the input. The store's key has to contain the columns that the input is split by. If it did not,
+      each task would have a part of one key's state
+    - "id": an id that belongs to one key of the input anyway. Its columns are not compared: the author answers for them
+    - "task": the task, such as a total of its rows. Nothing is compared
+
+    `made`: the columns of the store's key that the processor computes, such as the start of a window; no other node may
+    use such a store.
+
+    Two nodes may share a store of which one of them states this only if both name it in `stores`. Of a store without
+    this statement, the key is compared at the start as for "key", and the keys of its entries in the task.
+    """
+
+    of: Literal["key", "id", "task"] = "key"
+    made: tuple[str, ...] = ()
+
+
+#: By store.
+States = Mapping[str, State]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known of the rows that a node sends.
@@ -77,9 +105,11 @@ class Facts:
     - `times`: the time columns; None: the node's `event_time` and `delay` count, or there are none
     - `changes`: None: each row is final. By default, nothing is known of them behind a node that emits changes
     - `time`: the input column by whose event time its entries expire; None: not known, or they never expire
+    - `routes`: the topics that the rows come from, each with the columns that they are split by, which have the values
+      that they came with (`routes_as`); empty: not known
+    - `states`: by store, what its keys are to the rows of the input
 
     The walk over the topology adds:
-    - `routes`: the topics that the rows come from, each with the columns that they are split by
     - `lag`: how far the entries of the node's stores may be behind the watermark of its inputs, in microseconds
 
     >>> rows = Facts(columns={"id": "bigint", "at": "timestamp"})
@@ -95,7 +125,15 @@ the source, according to its unit
     changes: Changes | None = field(default_factory=Changes)
     time: TimeColumn | None = None
     routes: frozenset[Route] = frozenset()
+    states: States = field(default_factory=dict)
     lag: int = 0
+
+    def routes_as(self, **renamed: str) -> frozenset[Route]:
+        """Return the routes of rows whose key columns get new names. `renamed`: the new names, by old name.
+
+        Errors: `TopologyError` if two key columns of a topic get one name.
+        """
+        return frozenset(_renamed(route, renamed) for route in self.routes)
 
     def require(self, name: str, path: str = "", *, time: bool = False) -> None:
         """Refuse rows without a column; with `time`, rows whose column is no timestamp or date.
@@ -131,6 +169,51 @@ the source, according to its unit
         An operation that works on it works on columns of these types. A type that is not known is Arrow's null.
         """
         return None if self.columns is None else row_of_nulls(arrow_types(self.columns))
+
+
+def _renamed(route: Route, names: Mapping[str, str]) -> Route:
+    columns = tuple(names.get(column, column) for column in route.columns)
+    if len(set(columns)) < len(columns):
+        raise TopologyError(
+            f"declares that it passes on the columns ({', '.join(route.columns)}), by which {route.topic!r} is "
+            f"partitioned, as ({', '.join(columns)}), but two columns cannot have one name; give each a name of its own"
+        )
+    return replace(route, columns=columns)
+
+
+def passes_keys_on(**renamed: str) -> Callable[[Function], Function]:
+    """Declare that a function's output has the columns that its first input is split by, with the same values.
+
+    `renamed`: the new names of such columns, by old name. State behind the function is then checked at the start, by
+    these names, and no longer in the task. Errors: `InputError` for what are no names.
+
+    >>> @passes_keys_on(tailnum="plane")
+    ... def with_plane(context, rows):
+    ...     return rows.rename_columns({"tailnum": "plane"})
+    >>> flights = Facts(routes=frozenset({Route("flights", "flights", ("tailnum",), ("tailnum",))}))
+    >>> [route.columns for route in with_plane.infer((flights,)).routes]
+    [('plane',)]
+    """
+
+    def declare(function: Function) -> Function:
+        for old, new in renamed.items():
+            named(
+                new, f"{getattr(function, '__name__', 'passes_keys_on')}.{old}", "the new name of the column"
+            )
+        function.infer = _Passes(renamed)  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """The answer of a function with `passes_keys_on`; a class, since functions with it are pickled."""
+
+    renamed: Mapping[str, str]
+
+    def __call__(self, inputs: tuple[Facts, ...]) -> Facts:
+        return Facts(routes=inputs[0].routes_as(**self.renamed))
 
 
 def columns_sent(columns: Mapping[str, object]) -> dict[str, str]:

@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 from taskplace.errors import InputError
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
-from taskplace.spark.processors.facts import Facts, TimeColumn, columns_sent
+from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_sent
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.order import in_order, not_before, ranks
-from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.casts import keeps_order
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
@@ -65,14 +64,6 @@ class TableJoin:
     >>> TableJoin("weather", by={"origin": "string"}, columns={"visib": "float64"}).layouts()
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}
     """
-
-    traits = Traits(
-        keeps_state_by_key=True,
-        by_has_split_key=True,
-        keeps_key_columns=True,
-        passes_keys_on=True,
-        owns_its_store=True,
-    )
 
     @known_arguments(on="by")
     def __init__(
@@ -153,6 +144,8 @@ class TableJoin:
             times=stream.times and replace(stream.times, never=stream.times.never | frozenset(self._columns)),
             changes=changes,
             time=time,
+            routes=stream.routes,
+            states={self.store: State()},
         )
 
     def process(self, context: Context, stream: pa.Table, table: pa.Table) -> pa.Table:

@@ -77,8 +77,8 @@ class Ownership:
                 raise self._refused(
                     name,
                     f"a topic's key of type {wanted}, which a task cannot hash, so it cannot check the values",
-                    f"declare that {self._owned.changed_by!r} passes the column on (`passes_keys_on`, or `traits` of "
-                    "its class), or cast the column in the source",
+                    f"declare that {self._owned.changed_by!r} passes the column on (`passes_keys_on`, or `routes` in "
+                    "its `infer`), or cast the column in the source",
                 )
             try:
                 columns.append(kept[name] if kind == hashed else _back(kept[name], hashed))
@@ -111,7 +111,7 @@ class Ownership:
         owned = self._owned
         by = ", ".join(name for name, _ in owned.columns)
         if owned.changed_by == owned.node:
-            return f"repartition the rows by ({by}) before the node; or state `traits` of its class"
+            return f"repartition the rows by ({by}) before the node; or say in `infer` what its entries belong to"
         return (
             f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
             f"repartition the rows by ({by}) before the node"

@@ -39,12 +39,17 @@ class KeyColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A node that keeps state by the key of a topic. `columns`: the key's columns, in the key's order."""
+    """A node that keeps state by the key of a topic.
+
+    - `columns`: the key's columns, in the key's order
+    - `sure`: whether all nodes in between are known to keep the values of these columns
+    """
 
     node: str
     store: str
     topic: str
     columns: tuple[KeyColumn, ...]
+    sure: bool = True
 
 
 def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.DataType]]) -> None:

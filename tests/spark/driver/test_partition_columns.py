@@ -249,7 +249,7 @@ def test_a_node_that_may_change_the_key_is_refused_before_state():
     assert programs(counted(unknown, partitions=1).build())
 
 
-def test_a_class_that_states_no_traits_is_refused():
+def test_a_class_that_says_nothing_of_its_state_is_refused():
     topo = Topology("t")
     topo.source("in", key="k", partitions=4, **COUNT).process(Own(), name="own")
     with pytest.raises(InputError, match=r"node 'own': found .*behind 'own', which may have changed"):
