@@ -62,6 +62,8 @@ DEFAULT_PARTITIONER = "murmur2"
 #: The column of a range with its partition.
 RANGE_PARTITION = "partition"
 _BY_HASH = "the hash of the key"
+#: Stands for a number in a text.
+_NUMBER = 987_654_321
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 
 
@@ -288,21 +290,16 @@ def _check_column(
         raise InputError(path, found=f"{column!r}, {kind.simpleString()}", expected=expected)
 
 
-def _refused(topic: str, column: str, partitions: int, found: object) -> InputError:
-    path, expected, hint = _said(topic, column, partitions)
-    return InputError(path, found=found, expected=expected, hint=hint)
-
-
-def _message(topic: str, column: str, partitions: int) -> tuple[str, str]:
-    """Return the text of Spark's error before the number, and behind it."""
-    path, expected, hint = _said(topic, column, partitions)
-    return f"{path}: found ", f", expected {expected}; {hint}"
-
-
-def _said(topic: str, column: str, partitions: int) -> tuple[str, str, str]:
-    return (
+def _refused(topic: str, column: str, partitions: int, found: int | None) -> InputError:
+    return InputError(
         f"sources.{topic}.partition_column",
-        f"a partition of 0 to {partitions - 1} in the column {column!r}",
-        f"the topology declares partitions={partitions} for this source; if the topic got more, start a new checkpoint "
-        "with their number, or repartition the rows by their key instead of using partition_column",
+        found=found,
+        expected=f"a partition of 0 to {partitions - 1} in the column {column!r}",
+        hint=f"the topology declares partitions={partitions} for this source; if the topic got more, start a new "
+        "checkpoint with their number, or repartition the rows by their key instead of using partition_column",
     )
+
+
+def _message(topic: str, column: str, partitions: int) -> list[str]:
+    """Return the text of the error before the number, and behind it, for Spark to raise."""
+    return str(_refused(topic, column, partitions, _NUMBER)).split(str(_NUMBER))

@@ -94,7 +94,6 @@ def _program(
     times: Mapping[str, EventTime],
     split: Mapping[str, PartitionedTopic],
 ) -> Program:
-    keys = {node.topic: node.key for node in sub.sources if node.topic and node.key}
     operators = tuple(
         Operator(
             name=node.name,
@@ -129,11 +128,6 @@ def _program(
         event_times={
             topic: times[topic].column for node in sub.sources if (topic := node.topic or "") in times
         },
-        groups=tuple(
-            tuple((topic, keys[topic]) for topic in group if topic in keys)
-            for group in built.copartition_groups
-            if sum(topic in keys for topic in group) > 1
-        ),
         splits=splits(sub, keys_of_stores, facts),
         owned=checked,
         reads={topic: own[topic] for node in sub.sources if (topic := node.topic or "") in own},

@@ -184,7 +184,7 @@ class PerKey:
     ...                    output={"tailnum": "string", "best": "int64"})
     """
 
-    @known_arguments()
+    @known_arguments
     def __init__(
         self,
         store: str,

@@ -47,7 +47,7 @@ class Deduplicate:
     {'seen': {'key': {'id': 'int64'}, 'value': {'seen_in_batch': 'int64'}}}
     """
 
-    @known_arguments()
+    @known_arguments
     def __init__(
         self,
         store: str,

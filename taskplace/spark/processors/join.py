@@ -15,8 +15,7 @@ from taskplace.errors import InputError
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_sent
-from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.order import in_order, not_before, ranks
+from taskplace.spark.processors.groups import Groups, in_order, not_before, ranks
 from taskplace.spark.state.casts import keeps_order
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
@@ -65,12 +64,12 @@ class TableJoin:
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}
     """
 
-    @known_arguments(on="by")
+    @known_arguments
     def __init__(
         self,
         store: str,
         *,
-        by: Mapping[str, object] | pa.Schema | None = None,
+        by: Mapping[str, object] | pa.Schema,
         columns: Mapping[str, object] | pa.Schema,
         how: Literal["left", "inner"] = "left",
         order_by: Sequence[str] = (),

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.order import ranks
+from taskplace.spark.processors.groups import ranks
 from taskplace.spark.state.casts import cast, keeps_apart, keeps_order
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.worker.splits import KeyColumn, Split, check_splits
