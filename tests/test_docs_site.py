@@ -20,10 +20,10 @@ from tests.support.pages import ROOT
 PUBLIC = (
     "taskplace",
     "taskplace.explanation",
-    "taskplace.group",
+    "taskplace.groups.membership",
     "taskplace.metrics",
-    "taskplace.partitioner",
-    "taskplace.partitions",
+    "taskplace.groups.partitioner",
+    "taskplace.groups.partitions",
     "taskplace.report",
     "taskplace.report.html",
     "taskplace.simulation",

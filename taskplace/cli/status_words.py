@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from taskplace.columns import GAP, Column, Fitted, fit
+from taskplace.lag.ranking import Seen
 from taskplace.model.events import LateRows
-from taskplace.model.seen import Seen
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.inspection.now import (
     batch_text,

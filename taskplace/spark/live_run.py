@@ -16,7 +16,7 @@ from taskplace.report.html.of_plan import reason_of, reasons_of
 from taskplace.report.html.of_run import RunRecorder
 from taskplace.report.html.values import Now, Reason, Report
 from taskplace.report.run_lines import Ended
-from taskplace.spark.driver.batch_runner import BatchRunner
+from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.inspection.now import figures_of, input_rows, now_of
 from taskplace.spark.inspection.situation import situation
 

@@ -31,7 +31,7 @@ An entry of `output` is one of these:
 - `foreach`: the "module:function" of `ForeachBatch`
 - `kafka`: the arguments of `KafkaSink`: `topic`, `servers`, `key`, ...
 
-A secret is not written into the file: see `taskplace.spark.kafka.client_options`. `servers_env` names the environment
+A secret is not written into the file: see `taskplace.spark.kafka.clients`. `servers_env` names the environment
 variable that has the `servers`.
 
 Processors by name: `taskplace.spark.registry`.
@@ -349,7 +349,7 @@ def _parquet(path: str, value: object) -> CommitTarget:
 
 
 def _kafka(path: str, value: object) -> CommitTarget:
-    from taskplace.spark.kafka.client_options import check_no_secrets
+    from taskplace.spark.kafka.clients import check_no_secrets
     from taskplace.spark.kafka.declared import with_servers
     from taskplace.spark.kafka.sink import KafkaSink
 

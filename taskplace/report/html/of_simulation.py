@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from taskplace.model.config import PlacementConfig
-from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.shares import imbalance_of
 from taskplace.report.html.copy_lags import LagsNow, copy_lags
 from taskplace.report.html.of_plan import before, move_rows
 from taskplace.report.html.placements import Placements

@@ -18,13 +18,13 @@ from typing import Any
 from taskplace.metrics.catalogue import ROLES, Series
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import WHOLE
-from taskplace.model.imbalance import imbalance
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Task
-from taskplace.spark.driver.histories import settled_offset
+from taskplace.model.shares import imbalance
+from taskplace.spark.checkpoint.history import settled_offset
+from taskplace.spark.driver.cluster_state import Copy, Warmup
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.totals import Totals
-from taskplace.spark.driver.warmup_progress import Copy, Warmup
 from taskplace.spark.messages import EMPTY, History, Manifest, Position
 from taskplace.spark.operator_messages import TopicStatus
 from topology import TaskId

@@ -21,8 +21,8 @@ from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_s
 from taskplace.spark.processors.parts import Parts, check_sums
 from taskplace.spark.processors.times import Times
 from taskplace.spark.processors.windows import WINDOW, Tumbling
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.store import Store
+from taskplace.spark.types import arrow_schema
 from taskplace.validation import boolean, named
 
 #: By function, how an aggregate's value develops as rows are added.

@@ -26,10 +26,10 @@ from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.facts import Facts, State, columns_sent, is_time
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
-from taskplace.spark.state.values import dicts_of, table_of
+from taskplace.spark.types import arrow_schema
+from taskplace.spark.values import dicts_of, table_of
 from taskplace.validation import named, nearest
 
 #: A store's layout: {"key": columns, "value": columns}. A store with expiry also has "time" and "retention_ms".

@@ -15,7 +15,7 @@ from taskplace.report.html.page import for_script
 from taskplace.report.html.placements import Placements
 from taskplace.simulation import simulate
 from tests.support.report_problems import EVENTS, cluster
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TASKS = [TaskId(0, k) for k in range(4)]
 

@@ -15,7 +15,7 @@ from taskplace.cli.status_words import inputs, lines
 from taskplace.errors import Fenced, InputError
 from taskplace.model.schema import schema
 from taskplace.spark.compile import programs
-from taskplace.spark.driver import input_lag
+from taskplace.spark.driver import read_topics as input_lag
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.inspection.now import now_of
 from taskplace.spark.inspection.report import report_of_checkpoint
