@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from taskplace.spark.processors import (
     Aggregate,
     Deduplicate,
+    Facts,
     PerKey,
     TableJoin,
-    Traits,
     Tumbling,
     avg,
     count,
@@ -88,16 +88,11 @@ class Where:
 class Rename:
     """Gives columns other names, and says so: rows may be split by them."""
 
-    traits = Traits(
-        keeps_state_by_key=False,
-        by_has_split_key=False,
-        keeps_key_columns=True,
-        passes_keys_on=True,
-        owns_its_store=False,
-    )
-
     def __init__(self, names: dict[str, str]) -> None:
-        self.names = self.keys_renamed = names
+        self.names = names
+
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        return Facts(routes=inputs[0].routes_as(**self.names))
 
     def process(self, context: Any, rows: pa.Table) -> pa.Table:
         return rows.rename_columns([self.names.get(c, c) for c in rows.column_names])

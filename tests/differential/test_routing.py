@@ -110,7 +110,7 @@ def test_a_case_that_has_to_run_fails_when_it_is_refused(monkeypatch: pytest.Mon
 def test_what_must_be_refused_fails_when_it_runs_and_is_wrong(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "check_keys", lambda built: None)
+    monkeypatch.setattr("taskplace.spark.compile.infer.check_keys", lambda *args: None)
     assert fuzz.attempt(CASES[name][0], "model")[1] == "mismatch, sink"
 
 

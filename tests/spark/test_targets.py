@@ -283,11 +283,12 @@ def test_rows_that_a_target_could_not_take_are_refused_before_the_commit(world):
 
 def test_columns_that_a_target_could_not_take_are_refused_at_the_start():
     from taskplace.spark.compile.infer import _check_sink
+    from taskplace.spark.processors import Facts
 
     (node,) = (node for node in numbers(Commits()).build().nodes if node.kind == "sink")
-    _check_sink(node, {"n": pa.int64()}, None)
+    _check_sink(node, Facts(columns={"n": "bigint"}), None)
     with pytest.raises(InputError, match=r"^sinks\.out\.target\.n: found \['m'\]"):
-        _check_sink(node, {"m": pa.int64()}, None)
+        _check_sink(node, Facts(columns={"m": "bigint"}), None)
 
 
 def test_a_fence_says_nothing_of_a_target_to_repair(world):

@@ -17,6 +17,7 @@ from taskplace.spark.compile.programs import programs
 from taskplace.errors import ConfigError
 from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.spark import ForeachBatch, ParquetSink
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import staging
 from taskplace.spark.processors import PerKey
 from taskplace.spark.registry import Registry

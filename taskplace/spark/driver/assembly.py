@@ -11,7 +11,8 @@ from taskplace.model.events import Reporter
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster
-from taskplace.spark.compile.keys import KeyTypes
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.keys import KeyTypes, alike
 from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.batch_input import BatchInput
@@ -111,9 +112,8 @@ def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSc
         schemas.check(checkpoint, last.identity if last else {})
         return declared
 
-    return Journal(
-        definition.checkpoint, identity, declare, take_over=False, check_keys=KeyTypes(definition.built)
-    )
+    types = KeyTypes(definition.built, alike(definition.built, infer(definition.built)))
+    return Journal(definition.checkpoint, identity, declare, take_over=False, check_keys=types)
 
 
 def _rebalancer(

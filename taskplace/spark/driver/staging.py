@@ -31,8 +31,10 @@ from taskplace.spark import targets
 from taskplace.spark.casts import common, conformed, united
 from taskplace.spark.checkpoint.files import read_sealed, write_file
 from taskplace.spark.codec import checksum_of
+from taskplace.spark.compile.infer import check_typed
 from taskplace.spark.messages import Report, SinkSchema, StagedFile, TypedColumns
 from taskplace.spark.types import text, untyped
+from taskplace.spark.types import text
 from taskplace.spark.worker.schemas import arrow, columns_of, declare, parquet
 from topology import BuiltTopology, TaskId
 
@@ -152,28 +154,6 @@ def _settled(sink: str, by_task: Mapping[TaskId, TypedColumns], fixed: SinkSchem
         schema = pa.schema([schema.field(name) for name, _ in fixed.columns])
     check_typed(sink, schema)
     return schema
-
-
-def check_typed(sink: str, schema: pa.Schema) -> None:
-    """Refuse columns that no file can have: a nested one with a part without a type, or only nulls in all columns.
-
-    Errors: `InputError` with the remedy.
-    """
-    for field in schema:
-        if untyped(field.type) and not pa.types.is_null(field.type):
-            raise InputError(
-                f"sinks.{sink}.{field.name}",
-                found=text(field.type),
-                expected="a typed value in the sink's first batch",
-                hint=f"declare the type: sink({sink!r}, schema={{{field.name!r}: ..., ...}})",
-            )
-    if all(pa.types.is_null(kind) for kind in schema.types):
-        raise InputError(
-            f"sinks.{sink}",
-            found=f"only nulls without a type in {schema.names}",
-            expected="at least one column with a type in the sink's first batch",
-            hint=f"cast a column in the processor, or declare the schema: sink({sink!r}, schema={{...}})",
-        )
 
 
 def _rewritten(root: Path, sink: str, file: StagedFile, schema: pa.Schema) -> StagedFile:

@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,6 +35,7 @@ from taskplace.spark.processors.base import Context
 from taskplace.spark.processors.facts import Columns, InputColumn, Types, columns_sent
 from taskplace.spark.processors.times import Times
 from taskplace.spark.processors.traits import UNKNOWN, Traits
+from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
 from taskplace.spark.worker.external import DEAD_LETTER
 from taskplace.validation import nearest
 
@@ -53,29 +53,14 @@ class GoodRecords:
     [{'id': 1}]
     """
 
-    traits = Traits(
-        keeps_state_by_key=False,
-        by_has_split_key=False,
-        keeps_key_columns=True,
-        passes_keys_on=True,
-        owns_its_store=False,
-    )
-
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the column of dead letters."""
-        yield InputColumn(0, DEAD_LETTER)
-
-    def check_types(self, rows: Types) -> None:
-        """Refuse a column of dead letters that is no struct of them."""
-        _check(rows[DEAD_LETTER])
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the input's columns without that of dead letters."""
-        return None if rows is None else {name: kind for name, kind in rows.items() if name != DEAD_LETTER}
-
-    def output_times(self, rows: Times) -> Times:
-        """Return the input's time columns."""
-        return rows
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the input's columns without that of dead letters; refuse one that is no struct of them."""
+        (rows,) = inputs
+        _check_known(rows)
+        others = None
+        if rows.columns is not None:
+            others = {name: kind for name, kind in rows.columns.items() if name != DEAD_LETTER}
+        return Facts(columns=others, times=rows.times, routes=rows.routes)
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the rows without a dead letter."""
@@ -95,19 +80,10 @@ class DeadLetters:
     [{'reason': 'value: JSON', 'offset': 7}]
     """
 
-    traits = UNKNOWN
-
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the column of dead letters."""
-        yield InputColumn(0, DEAD_LETTER)
-
-    def check_types(self, rows: Types) -> None:
-        """Refuse a column of dead letters that is no struct of them."""
-        _check(rows[DEAD_LETTER])
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the columns of a dead letter."""
-        return columns_sent(dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True)))
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the columns of a dead letter; refuse a column of dead letters that is no struct of them."""
+        _check_known(inputs[0])
+        return Facts(columns=columns_sent(dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True))))
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the dead letters."""
@@ -133,6 +109,12 @@ def _letters(rows: pa.Table) -> pa.ChunkedArray:
         )
     _check(rows[DEAD_LETTER].type)
     return rows[DEAD_LETTER]
+
+
+def _check_known(rows: Facts) -> None:
+    rows.require(DEAD_LETTER)
+    if rows.columns is not None:
+        _check(arrow_types(rows.columns)[DEAD_LETTER])
 
 
 def _check(kind: pa.DataType) -> None:

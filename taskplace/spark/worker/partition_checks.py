@@ -56,12 +56,17 @@ class KeyColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A node that keeps state by the key of a topic. `columns`: the key's columns, in the key's order."""
+    """A node that keeps state by the key of a topic.
+
+    - `columns`: the key's columns, in the key's order
+    - `sure`: whether all nodes in between are known to keep the values of these columns
+    """
 
     node: str
     store: str
     topic: str
     columns: tuple[KeyColumn, ...]
+    sure: bool = True
 
 
 def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.DataType]]) -> None:
@@ -153,8 +158,8 @@ class Ownership:
                 raise self._refused(
                     name,
                     f"a topic's key of type {wanted}, which a task cannot hash, so it cannot check the values",
-                    f"declare that {self._owned.changed_by!r} passes the column on (`passes_keys_on`, or `traits` of "
-                    "its class), or cast the column in the source",
+                    f"declare that {self._owned.changed_by!r} passes the column on (`passes_keys_on`, or `routes` in "
+                    "its `infer`), or cast the column in the source",
                 )
             try:
                 columns.append(kept[name] if kind == hashed else _back(kept[name], hashed))
@@ -187,7 +192,7 @@ class Ownership:
         owned = self._owned
         by = ", ".join(name for name, _ in owned.columns)
         if owned.changed_by == owned.node:
-            return f"repartition the rows by ({by}) before the node; or state `traits` of its class"
+            return f"repartition the rows by ({by}) before the node; or say in `infer` what its entries belong to"
         return (
             f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
             f"repartition the rows by ({by}) before the node"

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from taskplace.spark.compile.programs import programs
 
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import stats as stats_module
 from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.stats import Stats

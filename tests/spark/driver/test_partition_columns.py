@@ -7,12 +7,12 @@ import re
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, DoubleType, IntegerType, LongType, StringType, StructType
+from taskplace.spark.checkpoint.journal import Journal
+
+from taskplace.errors import CheckpointError, ConfigError, InputError
 from taskplace.spark.compile import partition_columns
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.compile.sources import check_sources
-
-from taskplace.errors import CheckpointError, ConfigError, InputError
-from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.processors import Count, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.sinks import ParquetSink
@@ -248,7 +248,7 @@ def test_a_node_that_may_change_the_key_is_refused_before_state():
     assert programs(counted(unknown, partitions=1).build())
 
 
-def test_a_class_that_states_no_traits_is_refused():
+def test_a_class_that_says_nothing_of_its_state_is_refused():
     topo = Topology("t")
     topo.source("in", key="k", partitions=4, **COUNT).process(Own(), name="own")
     with pytest.raises(InputError, match=r"node 'own': found .*behind 'own', which may have changed"):

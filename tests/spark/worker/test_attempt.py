@@ -70,20 +70,6 @@ def test_a_report_says_as_what_the_keys_of_internal_topics_were_hashed(runtime):
     assert runtime.attempt(TaskId(0, 0)).boundaries["by-delay"].key == ()
 
 
-def test_a_topic_without_rows_agrees_with_any_type_of_the_keys_beside_it(runtime):
-    groups = ((("flights", ("tailnum",)), ("planes", ("tailnum",))),)
-    program = replace(runtime.first, groups=groups)
-    some = pa.table({"tailnum": pa.array(["a"])})
-    for kind in (pa.null(), pa.float64(), pa.int32()):
-        none = pa.table({"tailnum": pa.array([], kind)})
-        for inputs in ({"flights": none, "planes": some}, {"flights": some, "planes": none}):
-            program.check_keys(inputs)
-        program.check_keys({"flights": none, "planes": none})
-    numbers = pa.table({"tailnum": pa.array([1])})
-    with pytest.raises(InputError, match="co-partitioned keys of different types"):
-        program.check_keys({"flights": some, "planes": numbers})
-
-
 def test_changes_form_a_chain_that_replays(runtime):
     for rows in BATCHES:
         runtime.run_batch(rows)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.spark.compile.forms import check_forms
-from taskplace.spark.compile.keys import check_keys
-
 from taskplace.errors import InputError
 from taskplace.spark import processors
-from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, Traits
-from taskplace.spark.processors.traits import UNKNOWN, traits_of
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.programs import programs
+from taskplace.spark.processors import Count, Deduplicate, Facts, PerKey, State, TableJoin
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL
 from taskplace.spark.yaml_paths import YamlPaths, option_path
@@ -71,9 +68,9 @@ def table(page: str, heading: str) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(classes()))
-def test_a_processor_states_its_traits_and_is_in_the_registry_and_in_the_docs(name):
+def test_a_processor_answers_itself_and_is_in_the_registry_and_in_the_docs(name):
     kind = classes()[name]
-    assert isinstance(vars(kind).get("traits"), Traits), f"{name} has no `traits` of its own"
+    assert "infer" in vars(kind), f"{name} has no `infer` of its own"
     assert name in STATEFUL.values(), f"{name} is missing in stub_processors.STATEFUL"
     in_yaml = next(known for known, of in STATEFUL.items() if of == name)
     assert in_yaml in Registry(), f"{in_yaml!r} is missing in registry._BUILT_IN"
@@ -110,44 +107,47 @@ def test_an_error_about_a_processor_has_the_path_of_its_option(name):
             assert found.startswith("topology.nodes.n.options."), f"yaml_paths._LAYOUT: {part} of {name}"
 
 
-def test_traits_that_are_not_all_stated_are_refused_when_the_class_is_imported():
-    with pytest.raises(TypeError, match=fields(Traits)[-1].name):
-        Traits(**{field.name: True for field in fields(Traits)[:-1]})
+class Other:
+    """A node of the user without an answer."""
+
+    def process(self, context, rows):
+        return rows
 
 
-def test_a_class_without_traits_has_none():
-    class Own:
-        traits = "something of its own"
-
-        def process(self, context, rows):
-            return rows
-
-    assert traits_of(Own()) == traits_of(lambda context, rows: rows) == traits_of(None) == UNKNOWN
+def one_node(processor, key="tailnum"):
+    topo = Topology("t")
+    topo.source("in", key=key, partitions=4).process(processor, name="p").sink("o")
+    return topo.build()
 
 
-@pytest.mark.parametrize("kind", sorted(classes().values(), key=lambda kind: kind.__name__))
-def test_a_subclass_inherits_what_its_state_needs_and_promises_nothing_about_its_output(kind):
+@pytest.mark.parametrize("kind", [Count, Deduplicate, PerKey, TableJoin, Other])
+def test_what_a_derived_class_passes_on_is_not_believed_and_its_state_is_compared(kind):
     class Derived(kind):
         pass
 
-    traits = traits_of(object.__new__(Derived))
-    assert traits.keeps_state_by_key is kind.traits.keeps_state_by_key
-    assert traits.by_has_split_key is kind.traits.by_has_split_key
-    assert traits.owns_its_store is kind.traits.owns_its_store
-    assert not (traits.keeps_key_columns or traits.passes_keys_on)
-
-
-def test_what_each_processor_states():
-    assert all(kind.traits.by_has_split_key for kind in classes().values())
-    assert {kind for kind in classes().values() if not kind.traits.keeps_key_columns} == {PerKey}
-    assert {kind for kind in classes().values() if kind.traits.passes_keys_on} == {Deduplicate, TableJoin}
-    assert all(kind.traits.keeps_state_by_key and kind.traits.owns_its_store for kind in classes().values())
+    for each, believed in ((kind, kind in (Count, Deduplicate, TableJoin)), (Derived, False)):
+        topo = Topology("t")
+        rows = topo.source("a", key="k", partitions=4)
+        options = {"by": {"k": "string"}, "columns": {"v": "int64"}}
+        if issubclass(each, TableJoin):
+            node = rows.join_table(topo.source("b", key="k", partitions=4), each("s", **options), name="p")
+        elif issubclass(each, PerKey):
+            state = {"by": {"k": "string"}, "state": {"v": "int64"}, "output": {"k": "string"}}
+            node = rows.process(each("s", lambda key, rows, state: (state, []), **state), name="p")
+        else:
+            node = rows.process(
+                each() if each.__mro__[-2] is Other else each("s", by={"k": "string"}), name="p"
+            )
+        node.sink("o")
+        (program,) = programs(built := topo.build())
+        assert all(not route.unsure for route in infer(built)["p"].routes) is believed
+        stated = kind is not Other
+        assert bool(program.owned) is (stated and each is Derived)
+        assert set(infer(built)["p"].states) == ({"s"} if stated else set())
 
 
 class Own:
-    """A processor of a user that states the traits of a count."""
-
-    traits = Count.traits
+    """A processor of a user that states what it keeps."""
 
     def __init__(self, store):
         self.store = store
@@ -155,22 +155,22 @@ class Own:
     def layouts(self):
         return {"s": {"key": {"tailnum": "string"}, "value": {"n": "int64"}}}
 
+    def infer(self, inputs):
+        return Facts(states={self.store: State()})
+
     def process(self, context, rows):
         return rows
 
 
-def test_a_processor_of_ones_own_is_judged_by_its_traits():
-    topo = Topology("t")
-    topo.source("in", key="origin", partitions=4).process(Own("s"), name="p").sink("o")
+def test_a_processor_of_ones_own_is_judged_by_what_it_states():
     with pytest.raises(
         TopologyError, match=r"'p': keeps state by .tailnum., but its input 'in' is partitioned by .origin."
     ):
-        check_keys(topo.build())
+        infer(one_node(Own("s"), "origin"))
+    assert not programs(one_node(Own("s")))[0].owned
 
 
 @pytest.mark.parametrize("store", [None, "t", 3])
-def test_traits_of_a_store_need_its_name(store):
-    topo = Topology("t")
-    topo.source("in", key="tailnum", partitions=4).process(Own(store), name="p").sink("o")
-    with pytest.raises(InputError, match=r"^nodes\.p\.processor\.store: found .*one of s"):
-        check_forms(topo.build())
+def test_only_the_state_of_its_own_stores_may_be_stated(store):
+    with pytest.raises(InputError, match=r"^nodes\.p\.processor\.infer: found .*one of s$"):
+        infer(one_node(Own(store)))

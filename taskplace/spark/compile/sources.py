@@ -28,11 +28,11 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from taskplace.errors import InputError, listed
-from taskplace.spark.compile.infer import check_columns, stores_of
+from taskplace.spark.compile.infer import infer, stores_of
 from taskplace.spark.compile.keys import alike, check_group, splits
 from taskplace.spark.compile.partition_columns import check_schema, partition_columns
 from taskplace.spark.messages import SinkSchema
-from taskplace.spark.processors.facts import Types, arrow_types
+from taskplace.spark.processors.facts import Facts, arrow_types
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.partition_checks import check_splits
 from taskplace.validation import NO_SURROGATES, has_surrogates, nearest
@@ -64,20 +64,19 @@ def check_sources(
     - `conf`: returns a setting of the session; None if it is not known. Called only where the setting matters
     - `fixed`: what earlier batches have fixed
     """
+    columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
+    by_column = partition_columns(built)
     for topic, schema in schemas.items():
         _check_names(topic, schema, conf)
         _check_passed(topic, schema)
-        _check_key(topic, source_key(built, topic), schema)
+        key = source_key(built, topic)
+        _check_key(topic, key, schema)
         check_schema(built, topic, schema)
-    _check_key_types(built, schemas)
-    columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
-    known = check_columns(built, columns, lambda: _is_utc(conf(ZONE)), fixed.sinks)
-    types = {topic: arrow_types(of_topic) for topic, of_topic in known.items()}
-    _check_internal_keys(built, types)
-    _check_kept_keys(built, types, fixed.keys)
-    by_column = partition_columns(built)
-    for topic in schemas:
-        source_key(built, topic) or topic in by_column or hashable(topic, columns[topic])
+        if not key and topic not in by_column:
+            hashable(topic, columns[topic])
+    facts = infer(built, columns, utc=lambda: _is_utc(conf(ZONE)), sinks=fixed.sinks)
+    _check_keys(built, facts)
+    _check_kept_keys(built, facts, fixed.keys)
 
 
 def source_key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
@@ -149,48 +148,26 @@ def _check_key(topic: str, key: tuple[str, ...], schema: StructType) -> None:
             expected=f"the key columns, among {', '.join(schema.names)}",
             hint=nearest(missing[0], schema.names),
         )
+    kinds = [schema[column].dataType.simpleString() for column in key]
+    if any("collate" in kind for kind in kinds):
+        raise InputError(
+            f"sources.{topic}",
+            found=f"a key of {', '.join(kinds)}",
+            expected="key columns without a collation: keys are compared by their bytes",
+            hint="cast the column to a plain string",
+        )
 
 
-def _check_key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) -> None:
-    types = key_types(built, schemas)
-    for topic, kinds in types.items():
-        if any("collate" in kind for kind in kinds):
-            raise InputError(
-                f"sources.{topic}",
-                found=f"a key of {', '.join(kinds)}",
-                expected="key columns without a collation: keys are compared by their bytes",
-                hint="cast the column to a plain string",
-            )
-    for group in built.copartition_groups:
-        of_group = {topic: types[topic] for topic in group if topic in types}
-        if len({tuple(kinds) for kinds in of_group.values()}) > 1:
-            raise InputError(
-                "sources",
-                found=f"co-partitioned keys of different types ({listed(of_group)})",
-                expected="equal types",
-                hint="cast the keys in the sources",
-            )
-    arrow = {
-        topic: {
-            column: kind
-            for column in source_key(built, topic)
-            if (kind := _as_arrow(schema[column].dataType)) is not None
-        }
-        for topic, schema in schemas.items()
-    }
-    _check_splits(built, arrow)
-
-
-def _check_splits(built: BuiltTopology, types: Mapping[str, Types]) -> None:
+def _check_keys(built: BuiltTopology, facts: Mapping[str, Facts]) -> None:
+    """Refuse keys of topics whose equal values would reach different tasks, as a program's `check_keys` does."""
+    types, keys = {}, {}
+    for node in built.nodes:
+        if node.kind == "source" and node.topic and (columns := facts[node.name].columns) is not None:
+            types[node.topic], keys[node.topic] = arrow_types(columns), node.key
     for sub in built.subtopologies:
-        check_splits(splits(sub, {name: store.key for name, store in stores_of(sub).items()}), types)
-
-
-def _check_internal_keys(built: BuiltTopology, types: Mapping[str, Types]) -> None:
-    """Refuse keys of repartitions whose equal values would reach different tasks, as a program's `check_keys` does."""
-    _check_splits(built, types)
-    keys = {node.topic: node.key for node in built.nodes if node.kind == "source" and node.topic}
-    for group in alike(built):
+        stores = {name: store.key for name, store in stores_of(sub).items()}
+        check_splits(splits(sub, stores, facts), types)
+    for group in alike(built, facts):
         kinds = {
             topic: [hashed_as(types[topic].get(column, pa.null())) for column in keys[topic]]
             for topic in group
@@ -201,15 +178,15 @@ def _check_internal_keys(built: BuiltTopology, types: Mapping[str, Types]) -> No
 
 
 def _check_kept_keys(
-    built: BuiltTopology, types: Mapping[str, Types], kept: Mapping[str, Sequence[str]]
+    built: BuiltTopology, facts: Mapping[str, Facts], kept: Mapping[str, Sequence[str]]
 ) -> None:
     """Refuse keys of repartitions with other types than the checkpoint's: their rows would reach other tasks."""
     for node in built.nodes:
-        topic = node.topic or ""
-        before = kept.get(topic)
-        if node.kind != "repartition" or before is None or topic not in types:
+        before, columns = kept.get(node.topic or ""), facts[node.name].columns
+        if node.kind != "repartition" or before is None or columns is None:
             continue
-        now = [hashed_as(types[topic][column]) for column in node.key]
+        types = arrow_types(columns)
+        now = [hashed_as(types[column]) for column in node.key]
         if len(now) != len(before) or any(
             UNTYPED not in pair and pair[0] != pair[1] for pair in zip(now, before, strict=True)
         ):

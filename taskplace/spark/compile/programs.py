@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 import pyarrow as pa
@@ -11,14 +11,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 from pyspark.sql.types import StructType
 
-from taskplace.durations import milliseconds
-from taskplace.errors import ConfigError, InputError
+from taskplace.errors import InputError
 from taskplace.spark import targets
-from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS, check_forms, check_options
-from taskplace.spark.compile.infer import stores_of
-from taskplace.spark.compile.keys import check_keys, keyed, owned, splits
+from taskplace.spark.compile.forms import EventTime, event_times
+from taskplace.spark.compile.infer import declared_time, infer, stores_of
+from taskplace.spark.compile.keys import alike, keyed, owned, splits
 from taskplace.spark.compile.partition_columns import (
-    PARTITION_OPTIONS,
+    check_alike,
     check_owned,
     partition_columns,
     partition_of_row,
@@ -27,15 +26,12 @@ from taskplace.spark.compile.partition_columns import (
     row_schemas,
 )
 from taskplace.spark.compile.sources import NOTHING, Fixed, check_sources, hashable, source_key
-from taskplace.spark.driver.changes import check_changes
-from taskplace.spark.driver.times import with_times
-from taskplace.spark.processors.traits import traits_of
+from taskplace.spark.processors.facts import Facts
 from taskplace.spark.state.environment import MAX_STORES
 from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.partition_checks import PartitionedTopic
 from taskplace.spark.worker.program import Operator, Program
-from taskplace.validation import named
-from topology import BuiltTopology, Node, Subtopology
+from topology import BuiltTopology, Subtopology
 
 
 def external_topics(built: BuiltTopology) -> dict[str, int]:
@@ -48,12 +44,12 @@ def external_topics(built: BuiltTopology) -> dict[str, int]:
 
 def programs(built: BuiltTopology) -> tuple[Program, ...]:
     """Return the programs, by subtopology id. Errors: `InputError` for a store without a layout."""
-    check_forms(built)
-    check_keys(built)
-    check_changes(built)
-    tags, times, split = external_topics(built), event_times(built), partitioned_topics(built)
+    facts = infer(built)
+    tags, times = external_topics(built), event_times(built)
+    split = partitioned_topics(built)
+    check_alike(built, alike(built, facts), split)
     check_names(built)
-    made = tuple(_program(sub, built, tags, times, split) for sub in built.subtopologies)
+    made = tuple(_program(sub, built, facts, tags, times, split) for sub in built.subtopologies)
     forgetting = sorted(store.name for p in made for store in p.stores.values() if store.ttl)
     if forgetting and not times:
         named_source = f"{next(iter(tags))!r}" if len(tags) == 1 else "..."
@@ -63,7 +59,6 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
             expected="a source that declares one: "
             f'topology.source({named_source}, event_time="at", delay="10 minutes")',
         )
-    made = with_times(built, made, {topic: time.column for topic, time in times.items()})
     for program in made:
         if len(program.databases) > MAX_STORES:
             raise InputError(
@@ -72,33 +67,6 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
                 expected=f"at most {MAX_STORES}",
             )
     return made
-
-
-@dataclass(frozen=True, slots=True)
-class EventTime:
-    """The event time of a source: its column, and how late rows may arrive, in microseconds."""
-
-    column: str
-    delay: int
-
-
-def event_times(built: BuiltTopology) -> dict[str, EventTime]:
-    """Return the event time of each source that declares one. Errors: `InputError` for unknown options."""
-    times = {}
-    for node in built.nodes:
-        if node.kind != "source" or node.internal or not node.topic:
-            continue
-        for name in node.options:
-            if name not in (known := (*EVENT_TIME_OPTIONS, *PARTITION_OPTIONS)):
-                raise ConfigError.unknown_key(f"sources.{node.topic}", name, known)
-        column, delay = node.options.get("event_time"), node.options.get("delay")
-        if column is None and delay is None:
-            continue
-        path = f"sources.{node.topic}"
-        column = named(column, f"{path}.event_time", "the name of a timestamp column")
-        late = 0 if delay is None else milliseconds(delay, f"{path}.delay", zero=True)
-        times[node.topic] = EventTime(column, 1000 * late)
-    return times
 
 
 def watermark(
@@ -121,11 +89,11 @@ def watermark(
 def _program(
     sub: Subtopology,
     built: BuiltTopology,
+    facts: Mapping[str, Facts],
     tags: Mapping[str, int],
     times: Mapping[str, EventTime],
     split: Mapping[str, PartitionedTopic],
 ) -> Program:
-    keys = {node.topic: node.key for node in sub.sources if node.topic and node.key}
     operators = tuple(
         Operator(
             name=node.name,
@@ -138,20 +106,18 @@ def _program(
             processor=node.processor,
             reserved=tuple(targets.of(node.target).reserved),
             row_check=targets.of(node.target).row_check,
+            lag=facts[node.name].lag,
+            event_time=declared_time(node) if node.kind in ("processor", "join") else "",
         )
         for node in sub.nodes
     )
     stores = stores_of(sub)
     keys_of_stores = {name: store.key for name, store in stores.items()}
-    for node in sub.nodes:
-        if node.processor is not None or node.kind in ("sink", "merge", "repartition"):
-            check_options(node)
-    _check_windows_alone(sub)
-    _check_own_stores(sub)
+    _check_shared_stores(sub, facts)
     own = readers(built)
-    checked = owned(sub, keys_of_stores, built.partitions)
+    checked = owned(sub, keys_of_stores, built.partitions, facts)
     check_owned(checked, split)
-    by_key = keyed(sub, keys_of_stores)
+    by_key = keyed(sub, keys_of_stores, facts)
     return Program(
         subtopology=sub.id,
         operators=operators,
@@ -162,12 +128,7 @@ def _program(
         event_times={
             topic: times[topic].column for node in sub.sources if (topic := node.topic or "") in times
         },
-        groups=tuple(
-            tuple((topic, keys[topic]) for topic in group if topic in keys)
-            for group in built.copartition_groups
-            if sum(topic in keys for topic in group) > 1
-        ),
-        splits=splits(sub, keys_of_stores),
+        splits=splits(sub, keys_of_stores, facts),
         owned=checked,
         reads={topic: own[topic] for node in sub.sources if (topic := node.topic or "") in own},
         partitioned={
@@ -178,41 +139,30 @@ def _program(
     )
 
 
-def _check_windows_alone(sub: Subtopology) -> None:
-    """Refuse a window store that several nodes share: one node would emit windows that another still fills."""
-    users: dict[str, list[str]] = {}
-    for node in sub.nodes:
-        for store in node.stores:
-            users.setdefault(store, []).append(node.name)
-    for node in sub.nodes:
-        for store in node.stores if getattr(node.processor, "windowed", False) else ():
-            if len(users[store]) > 1:
-                raise InputError(
-                    f"stores.{store}",
-                    found=f"windows of node {node.name!r} in a store that {users[store]} share",
-                    expected="a separate store for each node with windows",
-                )
-
-
-def _check_own_stores(sub: Subtopology) -> None:
-    """Refuse a store that several of taskplace's processors share, unless each node names it in `stores`.
+def _check_shared_stores(sub: Subtopology, facts: Mapping[str, Facts]) -> None:
+    """Refuse a store of several nodes, if one of them emits windows that another one fills, or if they do not name it.
 
     If one processor object is used at two nodes, or one store name twice, the rows of both nodes count in one state.
-    Where that is intended, as for a de-duplication over two streams, both nodes must declare it. Custom processors may
-    share stores without a declaration.
+    Where that is intended, as for a de-duplication over two streams, both nodes must declare it. Processors that state
+    nothing of their stores may share them without a declaration.
     """
-    owners: dict[str, list[Node]] = {}
-    for node in sub.nodes:
-        if traits_of(node.processor).owns_its_store:
-            owners.setdefault(node.processor.store, []).append(node)
-    for store, nodes in owners.items():
-        if len(nodes) > 1 and not all(store in node.named_stores for node in nodes):
-            what = " and ".join(f"{type(node.processor).__name__} of node {node.name!r}" for node in nodes)
+    for store in sub.stores:
+        users = [node for node in sub.nodes if store.name in node.stores]
+        owners = [node for node in users if store.name in facts[node.name].states]
+        for node in owners if len(users) > 1 else ():
+            if facts[node.name].states[store.name].made:
+                raise InputError(
+                    f"stores.{store.name}",
+                    found=f"windows of node {node.name!r} in a store that {[n.name for n in users]} share",
+                    expected="a separate store for each node with windows",
+                )
+        if len(owners) > 1 and not all(store.name in node.named_stores for node in owners):
+            what = " and ".join(f"{type(node.processor).__name__} of node {node.name!r}" for node in owners)
             raise InputError(
-                f"stores.{store}",
+                f"stores.{store.name}",
                 found=f"one store for the state of {what}",
                 expected="a separate processor and a separate store for each node",
-                hint=f"to share the store on purpose, name it at each of these nodes: stores=[{store!r}]",
+                hint=f"to share the store on purpose, name it at each of these nodes: stores=[{store.name!r}]",
             )
 
 

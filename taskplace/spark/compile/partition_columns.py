@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -49,7 +49,6 @@ from pyspark.sql.types import (
 )
 
 from taskplace.errors import InputError
-from taskplace.spark.compile.keys import alike
 from taskplace.spark.worker.hashing import known_partitioner
 from taskplace.spark.worker.partition_checks import Owned, PartitionedTopic
 from taskplace.spark.worker.topic_reader import RANGES, TopicReader
@@ -58,12 +57,12 @@ from topology import BuiltTopology
 
 log = logging.getLogger(__name__)
 
-#: The options of a source, see above.
-PARTITION_OPTIONS = ("partition_column", "key_partitioner", "key_bytes", "check_keys", "reads")
 DEFAULT_PARTITIONER = "murmur2"
 #: The column of a range with its partition.
 RANGE_PARTITION = "partition"
 _BY_HASH = "the hash of the key"
+#: Stands for a number in a text.
+_NUMBER = 987_654_321
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 
 
@@ -114,7 +113,6 @@ def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
             key=() if options[topic].get("check_keys") is False else keyed.get(topic, ()),
             is_read="reads" in options[topic],
         )
-    _check_alike(built, made)
     return made
 
 
@@ -201,7 +199,7 @@ def check_owned(owned: Sequence[Owned], topics: Mapping[str, PartitionedTopic]) 
                 f"of {split[0]!r} that are split by a partition column",
                 expected="nodes that declare that they pass the columns on, because a task cannot compute the "
                 "partition of a key",
-                hint=f"declare that {one.changed_by!r} passes them on (`passes_keys_on`, or `traits` of its class), or "
+                hint=f"declare that {one.changed_by!r} passes them on (`passes_keys_on`, or `routes` in `infer`), or "
                 f"repartition the rows by ({columns}) before {one.node!r}",
             )
 
@@ -246,9 +244,11 @@ def _options(built: BuiltTopology) -> dict[str, dict[str, Any]]:
     }
 
 
-def _check_alike(built: BuiltTopology, topics: Mapping[str, PartitionedTopic]) -> None:
-    """Refuse topics whose keys have to meet, and which are split in different ways."""
-    for group in alike(built):
+def check_alike(
+    built: BuiltTopology, alike: Iterable[Sequence[str]], topics: Mapping[str, PartitionedTopic]
+) -> None:
+    """Refuse topics whose keys have to meet, and which are split in different ways. `alike`: such topics, in groups."""
+    for group in alike:
         ways = {topic: topics[topic].partitioner if topic in topics else _BY_HASH for topic in group}
         if len(set(ways.values())) == 1 or {built.partitions[topic] for topic in group} == {1}:
             continue
@@ -289,21 +289,16 @@ def _check_column(
         raise InputError(path, found=f"{column!r}, {kind.simpleString()}", expected=expected)
 
 
-def _refused(topic: str, column: str, partitions: int, found: object) -> InputError:
-    path, expected, hint = _said(topic, column, partitions)
-    return InputError(path, found=found, expected=expected, hint=hint)
-
-
-def _message(topic: str, column: str, partitions: int) -> tuple[str, str]:
-    """Return the text of Spark's error before the number, and behind it."""
-    path, expected, hint = _said(topic, column, partitions)
-    return f"{path}: found ", f", expected {expected}; {hint}"
-
-
-def _said(topic: str, column: str, partitions: int) -> tuple[str, str, str]:
-    return (
+def _refused(topic: str, column: str, partitions: int, found: int | None) -> InputError:
+    return InputError(
         f"sources.{topic}.partition_column",
-        f"a partition of 0 to {partitions - 1} in the column {column!r}",
-        f"the topology declares partitions={partitions} for this source; if the topic got more, start a new checkpoint "
-        "with their number, or repartition the rows by their key instead of using partition_column",
+        found=found,
+        expected=f"a partition of 0 to {partitions - 1} in the column {column!r}",
+        hint=f"the topology declares partitions={partitions} for this source; if the topic got more, start a new "
+        "checkpoint with their number, or repartition the rows by their key instead of using partition_column",
     )
+
+
+def _message(topic: str, column: str, partitions: int) -> list[str]:
+    """Return the text of the error before the number, and behind it, for Spark to raise."""
+    return str(_refused(topic, column, partitions, _NUMBER)).split(str(_NUMBER))
