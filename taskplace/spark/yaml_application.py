@@ -153,7 +153,6 @@ def judge(
 
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
-    from taskplace.spark.compile.forms import check_forms
     from taskplace.spark.compile.sources import check_sources
     from taskplace.spark.driver.definition import StreamDefinition
     from taskplace.spark.driver.directory_overlaps import check_overlaps

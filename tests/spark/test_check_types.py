@@ -5,11 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
-from taskplace.spark.casts import cast
-from taskplace.spark.types import arrow_schema
 
 from taskplace.errors import InputError
 from taskplace.spark import ForeachBatch, ParquetSink
+from taskplace.spark.casts import cast
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.compile.sources import check_sources
 from taskplace.spark.ddl import struct_type, written_columns
@@ -29,6 +28,7 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
 from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.types import arrow_schema
 from topology import Topology
 
 COLUMNS = (

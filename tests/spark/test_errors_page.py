@@ -15,9 +15,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.spark.checkpoint.history import next_step
-from taskplace.spark.types import readable
-
 import taskplace
 import topology
 from taskplace import named_objects
@@ -28,9 +25,11 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.spark import ddl
+from taskplace.spark.checkpoint.history import next_step
 from taskplace.spark.messages import Change, History, Position
 from taskplace.spark.processors import Count
 from taskplace.spark.state.keys import checked, verified
+from taskplace.spark.types import readable
 from taskplace.spark.worker.bin_context import BinContext
 from taskplace.spark.worker.guard import raising_disk_full
 from topology import TaskId, Topology

@@ -33,7 +33,6 @@ from taskplace.spark.checkpoint.files import read_sealed, write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.compile.infer import check_typed
 from taskplace.spark.messages import Report, SinkSchema, StagedFile, TypedColumns
-from taskplace.spark.types import text, untyped
 from taskplace.spark.types import text
 from taskplace.spark.worker.schemas import arrow, columns_of, declare, parquet
 from topology import BuiltTopology, TaskId

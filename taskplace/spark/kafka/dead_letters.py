@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,9 +33,6 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.kafka.record_format import Part, Record, RecordFormat
 from taskplace.spark.processors.base import Context
-from taskplace.spark.processors.facts import Columns, InputColumn, Types, columns_sent
-from taskplace.spark.processors.times import Times
-from taskplace.spark.processors.traits import UNKNOWN, Traits
 from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
 from taskplace.spark.worker.external import DEAD_LETTER
 from taskplace.validation import nearest

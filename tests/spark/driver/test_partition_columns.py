@@ -7,9 +7,9 @@ import re
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, DoubleType, IntegerType, LongType, StringType, StructType
-from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError, ConfigError, InputError
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.compile import partition_columns
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.compile.sources import check_sources

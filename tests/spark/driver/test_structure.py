@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
-from taskplace.spark.compile.programs import programs
-from taskplace.errors import CheckpointError
-from taskplace.spark.checkpoint.journal import Journal
+
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import sealed
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.keys import KeyTypes, alike
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import structure
-from taskplace.spark.messages import StoreLayout
 from taskplace.spark.processors import Aggregate, Deduplicate, Tumbling, count, max_, sum_
 from topology import Topology
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from taskplace.spark.checkpoint.files import encode_records, lasting_directory, record_batch, write_file
-from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.spark.checkpoint.files import encode_records, lasting_directory, record_batch, write_file
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, FollowRequest, History, Position, Snapshot
 from taskplace.spark.state import environment
