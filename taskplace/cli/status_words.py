@@ -10,7 +10,7 @@ from pathlib import Path
 
 from taskplace.columns import GAP, Column, Fitted, fit
 from taskplace.lag.ranking import Seen
-from taskplace.model.events import LateRows
+from taskplace.record.events import LateRows
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.inspection.now import (
     batch_text,

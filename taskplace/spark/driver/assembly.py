@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import uuid
 
-from taskplace.model.events import Reporter
 from taskplace.rebalance import RebalanceLoop
+from taskplace.record.events import Reporter
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.compile.infer import infer
@@ -26,14 +26,13 @@ from taskplace.spark.driver.operations import Operations, StreamWork
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.read_topics import InputLag
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
-from taskplace.spark.driver.request_desk import RequestDesk
+from taskplace.spark.driver.requests import RequestDesk
 from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.driver.stages import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
-from taskplace.spark.driver.stats import Stats
-from taskplace.spark.driver.status_board import StatusBoard
+from taskplace.spark.driver.stats import Stats, Totals
+from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.driver.takeover import Takeover
-from taskplace.spark.driver.totals import Totals
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest
 from taskplace.spark.state.directories import check_commits, check_owner
 from taskplace.spark.worker.guard import raising_disk_full

@@ -25,10 +25,10 @@ from typing import NamedTuple
 from taskplace.explanation.removal import Copy, Held, Removal, removable
 from taskplace.lag import LagIndex
 from taskplace.lag.ranking import Seen, seconds_left, to_go
-from taskplace.model.events import InstanceView
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Task
 from taskplace.rebalance import RebalanceLoop
+from taskplace.record.events import InstanceView
 from taskplace.spark.checkpoint.history import records_to_read
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Executor

@@ -31,10 +31,9 @@ from taskplace.model.placed_options import PlacedOptions
 from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.cluster import DECOMMISSION_POLLS, Cluster, Executor, Job
 from taskplace.spark.driver.cluster_state import Member
+from taskplace.spark.driver.event_log import Troubles, shown_text
 from taskplace.spark.driver.logged_errors import log_repeated_failure
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.recent_events import shown_text
-from taskplace.spark.driver.troubles import Troubles
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
 from taskplace.spark.worker.follow import visit_all

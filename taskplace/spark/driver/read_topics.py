@@ -39,8 +39,8 @@ from taskplace.errors import CheckpointError, Fenced
 from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import decoded, encoded
+from taskplace.spark.driver.event_log import shown_error
 from taskplace.spark.driver.logged_errors import log_repeated_failure
-from taskplace.spark.driver.recent_events import shown_error
 from taskplace.spark.messages import READ, Manifest, Report, TopicRead
 from taskplace.spark.messages import kept as kept
 from taskplace.spark.operator_messages import PartitionStatus, TopicStatus

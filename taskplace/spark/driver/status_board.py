@@ -13,9 +13,9 @@ from typing import Any
 
 from taskplace.spark.driver.cluster_state import CopyKey, Member, Warmup
 from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.event_log import RecentEvents
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.recent_events import RecentEvents
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     ExecutorStatus,

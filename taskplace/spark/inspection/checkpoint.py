@@ -45,7 +45,7 @@ from taskplace.spark.checkpoint.manifests import (
     read_histories,
     read_manifest,
 )
-from taskplace.spark.driver.totals import Totals
+from taskplace.spark.driver.stats import Totals
 from taskplace.spark.messages import History, Manifest, batch_dir, epoch_file, kept
 from taskplace.spark.operator_messages import (
     STATUS_FILE,

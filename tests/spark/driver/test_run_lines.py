@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.model.events import WarmupChange
+from taskplace.record.events import WarmupChange
+from taskplace.record.json_lines import JsonReporter
+
 from taskplace.model.plan import Roles
-from taskplace.report.json_lines import JsonReporter
 from taskplace.spark.driver.rebalancer import warmup_changes
 from tests.support.operators import run, stream
 from tests.support.placed_without_spark import World
