@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.flights.own_keys import OwnKeys, PreparedInput
-from taskplace.model.events import CheckResult
+from taskplace.record.events import CheckResult
 from taskplace.settings import Settings
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import msgspec
 from job import ROOT, Job
 from PIL import Image
 
-from taskplace.report.html import Report, write_page
+from taskplace.record.html import Report, write_page
 from tests.support.browser import Browser, chromium
 
 IMAGES = ROOT / "docs" / "img"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from taskplace.errors import InputError, plainly
-from taskplace.report.run_lines import is_run_lines
+from taskplace.record.json_lines import is_run_lines
 from taskplace.wording import listed
 from topology.likeness import nearest_name
 

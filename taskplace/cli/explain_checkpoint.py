@@ -9,7 +9,7 @@ from typing import Any
 
 from taskplace.cli import codes
 from taskplace.cli.documents import as_options
-from taskplace.cli.status_words import headline, introduction, unchecked
+from taskplace.cli.status import headline, introduction, unchecked
 from taskplace.cli.terminal import columns, show, shown
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation

@@ -10,7 +10,7 @@ from taskplace.cli import codes, documents
 from taskplace.cli.inspect import damage_lines
 from taskplace.cli.terminal import show
 from taskplace.errors import InputError
-from taskplace.report import long_work
+from taskplace.record import long_work
 from taskplace.spark.inspection.verification import CheckpointVerification, verify_checkpoint
 from taskplace.wording import count
 

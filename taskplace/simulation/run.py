@@ -194,7 +194,7 @@ def simulate(
     Each group happens at once; then the cluster is planned every `probing.rebalance.interval.ms` of virtual time
     until no follow-up is needed (at most `limit` rounds). `restore_rate`: records per second that a copy catches up;
     None: any copy catches up within a round. `progress` gets a `WorkProgress` after a round, ten times a second at
-    most (`taskplace.report.long_work` shows it); an error of it ends the simulation.
+    most (`taskplace.record.long_work` shows it); an error of it ends the simulation.
 
     Errors: `InputError` for a bad problem, event, rate, limit or function, before anything is planned.
 

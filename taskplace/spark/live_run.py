@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer
-from taskplace.report.fan_out import FanOut
-from taskplace.report.html.live import LivePage
-from taskplace.report.html.of_plan import reason_of, reasons_of
-from taskplace.report.html.of_run import RunRecorder
-from taskplace.report.html.values import Now, Reason, Report
-from taskplace.report.run_lines import Ended
+from taskplace.record.events import Finish
+from taskplace.record.html.live import LivePage
+from taskplace.record.html.of_plan import reason_of, reasons_of
+from taskplace.record.html.of_run import RunRecorder
+from taskplace.record.html.values import Now, Reason, Report
+from taskplace.record.reporters import FanOut
 from taskplace.spark.driver.batch_runner import BatchRunner
 from taskplace.spark.inspection.now import figures_of, input_rows, now_of
 from taskplace.spark.inspection.situation import situation
@@ -143,5 +143,5 @@ class ServedRun:
     def close(self) -> None:
         """End the page. Whoever looks at it is told that it has ended."""
         self._reporters.remove(self._recorder)
-        self._recorder.ended(Ended("ended"))
+        self._recorder.add(Finish(exit_code=0))
         self._page.close()

@@ -11,14 +11,12 @@ from pathlib import Path
 from types import TracebackType
 
 from taskplace.errors import TaskplaceError
-from taskplace.model.events import Reporter
+from taskplace.record.events import Finish, Reporter
+from taskplace.record.html.live import LivePage
+from taskplace.record.html.of_run import INTERRUPTED, RunRecorder
+from taskplace.record.html.page import check_report, write_page
+from taskplace.record.reporters import FanOut
 from taskplace.redaction import scrubbed
-from taskplace.report.checks import check_report
-from taskplace.report.fan_out import FanOut
-from taskplace.report.html.live import LivePage
-from taskplace.report.html.of_run import RunRecorder
-from taskplace.report.html.page import write_page
-from taskplace.report.run_lines import Ended
 from taskplace.settings import ReportSettings
 from taskplace.spark.live_run import LiveRun
 from taskplace.spark.placed import Placed
@@ -56,7 +54,7 @@ class RunReport:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._recorder.ended(_end(error))
+        self._recorder.add(_finish(error))
         if self._settings.html is not None:
             self._write(self._settings.html)
         if self._page is not None:
@@ -73,11 +71,11 @@ class RunReport:
             log.debug("the page was not written", exc_info=True)
 
 
-def _end(error: BaseException | None) -> Ended:
+def _finish(error: BaseException | None) -> Finish:
     """Return how a run has ended. Only messages of taskplace are shown: those of others may have values of rows."""
     if error is None:
-        return Ended("ended")
+        return Finish(exit_code=0)
     if isinstance(error, KeyboardInterrupt):
-        return Ended("interrupted", "it goes on after its last committed batch")
-    name = type(error).__name__
-    return Ended("failed", scrubbed(str(error)) if isinstance(error, TaskplaceError) else name)
+        return Finish(exit_code=INTERRUPTED)
+    said = scrubbed(str(error)) if isinstance(error, TaskplaceError) else type(error).__name__
+    return Finish(exit_code=1, error=said)

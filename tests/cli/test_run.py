@@ -7,7 +7,7 @@ import pytest
 
 from taskplace.cli import main
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.metrics import endpoint
+from taskplace.record import prometheus as endpoint
 
 
 def test_workers_find_what_lies_in_the_current_directory(shop, tmp_path, capsys, monkeypatch):

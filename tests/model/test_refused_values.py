@@ -10,11 +10,11 @@ import pytest
 from taskplace import Instance, Plan, Problem, Task, TaskId, validation
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.config import PlacementConfig
-from taskplace.model.events import BatchDone, InstanceView
 from taskplace.model.judge import judge
 from taskplace.model.keys import Number
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.model.shares import floors_and_ceilings
+from taskplace.record.events import BatchDone, InstanceView
 
 A = TaskId(0, 0)
 LAST = 2**31 - 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from taskplace.model.events import WorkProgress
 from taskplace.model.work import LEAST_SECONDS, WINDOW_SECONDS, Work
+from taskplace.record.events import WorkProgress
 from tests.support.clocks import Clock
 
 

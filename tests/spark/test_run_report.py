@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 
 from taskplace.errors import TaskplaceError
-from taskplace.report import PlainReporter
+from taskplace.record import PlainReporter
 from taskplace.settings import ReportSettings
 from taskplace.spark.run_report import RunReport
 from tests.support.run_events import SUMMARY

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import uuid
 
-from taskplace.model.events import Reporter
 from taskplace.rebalance import RebalanceLoop
+from taskplace.record.events import Reporter, Totals
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.batch_input import BatchInput
@@ -27,14 +27,13 @@ from taskplace.spark.driver.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
 from taskplace.spark.driver.replication import Replicator
-from taskplace.spark.driver.request_desk import RequestDesk
+from taskplace.spark.driver.requests import Requests
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats
-from taskplace.spark.driver.status_board import StatusBoard
+from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.driver.stream_work import StreamWork
 from taskplace.spark.driver.takeover import Takeover
-from taskplace.spark.driver.totals import Totals
 from taskplace.spark.driver.visits import Visits
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest
 from taskplace.spark.state.directories import check_commits, check_owner
@@ -59,7 +58,7 @@ def assemble(
     rebalancer = _rebalancer(definition, bridge, journal, listeners)
     followers = _followers(definition, rebalancer)
     lag = InputLag(definition.readers, journal, definition.checkpoint / SPARK_CHECKPOINT / OFFSETS)
-    visits = Visits(bridge, followers.absorb, followers.troubles.failed)
+    visits = Visits(bridge, followers.absorb, followers.errors.failed)
     idle = IdleTasks()
     return BatchRunner(
         definition=definition,
@@ -150,11 +149,11 @@ def _operations(
     return Operations(
         definition.checkpoint,
         rebalancer.journal,
-        rebalancer.recent,
+        rebalancer.events,
         board=lambda interval: StatusBoard(
-            definition, rebalancer, followers, rebalancer.recent, interval=interval, input=lag.topics
+            definition, rebalancer, followers, rebalancer.events, interval=interval, input=lag.topics
         ),
-        desk=RequestDesk(definition.checkpoint, rebalancer),
+        requests=Requests(definition.checkpoint, rebalancer),
         work=None if show is None else StreamWork(rebalancer, followers, show),
     )
 

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import Fenced
 from taskplace.rebalance import Trigger
+from taskplace.record.events import TOTALS, Totals
 from taskplace.spark import faults
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver import read_topics
@@ -45,7 +46,6 @@ from taskplace.spark.driver.spark_checkpoint import planned_offsets
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.takeover import Takeover
-from taskplace.spark.driver.totals import TOTALS, Totals
 from taskplace.spark.driver.visits import Visits
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Manifest, Report
@@ -248,7 +248,6 @@ class BatchRunner:
 
     def _report(self, batch: Batch) -> None:
         self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
-        self.rebalancer.recent.batch_done(batch.id, batch.rows, batch.clock.total())
         self.late_rows.batch_done(batch, self.rebalancer.stats.totals)
         self.listeners.batch_done(batch, self.rebalancer)
 

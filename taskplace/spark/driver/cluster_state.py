@@ -22,11 +22,11 @@ from types import MappingProxyType
 
 from taskplace.explanation.removal import Copy, Held, Removal, removable
 from taskplace.lag import LagIndex
-from taskplace.model.events import InstanceView
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Task
 from taskplace.model.seen import Seen
 from taskplace.rebalance import RebalanceLoop
+from taskplace.record.events import InstanceView
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import EMPTY, History, Position

@@ -17,8 +17,7 @@ from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import targets
 from taskplace.spark.driver import manifests, schemaless_output
-from taskplace.spark.driver.logged_errors import log_failure
-from taskplace.spark.driver.recent_events import shown_error
+from taskplace.spark.driver.logged_errors import log_failure, shown_error
 from taskplace.spark.driver.staging import declared, kept
 from taskplace.spark.messages import Manifest, StagedFile
 from taskplace.spark.state.files import open_sealed

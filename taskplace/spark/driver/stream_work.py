@@ -93,7 +93,7 @@ class StreamWork:
         return left
 
     def _look_at_batch(self) -> None:
-        running = self._rebalancer.recent.running
+        running = self._rebalancer.events.running
         if self._batch is not None and (running is None or running.batch != self._batch[0]):
             self._end_batch()
         if running is None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from taskplace.model.events import WarmupChange, WarmupState
 from taskplace.model.plan import Roles
+from taskplace.record.events import WarmupChange, WarmupState
 from topology import TaskId
 
 
-def warmup_changes(before: Mapping[str, Roles], after: Mapping[str, Roles]) -> tuple[WarmupChange, ...]:
+def warmup_changes(
+    before: Mapping[str, Roles], after: Mapping[str, Roles], *, generation: int = 0, batch_id: int = 0
+) -> tuple[WarmupChange, ...]:
     """Return the warm-ups that began or ended from one assignment to the next, by executor and task.
 
     >>> task = TaskId(0, 3)
@@ -19,12 +21,14 @@ def warmup_changes(before: Mapping[str, Roles], after: Mapping[str, Roles]) -> t
     >>> [change.state for change in warmup_changes({"executor-2": warming}, {"executor-2": moved})]
     ['active']
     """
-    changes = []
+    changes: list[WarmupChange] = []
+    begun: list[tuple[TaskId, WarmupState]]
     for name in sorted({*before, *after}):
         was, now = before.get(name, Roles()), after.get(name, Roles())
-        changes += [WarmupChange(str(task), name, "begun") for task in now.warmup if task not in was.warmup]
+        begun = [(task, "begun") for task in now.warmup if task not in was.warmup]
+        ended = [(task, _role(task, now)) for task in was.warmup if task not in now.warmup]
         changes += [
-            WarmupChange(str(task), name, _role(task, now)) for task in was.warmup if task not in now.warmup
+            WarmupChange(str(task), name, state, generation, batch_id) for task, state in (*begun, *ended)
         ]
     return tuple(changes)
 

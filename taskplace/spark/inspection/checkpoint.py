@@ -24,8 +24,8 @@ from msgspec import structs
 
 from taskplace.errors import CheckpointError
 from taskplace.model.work import Show, Work
+from taskplace.record.events import Totals
 from taskplace.spark.codec import read_file, unsealed
-from taskplace.spark.driver.totals import Totals
 from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.inspection.last_status import LastStatus, last_status
 from taskplace.spark.messages import Declaration, History, Manifest, batch_dir, epoch_file, kept

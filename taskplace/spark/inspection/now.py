@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from taskplace.report.html.values import CopyLag, Figure, InputRow, InstanceRow, Now, State
+from taskplace.record.html.values import CopyLag, Figure, InputRow, InstanceRow, Now, State
 from taskplace.spark.operator_messages import Status, TopicStatus, WarmupStatus
 from taskplace.spark.stuck import UNKNOWN, stuck
 from taskplace.wording import about, count, duration, lasting
@@ -82,7 +82,7 @@ def batch_text(status: Status, *, runs: bool = True) -> str:
         return f"batch {status.running.batch} {'has' if runs else 'had'} been running for {lasting(since)}"
     if status.batches:
         last = status.batches[-1]
-        return f"batch {last.batch} took {duration(last.seconds)} for {count(last.rows, 'row')}"
+        return f"batch {last.batch_id} took {duration(last.seconds)} for {count(last.rows, 'row')}"
     return f"last batch {status.batch}" if status.batch >= 0 else "no batch yet"
 
 

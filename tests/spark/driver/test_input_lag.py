@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 
 from taskplace.cli import main
-from taskplace.cli.status import json_schema
-from taskplace.cli.status_words import inputs, lines
+from taskplace.cli.status import inputs, json_schema, lines
 from taskplace.errors import Fenced, InputError
 from taskplace.model.schema import schema
 from taskplace.spark.driver import input_lag, programs

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.metrics.catalogue import METRICS
+from taskplace.record.metrics import METRICS
 from taskplace.spark.driver import metrics as module
 from taskplace.spark.driver.metrics import DriverMetrics
 from tests.support.word_counts import counts, words
@@ -233,7 +233,7 @@ def test_seconds_ago_follow_the_clock(world):
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_status_metrics_and_explanations_say_the_same_time(world, monkeypatch, busy):
-    from taskplace.spark.driver.status_board import StatusBoard
+    from taskplace.spark.driver.status import StatusBoard
 
     placed = world.open(counts(world), config={"acceptable.recovery.lag": 0, "max.warmup.replicas": 4})
     world.batch(placed, 0, **{"in": words(*"abcdefgh")})
@@ -244,7 +244,7 @@ def test_status_metrics_and_explanations_say_the_same_time(world, monkeypatch, b
     now = [1_000.0]
     monkeypatch.setattr(rebalancer.warmups, "_monotonic", lambda: now[0])
     monkeypatch.setattr(rebalancer.warmups, "_busy", lambda: busy)
-    board = StatusBoard(placed._stream, rebalancer, runner.followers, rebalancer.recent, interval=2.0)
+    board = StatusBoard(placed._stream, rebalancer, runner.followers, rebalancer.events, interval=2.0)
 
     def times():
         status = board.status()

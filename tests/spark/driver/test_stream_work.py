@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.model.events import WorkProgress
-from taskplace.report import PlainReporter
+from taskplace.record import PlainReporter
+from taskplace.record.events import WorkProgress
 from taskplace.spark.driver import operations, stream_work
 from tests.support.operators import run, stream, turn
 from tests.support.word_counts import counts, words

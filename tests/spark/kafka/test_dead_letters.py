@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.report.words import summary_rows
+from taskplace.record.words import summary_rows
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.kafka.dead_letters import DeadLetters, GoodRecords
 from taskplace.spark.kafka.decoding import Decoder
