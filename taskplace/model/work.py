@@ -17,10 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 
 def now() -> datetime:
@@ -30,11 +28,12 @@ def now() -> datetime:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Something that happened. Its JSON is the line of a run: `event` says what it is."""
+    """Something that happened. Its JSON is the line of a run: `event` says what it is.
 
-    time: Annotated[datetime, Meta(description="when it happened, in UTC: `2026-11-23T12:00:00.123000Z`")] = (
-        msgspec.field(default_factory=now)
-    )
+    - `time`: when it happened, in UTC: `2026-11-23T12:00:00.123000Z`
+    """
+
+    time: datetime = msgspec.field(default_factory=now)
 
     @property
     def at(self) -> float:
@@ -45,26 +44,29 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
 class WorkProgress(Event, frozen=True, tag="work"):
     """How far long work has come, such as Spark's start or a restore: a line every 5 s at most, and at its end.
 
+    - `name`: the work, unique among those that run
+    - `done`: how much is done, in `unit`
+    - `total`: how much there is; null: unknown
+    - `unit`: what is counted, such as "records"; "bytes" are shown as kB, MB or GB; empty: nothing
+    - `seconds`: since the work began
+    - `rate`: units per second, lately; null: unknown
+    - `eta`: the seconds that are left; null: unknown
+    - `detail`: what is being done just now, a few words
+    - `ended`: whether the work is complete, or was given up
+
     >>> WorkProgress("verifying", 250, 1000, "bytes", seconds=2.0, rate=125.0, eta=6.0).fraction
     0.25
     """
 
-    name: Annotated[str, Meta(description="the work, unique among those that run")]
-    done: Annotated[float, Meta(description="how much is done, in `unit`")] = 0
-    total: Annotated[float | None, Meta(description="how much there is; null: unknown")] = None
-    unit: Annotated[
-        str,
-        Meta(
-            description='what is counted, such as "records"; "bytes" are shown as kB, MB or GB; empty: nothing'
-        ),
-    ] = ""
-    seconds: Annotated[float, Meta(description="since the work began")] = 0.0
-    rate: Annotated[float | None, Meta(description="units per second, lately; null: unknown")] = None
-    eta: Annotated[float | None, Meta(description="the seconds that are left; null: unknown")] = (
-        msgspec.field(default=None, name="eta_seconds")
-    )
-    detail: Annotated[str, Meta(description="what is being done just now, a few words")] = ""
-    ended: Annotated[bool, Meta(description="whether the work is complete, or was given up")] = False
+    name: str
+    done: float = 0
+    total: float | None = None
+    unit: str = ""
+    seconds: float = 0.0
+    rate: float | None = None
+    eta: float | None = msgspec.field(default=None, name="eta_seconds")
+    detail: str = ""
+    ended: bool = False
 
     @property
     def fraction(self) -> float | None:

@@ -2,7 +2,7 @@
 
 **Idea.** The driver makes an event once. A reporter shows it, the status keeps the last ones, and the page of a run is
 a fold over them. The JSON of an event is its line in `report.events` and of `taskplace run --output json`
-(`taskplace.record.json_lines`), and the descriptions of its fields are the documentation of the line.
+(`taskplace.record.json_lines`), and the lists of its fields below are the documentation of the line.
 
 Properties: frozen values of plain types. Batches count from 0, as Spark's do. Seconds are of the wall clock. Lags and
 counts are in records. No rows, keys or values of a stream.
@@ -12,12 +12,13 @@ Non-goals: metrics for machines (`taskplace.record.metrics`), and how far work h
 
 from __future__ import annotations
 
+import typing
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from taskplace import __version__
 from taskplace.model.plan import Move
@@ -29,9 +30,6 @@ from topology.ids import TaskId
 SCHEMA = "taskplace.run/1"
 #: Of the phases of a batch: the batch itself, and the start of the names that are sums over its tasks.
 WHOLE, OF_TASKS = "whole batch", "tasks: "
-
-Batch = Annotated[int, Meta(description="the batch; the first one is 0")]
-Generation = Annotated[int, Meta(description="the number of the assignment in force")]
 
 
 # -- parts of events
@@ -238,64 +236,68 @@ class _Counted(Protocol):
 
 
 class Start(Event, frozen=True, kw_only=True, tag="start"):
-    """The run starts; nothing of Spark runs yet. This is the first line."""
+    """The run starts; nothing of Spark runs yet. This is the first line.
 
-    schema: Annotated[str, Meta(description=f"`{SCHEMA}`: the form of all lines")] = SCHEMA
-    version: Annotated[str, Meta(description="the version of taskplace")] = __version__
-    application: Annotated[str, Meta(description="the application's id")]
-    topology: Annotated[str, Meta(description="the name of the topology")]
-    subtopologies: Annotated[int, Meta(description="their number")]
-    tasks: Annotated[int, Meta(description="their number")]
-    checkpoint: Annotated[str, Meta(description="the directory or URI of the checkpoint")]
+    - `schema`: `taskplace.run/1`, the form of all lines
+    - `version`: the version of taskplace
+    - `application`: the application's id
+    - `topology`: the name of the topology
+    - `subtopologies`: their number
+    - `tasks`: their number
+    - `checkpoint`: the directory or URI of the checkpoint
+    """
+
+    schema: str = SCHEMA
+    version: str = __version__
+    application: str
+    topology: str
+    subtopologies: int
+    tasks: int
+    checkpoint: str
 
 
 class Note(Event, frozen=True, tag="note"):
-    """What the run is doing, or a warning, in words."""
+    """What the run is doing, or a warning, in words.
 
-    text: Annotated[str, Meta(description="one line")]
+    - `text`: one line
+    """
+
+    text: str
 
 
 class BatchDone(Event, frozen=True, tag="batch"):
     """A batch was committed and published.
 
+    - `batch_id`: the batch; the first one is 0
+    - `total`: the expected number of batches; null: unknown
+    - `rows`: input rows of all sources
+    - `seconds`: how long it took
+    - `phases`: the seconds of each phase, in order
+    - `placement`: by executor: `id`, the numbers of its `active`, `standby` and `warmup` tasks, the `lag` of its copies
+      in records, and whether it is `alive`
+    - `generation`: the number of the assignment in force
+    - `lags`: by executor and task, the lags above 0 of its standbys and warm-ups, in records
+    - `behind`: standbys and warm-ups that are not caught up; null: unknown
+    - `recovery`: what active tasks had to do first: records `replayed` from changelogs and `restored` from snapshots,
+      tasks rebuilt from `scratch` or run `elsewhere` than planned; null: unknown
+    - `late`: late rows that stores dropped: the `total` since the checkpoint was created, or since batch `since` if
+      that is not 0, and those of them since this driver started (`here`); null: unknown
+
     >>> BatchDone(3, 27, 13_000, 5.5, {"state": 3.0, "commit": 0.5}, (), 2).rows_per_second
     2363.6363636363635
     """
 
-    batch_id: Batch = field(name="batch")
-    total: Annotated[int | None, Meta(description="the expected number of batches; null: unknown")]
-    rows: Annotated[int, Meta(description="input rows of all sources")]
-    seconds: Annotated[float, Meta(description="how long it took")]
-    phases: Annotated[Mapping[str, float], Meta(description="the seconds of each phase, in order")]
-    placement: Annotated[
-        tuple[InstanceView, ...],
-        Meta(
-            description="by executor: `id`, the numbers of its `active`, `standby` and `warmup` tasks, the `lag` of "
-            "its copies in records, and whether it is `alive`"
-        ),
-    ] = field(name="executors")
-    generation: Generation
-    lags: Annotated[
-        Mapping[str, Mapping[str, int]],
-        Meta(description="by executor and task, the lags above 0 of its standbys and warm-ups, in records"),
-    ] = {}
-    behind: Annotated[
-        int | None, Meta(description="standbys and warm-ups that are not caught up; null: unknown")
-    ] = None
-    recovery: Annotated[
-        BatchRecovery | None,
-        Meta(
-            description="what active tasks had to do first: records `replayed` from changelogs and `restored` from "
-            "snapshots, tasks rebuilt from `scratch` or run `elsewhere` than planned; null: unknown"
-        ),
-    ] = None
-    late: Annotated[
-        LateRows | None,
-        Meta(
-            description="late rows that stores dropped: the `total` since the checkpoint was created, or since batch "
-            "`since` if that is not 0, and those of them since this driver started (`here`); null: unknown"
-        ),
-    ] = None
+    batch_id: int = field(name="batch")
+    total: int | None
+    rows: int
+    seconds: float
+    phases: Mapping[str, float]
+    placement: tuple[InstanceView, ...] = field(name="executors")
+    generation: int
+    lags: Mapping[str, Mapping[str, int]] = {}
+    behind: int | None = None
+    recovery: BatchRecovery | None = None
+    late: LateRows | None = None
 
     @property
     def rows_per_second(self) -> float:
@@ -306,42 +308,36 @@ class BatchDone(Event, frozen=True, tag="batch"):
 class Rebalanced(Event, frozen=True, tag="rebalance"):
     """A new assignment is in force.
 
+    - `generation`: the number of the assignment
+    - `batch_id`: the batch; the first one is 0
+    - `reason`: why: the triggers
+    - `changes`: what moves: the `task`, its new `role`, where it comes from (`origin`) and goes `to`, and `why`
+    - `promotions`: copies that became active because they were caught up
+    - `warmups`: warm-ups of the new assignment
+    - `followup`: whether another rebalance will follow, because this is not yet the target
+    - `assignment`: by executor and role (`active`, `standby`, `warmup`), the tasks
+    - `to_go`: moves of active tasks that remain to the target; null: unknown
+    - `seconds`: how long planning took
+    - `imbalance`: the largest load of an executor divided by the mean; null: unknown
+    - `more`: changes that are left out here: a status has the first ones only
+
     >>> change = Change("0_3", "promotion", None, "executor-2", "the owner is gone")
     >>> Rebalanced(5, 10, "executor 1 lost", (change,)).moves
     ('0_3: executor-2 takes over (the owner is gone)',)
     """
 
-    generation: Generation
-    batch_id: Batch = field(name="batch")
-    reason: Annotated[str, Meta(description="why: the triggers")]
-    changes: Annotated[
-        tuple[Change, ...],
-        Meta(
-            description="what moves: the `task`, its new `role`, where it comes from (`origin`) and goes `to`, "
-            "and `why`"
-        ),
-    ] = ()
-    promotions: Annotated[int, Meta(description="copies that became active because they were caught up")] = 0
-    warmups: Annotated[int, Meta(description="warm-ups of the new assignment")] = 0
-    followup: Annotated[
-        bool,
-        Meta(description="whether another rebalance will follow, because this is not yet the target"),
-    ] = False
-    assignment: Annotated[
-        Mapping[str, Mapping[str, tuple[str, ...]]],
-        Meta(description="by executor and role (`active`, `standby`, `warmup`), the tasks"),
-    ] = {}
-    to_go: Annotated[
-        int | None, Meta(description="moves of active tasks that remain to the target; null: unknown")
-    ] = None
-    seconds: Annotated[float, Meta(description="how long planning took")] = 0.0
-    imbalance: Annotated[
-        float | None,
-        Meta(description="the largest load of an executor divided by the mean; null: unknown"),
-    ] = None
-    more: Annotated[
-        int, Meta(description="changes that are left out here: a status has the first ones only")
-    ] = 0
+    generation: int
+    batch_id: int = field(name="batch")
+    reason: str
+    changes: tuple[Change, ...] = ()
+    promotions: int = 0
+    warmups: int = 0
+    followup: bool = False
+    assignment: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
+    to_go: int | None = None
+    seconds: float = 0.0
+    imbalance: float | None = None
+    more: int = 0
 
     @property
     def moves(self) -> tuple[str, ...]:
@@ -363,59 +359,57 @@ WarmupState = Literal["begun", "active", "standby", "ended"]
 
 
 class WarmupChange(Event, frozen=True, tag="warm-up"):
-    """A warm-up began or ended with a rebalance; its line follows that of the rebalance."""
+    """A warm-up began or ended with a rebalance; its line follows that of the rebalance.
 
-    task: Annotated[str, Meta(description='the task, such as "0_3"')]
-    instance: Annotated[str, Meta(description="where its copy warms up")] = field(name="executor")
-    state: Annotated[
-        WarmupState,
-        Meta(
-            description="`begun`; `active` or `standby`: it caught up, and the copy now has this role; `ended`: it is "
-            "no longer needed, or its executor is gone"
-        ),
-    ]
-    generation: Generation
-    batch_id: Batch = field(name="batch")
+    - `task`: the task, such as "0_3"
+    - `instance`: where its copy warms up
+    - `state`: `begun`; `active` or `standby`: it caught up, and the copy now has this role; `ended`: it is no longer
+      needed, or its executor is gone
+    - `generation`: the number of the assignment in force
+    - `batch_id`: the batch; the first one is 0
+    """
+
+    task: str
+    instance: str = field(name="executor")
+    state: WarmupState
+    generation: int
+    batch_id: int = field(name="batch")
 
 
 class ExecutorLost(Event, frozen=True, tag="loss"):
-    """An executor was lost, or Spark decommissions it."""
+    """An executor was lost, or Spark decommissions it.
 
-    instance: Annotated[str, Meta(description="which one")] = field(name="executor")
-    batch_id: Batch = field(name="batch")
-    tasks: Annotated[int, Meta(description="the number of its active tasks")] = field(name="active_tasks")
-    cancelled: Annotated[bool, Meta(description="whether a running stage was cancelled")] = False
-    leaving: Annotated[
-        bool, Meta(description="whether it still runs, but gets no more tasks because Spark decommissions it")
-    ] = False
+    - `instance`: which one
+    - `batch_id`: the batch; the first one is 0
+    - `tasks`: the number of its active tasks
+    - `cancelled`: whether a running stage was cancelled
+    - `leaving`: whether it still runs, but gets no more tasks because Spark decommissions it
+    """
+
+    instance: str = field(name="executor")
+    batch_id: int = field(name="batch")
+    tasks: int = field(name="active_tasks")
+    cancelled: bool = False
+    leaving: bool = False
 
 
 class Finish(Event, frozen=True, kw_only=True, tag="finish"):
-    """The run has ended. This is the last line."""
+    """The run has ended. This is the last line.
 
-    exit_code: Annotated[int, Meta(description="as of the command")]
-    error: Annotated[str | None, Meta(description="why it failed, in one line; null: it did not")] = None
-    totals: Annotated[
-        Summary | None,
-        Meta(
-            description="the counts of the run, and the result of the application's `check`; null after an error. "
-            "`late_rows` are those since this driver started, `late` has the total as well"
-        ),
-    ] = None
+    - `exit_code`: as of the command
+    - `error`: why it failed, in one line; null: it did not
+    - `totals`: the counts of the run, and the result of the application's `check`; null after an error. `late_rows` are
+      those since this driver started, `late` has the total as well
+    """
+
+    exit_code: int
+    error: str | None = None
+    totals: Summary | None = None
 
 
 #: The lines of a run, in the order of the documentation.
 Line = Start | Note | WorkProgress | BatchDone | Rebalanced | WarmupChange | ExecutorLost | Finish
-LINES: tuple[type[Event], ...] = (
-    Start,
-    Note,
-    WorkProgress,
-    BatchDone,
-    Rebalanced,
-    WarmupChange,
-    ExecutorLost,
-    Finish,
-)
+LINES: tuple[type[Event], ...] = typing.get_args(Line)
 
 
 # -- who gets them

@@ -12,9 +12,11 @@ fields that it does not know. The last line may be cut off: the driver was kille
 from __future__ import annotations
 
 import contextlib
+import inspect
+import re
 import threading
 from collections.abc import Iterator
-from typing import Any, TextIO, Union
+from typing import Any, TextIO
 
 import msgspec
 
@@ -33,7 +35,10 @@ def schema() -> dict[str, Any]:
     >>> sorted(schema()["$defs"])[:3]
     ['BatchDone', 'BatchRecovery', 'Change']
     """
-    (found,), parts = msgspec.json.schema_components([Union[LINES]])  # noqa: UP007  a tuple of types
+    (found,), parts = msgspec.json.schema_components([Line])
+    for line in LINES:
+        for name, meaning in meanings(line).items():
+            parts[line.__name__]["properties"][name]["description"] = meaning
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA,
@@ -41,6 +46,18 @@ def schema() -> dict[str, Any]:
         **found,
         "$defs": parts,
     }
+
+
+def meanings(kind: type[Event]) -> dict[str, str]:
+    """Return what the fields of an event mean, by their names in JSON: the list in its docstring.
+
+    >>> meanings(Note)
+    {'text': 'one line', 'time': 'when it happened, in UTC: `2026-11-23T12:00:00.123000Z`'}
+    """
+    names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    texts = [inspect.cleandoc(one.__doc__ or "") for one in (kind, Event)]
+    found = re.findall(r"^- `(\w+)`: (.+(?:\n  .+)*)", "\n".join(texts), re.MULTILINE)
+    return {names[field]: " ".join(text.split()) for field, text in found}
 
 
 class JsonReporter:

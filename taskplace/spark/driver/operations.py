@@ -43,7 +43,7 @@ from taskplace.spark.operator_messages import (
     WaitingDriver,
     write,
 )
-from taskplace.spark.stuck import seen_of, stuck
+from taskplace.spark.stuck import seen_of
 from topology import TaskId
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,6 @@ class Operations:
     """The thread of one driver. Lifetime: from the start of its query, or its first batch, until it ends.
 
     - `written`: counts the statuses
-    - `stuck_copies`: how many copies the last status names as stuck
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Operations:
         work: StreamWork | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.written = self.stuck_copies = 0
+        self.written = 0
         self._root, self._journal, self._events, self._requests = root, journal, events, requests
         self._make_board, self._work = board, work
         self._board: StatusBoard | None = None
@@ -231,6 +230,5 @@ class Operations:
             return
         self._seen, self._last = self._events.changes, self._monotonic()
         self._status = status = self._board.status(ended=ended)
-        self.stuck_copies = sum(1 for _ in stuck(status))
         write(self._root / STATUS_FILE, status)
         self.written += 1

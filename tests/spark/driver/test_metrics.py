@@ -226,7 +226,9 @@ def test_the_endpoint_serves_the_stream_and_ends_with_it(world):
 def test_seconds_ago_follow_the_clock(world):
     placed = world.open(counts(world))
     world.batch(placed, 0, **{"in": words(*"ab")})
-    later = DriverMetrics(placed.rebalancer, placed.config, clock=lambda: time.monotonic() + 100)
+    later = DriverMetrics(
+        placed.rebalancer, placed._runner.operations.status, clock=lambda: time.monotonic() + 100
+    )
     assert later.read()["last-batch-seconds-ago"] == pytest.approx(100, abs=30)
     assert later.read()["last-rebalance-seconds-ago"] == pytest.approx(100, abs=30)
 
