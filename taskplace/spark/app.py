@@ -30,9 +30,9 @@ from taskplace.record.events import CheckResult, Reporter
 from taskplace.redaction import scrubbed
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
 from taskplace.spark.bridge.queries import jvm_running
+from taskplace.spark.live_run import RunReport
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed
-from taskplace.spark.run_report import RunReport
 from taskplace.spark.session_conf import application_properties
 from topology import Topology
 
@@ -77,7 +77,7 @@ def _run(settings: Settings, application: Application, report: RunReport) -> int
         placed = placed_stream(settings, application, spark, reporter)
         if placed.journal.last_batch >= 0:
             reporter.note(f"continuing after batch {placed.journal.last_batch}")
-        report.follow(placed)
+        report.follow(placed.live(report.recorder))
         _serve_metrics(settings, placed, reporter)
         drill = Drill(settings.chaos, placed)
         placed.on_stage = drill.on_stage
