@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -309,41 +310,38 @@ def _shown(output: str) -> Iterator[tuple[Callable[[DriverSeen], None], Key]]:
         yield (lambda seen: print(line(seen), flush=True)), line
 
 
+class StatusDocument(msgspec.Struct, tag_field="schema", tag=SCHEMA):
+    """What is known of a checkpoint's driver, and its last status."""
+
+    runs: Annotated[bool, Meta(description="a driver runs")]
+    why: Annotated[str, Meta(description="how that is known")]
+    epoch: Annotated[int, Meta(description="of the driver that has taken over last; 0: none has")]
+    age_seconds: Annotated[float | None, Meta(description="of the status; null: there is none")]
+    status: Status | None
+
+
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a "taskplace.status-seen/1" document, as in `taskplace/model/schema`."""
-    (status,), parts = msgspec.json.schema_components([Status])
+    return document_schema(StatusDocument, SCHEMA)
+
+
+def document_schema(kind: type[msgspec.Struct], name: str) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a document that a struct describes."""
+    _, parts = msgspec.json.schema_components([kind])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": SCHEMA,
-        "title": "What is known of a checkpoint's driver, and its last status",
-        "type": "object",
-        "required": ["schema", "runs", "why", "epoch", "age_seconds", "status"],
-        "additionalProperties": False,
-        "properties": {
-            "schema": {"const": SCHEMA},
-            "runs": {"description": "a driver runs", "type": "boolean"},
-            "why": {"description": "how that is known", "type": "string"},
-            "epoch": {
-                "description": "of the driver that has taken over last; 0: none has",
-                "type": "integer",
-            },
-            "age_seconds": {"description": "of the status; null: there is none", "type": ["number", "null"]},
-            "status": {"anyOf": [status, {"type": "null"}]},
-        },
+        "$id": name,
+        **parts.pop(kind.__name__),
         "$defs": parts,
     }
 
 
 def to_dict(seen: DriverSeen) -> dict[str, Any]:
     """Return what was seen as a "taskplace.status-seen/1" dict."""
-    return {
-        "schema": SCHEMA,
-        "runs": seen.runs,
-        "why": seen.why,
-        "epoch": seen.epoch,
-        "age_seconds": seen.age,
-        "status": None if seen.status is None else msgspec.to_builtins(seen.status),
-    }
+    made: dict[str, Any] = msgspec.to_builtins(
+        StatusDocument(seen.runs, seen.why, seen.epoch, seen.age, seen.status)
+    )
+    return made
 
 
 class StatusView:

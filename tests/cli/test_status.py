@@ -1,4 +1,4 @@
-"""`taskplace status --watch`, and the words of statuses and of drains."""
+"""`taskplace status --watch`, and the words of statuses."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from taskplace.cli import main
-from taskplace.cli.drain import emptiness
 from taskplace.cli.status import events, headings, lines
 from taskplace.record.events import ExecutorLost, Rebalanced, Totals
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     ExecutorStatus,
-    RemovalAnswer,
     RunningBatch,
     Status,
-    WaitingCopy,
 )
 from tests.support.operators import attended, run, write_status
 
@@ -77,26 +73,6 @@ def test_an_end_is_told_once(placed, capsys, monkeypatch):
     assert main(["status", str(placed.checkpoint), "--watch"]) == 130
     _, ended = capsys.readouterr().out.splitlines()
     assert ended.startswith("no driver runs: ")
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        ({"can_remove": True, "text": "yes: it has no task"}, "can be removed now (it has no task)"),
-        (
-            {"active": 2, "waits": (WaitingCopy("0_0", "active", "b", 7),), "seconds": 30.0},
-            "is not empty yet: 1 task must catch up elsewhere first, which takes about 30 seconds "
-            "(0_0: b is 7 records behind)",
-        ),
-        (
-            {"waits": (WaitingCopy("0_0", "none", None, None),)},
-            "cannot be removed yet: 1 task must catch up elsewhere first (0_0: no other copy)",
-        ),
-        ({"standby": 2}, "is not empty yet: it has 2 standby tasks, which move with the next plans"),
-    ],
-)
-def test_how_far_a_drain_is_has_no_answer_to_a_question(answer, says):
-    assert emptiness(RemovalAnswer("a", **{"can_remove": False, "text": "no: ", **answer})) == says
 
 
 def test_the_times_of_a_status_are_relative_to_one_point():
