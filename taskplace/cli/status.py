@@ -1,8 +1,6 @@
 """`taskplace status`: what the driver of a checkpoint is doing, once or again and again.
 
-The status of a stream on a terminal, to be redrawn.
-
-The status of a stream in words.
+Commands first, then the status in words, and as a view of a terminal that is redrawn.
 """
 
 from __future__ import annotations
@@ -15,13 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
 
 from taskplace import validation
 from taskplace.cli import codes, documents
@@ -29,7 +24,6 @@ from taskplace.cli.terminal import columns, folded, show
 from taskplace.columns import BOX_EDGE, BOX_GAP, GAP, Column, Fitted, fit
 from taskplace.model.seen import Seen
 from taskplace.record.events import LateRows
-from taskplace.record.terminal import add_columns
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.inspection.now import (
     batch_text,
@@ -43,6 +37,14 @@ from taskplace.spark.operator_messages import Status, TopicStatus
 from taskplace.spark.stuck import UNKNOWN, stuck
 from taskplace.wording import ago, before, count, duration, lasting, listed
 
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
+
+SCHEMA = "taskplace.status-seen/1"
+#: The seconds between two looks without `--interval`.
+INTERVAL = 1.0
+Key = Callable[[DriverSeen], object]
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5
 #: The columns of the table of executors. On a narrow terminal the host goes first, and the lag last.
@@ -66,6 +68,104 @@ INPUT = (
 PARTITIONS_SHOWN = 20
 #: The column that is there if an executor drains.
 DRAINS = Column("", text=True, goes=5)
+
+
+def status(args: argparse.Namespace) -> int:
+    """Print the status, with `--watch` for each change. Return 0 if a driver runs, 4 if none does."""
+    for option, given in (("--interval", args.interval), ("--count", args.count)):
+        documents.needs(option, given, "--watch", args.watch)
+    root = documents.checkpoint(args.checkpoint)
+    if not args.watch:
+        seen = look(root)
+        if args.output == "json":
+            print(json.dumps(to_dict(seen), indent=1))
+        else:
+            show(lines(seen, columns()))
+        return codes.DONE if seen.runs else codes.NO_DRIVER
+    interval = INTERVAL
+    if args.interval is not None:
+        interval = validation.positive(args.interval, "--interval") or INTERVAL
+    limit = None if args.count is None else validation.integer(args.count, "--count", 1)
+    with _shown(args.output) as (update, key):
+        return _watch(root, update, key, interval=interval, limit=limit)
+
+
+def _watch(
+    root: Path, update: Callable[[DriverSeen], None], key: Key, *, interval: float, limit: int | None
+) -> int:
+    """Show each change, at most `limit` of them. `key`: what is shown again only if it differs."""
+    shown, before = 0, None
+    while True:
+        seen = look(root)
+        now = key(seen) if seen.runs else (seen.epoch, seen.status and seen.status.written)
+        if now != before:
+            before = now
+            update(seen)
+            shown += 1
+        if limit is not None and shown >= limit:
+            return codes.DONE if seen.runs else codes.NO_DRIVER
+        time.sleep(interval)
+
+
+@contextmanager
+def _shown(output: str) -> Iterator[tuple[Callable[[DriverSeen], None], Key]]:
+    """Yield what shows an update, and what tells whether there is one.
+
+    JSON in a line and a table that is redrawn in place: for each status that the driver writes. A line for a log: if it
+    is another one.
+    """
+
+    def written(seen: DriverSeen) -> object:
+        return seen.status and seen.status.written
+
+    if output == "json":
+        yield (lambda seen: print(json.dumps(to_dict(seen)), flush=True)), written
+    elif sys.stdout.isatty():
+        from rich.live import Live
+
+        from taskplace.record.terminal import Screen
+
+        with Live(console=Screen(), auto_refresh=False) as live:
+            yield (lambda seen: live.update(StatusView(seen), refresh=True)), written
+    else:
+        yield (lambda seen: print(line(seen), flush=True)), line
+
+
+class StatusDocument(msgspec.Struct, tag_field="schema", tag=SCHEMA):
+    """What is known of a checkpoint's driver, and its last status."""
+
+    runs: Annotated[bool, Meta(description="a driver runs")]
+    why: Annotated[str, Meta(description="how that is known")]
+    epoch: Annotated[int, Meta(description="of the driver that has taken over last; 0: none has")]
+    age_seconds: Annotated[float | None, Meta(description="of the status; null: there is none")]
+    status: Status | None
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a "taskplace.status-seen/1" document, as in `taskplace/model/schema`."""
+    return document_schema(StatusDocument, SCHEMA)
+
+
+def document_schema(kind: type[msgspec.Struct], name: str) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a document that a struct describes."""
+    _, parts = msgspec.json.schema_components([kind])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": name,
+        **parts.pop(kind.__name__),
+        "$defs": parts,
+    }
+
+
+def to_dict(seen: DriverSeen) -> dict[str, Any]:
+    """Return what was seen as a "taskplace.status-seen/1" dict."""
+    made: dict[str, Any] = msgspec.to_builtins(
+        StatusDocument(seen.runs, seen.why, seen.epoch, seen.age, seen.status)
+    )
+    return made
+
+
+# -- in words
 
 
 def headline(seen: DriverSeen) -> str:
@@ -243,105 +343,7 @@ def events(now: Status, checkpoint: str | Path = UNKNOWN, *, runs: bool = True) 
         yield f"batches     {first if first == last else f'{first} to {last}'}: {times}"
 
 
-SCHEMA = "taskplace.status-seen/1"
-#: The seconds between two looks without `--interval`.
-INTERVAL = 1.0
-Key = Callable[[DriverSeen], object]
-
-
-def status(args: argparse.Namespace) -> int:
-    """Print the status, with `--watch` for each change. Return 0 if a driver runs, 4 if none does."""
-    for option, given in (("--interval", args.interval), ("--count", args.count)):
-        documents.needs(option, given, "--watch", args.watch)
-    root = documents.checkpoint(args.checkpoint)
-    if not args.watch:
-        seen = look(root)
-        if args.output == "json":
-            print(json.dumps(to_dict(seen), indent=1))
-        else:
-            show(lines(seen, columns()))
-        return codes.DONE if seen.runs else codes.NO_DRIVER
-    interval = INTERVAL
-    if args.interval is not None:
-        interval = validation.positive(args.interval, "--interval") or INTERVAL
-    limit = None if args.count is None else validation.integer(args.count, "--count", 1)
-    with _shown(args.output) as (update, key):
-        return _watch(root, update, key, interval=interval, limit=limit)
-
-
-def _watch(
-    root: Path, update: Callable[[DriverSeen], None], key: Key, *, interval: float, limit: int | None
-) -> int:
-    """Show each change, at most `limit` of them. `key`: what is shown again only if it differs."""
-    shown, before = 0, None
-    while True:
-        seen = look(root)
-        now = key(seen) if seen.runs else (seen.epoch, seen.status and seen.status.written)
-        if now != before:
-            before = now
-            update(seen)
-            shown += 1
-        if limit is not None and shown >= limit:
-            return codes.DONE if seen.runs else codes.NO_DRIVER
-        time.sleep(interval)
-
-
-@contextmanager
-def _shown(output: str) -> Iterator[tuple[Callable[[DriverSeen], None], Key]]:
-    """Yield what shows an update, and what tells whether there is one.
-
-    JSON in a line and a table that is redrawn in place: for each status that the driver writes. A line for a log: if it
-    is another one.
-    """
-
-    def written(seen: DriverSeen) -> object:
-        return seen.status and seen.status.written
-
-    if output == "json":
-        yield (lambda seen: print(json.dumps(to_dict(seen)), flush=True)), written
-    elif sys.stdout.isatty():
-        from rich.live import Live
-
-        from taskplace.record.terminal import Screen
-
-        with Live(console=Screen(), auto_refresh=False) as live:
-            yield (lambda seen: live.update(StatusView(seen), refresh=True)), written
-    else:
-        yield (lambda seen: print(line(seen), flush=True)), line
-
-
-class StatusDocument(msgspec.Struct, tag_field="schema", tag=SCHEMA):
-    """What is known of a checkpoint's driver, and its last status."""
-
-    runs: Annotated[bool, Meta(description="a driver runs")]
-    why: Annotated[str, Meta(description="how that is known")]
-    epoch: Annotated[int, Meta(description="of the driver that has taken over last; 0: none has")]
-    age_seconds: Annotated[float | None, Meta(description="of the status; null: there is none")]
-    status: Status | None
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a "taskplace.status-seen/1" document, as in `taskplace/model/schema`."""
-    return document_schema(StatusDocument, SCHEMA)
-
-
-def document_schema(kind: type[msgspec.Struct], name: str) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a document that a struct describes."""
-    _, parts = msgspec.json.schema_components([kind])
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": name,
-        **parts.pop(kind.__name__),
-        "$defs": parts,
-    }
-
-
-def to_dict(seen: DriverSeen) -> dict[str, Any]:
-    """Return what was seen as a "taskplace.status-seen/1" dict."""
-    made: dict[str, Any] = msgspec.to_builtins(
-        StatusDocument(seen.runs, seen.why, seen.epoch, seen.age, seen.status)
-    )
-    return made
+# -- on a terminal
 
 
 class StatusView:
@@ -351,6 +353,8 @@ class StatusView:
         self._seen = seen
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
         seen, width = self._seen, options.max_width
         style = "green" if seen.runs else "bold red"
         first, *others = introduction(seen)
@@ -366,6 +370,11 @@ class StatusView:
 
 
 def _table(status: Status, width: int) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from taskplace.record.terminal import add_columns
+
     fitted = executors(status, width, gap=BOX_GAP, edge=BOX_EDGE)
     table = Table()
     add_columns(table, fitted)

@@ -1,8 +1,4 @@
-"""Serves metrics to Prometheus over HTTP, if that is possible: checks the package, the port and the address.
-
-Errors: `InputError` naming what asked for it, with the remedy.
-
-Exports the metrics of a stream to Prometheus: a collector, and an application that answers scrapes.
+"""Exports the metrics of a stream to Prometheus: a collector, and an endpoint that answers scrapes over HTTP.
 
 **Idea.** The collector reads `Placed.metrics` when Prometheus scrapes. Nothing is counted twice, and there is no work
 between scrapes. `Placed.metrics` never waits for a batch, so a scrape neither delays a batch nor waits for one.
@@ -10,23 +6,23 @@ between scrapes. `Placed.metrics` never waits for a batch, so a scrape neither d
 Properties: labels are bounded. Tasks are those of the topology, executors those that are members now, and every sample
 has the name of the stream. A value that is not known yet has no sample.
 
-Needs `prometheus-client` (the extra `metrics`).
+Needs `prometheus-client` (the extra `metrics`), which is loaded when it is first used. Errors: `InputError` naming what
+asked for it, with the remedy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import Any
-
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector as _Collector
+from typing import TYPE_CHECKING, Any
 
 from taskplace.addresses import check_free
 from taskplace.errors import InputError
 from taskplace.http_server import HttpServer
 from taskplace.record.metrics import METRICS, STREAM, Metric
+
+if TYPE_CHECKING:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 
 def serve(
@@ -39,8 +35,6 @@ def serve(
     """
     path = "serve_metrics"
     _check_installed(path)
-    pass  # ROOMS: import dropped
-
     return HttpServer(application(read, stream=stream), port=port, host=host, path=path, at="metrics")
 
 
@@ -56,7 +50,7 @@ def _check_installed(path: str) -> None:
         raise InputError(path, found="no package prometheus-client", expected="prometheus-client", hint=hint)
 
 
-class Collector(_Collector):
+class Collector:
     """The metrics of one stream, for a registry of prometheus_client.
 
     - `read`: returns the values, as `Placed.metrics` does
@@ -87,12 +81,16 @@ class Collector(_Collector):
 
 
 def _family(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
     kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     return kind(metric.exported, metric.doc, labels=[STREAM, *metric.labels])
 
 
 def application(read: Callable[[], Mapping[str, Any]], *, stream: str) -> Callable[..., Any]:
     """Return a WSGI application that answers a scrape."""
+    from prometheus_client import CollectorRegistry, make_wsgi_app
+
     registry = CollectorRegistry()
-    registry.register(Collector(read, stream=stream))
+    registry.register(Collector(read, stream=stream))  # type: ignore[arg-type]
     return make_wsgi_app(registry)

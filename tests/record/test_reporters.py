@@ -211,7 +211,9 @@ def test_a_reader_that_has_gone_does_not_stop_the_run():
     everything(PlainReporter(stream))
 
 
-def test_events_load_neither_spark_nor_rich():
-    code = "import sys, taskplace.record.events; print([m for m in ('rich', 'pyspark') if m in sys.modules])"
+@pytest.mark.parametrize("module", ["record.events", "record.prometheus", "cli.status"])
+def test_what_takes_long_to_load_or_may_be_missing_is_loaded_when_it_is_needed(module):
+    names = ("rich", "pyspark", "prometheus_client")
+    code = f"import sys, taskplace.{module}; print([m for m in {names} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -2,8 +2,6 @@
 
 The page shows what is in the report's JSON document. Its policy (Content-Security-Policy) forbids every request, so it
 can be opened, stored and passed on anywhere. A live page may ask the server that it came from, and no other.
-
-Checks, before anything starts, what the section `report` of a configuration asks for.
 """
 
 from __future__ import annotations
