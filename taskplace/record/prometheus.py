@@ -92,5 +92,5 @@ def application(read: Callable[[], Mapping[str, Any]], *, stream: str) -> Callab
     from prometheus_client import CollectorRegistry, make_wsgi_app
 
     registry = CollectorRegistry()
-    registry.register(Collector(read, stream=stream))  # type: ignore[arg-type]
+    registry.register(Collector(read, stream=stream))
     return make_wsgi_app(registry)
