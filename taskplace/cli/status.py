@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA = "taskplace.status-seen/1"
-#: The seconds between two looks without `--interval`.
+#: The seconds between two readings of the status without `--interval`.
 INTERVAL = 1.0
 Key = Callable[[DriverSeen], object]
 #: How many rebalances, losses and warm-ups are shown.

@@ -22,7 +22,7 @@ import msgspec
 
 from taskplace.errors import InputError
 from taskplace.record.events import LINES, SCHEMA, Event, Finish, Line, Note, Start, Summary, WorkProgress
-from taskplace.record.words import Seldom
+from taskplace.record.words import Throttle
 from taskplace.redaction import scrubbed
 from topology import BuiltTopology
 
@@ -71,7 +71,7 @@ class JsonReporter:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._lock = stream, threading.Lock()
-        self._seldom = Seldom(in_pairs=True)
+        self._throttle = Throttle(in_pairs=True)
         self._summary: Summary | None = None
 
     def start(self, *, application: str, checkpoint: str, built: BuiltTopology) -> None:
@@ -105,7 +105,7 @@ class JsonReporter:
 
     def progress(self, event: WorkProgress) -> None:
         """Write a line now and then about work that takes long."""
-        if self._seldom.due(event):
+        if self._throttle.passes(event):
             self._write(event)
 
     def summary(self, summary: Summary) -> None:

@@ -26,7 +26,7 @@ from taskplace.record.events import (
     tell,
 )
 from taskplace.record.json_lines import JsonReporter
-from taskplace.record.words import Seldom
+from taskplace.record.words import Throttle
 
 if TYPE_CHECKING:
     from taskplace.record.terminal import LiveBars
@@ -86,7 +86,7 @@ class PlainReporter:
     """Writes lines and flushes each, so that a log can be followed.
 
     If the stream is gone (a closed pipe), the reporter writes nothing more; the run goes on. Long work gets few lines
-    (`Seldom`).
+    (`Throttle`).
 
     >>> import sys
     >>> reporter = PlainReporter(sys.stdout)
@@ -102,7 +102,7 @@ class PlainReporter:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._seldom = stream, Seldom()
+        self._stream, self._throttle = stream, Throttle()
 
     def batch(self, event: BatchDone) -> None:
         """Write a committed batch."""
@@ -122,7 +122,7 @@ class PlainReporter:
 
     def progress(self, event: WorkProgress) -> None:
         """Write a line now and then about work that takes long."""
-        if self._seldom.due(event):
+        if self._throttle.passes(event):
             self._write(words.work_line(event))
 
     def summary(self, summary: Summary) -> None:

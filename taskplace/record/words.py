@@ -27,7 +27,7 @@ LONG_SECONDS = 2.0
 LINE_SECONDS = 5.0
 
 
-class Seldom:
+class Throttle:
     """The first line is due after `LONG_SECONDS`, then one now and then, and one at the end of long work.
 
     Work that is not counted is due at once, because nothing else would be seen of it. `in_pairs`: work that had a line
@@ -39,7 +39,7 @@ class Seldom:
         #: By name of the work: when its next line may come, in seconds of the work.
         self._next: dict[str, float] = {}
 
-    def due(self, event: WorkProgress) -> bool:
+    def passes(self, event: WorkProgress) -> bool:
         """Return whether a line is due now; then the event counts as written."""
         if event.ended:
             begun = self._next.pop(event.name, None) is not None

@@ -30,7 +30,7 @@ from taskplace.http_server import HttpServer
 from taskplace.record.html.page import page
 from taskplace.record.html.values import Now, Reason, Report
 
-#: The time between two looks for news.
+#: The time between two news.
 NEWS_SECONDS = 1.0
 #: A page that has heard nothing for so long says that the driver is gone; see static/live.js.
 HEARTBEAT_SECONDS = 3.0

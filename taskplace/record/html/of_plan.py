@@ -78,8 +78,8 @@ def _placements(plan: Plan, problem: Problem | None) -> Placements:
         return None if problem is None else imbalance_of(problem.tasks, problem.instances, assignment)
 
     if problem is not None:
-        held = before(problem)
-        placements.add("before", held, text="the assignment in force", imbalance=even(held))
+        places = before(problem)
+        placements.add("before", places, text="the assignment in force", imbalance=even(places))
     step = dict(plan.assignment)
     to_go = plan.optimality.moves - sum(m.role == "active" and m.from_ is not None for m in plan.moves)
     placements.add("step", step, text="safe to run now", imbalance=even(step), to_go=max(0, to_go))

@@ -104,9 +104,9 @@ def _placements(trajectory: Trajectory) -> Placements:
     placements = Placements()
     if document := trajectory.transcript.get("problem"):
         problem = Problem.from_dict(document)
-        held = before(problem)
-        even = imbalance_of(problem.tasks, problem.instances, held)
-        placements.add("before", held, at=0.0, text="the assignment at the start", imbalance=even)
+        now = before(problem)
+        even = imbalance_of(problem.tasks, problem.instances, now)
+        placements.add("before", now, at=0.0, text="the assignment at the start", imbalance=even)
     for k, one in enumerate(trajectory.rounds):
         if one.plan.moves or one.events or k == 0:
             placements.add(
@@ -159,12 +159,12 @@ def _whole(one: Round, enough: float) -> bool:
 
 
 def _recoveries(rounds: Sequence[Round], enough: float) -> Iterator[Recovery]:
-    held: Mapping[str, Roles] = {}
+    in_force: Mapping[str, Roles] = {}
     for k, one in enumerate(rounds):
         for event in one.events:
             if event.kind not in LOSSES:
                 continue
-            lost = set(held.get(event.name, Roles()).active)
+            lost = set(in_force.get(event.name, Roles()).active)
             whole = next((r for r in rounds[k:] if _whole(r, enough)), None)
             yield Recovery(
                 at=_seconds(one),
@@ -175,7 +175,7 @@ def _recoveries(rounds: Sequence[Round], enough: float) -> Iterator[Recovery]:
                 whole=None if whole is None else _seconds(whole) - _seconds(one),
                 promoted=promoted(one.plan, lost),
             )
-        held = one.plan.assignment
+        in_force = one.plan.assignment
 
 
 def promoted(plan: Plan, tasks: Set[object]) -> int:

@@ -332,7 +332,7 @@ class Placements:
         places = self._places(assignment)
         gone = self._now.keys() - places.keys()
         changes = {task: places.get(task, ()) for task in sorted({*gone, *places})}
-        changes = {task: held for task, held in changes.items() if self._now.get(task, ()) != held}
+        changes = {task: there for task, there in changes.items() if self._now.get(task, ()) != there}
         self._now = places
         up = tuple(self._number(self._instances, name) for name in sorted(assignment))
         step = Step(label, at, text, up, changes, imbalance=imbalance, to_go=to_go)
@@ -346,11 +346,11 @@ class Placements:
         found: dict[int, list[tuple[int, int]]] = {}
         for name in sorted(assignment):
             instance, roles = self._number(self._instances, name), assignment[name]
-            held = roles if isinstance(roles, tuple) else [roles.get(role, ()) for role in Roles._fields]
-            for role, tasks in enumerate(held):
+            by_role = roles if isinstance(roles, tuple) else [roles.get(role, ()) for role in Roles._fields]
+            for role, tasks in enumerate(by_role):
                 for task in tasks:
                     found.setdefault(self._number(self._tasks, str(task)), []).append((instance, role))
-        return {task: tuple(sorted(held)) for task, held in found.items()}
+        return {task: tuple(sorted(there)) for task, there in found.items()}
 
     @staticmethod
     def _number(numbers: dict[str, int], name: str) -> int:

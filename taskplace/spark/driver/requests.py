@@ -44,7 +44,7 @@ from topology import TaskId
 log = logging.getLogger(__name__)
 
 #: What is known of the copies that catch up, by instance and task.
-SeenCopies = Mapping[tuple[str, TaskId], Seen]
+CopyProgress = Mapping[tuple[str, TaskId], Seen]
 #: After so many seconds, nobody waits for an answer any more.
 UNREAD_SECONDS = 600.0
 
@@ -63,15 +63,15 @@ class Requests:
             with suppress(OSError):
                 path.unlink()
 
-    def answer(self, seen: Callable[[], SeenCopies] = dict) -> int:
+    def answer(self, progress: Callable[[], CopyProgress] = dict) -> int:
         """Follow and answer the waiting requests; return their number.
 
-        `seen`: returns what is known of copies that catch up. It is called if there is a request.
+        `progress`: returns what is known of copies that catch up. It is called if there is a request.
         """
         done = 0
         for path in sorted(self._requests.glob("*.json")):
             try:
-                done += self._follow(path, seen)
+                done += self._follow(path, progress)
             except OSError as error:
                 self._repeated.warn(
                     log, "a request cannot be answered: %s", error, key=path, kind=type(error)
@@ -79,12 +79,12 @@ class Requests:
         self._remove_unread()
         return done
 
-    def _follow(self, path: Path, seen: Callable[[], SeenCopies]) -> bool:
+    def _follow(self, path: Path, progress: Callable[[], CopyProgress]) -> bool:
         """Follow and answer a request; return whether it was to this driver. Errors: `OSError`."""
         request = self._read(path)
         if request is None or not self._take(path):
             return False
-        answer = self._answer(request, seen)
+        answer = self._answer(request, progress)
         private_directory(self._answers)
         write(self._answers / path.name, answer)
         path.with_suffix(TAKEN).unlink(missing_ok=True)
@@ -122,18 +122,18 @@ class Requests:
 
     # -- answers
 
-    def _answer(self, request: Request, seen: Callable[[], SeenCopies]) -> OperatorAnswer:
+    def _answer(self, request: Request, progress: Callable[[], CopyProgress]) -> OperatorAnswer:
         moves: tuple[PlannedMove, ...] = ()
         warnings: tuple[str, ...] = ()
         removals: tuple[RemovalAnswer, ...] = ()
         error = ""
         try:
             if request.kind == "can-remove":
-                removals = self._removals(request.executors, seen())
+                removals = self._removals(request.executors, progress())
             else:
                 moves, warnings = self._drain(request)
                 names = map(self._rebalancer.instance, request.executors)
-                removals = self._removals(names, seen())
+                removals = self._removals(names, progress())
         except TaskplaceError as refused:
             error = str(refused)
         with self._rebalancer.lock:
@@ -176,11 +176,11 @@ class Requests:
                 hint=f"the members are {sorted(state.members)}, draining {sorted(state.draining)}",
             )
 
-    def _removals(self, executors: Iterable[str], seen: SeenCopies) -> tuple[RemovalAnswer, ...]:
-        return tuple(self._removal(executor, seen) for executor in executors)
+    def _removals(self, executors: Iterable[str], progress: CopyProgress) -> tuple[RemovalAnswer, ...]:
+        return tuple(self._removal(executor, progress) for executor in executors)
 
-    def _removal(self, executor: str, seen: SeenCopies) -> RemovalAnswer:
-        found = self._rebalancer.removal(executor, seen)
+    def _removal(self, executor: str, progress: CopyProgress) -> RemovalAnswer:
+        found = self._rebalancer.removal(executor, progress)
         return RemovalAnswer(
             executor=found.instance,
             can_remove=found.can_remove,

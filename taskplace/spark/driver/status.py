@@ -73,7 +73,7 @@ class StatusBoard:
             }
             run = {task for name in executors for task in state.roles(name).active}
             homeless = sorted(rebalancer.task_ids - run) if loop.plan else []
-            due = loop.probing.next_at
+            probing = loop.probing.next_at
             return Status(
                 checkpoint=journal.declaration.id,
                 topology=self._definition.built.name,
@@ -89,7 +89,7 @@ class StatusBoard:
                 failed=events.failed,
                 stopped=events.stopped,
                 followup=bool(loop.plan and loop.plan.followup),
-                next_probing=None if due is None else max(0.0, due - self._monotonic()),
+                next_probing=None if probing is None else max(0.0, probing - self._monotonic()),
                 executors=executors,
                 homeless=tuple(self._names[task] for task in homeless),
                 rebalances=events.last(Rebalanced),
@@ -107,16 +107,16 @@ class StatusBoard:
         active, standby, warmup = state.roles(name)
         warm = {}
         for task in warmup:
-            seen = warmups[name, task]
+            copy = warmups[name, task]
             warm[names[task]] = WarmupStatus(
-                lag=seen.lag,
-                caught_up=seen.caught_up,
+                lag=copy.lag,
+                caught_up=copy.caught_up,
                 restoring=self._followers.restores(name, task),
-                seconds=seen.seconds,
-                eta_seconds=seen.remaining,
-                idle_seconds=seen.idle,
+                seconds=copy.seconds,
+                eta_seconds=copy.remaining,
+                idle_seconds=copy.idle,
             )
-        held = state.lags.lags(name)
+        lags = state.lags.lags(name)
         roles = {*active, *standby, *warmup}
         visited, error = self._followers.errors.contact(name)
         parked = (task for instance, task in self._rebalancer.loop.parked if instance == name)
@@ -130,8 +130,8 @@ class StatusBoard:
             restore_rate=member.restore_rate,
             follow_rate=self._rebalancer.warmups.rate(member),
             tags=state.tags(member),
-            left={str(task): held[task] for task in sorted(held.keys() - roles)},
-            empty=tuple(str(task) for task in sorted(roles - held.keys() - self._stateless)),
+            left={str(task): lags[task] for task in sorted(lags.keys() - roles)},
+            empty=tuple(str(task) for task in sorted(roles - lags.keys() - self._stateless)),
             parked=tuple(str(task) for task in sorted(parked)),
             keeps=tuple(map(str, state.kept(member))),
             errors={str(task): why for task, why in self._followers.errors.of(name).items()},

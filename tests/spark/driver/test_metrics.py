@@ -160,7 +160,7 @@ def test_loads_are_weights_per_slot_without_executors_that_drain(world):
 
 
 def test_a_reader_waits_for_no_batch(world, monkeypatch):
-    """While the driver holds its lock, the values are those of the look before; the times go on."""
+    """While the driver holds its lock, the values are those of the status before; the times go on."""
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
     placed = world.open(counts(world))
     world.batch(placed, 0, **{"in": words(*"ab")})
