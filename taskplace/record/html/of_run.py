@@ -16,6 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from msgspec.structs import replace as replace_fields
 
@@ -130,6 +131,8 @@ class RunRecorder:
                     self._finish(at, event)
                 case Start() | WorkProgress() | WarmupChange():
                     return
+                case _:
+                    assert_never(event)
             self._until = at
 
     batch = rebalance = failure = progress = add
