@@ -20,7 +20,7 @@ from taskplace.cli.application import (
     load_application,
     shown_topology,
 )
-from taskplace.cli.doctor_application import missing_inputs, wrong_inputs
+from taskplace.cli.doctor import missing_inputs, wrong_inputs
 from taskplace.cli.documents import page_option, placed_application
 from taskplace.cli.termination import interrupted_by_sigterm
 from taskplace.doctor import Facts, SparkProperties, refusals

@@ -22,7 +22,7 @@ from taskplace import validation
 from taskplace.cli import codes, documents
 from taskplace.cli.terminal import columns, folded, show
 from taskplace.columns import BOX_EDGE, BOX_GAP, GAP, Column, Fitted, fit
-from taskplace.model.seen import Seen
+from taskplace.lag.ranking import Seen
 from taskplace.record.events import LateRows
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.inspection.now import (

@@ -11,7 +11,7 @@ from taskplace.cli.inspect import damage_lines
 from taskplace.cli.terminal import show
 from taskplace.errors import InputError
 from taskplace.record import long_work
-from taskplace.spark.inspection.verification import CheckpointVerification, verify_checkpoint
+from taskplace.spark.inspection.checkpoint import CheckpointVerification, verify_checkpoint
 from taskplace.wording import count
 
 #: What holds for a placement that keeps the invariants.

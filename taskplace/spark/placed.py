@@ -5,7 +5,7 @@ committed. The query's `foreachBatch` is `Placed.process_batch`, which runs the 
 
     rebalance (between batches) -> one pinned job per subtopology -> manifest -> sinks -> followers catch up
 
-`Placed` embeds the stream and answers questions about it; `taskplace.spark.driver.batch_runner` runs the batches.
+`Placed` embeds the stream and answers questions about it; `taskplace.spark.driver.runner` runs the batches.
 
 Properties: state is effectively once, under the loss of any executor and of the driver. Sinks get each batch at least
 once, always with the same rows under the same batch id.
@@ -26,7 +26,7 @@ from taskplace import validation
 from taskplace.callables import check_function
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
-from taskplace.model import html_tables
+from taskplace.model import tables as html_tables
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
 from taskplace.record.events import InstanceView, Reporter, Summary

@@ -20,9 +20,9 @@ from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.event_log import FollowErrors
+from taskplace.spark.driver.followers import Order, Visit, raise_error
 from taskplace.spark.driver.logged_errors import shown_text
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.visits import Order, Visit, raise_error
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
 from taskplace.spark.worker.program import Program

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from taskplace.errors import Fenced
 from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver import read_topics
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.logged_errors import log_repeated_failure, shown_error
 from taskplace.spark.messages import TopicRead
 from taskplace.spark.operator_messages import PartitionStatus, TopicStatus

@@ -27,14 +27,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from taskplace.errors import Fenced
-from taskplace.model.seen import Seen
+from taskplace.lag.ranking import Seen
 from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver.event_log import EventLog
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.logged_errors import log_failure
+from taskplace.spark.driver.operations import StreamWork
 from taskplace.spark.driver.requests import Requests
 from taskplace.spark.driver.status import StatusBoard
-from taskplace.spark.driver.stream_work import StreamWork
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
     WAITING_FILE,

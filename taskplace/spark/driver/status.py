@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
-from taskplace.spark.driver.cluster_state import Member
+from taskplace.spark.driver.cluster_state import Copy, Member, Warmup
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.warmup_progress import Copy, Warmup
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     ExecutorStatus,
