@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from taskplace.record.json_lines import LINES, SCHEMA, schema
-
 from taskplace.cli import parser
 from taskplace.cli.codes import BAD_INPUT, INTERRUPTED, MEANINGS
 from taskplace.cli.parsers import FIRST, GROUPS, CommandParser, all_codes
+from taskplace.record.events import LINES, SCHEMA
+from taskplace.record.json_lines import meanings
 
 FILE = Path(__file__).parents[1] / "docs" / "command_line.md"
 HEAD = """# Command line
@@ -86,14 +86,10 @@ def _documents(commands: dict[str, CommandParser]) -> str:
 
 def _lines() -> str:
     parts = [LINES_HEAD.format(schema=SCHEMA)]
-    known = schema()["$defs"]
     for line in LINES:
-        fields = known[line.__name__]["properties"]
-        rows = [
-            (f"`{name}`", of["description"]) for name, of in fields.items() if name not in ("event", "time")
-        ]
-        title = line.__struct_config__.tag
-        parts.append(f"### `{title}`\n\n{line.__doc__}\n\n{_rows(('field', 'meaning'), rows)}")
+        rows = [(f"`{name}`", text) for name, text in meanings(line).items() if name != "time"]
+        title, what = line.__struct_config__.tag, (line.__doc__ or "").partition("\n")[0]
+        parts.append(f"### `{title}`\n\n{what}\n\n{_rows(('field', 'meaning'), rows)}")
     return "\n\n".join(parts)
 
 

@@ -21,7 +21,6 @@ PUBLIC = (
     "taskplace",
     "taskplace.explanation",
     "taskplace.groups.membership",
-    "taskplace.metrics",
     "taskplace.groups.partitioner",
     "taskplace.groups.partitions",
     "taskplace.record",

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from taskplace.record.events import BatchDone, ExecutorLost, InstanceView
-from taskplace.record.terminal import Screen, TerminalReporter
 
 from taskplace.cli import main
 from taskplace.cli.status import StatusView, lines
 from taskplace.printable import Printable, behind
+from taskplace.record.events import BatchDone, ExecutorLost, InstanceView
+from taskplace.record.terminal import Screen, TerminalReporter
 from taskplace.spark.inspection.driver_seen import DriverSeen
-from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, FailedBatch, LossStatus, Status
+from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, FailedBatch, Status
 
 HOSTILE, SHOWN = "a\x1b]0;x\x9b2J\x7f\u202e", r"a\u001b]0;x\u009b2J\u007f\u202e"
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
@@ -54,8 +54,8 @@ def test_an_error(capsys):
 def test_a_status(screen, capsys):
     status = Status(
         HOSTILE, HOSTILE, 1, DriverIdentity(HOSTILE, 7, HOSTILE, 0.0), 100.0, 1, 2.0,
-        executors={HOSTILE: ExecutorStatus(HOSTILE, 1, trouble=HOSTILE)},
-        losses=(LossStatus(99.5, HOSTILE, 18, 4),), failed=FailedBatch(99.0, 3, HOSTILE),
+        executors={HOSTILE: ExecutorStatus(HOSTILE, 1, error=HOSTILE)},
+        losses=(ExecutorLost(HOSTILE, 18, 4),), failed=FailedBatch(99.0, 3, HOSTILE),
     )  # fmt: skip
     seen = DriverSeen(True, HOSTILE, status, 0.5, 1, Path(HOSTILE))
     screen.print(StatusView(seen))

@@ -12,10 +12,9 @@ import msgspec
 
 from taskplace import validation
 from taskplace.cli import codes, documents
+from taskplace.cli.status import document_schema
 from taskplace.cli.terminal import show
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.explanation import Held, Stuck, Wait
-from taskplace.explanation.removal import stuck_text
 from taskplace.spark.inspection.driver_seen import ask, look
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.operator_messages import (
@@ -23,28 +22,17 @@ from taskplace.spark.operator_messages import (
     Kind,
     OperatorAnswer,
     PlannedMove,
-    RemovalAnswer,
     Status,
 )
-from taskplace.wording import about, count, listed
-from topology.tasks import TaskId
+from taskplace.wording import count, listed
 
-#: How many moves, and tasks that must catch up, are shown.
+#: How many moves are shown.
 SHOWN = 20
-#: How many of the tasks that must catch up are named in a line.
-FEW = 5
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a "taskplace.answer/1" document, as in `taskplace/model/schema`."""
-    _, parts = msgspec.json.schema_components([OperatorAnswer])
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": ANSWER_SCHEMA,
-        **parts.pop("OperatorAnswer"),
-        "title": "The driver's answer to drain or can-remove",
-        "$defs": parts,
-    }
+    return document_schema(OperatorAnswer, ANSWER_SCHEMA)
 
 
 def drain(args: argparse.Namespace) -> int:
@@ -178,7 +166,8 @@ def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
         yield f"{count(len(answer.moves), 'change')} in all"
         return
     yield f"draining: {', '.join(answer.draining)}; it takes effect within a second, or after the batch that runs"
-    yield from (f"{one.executor} {emptiness(one)}" for one in answer.removals)
+    # What was asked for is a drain, so how far it is has no "yes" or "no" before it.
+    yield from (f"{one.executor}: {one.text.partition(': ')[2]}" for one in answer.removals)
 
 
 def _undone_lines(args: argparse.Namespace, answer: OperatorAnswer) -> Iterator[str]:
@@ -207,21 +196,6 @@ def _moved(move: PlannedMove) -> str:
     if move.from_ is None:
         return f"new standby on {move.to}{first}"
     return f"its standby moves from {move.from_} to {move.to}{first}"
-
-
-def emptiness(one: RemovalAnswer) -> str:
-    """Return how far a drain of an executor is, as a predicate."""
-    if one.can_remove:
-        return f"can be removed now ({one.text.partition(': ')[2]})"
-    held = Held(one.active, one.standby, one.warmup)
-    state = "is not empty yet" if any(held) else "cannot be removed yet"
-    stuck = stuck_text([Stuck(TaskId.parse(s.task), s.at, s.cause, s.remedy) for s in one.stuck])
-    if not one.waits:
-        return f"{state}: it has {held}, {f'but {stuck}' if stuck else 'which move with the next plans'}"
-    takes = "" if one.seconds is None else f", which takes {about(one.seconds)}"
-    best = [f"{w.task}: {Wait(TaskId.parse(w.task), w.role, w.at, w.behind).best}" for w in one.waits]
-    text = f"{state}: {count(len(one.waits), 'task')} must catch up elsewhere first{takes} ({listed(best, most=FEW)})"
-    return f"{text}; {stuck}" if stuck else text
 
 
 def _removal_lines(answer: OperatorAnswer) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """Measures how far a long piece of work has come: its rate, and the time that is left.
 
+`Event` is the base of all events (`taskplace.record.events`); work is the one that the engine itself makes.
+
 **Idea.** Whoever does the work says how much of it is done; `Work` adds the time and shows both, as `WorkProgress`.
 The rate is that of the last `WINDOW_SECONDS`, so that a pause, or a slow begin, does not spoil the estimate for ever.
 
@@ -13,9 +15,66 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import TracebackType
 
-from taskplace.record.events import WorkProgress
+import msgspec
+
+
+def now() -> datetime:
+    """Return the time in UTC, in whole milliseconds."""
+    at = datetime.now(UTC)
+    return at.replace(microsecond=at.microsecond // 1000 * 1000)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """Something that happened. Its JSON is the line of a run: `event` says what it is.
+
+    - `time`: when it happened, in UTC: `2026-11-23T12:00:00.123000Z`
+    """
+
+    time: datetime = msgspec.field(default_factory=now)
+
+    @property
+    def at(self) -> float:
+        """The time in seconds since 1970."""
+        return self.time.timestamp()
+
+
+class WorkProgress(Event, frozen=True, tag="work"):
+    """How far long work has come, such as Spark's start or a restore: a line every 5 s at most, and at its end.
+
+    - `name`: the work, unique among those that run
+    - `done`: how much is done, in `unit`
+    - `total`: how much there is; null: unknown
+    - `unit`: what is counted, such as "records"; "bytes" are shown as kB, MB or GB; empty: nothing
+    - `seconds`: since the work began
+    - `rate`: units per second, lately; null: unknown
+    - `eta`: the seconds that are left; null: unknown
+    - `detail`: what is being done just now, a few words
+    - `ended`: whether the work is complete, or was given up
+
+    >>> WorkProgress("verifying", 250, 1000, "bytes", seconds=2.0, rate=125.0, eta=6.0).fraction
+    0.25
+    """
+
+    name: str
+    done: float = 0
+    total: float | None = None
+    unit: str = ""
+    seconds: float = 0.0
+    rate: float | None = None
+    eta: float | None = msgspec.field(default=None, name="eta_seconds")
+    detail: str = ""
+    ended: bool = False
+
+    @property
+    def fraction(self) -> float | None:
+        """The part that is done, from 0 to 1; None if the total is unknown."""
+        if self.total is None:
+            return None
+        return min(1.0, self.done / self.total) if self.total > 0 else 1.0
+
 
 #: Gets the progress of work, such as `Reporter.progress`. An error of it ends the work.
 Show = Callable[[WorkProgress], object]

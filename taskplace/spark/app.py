@@ -77,7 +77,7 @@ def _run(settings: Settings, application: Application, report: RunReport) -> int
         placed = placed_stream(settings, application, spark, reporter)
         if placed.journal.last_batch >= 0:
             reporter.note(f"continuing after batch {placed.journal.last_batch}")
-        report.follow(placed)
+        report.follow(placed.live(report.recorder))
         _serve_metrics(settings, placed, reporter)
         drill = Drill(settings.chaos, placed)
         placed.on_stage = drill.on_stage

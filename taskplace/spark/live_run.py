@@ -1,21 +1,32 @@
-"""What a live page shows of a running stream: its events since the page began, and the driver's state now."""
+"""The pages of a running stream: what a live page shows, and the page that `taskplace run` leaves behind.
+
+`ServedRun` is the live page of a stream that runs (`Placed.serve_ui`). `RunReport` makes both pages of one run
+(`report.html`, `report.ui.port`). The page is written when the run ends, however it ends. A driver that is killed
+writes no page; if there is a `report.events`, its lines are there, and `taskplace report` makes a page of them.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Explainer
+from taskplace.record.events import Finish, Reporter
 from taskplace.record.html.live import LivePage
 from taskplace.record.html.of_plan import reason_of, reasons_of
-from taskplace.record.html.of_run import RunRecorder
+from taskplace.record.html.of_run import INTERRUPTED, RunRecorder
+from taskplace.record.html.page import check_report, write_page
 from taskplace.record.html.values import Now, Reason, Report
-from taskplace.record.json_lines import Ended
 from taskplace.record.reporters import FanOut
+from taskplace.redaction import scrubbed
+from taskplace.settings import ReportSettings
 from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.inspection.now import figures_of, input_rows, now_of
 from taskplace.spark.inspection.situation import situation
@@ -143,5 +154,65 @@ class ServedRun:
     def close(self) -> None:
         """End the page. Whoever looks at it is told that it has ended."""
         self._reporters.remove(self._recorder)
-        self._recorder.ended(Ended("ended"))
+        self._recorder.add(Finish(exit_code=0))
         self._page.close()
+
+
+log = logging.getLogger(__name__)
+
+
+class RunReport:
+    """A context around a run. Events go to `reporter`, which passes them on to the given one and to `recorder`.
+
+    Errors: `InputError` at the start for what `check_report` refuses.
+    """
+
+    def __init__(self, settings: ReportSettings, title: str, reporter: Reporter) -> None:
+        check_report(settings)
+        self._settings = settings
+        self.recorder = RunRecorder(title)
+        self._live: LiveRun | None = None
+        self._page: LivePage | None = None
+        self.reporter = FanOut(reporter)
+        if settings.html is not None or settings.ui_port is not None:
+            self.reporter.add(self.recorder)
+
+    def follow(self, live: LiveRun) -> None:
+        """Explain the placement of this stream, and serve its live page if there is to be one."""
+        self._live = live
+        if self._settings.ui_port is not None:
+            port, host = self._settings.ui_port, self._settings.ui_host
+            self._page = LivePage(self._live, port=port, host=host, path="report.ui.port")
+            self.reporter.note(f"live page: {self._page.url}")
+
+    def __enter__(self) -> RunReport:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.recorder.add(_finish(error))
+        if self._settings.html is not None:
+            self._write(self._settings.html)
+        if self._page is not None:
+            self._page.close()
+
+    def _write(self, path: str) -> None:
+        """Write the page, and name it. An error of it never hides that of the run."""
+        try:
+            made = self._live.whole_report() if self._live is not None else self.recorder.report()
+            self.reporter.note(f"page: {write_page(made, Path(path))}")
+        except Exception as error:
+            said = scrubbed(str(error)) if isinstance(error, TaskplaceError) else type(error).__name__
+            self.reporter.note(f"the page was not written: {said}")
+            log.debug("the page was not written", exc_info=True)
+
+
+def _finish(error: BaseException | None) -> Finish:
+    """Return how a run has ended. Only messages of taskplace are shown: those of others may have values of rows."""
+    if error is None:
+        return Finish(exit_code=0)
+    if isinstance(error, KeyboardInterrupt):
+        return Finish(exit_code=INTERRUPTED)
+    said = scrubbed(str(error)) if isinstance(error, TaskplaceError) else type(error).__name__
+    return Finish(exit_code=1, error=said)

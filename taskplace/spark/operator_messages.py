@@ -26,6 +26,7 @@ import msgspec
 
 from taskplace.errors import CheckpointError
 from taskplace.paths import why_not
+from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced, Totals
 from taskplace.spark.codec import Message, decoded, read_file, sealed, unsealed
 
 STATUS_FILE = "status.json"
@@ -97,7 +98,7 @@ class ExecutorStatus(Exchanged, frozen=True):
     - `empty`: the tasks of its roles that have no copy yet; their lags count the whole changelog
     - `parked`: the tasks whose copies here made no progress; they are planned elsewhere
     - `keeps`: the tasks that stay here because of entries of stores that are not logged
-    - `troubles`: by task, why its copy cannot follow; `trouble`: why the last visit failed; empty if it did not
+    - `errors`: by task, why its copy cannot follow; `error`: why the last visit failed; empty if it did not
     - `visited`: when it last answered a visit; None: it has not
     """
 
@@ -114,62 +115,14 @@ class ExecutorStatus(Exchanged, frozen=True):
     empty: tuple[str, ...] = ()
     parked: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
-    troubles: Mapping[str, str] = {}
-    trouble: str = ""
+    errors: Mapping[str, str] = {}
+    error: str = ""
     visited: float | None = None
 
     @property
     def lag(self) -> int:
         """The lag of all standbys and warm-ups together."""
         return sum(self.standby.values()) + sum(warmup.lag for warmup in self.warmup.values())
-
-
-class RebalanceStatus(Exchanged, frozen=True):
-    """A rebalance that changed the assignment. `moves`: how many; `shown`: the first of them, a line each."""
-
-    at: float
-    generation: int
-    batch: int
-    reason: str
-    moves: int = 0
-    promotions: int = 0
-    warmups: int = 0
-    followup: bool = False
-    shown: tuple[str, ...] = ()
-
-
-class LossStatus(Exchanged, frozen=True):
-    """An executor that was lost or is leaving, with the number of its active tasks."""
-
-    at: float
-    executor: str
-    batch: int
-    tasks: int
-    leaving: bool = False
-
-
-class BatchStatus(Exchanged, frozen=True):
-    """A batch that was committed and published at `at`."""
-
-    at: float
-    batch: int
-    rows: int
-    seconds: float
-
-
-class TotalsStatus(Exchanged, frozen=True):
-    """What the checkpoint has counted over restarts (`taskplace.spark.driver.stats`).
-
-    - `since`: the first batch that is counted; 0: all since the checkpoint was created
-    - `rows`, `late`: the totals; `late_here`: the late rows since this driver started
-    - `bad`: by source, the records that became dead letters
-    """
-
-    since: int
-    rows: int
-    late: int
-    late_here: int
-    bad: Mapping[str, int] = {}
 
 
 class PartitionStatus(Exchanged, frozen=True):
@@ -245,10 +198,11 @@ class Status(Exchanged, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     - `followup`: whether the assignment is not yet the target; `next_probing`: seconds until the next probing rebalance
     - `failed`, `stopped`: how the last batch ended, if it is not done
     - `homeless`: the tasks that no executor runs until the next rebalance
-    - `rebalances`, `losses`, `batches`: the last ones, oldest first
+    - `rebalances`, `losses`, `batches`: the last events, oldest first, as the lines of a run have them; rebalances have
+      their first moves, and no assignment
     - `config`: the keys of the placement; `weights`: of tasks, if not 1
     - `stateless`, `unlogged`: the tasks that need no copy
-    - `totals`: the rows and late rows so far; None: an older version wrote the status
+    - `totals`: what the checkpoint has counted over restarts; `late_here`: the late rows since this driver started
     - `input`: by topic that tasks read themselves, how far it was read
     - `watermark`: the sources' watermark in the next batch, in microseconds since 1970 (UTC); None: not yet known
     """
@@ -269,14 +223,15 @@ class Status(Exchanged, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
     next_probing: float | None = None
     executors: Mapping[str, ExecutorStatus] = {}
     homeless: tuple[str, ...] = ()
-    rebalances: tuple[RebalanceStatus, ...] = ()
-    losses: tuple[LossStatus, ...] = ()
-    batches: tuple[BatchStatus, ...] = ()
+    rebalances: tuple[Rebalanced, ...] = ()
+    losses: tuple[ExecutorLost, ...] = ()
+    batches: tuple[BatchDone, ...] = ()
     config: Mapping[str, Any] = {}
     weights: Mapping[str, float] = {}
     stateless: tuple[str, ...] = ()
     unlogged: tuple[str, ...] = ()
-    totals: TotalsStatus | None = None
+    totals: Totals | None = None
+    late_here: int = 0
     stopped: StoppedBatch | None = None
     input: Mapping[str, TopicStatus] = {}
     watermark: int | None = None

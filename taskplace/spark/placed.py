@@ -106,13 +106,7 @@ class Placed:
         self.programs, self.state_root = stream.programs, stream.state_root
         self.journal, self.rebalancer = self._runner.journal, self._runner.rebalancer
         self.loop, self.stats = self.rebalancer.loop, self.rebalancer.stats
-        self._metrics = DriverMetrics(
-            self.rebalancer,
-            self.config,
-            stuck=lambda: self._runner.operations.stuck_copies,
-            input=self._runner.lag.topics,
-            watermark=lambda: self.watermark,
-        )
+        self._metrics = DriverMetrics(self.rebalancer, self._runner.operations.status)
         self._servers: list[HttpServer | ServedRun] = []
         self.error: Exception | None = None
 

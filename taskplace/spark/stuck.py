@@ -54,7 +54,7 @@ def _seen_then(status: Status, *, runs: bool, checkpoint: str | Path) -> dict[tu
             if seen or (lag and not runs):
                 found[name, TaskId.parse(task)] = seen or Seen()
         for task in executor.parked:
-            cause = _brief(executor.troubles.get(task, ""))
+            cause = _brief(executor.errors.get(task, ""))
             why = f"{name} could not follow ({cause})" if cause else "the driver's log says more"
             release = f'release it: `placed.release("{name}")`, or restart the driver' if runs else START
             remedy = f"when the cause is gone, {release}"
@@ -115,13 +115,11 @@ def _stalled(
     status: Status, name: str, task: str, executor: ExecutorStatus, at: str, *, runs: bool
 ) -> Seen | None:
     """Return what keeps any copy of an executor from following; None if nothing does."""
-    if trouble := _brief(executor.troubles.get(task, "")):
-        return Seen(None, f"{name} cannot follow: {trouble}", _remedy(trouble, name, executor, at, runs=runs))
-    if executor.trouble:
-        trouble = _brief(executor.trouble)
-        return Seen(
-            None, f"visits to {name} fail: {trouble}", _remedy(trouble, name, executor, at, runs=runs)
-        )
+    if error := _brief(executor.errors.get(task, "")):
+        return Seen(None, f"{name} cannot follow: {error}", _remedy(error, name, executor, at, runs=runs))
+    if executor.error:
+        error = _brief(executor.error)
+        return Seen(None, f"visits to {name} fail: {error}", _remedy(error, name, executor, at, runs=runs))
     silent = None if executor.visited is None else status.written - executor.visited
     if silent is not None and silent > SILENT_SECONDS:
         why = f"{name} has not answered a visit for {lasting(silent)}"
@@ -130,20 +128,20 @@ def _stalled(
     return None
 
 
-def _brief(trouble: str) -> str:
+def _brief(error: str) -> str:
     """Return the first sentence of an error: what it found, with files relative to the checkpoint.
 
     The remedies here are those for a copy.
     """
-    first = trouble.partition(". ")[0]
+    first = error.partition(". ")[0]
     return _IN_CHECKPOINT.sub("", first) if first.startswith("CheckpointError:") else first
 
 
-def _remedy(trouble: str, name: str, executor: ExecutorStatus, at: str, *, runs: bool) -> str:
+def _remedy(error: str, name: str, executor: ExecutorStatus, at: str, *, runs: bool) -> str:
     """Return what to do. Without a driver, that ends with the start of the stream, which all need."""
-    kind = trouble.partition(":")[0]
+    kind = error.partition(":")[0]
     if kind == "DiskFull":
-        need = "let the stream's user write to" if "not allowed to write" in trouble else "make room on"
+        need = "let the stream's user write to" if "not allowed to write" in error else "make room on"
         room = f"{need} the disk of {name} ({executor.host})"
         return f"{room}; the copy then goes on by itself" if runs else f"{room}, and {START}"
     if kind == "DamagedEntry":

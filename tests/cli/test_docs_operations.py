@@ -77,7 +77,7 @@ class Story:
         self.write_status()
 
     def write_status(self) -> None:
-        self.placed.rebalancer.recent.changes += 1
+        self.placed.rebalancer.events.changes += 1
         self.placed._runner.operations._last = 0.0
         self.placed._runner.operations.turn()
 

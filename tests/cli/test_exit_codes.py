@@ -217,7 +217,7 @@ def _(scene: Scene) -> Made:
 @shows("explain", 3, "checkpoint")
 def _(scene: Scene) -> Made:
     scene.placed.drain("2")
-    scene.placed.rebalancer.recent.changes += 1
+    scene.placed.rebalancer.events.changes += 1
     scene.placed._runner.operations._last = 0.0
     turn(scene.placed)
     return [scene.checkpoint]
@@ -250,7 +250,7 @@ def _(scene: Scene) -> Made:
 @shows("drain", 3, "undo")
 def _(scene: Scene) -> Made:
     scene.placed.drain("2")
-    scene.placed.rebalancer.recent.changes += 1
+    scene.placed.rebalancer.events.changes += 1
     scene.placed._runner.operations._last = 0.0
     turn(scene.placed)
     return [scene.checkpoint, "2", "--undo"]

@@ -11,7 +11,7 @@ import pytest
 from taskplace.cli import main
 from taskplace.errors import TaskplaceError
 from taskplace.settings import Settings
-from tests.support.run_events import SUMMARY, Clock, tell
+from tests.support.run_events import SUMMARY, tell_events
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_path_that_cannot_be_written_starts_nothing(key, shop, given, tmp_path
 @pytest.mark.parametrize("error", [None, TaskplaceError("batch 4 failed: disk full"), KeyboardInterrupt()])
 def test_the_lines_of_a_run_are_written_however_it_ends(error, shop, app, monkeypatch, capsys):
     def run(settings, application, reporter):
-        tell(reporter, Clock().set)
+        tell_events(reporter)
         if error is not None:
             raise error
         reporter.summary(SUMMARY)

@@ -102,9 +102,9 @@ def test_bars_go_to_standard_error_and_the_answer_does_not_change(problem, tmp_p
     code = f"""
 from pathlib import Path
 from taskplace.cli import main
-from taskplace.record import work
+from taskplace.record import reporters
 from taskplace.simulation import run
-work.BAR_SECONDS = 0.0
+reporters.BAR_SECONDS = 0.0
 def plan(problem):
     with gate as file:
         file.read()

@@ -1,30 +1,29 @@
-"""`taskplace status --watch`, and the words of statuses and of drains."""
+"""`taskplace status --watch`, and the words of statuses."""
 
 from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from taskplace.cli import main
-from taskplace.cli.drain import emptiness
 from taskplace.cli.status import events, headings, lines
+from taskplace.record.events import ExecutorLost, Rebalanced, Totals
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     ExecutorStatus,
-    LossStatus,
-    RebalanceStatus,
-    RemovalAnswer,
     RunningBatch,
     Status,
-    TotalsStatus,
-    WaitingCopy,
 )
 from tests.support.operators import attended, run, write_status
+
+
+def at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def test_status_watched(placed, capsys):
@@ -76,30 +75,10 @@ def test_an_end_is_told_once(placed, capsys, monkeypatch):
     assert ended.startswith("no driver runs: ")
 
 
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        ({"can_remove": True, "text": "yes: it has no task"}, "can be removed now (it has no task)"),
-        (
-            {"active": 2, "waits": (WaitingCopy("0_0", "active", "b", 7),), "seconds": 30.0},
-            "is not empty yet: 1 task must catch up elsewhere first, which takes about 30 seconds "
-            "(0_0: b is 7 records behind)",
-        ),
-        (
-            {"waits": (WaitingCopy("0_0", "none", None, None),)},
-            "cannot be removed yet: 1 task must catch up elsewhere first (0_0: no other copy)",
-        ),
-        ({"standby": 2}, "is not empty yet: it has 2 standby tasks, which move with the next plans"),
-    ],
-)
-def test_how_far_a_drain_is_has_no_answer_to_a_question(answer, says):
-    assert emptiness(RemovalAnswer("a", **{"can_remove": False, "text": "no: ", **answer})) == says
-
-
 def test_the_times_of_a_status_are_relative_to_one_point():
     """That is now while the driver runs. Without one, it is the last status, whose time is said."""
     driver = DriverIdentity("h", 7, "app", 0.0)
-    rebalance = RebalanceStatus(25.0, 3, 18, "probing", followup=True)
+    rebalance = Rebalanced(3, 18, "probing", followup=True, time=at(25.0))
     now = Status(
         "id",
         "t",
@@ -112,7 +91,7 @@ def test_the_times_of_a_status_are_relative_to_one_point():
         next_probing=30.0,
         running=RunningBatch(18, 97.0),
         rebalances=(rebalance,),
-        losses=(LossStatus(99.5, "executor-2", 18, 4),),
+        losses=(ExecutorLost("executor-2", 18, 4, time=at(99.5)),),
     )
     runs = "\n".join(lines(DriverSeen(True, "it wrote its status just now", now, 0.5, 1, Path("/c d"))))
     assert "; the next check for moves is due in 30 s" in runs and " has been running for 3 s" in runs
@@ -143,8 +122,8 @@ def test_a_status_looks_for_stuck_copies_once(monkeypatch):
 def test_copies_that_are_stuck_for_one_cause_share_a_line():
     full = {f"0_{n}": "DiskFull: /state: 0 of 9 MiB free" for n in range(7)}
     there = {
-        "executor-1": ExecutorStatus("host-1", 1, standby=dict.fromkeys(full, 5), troubles=full),
-        "executor-2": ExecutorStatus("host-2", 1, standby={"0_8": 5}, troubles={"0_8": "OSError: gone"}),
+        "executor-1": ExecutorStatus("host-1", 1, standby=dict.fromkeys(full, 5), errors=full),
+        "executor-2": ExecutorStatus("host-2", 1, standby={"0_8": 5}, errors={"0_8": "OSError: gone"}),
     }
     now = Status("id", "t", 1, DriverIdentity("h", 7, "app", 0.0), 9.0, 1, 2.0, executors=there)
     first, second, command = events(now, "/c")
@@ -172,19 +151,17 @@ def test_times_of_a_status_are_said_as_they_are_meant():
 
 def test_status_shows_the_late_rows_over_restarts():
     driver = DriverIdentity("h", 7, "app", 0.0)
-    now = Status("id", "t", 1, driver, 9.0, 1, 2.0, totals=TotalsStatus(7, 5_000, 12, 3))
+    now = Status("id", "t", 1, driver, 9.0, 1, 2.0, totals=Totals(7, 5_000, 12), late_here=3)
     late = "late rows: 12 since batch 7, 3 of them since this driver started; 5,000 rows in all"
     assert list(headings(now))[1] == late
     assert len(list(headings(replace(now, totals=None)))) == 1, "an older version wrote it"
-    more = replace(
-        now, totals=TotalsStatus(7, 5_000, 12, 3, {"b": 1, "a": 1_200}), watermark=1_357_017_120_000_000
-    )
+    more = replace(now, totals=Totals(7, 5_000, 12, {"b": 1, "a": 1_200}), watermark=1_357_017_120_000_000)
     assert list(headings(more))[1:] == [
         late,
         "dead letters: 1,201 (a: 1,200, b: 1)",
         "watermark: 2013-01-01 05:12:00 (UTC, of all sources)",
     ]
-    none = replace(now, totals=TotalsStatus(0, 32, 0, 0))
+    none = replace(now, totals=Totals(0, 32, 0))
     assert list(headings(none))[1] == "late rows: 0 of 32"
 
 

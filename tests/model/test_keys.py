@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from taskplace.errors import ConfigError
 from taskplace.groups.partitioner import PartitionerConfig
 from taskplace.groups.settings import CoordinatorSettings, MemberSettings
+
+from taskplace.errors import ConfigError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Boolean, Choice, Configuration, Integer, Number, Text, key
 from taskplace.settings import SECTIONS, ChaosSettings

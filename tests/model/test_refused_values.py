@@ -15,6 +15,7 @@ from taskplace.model.keys import Number
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.model.problem import judge
 from taskplace.model.shares import floors_and_ceilings
+from taskplace.record.events import BatchDone, InstanceView
 
 A = TaskId(0, 0)
 LAST = 2**31 - 1

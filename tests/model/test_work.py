@@ -6,6 +6,7 @@ import pytest
 from taskplace.record.events import WorkProgress
 
 from taskplace.model.work import LEAST_SECONDS, WINDOW_SECONDS, Work
+from taskplace.record.events import WorkProgress
 from tests.support.clocks import Clock
 
 

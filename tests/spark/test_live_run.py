@@ -7,9 +7,9 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
-from taskplace.record.html import RunRecorder
 
 from taskplace.errors import InputError
+from taskplace.record.html import RunRecorder
 from taskplace.spark.driver import operations
 from taskplace.spark.live_run import LiveRun
 from tests.support.operators import turn
@@ -117,7 +117,7 @@ def test_a_page_that_begins_later_has_the_assignment_in_force(world, placed):
     world.batch(placed, 0, **{"in": words("a")})
     report = json.loads(asked(placed.serve_ui(), "report.json"))
     assert [step["label"] for step in report["steps"]] == ["generation 1"]
-    assert report["happenings"] == []
+    assert report["timeline"] == []
     assert next(one["value"] for one in report["figures"] if one["name"] == "rebalances") == "0"
 
 

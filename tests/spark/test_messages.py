@@ -9,12 +9,15 @@ import re
 import subprocess
 import sys
 import typing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 from msgspec.structs import fields, replace
+from taskplace.spark.checkpoint.manifests import read_manifest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark import operator_messages  # noqa: F401 - its messages are tested as well
@@ -68,11 +71,13 @@ def values(kind: typing.Any) -> st.SearchStrategy[typing.Any]:
         return st.sampled_from(of)
     if kind in (TaskKey, TaskId):
         return task_ids
+    if kind is datetime:
+        return st.datetimes(timezones=st.just(UTC))
     if kind is float:
         return st.floats(allow_nan=False, allow_infinity=False)
     if kind is int:
         return st.integers(-(2**63), 2**63 - 1)
-    if isinstance(kind, type) and issubclass(kind, Coded):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         hints = typing.get_type_hints(kind)
         return st.builds(kind, **{field.name: values(hints[field.name]) for field in fields(kind)})
     if origin is tuple:

@@ -8,9 +8,9 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from taskplace.record import PlainReporter
 
 from taskplace.errors import TaskplaceError
+from taskplace.record import PlainReporter
 from taskplace.settings import ReportSettings
 from taskplace.spark.live_run import RunReport
 from tests.support.run_events import SUMMARY
@@ -37,7 +37,7 @@ def run(world, tmp_path):
         try:
             with RunReport(ReportSettings(html=str(page), **settings), "words", lines) as report:
                 placed = world.open(counts(world), reporter=report.reporter)
-                report.follow(placed)
+                report.follow(placed.live(report.recorder))
                 world.batch(placed, 0, **{"in": words(*"abcdef")})
                 if error is not None:
                     raise error
@@ -90,7 +90,7 @@ def test_its_live_page_ends_with_it(world):
     lines = Lines()
     with RunReport(ReportSettings(ui_port=0), "words", lines) as report:
         placed = world.open(counts(world), reporter=report.reporter)
-        report.follow(placed)
+        report.follow(placed.live(report.recorder))
         (url,) = (note.removeprefix("live page: ") for note in lines.notes)
         world.batch(placed, 0, **{"in": words("a")})
         placed.close()

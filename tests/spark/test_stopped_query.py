@@ -59,7 +59,7 @@ def test_ctrl_c_cancels_all_jobs_before_the_query_is_stopped(stream, cluster, tm
     try:
         wait_until((fault_orders / "attempt.processed.held").exists, "an attempt is held")
         cluster.sparkContext.cancelAllJobs()
-        wait_until(lambda: placed._runner.rebalancer.recent.running is None, "the batch has ended")
+        wait_until(lambda: placed._runner.rebalancer.events.running is None, "the batch has ended")
     finally:
         query.stop()
     status = read(tmp_path / "checkpoint" / STATUS_FILE, Status)

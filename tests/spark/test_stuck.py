@@ -48,12 +48,12 @@ LATE = WarmupStatus(900, caught_up=False, seconds=720.0, idle_seconds=700.0)
     [
         (
             LATE,
-            {"troubles": {"0_3": "DiskFull: /d: full"}},
+            {"errors": {"0_3": "DiskFull: /d: full"}},
             "cannot follow: DiskFull: /d: full",
             "make room on",
         ),
-        (LATE, {"troubles": {"0_3": "CheckpointError: x"}}, "cannot follow: CheckpointError: x", "--verify"),
-        (LATE, {"trouble": "ValueError"}, "visits to executor-2 fail: ValueError", "the log of executor-2"),
+        (LATE, {"errors": {"0_3": "CheckpointError: x"}}, "cannot follow: CheckpointError: x", "--verify"),
+        (LATE, {"error": "ValueError"}, "visits to executor-2 fail: ValueError", "the log of executor-2"),
         (LATE, {"visited": NOW - SILENT_SECONDS - 60}, "has not answered a visit for 3 min", "(host-2)"),
         (LATE, {}, "executor-2 has read no record of it for 11 min 40 s", "follower.share"),
         (
@@ -117,28 +117,28 @@ def test_nothing_catches_up_without_a_driver():
 
 
 def test_what_was_the_matter_before_the_driver_ended_is_still_named():
-    found = seen(LATE, runs=False, troubles={"0_3": "DiskFull: /d: full. Free space there"})
+    found = seen(LATE, runs=False, errors={"0_3": "DiskFull: /d: full. Free space there"})
     assert found.stalled == (
         "no driver runs, so nothing catches up; its last status says: executor-2 cannot follow: DiskFull: /d: full"
     )
     assert found.remedy == "make room on the disk of executor-2 (host-2), and start the stream again"
-    parked = seen(runs=False, parked=("0_3",), troubles={"0_3": "DiskFull: /d: full"})
+    parked = seen(runs=False, parked=("0_3",), errors={"0_3": "DiskFull: /d: full"})
     assert parked.stalled == "executor-2 could not follow (DiskFull: /d: full)"
     assert parked.remedy == "when the cause is gone, start the stream again"
 
 
-@pytest.mark.parametrize("trouble", ["DiskFull: full", "DamagedEntry: x", "CheckpointError: x", "OSError: x"])
+@pytest.mark.parametrize("error", ["DiskFull: full", "DamagedEntry: x", "CheckpointError: x", "OSError: x"])
 @pytest.mark.parametrize("failed", [False, True])
-def test_without_a_driver_a_remedy_starts_the_stream_and_promises_nothing_before(trouble, failed):
+def test_without_a_driver_a_remedy_starts_the_stream_and_promises_nothing_before(error, failed):
     more = {"failed": FailedBatch(NOW, 7, "DiskFull: full")} if failed else {}
-    remedy = seen(LATE, runs=False, more=more, troubles={"0_3": trouble}).remedy
+    remedy = seen(LATE, runs=False, more=more, errors={"0_3": error}).remedy
     assert remedy.count("start the stream again") == 1
     assert "by itself" not in remedy and "visits go on" not in remedy and "nothing needs" not in remedy
     assert remedy.startswith("mend the cause of that, and ") == failed
 
 
 @pytest.mark.parametrize(
-    ("trouble", "said"),
+    ("error", "said"),
     [
         (
             "CheckpointError: /d/snapshots/job/changelog/1.segment: found x",
@@ -148,21 +148,21 @@ def test_without_a_driver_a_remedy_starts_the_stream_and_promises_nothing_before
         ("OSError: /state/x/snapshots/1: no space", "OSError: /state/x/snapshots/1: no space"),
     ],
 )
-def test_a_file_of_the_checkpoint_is_named_relative_to_it(trouble, said):
-    assert seen(LATE, troubles={"0_3": trouble}).stalled == f"executor-2 cannot follow: {said}"
+def test_a_file_of_the_checkpoint_is_named_relative_to_it(error, said):
+    assert seen(LATE, errors={"0_3": error}).stalled == f"executor-2 cannot follow: {said}"
 
 
 def test_a_standby_that_lags_and_a_parked_copy_are_named():
-    found = seen(standby={"0_3": 40}, troubles={"0_3": "DiskFull: /d: full"})
+    found = seen(standby={"0_3": 40}, errors={"0_3": "DiskFull: /d: full"})
     assert found.stalled == "executor-2 cannot follow: DiskFull: /d: full"
     assert seen_of(status(standby={"0_3": 40}), runs=True) == {}
-    parked = seen(parked=("0_3",), troubles={"0_3": "DiskFull: /d: full"})
+    parked = seen(parked=("0_3",), errors={"0_3": "DiskFull: /d: full"})
     assert parked.stalled == "executor-2 could not follow (DiskFull: /d: full)"
     assert 'placed.release("executor-2")' in parked.remedy
 
 
 def test_a_remedy_names_the_checkpoint_where_it_is_known():
-    damaged = status(LATE, troubles={"0_3": "CheckpointError: segment 7"})
+    damaged = status(LATE, errors={"0_3": "CheckpointError: segment 7"})
     (unknown,) = [seen.remedy for _, _, seen in stuck(damaged)]
     (known,) = [seen.remedy for _, _, seen in stuck(damaged, "/data/my checkpoint")]
     assert unknown.startswith("`taskplace inspect CHECKPOINT --verify` names damaged files")
@@ -171,7 +171,7 @@ def test_a_remedy_names_the_checkpoint_where_it_is_known():
 
 def test_damage_of_a_local_copy_needs_no_file_of_the_checkpoint():
     """The checkpoint is sound: the copy is made anew from it."""
-    ((_, _, found),) = stuck(status(LATE, troubles={"0_3": "DamagedEntry: an entry with a key of 9 bytes"}))
+    ((_, _, found),) = stuck(status(LATE, errors={"0_3": "DamagedEntry: an entry with a key of 9 bytes"}))
     assert found.remedy.startswith(
         "nothing needs to be done: the damage is in the copy on executor-2 (host-2) alone"
     )

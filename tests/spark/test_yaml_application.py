@@ -12,6 +12,7 @@ import yaml
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+from taskplace.spark.compile.programs import programs
 
 from taskplace.errors import ConfigError
 from taskplace.settings import YAML_APPLICATION, Settings

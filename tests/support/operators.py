@@ -32,7 +32,7 @@ def turn(placed: Placed) -> None:
 
 def write_status(placed: Placed) -> None:
     """Have the driver write its status, however young the last one is."""
-    placed.rebalancer.recent.changes += 1
+    placed.rebalancer.events.changes += 1
     placed._runner.operations._last = 0.0
     turn(placed)
 

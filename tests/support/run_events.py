@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from taskplace.record.events import (
     BatchDone,
@@ -14,6 +17,7 @@ from taskplace.record.events import (
     LateRows,
     Rebalanced,
     Summary,
+    tell,
 )
 
 BEGAN = 1_795_368_000.0
@@ -54,7 +58,12 @@ def views(assignment: dict[str, Any], lag: int = 0) -> tuple[InstanceView, ...]:
 
 
 def events() -> Iterator[tuple[float, Any]]:
-    """Yield (seconds since the start, event)."""
+    """Yield (seconds since the start, event); each event has its time."""
+    for moment, event in _events():
+        yield moment, replace(event, time=datetime.fromtimestamp(BEGAN + moment, UTC))
+
+
+def _events() -> Iterator[tuple[float, Any]]:
     yield (
         1.0,
         Rebalanced(1, 0, "start: 4 tasks on 3 instances", assignment=START, to_go=0, imbalance=1.5),
@@ -77,7 +86,6 @@ def events() -> Iterator[tuple[float, Any]]:
             2,
             1,
             "lost: executor-1 died within batch 1",
-            moves=tuple(f"{one.task} moves" for one in changes),
             promotions=2,
             followup=True,
             changes=changes,
@@ -127,13 +135,11 @@ def events() -> Iterator[tuple[float, Any]]:
     )
 
 
-def tell(reporter: Any, at: Any, *, until: float = float("inf"), after: float = -1.0) -> None:
-    """Tell a reporter the events in a time; `at` gets the time of each, in seconds since 1970."""
-    passed = {BatchDone: reporter.batch, Rebalanced: reporter.rebalance, ExecutorLost: reporter.failure}
+def tell_events(reporter: Any, *, until: float = float("inf"), after: float = -1.0) -> None:
+    """Tell a reporter the events in a time."""
     for moment, event in events():
         if after < moment <= until:
-            at(BEGAN + moment)
-            passed[type(event)](event)
+            tell(reporter, event)
 
 
 class Clock:

@@ -13,6 +13,8 @@ from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.keys import KeyTypes, alike
+from taskplace.record.events import Reporter, Totals
+from taskplace.spark.compile.keys import KeyTypes
 from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.batch_input import BatchInput
@@ -31,6 +33,8 @@ from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.driver.stages import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats, Totals
+from taskplace.spark.driver.requests import Requests
+from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest
@@ -56,7 +60,7 @@ def assemble(
     rebalancer = _rebalancer(definition, bridge, journal, listeners)
     followers = _followers(definition, rebalancer)
     lag = InputLag(definition.readers, journal, definition.checkpoint / SPARK_CHECKPOINT / OFFSETS)
-    visits = Visits(bridge, followers.absorb, followers.troubles.failed)
+    visits = Visits(bridge, followers.absorb, followers.errors.failed)
     idle = IdleTasks()
     return BatchRunner(
         definition=definition,
@@ -146,11 +150,11 @@ def _operations(
     return Operations(
         definition.checkpoint,
         rebalancer.journal,
-        rebalancer.recent,
+        rebalancer.events,
         board=lambda interval: StatusBoard(
-            definition, rebalancer, followers, rebalancer.recent, interval=interval, input=lag.topics
+            definition, rebalancer, followers, rebalancer.events, interval=interval, input=lag.topics
         ),
-        desk=RequestDesk(definition.checkpoint, rebalancer),
+        requests=Requests(definition.checkpoint, rebalancer),
         work=None if show is None else StreamWork(rebalancer, followers, show),
     )
 

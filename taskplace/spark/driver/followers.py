@@ -33,6 +33,9 @@ from taskplace.spark.cluster import DECOMMISSION_POLLS, Cluster, Executor, Job
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.event_log import Troubles, shown_text
 from taskplace.spark.driver.logged_errors import log_repeated_failure
+from taskplace.spark.driver.event_log import FollowErrors
+from taskplace.spark.driver.followers import Order, Visit, raise_error
+from taskplace.spark.driver.logged_errors import shown_text
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
@@ -259,7 +262,7 @@ class _NotStarted:
 
 
 class Followers:
-    """Makes the requests for visits, and takes in their reports. `troubles`: what keeps copies from following."""
+    """Makes the requests for visits, and takes in their reports. `errors`: what keeps copies from following."""
 
     def __init__(
         self,
@@ -279,7 +282,7 @@ class Followers:
         self._began: dict[str, TaskId] = {}
         self._rests: dict[str, float] = {}
         self._sweeps: dict[str, float] = {}
-        self.troubles = Troubles()
+        self.errors = FollowErrors()
         self._repeated = RepeatedWarnings()
         self._loads = rebalancer.loads
         self._snapshots_left = 0  # due, but not ordered yet
@@ -393,9 +396,9 @@ class Followers:
                 visit.copies |= self._committed(visit.attempted)
                 copies = visit.copies if member is None else self._merged(visit, member)
                 wanted = {*self._state.following(visit.instance), *self._parked(visit.instance)}
-                before = frozenset(self.troubles.of(visit.instance))
-                self.troubles.answered(visit, {} if member is None else member.copies, wanted)
-                self._log_troubles(visit, before)
+                before = frozenset(self.errors.of(visit.instance))
+                self.errors.answered(visit, {} if member is None else member.copies, wanted)
+                self._log_errors(visit, before)
                 new = member is None or copies != member.copies
                 if new or visit.snapshots or visit.restored:  # a piece of a snapshot; more pieces will follow
                     progress.add(visit.instance)
@@ -412,7 +415,7 @@ class Followers:
             self._spare_what_is_restored()
         return frozenset(progress)
 
-    def _log_troubles(self, visit: FollowReport, before: frozenset[TaskId]) -> None:
+    def _log_errors(self, visit: FollowReport, before: frozenset[TaskId]) -> None:
         """Log the copies that cannot follow, at growing intervals, and those that follow again.
 
         `before`: the tasks whose copies could not follow before this visit.
@@ -424,7 +427,7 @@ class Followers:
             self._repeated.warn(
                 log, "%s: %s cannot follow: %s", name, task, shown, key=(name, task), kind=kind
             )
-        for task in sorted(before - self.troubles.of(name).keys()):
+        for task in sorted(before - self.errors.of(name).keys()):
             times = self._repeated.over((name, task))
             if times is not None and task in self._state.following(name):
                 log.warning("%s: %s follows again%s", name, task, times)
@@ -438,7 +441,7 @@ class Followers:
         for notes in (self._began, self._rests, self._sweeps):
             for name in notes.keys() - there.keys():
                 del notes[name]
-        self.troubles.keep(there.keys())
+        self.errors.keep(there.keys())
 
     def _spare_what_is_restored(self) -> None:
         """Keep the snapshots that followers are restoring from; pruning them would restart those restores for ever."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from taskplace.record.events import Totals
 from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.stats import Totals
 from taskplace.wording import count, counted_since
 
 log = logging.getLogger(__name__)

@@ -1,9 +1,11 @@
-"""Calls the listeners of a stream: the reporter, and a function before each stage."""
+"""Calls the listeners of a stream: the log of events, the reporter, and a function before each stage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from taskplace.record.events import BatchDone, Reporter
 from taskplace.spark.driver.batch import Batch
@@ -29,22 +31,19 @@ class Listeners:
             self.on_stage(batch, subtopology)
 
     def batch_done(self, batch: Batch, rebalancer: Rebalancer) -> None:
-        """Report that a batch was committed and published. The driver is asked only if somebody listens."""
-        if not self.reporter:
-            return
-        lags, behind = rebalancer.following()
-        self.reporter.batch(
-            BatchDone(
-                batch_id=batch.id,
-                total=self.total_batches,
-                rows=batch.rows,
-                seconds=batch.clock.total(),
-                phases=batch.clock.seconds,
-                placement=rebalancer.placement(),
-                generation=rebalancer.loop.generation,
-                lags=lags,
-                behind=behind,
-                recovery=recovery_of(batch.reports.values()),
-                late=rebalancer.stats.late_rows,
-            )
+        """Record that a batch was committed and published. The driver is asked for lags only if somebody listens."""
+        event = BatchDone(
+            batch_id=batch.id,
+            total=self.total_batches,
+            rows=batch.rows,
+            seconds=batch.clock.total(),
+            phases=dict(batch.clock.seconds),
+            placement=(),
+            generation=rebalancer.loop.generation,
+            recovery=recovery_of(batch.reports.values()),
+            late=rebalancer.stats.late_rows,
         )
+        rebalancer.events.add(event)
+        if self.reporter:
+            lags, behind = rebalancer.following()
+            self.reporter.batch(replace(event, placement=rebalancer.placement(), lags=lags, behind=behind))

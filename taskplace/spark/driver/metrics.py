@@ -1,18 +1,17 @@
-"""Computes the metrics of a stream from the driver's state: the values of `taskplace.record.metrics`.
+"""Computes the metrics of a stream (`taskplace.record.metrics`): a fold over its status and counters.
 
-**Idea.** The driver's state is looked at under its lock, and the values are computed without it. A look only copies
-references and a few dictionaries, so a batch waits for microseconds. If the lock is not free within `PATIENCE_SECONDS`,
-because the driver plans or commits, the values are computed from the look before. So nobody waits long, and no batch is
-delayed.
+**Idea.** The status and a few references are read under the driver's lock, and the values are computed without it. So a
+batch waits for microseconds. If the lock is not free within `PATIENCE_SECONDS`, because the driver plans or commits,
+the values are computed from the status that was read before. So nobody waits long, and no batch is delayed.
 
-Counters of `Stats`, times, and counters of the checkpoint are read without the lock: each is one value.
+Counters of `Stats` and times are read without the lock: each is one value.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from taskplace.model.config import PlacementConfig
@@ -27,162 +26,103 @@ from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.stats import Totals
 from taskplace.spark.messages import EMPTY, History, Manifest, Position
 from taskplace.spark.operator_messages import TopicStatus
+from taskplace.spark.messages import EMPTY, History
+from taskplace.spark.operator_messages import Status
+from taskplace.spark.stuck import stuck
 from topology import TaskId
 
-#: How long a reader waits for the driver's lock before it uses the look before.
+#: How long a reader waits for the driver's lock before it uses the status that was read before.
 PATIENCE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class MemberView:
-    """An executor: its slots, and its copies with their lags."""
+class _Situation:
+    """What is read of the driver at one time: its status, and what no status has."""
 
-    slots: int
-    copies: Mapping[TaskId, Position]
-    lags: Mapping[TaskId, int]
-
-
-@dataclass(frozen=True)
-class View:
-    """The state of the driver at one time. All values are frozen, or copies."""
-
-    tasks: tuple[Task, ...] = ()
-    members: Mapping[str, MemberView] = field(default_factory=dict)
-    draining: frozenset[str] = frozenset()
-    assignment: Mapping[str, Roles] = field(default_factory=dict)
-    target: Mapping[str, Roles] = field(default_factory=dict)
-    generation: int = 0
-    failed: int = 0
-    parked: int = 0
-    waiting: int = 0
-    warmups: Mapping[CopyKey, Warmup] = field(default_factory=dict)
-    history: Mapping[TaskId, History] = field(default_factory=dict)
-    last: Manifest | None = None
-
-    @classmethod
-    def of(cls, rebalancer: Rebalancer) -> View:
-        """Return the present state. The caller holds the lock."""
-        state, loop, journal = rebalancer.state, rebalancer.loop, rebalancer.journal
-        plan = loop.plan
-        return cls(
-            tasks=rebalancer.tasks,
-            members={
-                name: MemberView(member.executor.cores, dict(member.copies), state.lags.lags(name))
-                for name, member in state.members.items()
-            },
-            draining=frozenset(state.draining),
-            assignment=state.assignment,
-            target=plan.target if plan else {},
-            generation=loop.generation,
-            failed=loop.failed,
-            parked=len(loop.parked),
-            waiting=int(plan.metrics.get("warmups_waiting", 0)) if plan else 0,
-            warmups=rebalancer.warmups.look(),
-            history=journal.history,
-            last=journal.last,
-        )
-
-    def roles(self) -> Iterator[tuple[str, MemberView, str, tuple[TaskId, ...]]]:
-        """Yield the tasks of each member in each role: name, member, role, tasks."""
-        for name, member in sorted(self.members.items()):
-            for role, tasks in self.assignment.get(name, Roles())._asdict().items():
-                yield name, member, role, tasks
-
-    def lag(self, member: MemberView, task: TaskId) -> int:
-        """Return the lag of a copy in records; the whole changelog, up to the commit before the last, without one."""
-        if task in member.lags:
-            return member.lags[task]
-        return settled_offset(task, self.history, self.last)
+    status: Status
+    target: Mapping[str, Roles]
+    planned: bool
+    waiting: int
+    restoring: int
+    history: Mapping[TaskId, History]
 
 
 class DriverMetrics:
     """Reads the metrics of one stream. May be called from any thread.
 
-    - `stuck`: returns how many copies the last status names as stuck; `input`: how far topics were read
+    - `status`: returns the status now
     - `clock`: the monotonic clock of `Stats`
     """
 
     def __init__(
         self,
         rebalancer: Rebalancer,
-        config: PlacementConfig,
+        status: Callable[[], Status],
         *,
-        stuck: Callable[[], int] = lambda: 0,
-        input: Callable[[], Mapping[str, TopicStatus]] = dict,
-        watermark: Callable[[], int | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rebalancer, self._config = rebalancer, config
-        self._stuck, self._clock = stuck, clock
-        self._input, self._watermark = input, watermark
+        self._rebalancer, self._status, self._clock = rebalancer, status, clock
         self._began = clock()
+        self._stateful = frozenset(task.id for task in rebalancer.tasks if task.stateful)
         with rebalancer.lock:
-            self._view = View.of(rebalancer)
+            self._last = self._situation()
 
     def read(self) -> dict[str, Any]:
         """Return the metrics by name: a number, None if it is not known yet, or a list of series."""
-        view = self._look()
-        return {
-            **self._of_stream(view),
-            **self._of_input(view),
-            **self._of_rebalances(view),
-            **self._of_executors(view),
-            **self._of_copies(view),
-            **self._of_recovery(),
-            "state-bytes": _state_bytes(view.history),
-        }
-
-    def _look(self) -> View:
         if self._rebalancer.lock.acquire(timeout=PATIENCE_SECONDS):
             try:
-                self._view = View.of(self._rebalancer)
+                self._last = self._situation()
             finally:
                 self._rebalancer.lock.release()
-        return self._view
+        now = self._last
+        return {
+            **self._of_stream(now.status),
+            **_of_input(now.status),
+            **self._of_rebalances(now),
+            **self._of_executors(now.status),
+            **self._of_copies(now),
+            **self._of_recovery(),
+            "state-bytes": _state_bytes(now.history),
+        }
+
+    def _situation(self) -> _Situation:
+        """Return the situation now. The caller holds the lock."""
+        rebalancer = self._rebalancer
+        plan, history = rebalancer.loop.plan, rebalancer.journal.history
+        return _Situation(
+            status=self._status(),
+            target=plan.target if plan else {},
+            planned=bool(rebalancer.state.assignment),
+            waiting=int(plan.metrics.get("warmups_waiting", 0)) if plan else 0,
+            restoring=sum(1 for _ in _restoring(rebalancer, self._stateful)),
+            history=history,
+        )
 
     def _ago(self, at: float | None) -> float | None:
         return None if at is None else max(0.0, self._clock() - at)
 
-    def _of_stream(self, view: View) -> dict[str, Any]:
-        stats, totals = self._rebalancer.stats, Totals.of(view.last)
+    def _of_stream(self, status: Status) -> dict[str, Any]:
+        stats, totals = self._rebalancer.stats, status.totals
         # Copying a deque is one step for the interpreter, so the batch's thread does not change it meanwhile.
         whole, commits = (list(stats.phases.get(name, ())) for name in (WHOLE, "commit"))
         return {
-            "batches-total": view.last.batch + 1 if view.last else 0,
-            "rows-total": totals.rows,
-            "late-rows-total": totals.late,
+            "batches-total": status.batch + 1,
+            "rows-total": totals.rows if totals else 0,
+            "late-rows-total": totals.late if totals else 0,
             "last-batch-seconds-ago": self._ago(stats.last_commit or self._began),
             **_latency("batch-latency", whole),
             **_latency("commit-latency", commits),
         }
 
-    def _of_input(self, view: View) -> dict[str, Any]:
-        topics, watermark = self._input(), self._watermark()
-        each = [
-            ({"topic": topic, "partition": str(partition)}, one)
-            for topic, of in topics.items()
-            for partition, one in of.partitions.items()
-        ]
-        lags: Series = [{**labels, "value": one.lag} for labels, one in each if one.lag is not None]
-        return {
-            "records-lag": lags,
-            "records-lag-max": max((one["value"] for one in lags), default=None),
-            "records-lag-seconds": [
-                {**labels, "value": one.seconds} for labels, one in each if one.seconds is not None
-            ],
-            "records-consumed-rate": [{"topic": topic, "value": of.rate} for topic, of in topics.items()],
-            "watermark-timestamp-seconds": None if watermark is None else watermark / 1_000_000,
-            "dead-letters-total": [
-                {"topic": topic, "value": number} for topic, number in Totals.of(view.last).bad.items()
-            ],
-        }
-
-    def _of_rebalances(self, view: View) -> dict[str, Any]:
+    def _of_rebalances(self, now: _Situation) -> dict[str, Any]:
         stats = self._rebalancer.stats
         count, milliseconds = stats.rebalances, 1000 * stats.rebalance_seconds
-        running = {task: name for name, roles in view.assignment.items() for task in roles.active}
+        running = {task: name for name, one in now.status.executors.items() for task in one.active}
         pending = [
-            task for name, roles in view.target.items() for task in roles.active if running.get(task) != name
+            task
+            for name, roles in now.target.items()
+            for task in roles.active
+            if running.get(str(task)) != name
         ]
         return {
             "rebalance-total": count,
@@ -190,51 +130,45 @@ class DriverMetrics:
             "rebalance-latency-max": 1000 * stats.longest_rebalance if count else None,
             "rebalance-latency-total": milliseconds,
             "last-rebalance-seconds-ago": self._ago(stats.last_rebalance),
-            "failed-rebalance-total": view.failed,
-            "generation": view.generation,
+            "failed-rebalance-total": self._rebalancer.loop.failed,
+            "generation": now.status.generation,
             "moves-planned-total": stats.moved,
             "moves-forced-total": stats.promotions,
             "moves-pending": len(pending),
         }
 
-    def _of_executors(self, view: View) -> dict[str, Any]:
+    def _of_executors(self, status: Status) -> dict[str, Any]:
         assigned: Series = [
-            {"executor": name, "role": role, "value": len(tasks)} for name, _, role, tasks in view.roles()
+            {"executor": name, "role": role, "value": len(getattr(one, role))}
+            for name, one in status.executors.items()
+            for role in ROLES
         ]
+        there = status.executors
+        slots = {name: one.cores for name, one in there.items() if one.cores and not one.draining}
+        weights = {task.id: task.weight for task in self._rebalancer.tasks}
+        active = {name: Roles(tuple(map(TaskId.parse, one.active))) for name, one in there.items()}
         return {
-            "executors": len(view.members),
-            "executors-draining": len(view.draining),
+            "executors": len(there),
+            "executors-draining": sum(one.draining for one in there.values()),
             "executor-losses-total": self._rebalancer.stats.losses,
             "assigned-tasks": assigned,
-            "imbalance-max-mean": _imbalance(view),
+            "imbalance-max-mean": imbalance(weights, slots, active),
         }
 
-    def _of_copies(self, view: View) -> dict[str, Any]:
-        stateful = [task.id for task in view.tasks if task.stateful]
-        known = set(stateful)
-        lags: dict[tuple[TaskId, str], int] = {}
-        for _, member, role, tasks in view.roles():
-            for task in known.intersection(tasks):
-                lags[task, role] = max(lags.get((task, role), 0), view.lag(member, task))
-        counts = {
-            role: sum(len(tasks) for _, _, its_role, tasks in view.roles() if its_role == role)
-            for role in ROLES
-        }
-        wanted = self._config.num_standby_replicas * len(stateful) if view.assignment else 0
-        series: Series = [
-            {"task": str(task), "role": role, "value": lag}
-            for (task, role), lag in sorted(lags.items(), key=lambda one: (one[0][0], ROLES.index(one[0][1])))
-        ]
+    def _of_copies(self, now: _Situation) -> dict[str, Any]:
+        there = now.status.executors.values()
+        standbys = sum(len(one.standby) for one in there)
+        wanted = self._rebalancer.loop.config.num_standby_replicas * len(self._stateful) if now.planned else 0
         return {
-            "active-restoring-tasks": len(list(_restoring(view, known))),
-            "standby-updating-tasks": counts["standby"],
-            "standbys-missing": max(0, wanted - counts["standby"]),
-            "warmup-tasks": counts["warmup"],
-            "warmup-waiting-tasks": view.waiting,
-            "stuck-copies": self._stuck(),
-            "parked-copies": view.parked,
-            "copy-lag": series,
-            "warmup-remaining-seconds": _remaining(view),
+            "active-restoring-tasks": now.restoring,
+            "standby-updating-tasks": standbys,
+            "standbys-missing": max(0, wanted - standbys),
+            "warmup-tasks": sum(len(one.warmup) for one in there),
+            "warmup-waiting-tasks": now.waiting,
+            "stuck-copies": sum(1 for _ in stuck(now.status)),
+            "parked-copies": sum(len(one.parked) for one in there),
+            "copy-lag": _lags(now.status),
+            "warmup-remaining-seconds": _remaining(now.status),
         }
 
     def _of_recovery(self) -> dict[str, Any]:
@@ -256,35 +190,61 @@ def _latency(name: str, seconds: list[float]) -> dict[str, float | None]:
     }
 
 
-def _remaining(view: View) -> Series:
+def _of_input(status: Status) -> dict[str, Any]:
+    each = [
+        ({"topic": topic, "partition": str(partition)}, one)
+        for topic, of in status.input.items()
+        for partition, one in of.partitions.items()
+    ]
+    lags: Series = [{**labels, "value": one.lag} for labels, one in each if one.lag is not None]
+    bad = status.totals.bad if status.totals else {}
+    return {
+        "records-lag": lags,
+        "records-lag-max": max((one["value"] for one in lags), default=None),
+        "records-lag-seconds": [
+            {**labels, "value": one.seconds} for labels, one in each if one.seconds is not None
+        ],
+        "records-consumed-rate": [{"topic": topic, "value": of.rate} for topic, of in status.input.items()],
+        "watermark-timestamp-seconds": None if status.watermark is None else status.watermark / 1_000_000,
+        "dead-letters-total": [{"topic": topic, "value": number} for topic, number in bad.items()],
+    }
+
+
+def _lags(status: Status) -> Series:
+    """Return, for each stateful task and role, the lag of the copy that lacks most."""
+    lags: dict[tuple[TaskId, int], int] = {}
+    for one in status.executors.values():
+        warm = {task: copy.lag for task, copy in one.warmup.items()}
+        for role, copies in enumerate((one.active, one.standby, warm)):
+            for task in copies.keys() - status.stateless:
+                key = TaskId.parse(task), role
+                lags[key] = max(lags.get(key, 0), copies[task])
+    return [
+        {"task": str(task), "role": ROLES[role], "value": lags[task, role]} for task, role in sorted(lags)
+    ]
+
+
+def _remaining(status: Status) -> Series:
     """Return, for each task with a warm-up, the seconds until the slowest one has caught up, if they are known."""
     slowest: dict[TaskId, float] = {}
-    for (_, task), warmup in view.warmups.items():
-        if warmup.remaining is not None:
-            slowest[task] = max(slowest.get(task, 0.0), warmup.remaining)
+    for one in status.executors.values():
+        for name, copy in one.warmup.items():
+            if copy.eta_seconds is not None:
+                task = TaskId.parse(name)
+                slowest[task] = max(slowest.get(task, 0.0), copy.eta_seconds)
     return [{"task": str(task), "value": round(seconds, 3)} for task, seconds in sorted(slowest.items())]
 
 
-def _imbalance(view: View) -> float | None:
-    """Return the imbalance of the active tasks. Executors that drain or have no slots do not count."""
-    slots = {
-        name: member.slots
-        for name, member in view.members.items()
-        if member.slots and name not in view.draining
-    }
-    return imbalance({task.id: task.weight for task in view.tasks}, slots, view.assignment)
-
-
-def _restoring(view: View, stateful: set[TaskId]) -> Iterator[TaskId]:
+def _restoring(rebalancer: Rebalancer, stateful: frozenset[TaskId]) -> Iterator[TaskId]:
     """Yield the tasks with state whose active copy is missing or behind the end of its changelog."""
+    state, history = rebalancer.state, rebalancer.journal.history
     at = {
         task: member.copies.get(task, EMPTY)
-        for _, member, role, tasks in view.roles()
-        if role == "active"
-        for task in tasks
+        for name, member in state.members.items()
+        for task in state.roles(name).active
     }
-    for task, history in view.history.items():
-        if task in stateful and at.get(task, EMPTY).version < history.end.version:
+    for task in stateful & history.keys():
+        if at.get(task, EMPTY).version < history[task].end.version:
             yield task
 
 

@@ -7,7 +7,7 @@ It also reports the stream's long work (`StreamWork`).
     <checkpoint>/requests/, answers/    see `taskplace.spark.driver.requests`
 
 Properties:
-- Beside the batches: a batch only notes what happened (`RecentEvents`). An error here is logged, at growing intervals
+- Beside the batches: a batch only notes what happened (`EventLog`). An error here is logged, at growing intervals
   if it repeats, and never fails a batch.
 - The status is written after each batch and each rebalance, but at most once per `LEAST_SECONDS`; and every
   `HEARTBEAT_SECONDS`, which shows that the driver runs. Its last status says that it has ended.
@@ -36,6 +36,9 @@ from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.requests import RequestDesk
+from taskplace.spark.driver.event_log import EventLog
+from taskplace.spark.driver.operations import StreamWork
+from taskplace.spark.driver.requests import Requests
 from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
@@ -47,6 +50,7 @@ from taskplace.spark.operator_messages import (
 )
 from taskplace.spark.stuck import seen_of, stuck
 from taskplace.wording import count
+from taskplace.spark.stuck import seen_of
 from topology import TaskId
 
 #: A batch is reported when it has run for so long.
@@ -146,7 +150,7 @@ class StreamWork:
         return left
 
     def _look_at_batch(self) -> None:
-        running = self._rebalancer.recent.running
+        running = self._rebalancer.events.running
         if self._batch is not None and (running is None or running.batch != self._batch[0]):
             self._end_batch()
         if running is None:
@@ -251,22 +255,21 @@ class Operations:
     """The thread of one driver. Lifetime: from the start of its query, or its first batch, until it ends.
 
     - `written`: counts the statuses
-    - `stuck_copies`: how many copies the last status names as stuck
     """
 
     def __init__(
         self,
         root: Path,
         journal: Journal,
-        recent: RecentEvents,
+        events: EventLog,
         *,
         board: Callable[[float], StatusBoard],
-        desk: RequestDesk,
+        requests: Requests,
         work: StreamWork | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.written = self.stuck_copies = 0
-        self._root, self._journal, self._recent, self._desk = root, journal, recent, desk
+        self.written = 0
+        self._root, self._journal, self._events, self._requests = root, journal, events, requests
         self._make_board, self._work = board, work
         self._board: StatusBoard | None = None
         self._status: Status | None = None
@@ -296,9 +299,9 @@ class Operations:
     def batch(
         self, number: int, stopped: Callable[[BaseException], bool] = lambda error: False
     ) -> AbstractContextManager[None]:
-        """Note that a batch runs within this block. `stopped`: see `RecentEvents.batch`."""
+        """Note that a batch runs within this block. `stopped`: see `EventLog.batch`."""
         self.begin()
-        return self._recent.batch(number, stopped)
+        return self._events.batch(number, stopped)
 
     def wait(self) -> None:
         """Note that the query was started. Until its first batch, operators see that this driver waits for it.
@@ -318,7 +321,7 @@ class Operations:
         if self.began and self._thread is not None:
             return
         try:
-            self._desk.open()
+            self._requests.open()
             self._board = self._board or self._make_board(HEARTBEAT_SECONDS)
             self._no_longer_waits()
             self._run_thread()
@@ -354,10 +357,10 @@ class Operations:
             return
         try:
             self._journal.check_epoch()
-            self._desk.look(self.seen)
+            self._requests.answer(self.seen)
             self._look_at_work()
             waited = self._monotonic() - self._last
-            news = self._recent.changes != self._seen
+            news = self._events.changes != self._seen
             if waited >= HEARTBEAT_SECONDS or (news and waited >= LEAST_SECONDS):
                 self._write()
         except Fenced:
@@ -418,8 +421,7 @@ class Operations:
     def _write(self, *, ended: bool = False) -> None:
         if self._board is None:
             return
-        self._seen, self._last = self._recent.changes, self._monotonic()
+        self._seen, self._last = self._events.changes, self._monotonic()
         self._status = status = self._board.status(ended=ended)
-        self.stuck_copies = sum(1 for _ in stuck(status))
         write(self._root / STATUS_FILE, status)
         self.written += 1

@@ -34,6 +34,12 @@ from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
 from taskplace.spark.driver.event_log import RecentEvents, log_rebalance
+from taskplace.record.events import Change, ExecutorLost, InstanceView, Rebalanced, Reporter, tell
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.cluster import Cluster, Executor
+from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
+from taskplace.spark.driver.event_log import EventLog
+from taskplace.spark.driver.rebalancer import warmup_changes
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.worker.program import Program
@@ -46,7 +52,9 @@ log = logging.getLogger(__name__)
 PAUSE_SECONDS = 1.0
 
 
-def warmup_changes(before: Mapping[str, Roles], after: Mapping[str, Roles]) -> tuple[WarmupChange, ...]:
+def warmup_changes(
+    before: Mapping[str, Roles], after: Mapping[str, Roles], *, generation: int = 0, batch_id: int = 0
+) -> tuple[WarmupChange, ...]:
     """Return the warm-ups that began or ended from one assignment to the next, by executor and task.
 
     >>> task = TaskId(0, 3)
@@ -56,12 +64,14 @@ def warmup_changes(before: Mapping[str, Roles], after: Mapping[str, Roles]) -> t
     >>> [change.state for change in warmup_changes({"executor-2": warming}, {"executor-2": moved})]
     ['active']
     """
-    changes = []
+    changes: list[WarmupChange] = []
+    begun: list[tuple[TaskId, WarmupState]]
     for name in sorted({*before, *after}):
         was, now = before.get(name, Roles()), after.get(name, Roles())
-        changes += [WarmupChange(str(task), name, "begun") for task in now.warmup if task not in was.warmup]
+        begun = [(task, "begun") for task in now.warmup if task not in was.warmup]
+        ended = [(task, _role(task, now)) for task in was.warmup if task not in now.warmup]
         changes += [
-            WarmupChange(str(task), name, _role(task, now)) for task in was.warmup if task not in now.warmup
+            WarmupChange(str(task), name, state, generation, batch_id) for task, state in (*begun, *ended)
         ]
     return tuple(changes)
 
@@ -86,14 +96,14 @@ class Rebalancer:
         stats: Stats,
         *,
         reporter: Reporter | None = None,
-        recent: RecentEvents | None = None,
+        events: EventLog | None = None,
         tags: Mapping[str, Mapping[str, str]] | None = None,
         follower_share: float = 1.0,
     ) -> None:
         self.lock = threading.RLock()
         self.bridge, self.journal, self.loop = bridge, journal, loop
         self.stats, self.reporter = stats, reporter
-        self.recent = recent or RecentEvents()
+        self.events = events or EventLog()
         self._running, self._ended = False, float("-inf")
         self._warned: frozenset[str] = frozenset()
         logged = {p.subtopology: any(s.logged for s in p.stores.values()) for p in programs}
@@ -235,9 +245,7 @@ class Rebalancer:
                     )
                 active = len(self.state.roles(name).active)
                 event = ExecutorLost(name, self.journal.last_batch + 1, active, cancelled, leaving)
-                self.recent.lost(event)
-                if self.reporter:
-                    self.reporter.failure(event)
+                self._record(event)
             return bool(self.state.members)
 
     def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
@@ -279,28 +287,31 @@ class Rebalancer:
     def _report(self, batch_id: int, decision: Decision, before: Mapping[str, Roles], seconds: float) -> None:
         plan = decision.plan
         self.stats.count_rebalance(plan.moves, seconds)
-        event = replace(
-            self._event(plan, decision.generation, batch_id, decision.reason),
-            warmup_changes=warmup_changes(before, plan.assignment),
-            seconds=seconds,
-        )
-        self.recent.rebalanced(event)
-        log_rebalance(event, plan.moves, seconds)
+        generation = decision.generation
+        self._record(self._event(plan, generation, batch_id, decision.reason, seconds))
         if self.reporter:
-            self.reporter.rebalance(event)
+            for change in warmup_changes(before, plan.assignment, generation=generation, batch_id=batch_id):
+                tell(self.reporter, change)
 
-    def _event(self, plan: Plan, generation: int, batch_id: int, reason: str) -> Rebalanced:
+    def _record(self, event: Rebalanced | ExecutorLost) -> None:
+        self.events.add(event)
+        if self.reporter:
+            tell(self.reporter, event)
+
+    def _event(
+        self, plan: Plan, generation: int, batch_id: int, reason: str, seconds: float = 0.0
+    ) -> Rebalanced:
         return Rebalanced(
             generation=generation,
             batch_id=batch_id,
             reason=reason,
-            moves=tuple(map(str, plan.moves)),
             promotions=sum(move.forced for move in plan.moves),
             warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
             followup=plan.followup,
-            changes=tuple(Change(str(m.task), m.role, m.from_, m.to, m.why) for m in plan.moves),
+            changes=tuple(map(Change.of, plan.moves)),
             assignment=_texts(plan.assignment),
             to_go=_to_go(plan),
+            seconds=seconds,
             imbalance=imbalance_of(self._tasks, self.state.instances(), plan.assignment),
         )
 

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import Fenced
 from taskplace.rebalance import Trigger
+from taskplace.record.events import TOTALS, Totals
 from taskplace.spark import faults
 from taskplace.spark.checkpoint.history import trimmed_since
 from taskplace.spark.checkpoint.journal import Journal
@@ -246,7 +247,6 @@ class BatchRunner:
 
     def _report(self, batch: Batch) -> None:
         self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
-        self.rebalancer.recent.batch_done(batch.id, batch.rows, batch.clock.total())
         self.late_rows.batch_done(batch, self.rebalancer.stats.totals)
         self.listeners.batch_done(batch, self.rebalancer)
 

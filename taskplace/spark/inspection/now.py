@@ -82,7 +82,7 @@ def batch_text(status: Status, *, runs: bool = True) -> str:
         return f"batch {status.running.batch} {'has' if runs else 'had'} been running for {lasting(since)}"
     if status.batches:
         last = status.batches[-1]
-        return f"batch {last.batch} took {duration(last.seconds)} for {count(last.rows, 'row')}"
+        return f"batch {last.batch_id} took {duration(last.seconds)} for {count(last.rows, 'row')}"
     return f"last batch {status.batch}" if status.batch >= 0 else "no batch yet"
 
 

@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from taskplace.record.events import Line
 from taskplace.record.html.of_plan import reasons_of
+from taskplace.record.html.of_run import RunRecorder
 from taskplace.record.html.values import (
     CopyLag,
     Figure,
-    Happening,
     InstanceRow,
     Placements,
     Reason,
     Report,
-    Samples,
     State,
 )
 from taskplace.spark.inspection.checkpoint import Inspection, inspect
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.inspection.now import input_figures, input_rows, now_of, undone_text
 from taskplace.spark.inspection.situation import situation
-from taskplace.spark.operator_messages import RebalanceStatus, Status
+from taskplace.spark.operator_messages import Status
 from taskplace.wording import count, counted_since, size
 
 #: The most files of each kind of finding that are named.
@@ -42,19 +43,17 @@ def report_of_checkpoint(root: Path) -> Report:
     status = seen.status
     placements = _placements(found, status)
     now = now_of(status, checkpoint=root) if status is not None else None
-    began = _began(status)
-    return Report(
+    return replace(
+        _last_events(status),
         kind="checkpoint",
         title=found.topology or root.name,
         state=_state(found, seen),
         made=time.time(),
-        began=began,
+        began=_began(status),
         figures=tuple(_figures(found, seen)),
         tasks=placements.tasks,
         instances=placements.instances,
         steps=tuple(placements.steps),
-        happenings=tuple(_happenings(status, began)) if status is not None else (),
-        samples=_samples(status, began) if status is not None else Samples(),
         copies=now.copies if now is not None else _replays(found),
         inputs=input_rows(found.input),
         now=now.rows if now is not None and now.rows else tuple(_rows(found)),
@@ -65,6 +64,16 @@ def report_of_checkpoint(root: Path) -> Report:
         if status
         else (),
     )
+
+
+def _last_events(status: Status | None) -> Report:
+    """Return the report of the events that the driver's status remembers."""
+    recorder = RunRecorder("", began=_began(status))
+    if status is not None:
+        events: list[Line] = [*status.rebalances, *status.losses, *status.batches]
+        for event in sorted(events, key=lambda one: one.time):
+            recorder.add(event)
+    return recorder.report()
 
 
 def _began(status: Status | None) -> float | None:
@@ -135,29 +144,6 @@ def _figures(found: Inspection, seen: DriverSeen) -> Iterator[Figure]:
     )
 
 
-def _happenings(status: Status, began: float | None) -> Iterator[Happening]:
-    zero = began or 0.0
-    both = [
-        *((one.at, "rebalance", _rebalance(one)) for one in status.rebalances),
-        *(
-            (
-                one.at,
-                "leaving" if one.leaving else "loss",
-                f"{one.executor} {'leaves' if one.leaving else 'lost'} in batch {one.batch} with "
-                f"{count(one.tasks, 'active task')}",
-            )
-            for one in status.losses
-        ),
-    ]
-    for at, kind, text in sorted(both):
-        yield Happening(at - zero, kind, text)
-
-
-def _rebalance(one: RebalanceStatus) -> str:
-    more = "; more to come" if one.followup else ""
-    return f"generation {one.generation}: {one.reason}; {count(one.moves, 'move')}{more}"
-
-
 def _reasons(found: Inspection, seen: DriverSeen) -> tuple[Reason, ...]:
     """Return why each task is where it is, as `taskplace explain CHECKPOINT` says it; nothing without executors."""
     status = seen.status
@@ -166,16 +152,6 @@ def _reasons(found: Inspection, seen: DriverSeen) -> tuple[Reason, ...]:
     ends = {name: task.records for name, task in found.tasks.items()}
     explainer = situation(status, ends, runs=seen.runs, checkpoint=seen.root).explainer()
     return reasons_of(explainer, of=str(seen.root))[0]
-
-
-def _samples(status: Status, began: float | None) -> Samples:
-    zero, done = began or 0.0, status.batches
-    return Samples(
-        at=tuple(one.at - zero for one in done),
-        number=tuple(one.batch for one in done),
-        rows=tuple(one.rows for one in done),
-        seconds=tuple(one.seconds for one in done),
-    )
 
 
 def _replays(found: Inspection) -> tuple[CopyLag, ...]:

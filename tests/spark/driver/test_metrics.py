@@ -10,6 +10,7 @@ import pytest
 from taskplace.record.metrics import METRICS
 
 from taskplace.errors import InputError
+from taskplace.record.metrics import METRICS
 from taskplace.spark.driver import metrics as module
 from taskplace.spark.driver.metrics import DriverMetrics
 from tests.support.word_counts import counts, words
@@ -160,7 +161,7 @@ def test_loads_are_weights_per_slot_without_executors_that_drain(world):
 
 
 def test_a_reader_waits_for_no_batch(world, monkeypatch):
-    """While the driver holds its lock, the values are those of the look before; the times go on."""
+    """While the driver holds its lock, the values are those of the status before; the times go on."""
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
     placed = world.open(counts(world))
     world.batch(placed, 0, **{"in": words(*"ab")})
@@ -226,7 +227,9 @@ def test_the_endpoint_serves_the_stream_and_ends_with_it(world):
 def test_seconds_ago_follow_the_clock(world):
     placed = world.open(counts(world))
     world.batch(placed, 0, **{"in": words(*"ab")})
-    later = DriverMetrics(placed.rebalancer, placed.config, clock=lambda: time.monotonic() + 100)
+    later = DriverMetrics(
+        placed.rebalancer, placed._runner.operations.status, clock=lambda: time.monotonic() + 100
+    )
     assert later.read()["last-batch-seconds-ago"] == pytest.approx(100, abs=30)
     assert later.read()["last-rebalance-seconds-ago"] == pytest.approx(100, abs=30)
 
@@ -244,7 +247,7 @@ def test_status_metrics_and_explanations_say_the_same_time(world, monkeypatch, b
     now = [1_000.0]
     monkeypatch.setattr(rebalancer.warmups, "_monotonic", lambda: now[0])
     monkeypatch.setattr(rebalancer.warmups, "_busy", lambda: busy)
-    board = StatusBoard(placed._stream, rebalancer, runner.followers, rebalancer.recent, interval=2.0)
+    board = StatusBoard(placed._stream, rebalancer, runner.followers, rebalancer.events, interval=2.0)
 
     def times():
         status = board.status()

@@ -57,7 +57,7 @@ def test_the_status_follows_batches_rebalances_and_losses(world):
     assert first.checkpoint == placed.journal.declaration.id
     assert list(first.executors["executor-1"].active) == ["0_0", "0_1"]
     assert [change.reason for change in first.rebalances] == ["start: 2 tasks on 1 instance"]
-    assert [(batch.batch, batch.rows) for batch in first.batches] == [(0, 8)]
+    assert [(batch.batch_id, batch.rows) for batch in first.batches] == [(0, 8)]
 
     world.come()
     world.follow(placed)
@@ -79,7 +79,7 @@ def test_the_status_follows_batches_rebalances_and_losses(world):
     run(world, placed, 3)
     turn(placed)
     third = status_of(world)
-    assert [loss.executor for loss in third.losses] == ["executor-1"]
+    assert [loss.instance for loss in third.losses] == ["executor-1"]
     assert sorted(third.executors) == ["executor-2"]
     assert third.homeless == ()
 
@@ -256,7 +256,7 @@ def test_damage_of_a_copy_is_told_without_keys_of_rows(world, monkeypatch, caplo
     for _ in range(4):
         placed._runner.replicator.round()  # all copies are read for the snapshot that is due
         turn(placed)
-        told += [why for one in status_of(world).executors.values() for why in one.troubles.values()]
+        told += [why for one in status_of(world).executors.values() for why in one.errors.values()]
         assert key not in (placed.checkpoint / STATUS_FILE).read_text()
     damaged = f"DamagedEntry: an entry with a key of {len(key) + 5} bytes is damaged"
     assert any(why.startswith(damaged) for why in told)
@@ -399,7 +399,7 @@ def test_answers_that_nobody_reads_and_requests_of_dead_drivers_are_removed(worl
     requests.mkdir()
     (answers / "old.json").write_text("{}")
     (requests / "dead.taken").write_text("{}")
-    monkeypatch.setattr(placed._runner.operations._desk, "_clock", lambda: time.time() + 601)
+    monkeypatch.setattr(placed._runner.operations._requests, "_clock", lambda: time.time() + 601)
     turn(placed)
     assert list(answers.iterdir()) == []
     stream_again(world)

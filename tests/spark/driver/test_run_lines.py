@@ -9,10 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.record.events import WarmupChange
-from taskplace.record.json_lines import JsonReporter
-
 from taskplace.model.plan import Roles
+from taskplace.record.json_lines import JsonReporter
 from taskplace.spark.driver.rebalancer import warmup_changes
 from tests.support.operators import run, stream
 from tests.support.placed_without_spark import World
@@ -57,9 +55,8 @@ def test_a_task_that_moves_warms_up_and_becomes_active(world):
 )
 def test_how_a_warmup_ends(after, state):
     then = {} if after is None else {"executor-2": after}
-    assert warmup_changes({"executor-2": Roles(warmup=(A,))}, then) == (
-        WarmupChange("0_0", "executor-2", state),
-    )
+    [change] = warmup_changes({"executor-2": Roles(warmup=(A,))}, then)
+    assert (change.task, change.instance, change.state) == ("0_0", "executor-2", state)
 
 
 def test_what_stays_is_no_change():

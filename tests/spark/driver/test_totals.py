@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from taskplace.record import SilentReporter
-from taskplace.record.events import LateRows
-from taskplace.record.words import summary_rows
 
-from taskplace.spark.driver.stats import TOTALS, Totals
-from taskplace.spark.operator_messages import TotalsStatus
+from taskplace.record import SilentReporter
+from taskplace.record.events import TOTALS, LateRows, Totals
+from taskplace.record.words import summary_rows
 from taskplace.spark.processors import Count
 from taskplace.spark.sinks import ParquetSink
 from tests.support.windows import KEY, clicks, quarters
@@ -64,7 +62,7 @@ def test_totals_continue_over_restarts_and_counters_of_the_driver_do_not(world):
     assert found["late rows since the checkpoint was created"] == "4"
     assert found["late rows since this driver started"] == "2"
     status = placed._runner.operations.status()
-    assert status.totals == TotalsStatus(since=0, rows=9, late=4, late_here=2)
+    assert (status.totals, status.late_here) == (Totals(since=0, rows=9, late=4), 2)
 
 
 def test_a_reporter_hears_the_total_and_that_of_its_driver(world):

@@ -31,7 +31,7 @@ def test_of_a_running_stream(world):
     assert [step.label for step in report.steps] == ["batch 1", "now"]
     assert report.steps[1].changes == {}
     assert report.samples.number == (0, 1)
-    assert [one.kind for one in report.happenings] == ["rebalance"]
+    assert [one.kind for one in report.timeline] == ["rebalance"]
     assert figures(report)["executors"] == "2"
     lag = sum(one.lag for one in placed.placement())
     assert figures(report)["lag"] == str(lag)
@@ -60,7 +60,7 @@ def test_without_a_status(world):
     placed.close()
     (placed.checkpoint / "status.json").unlink()
     report = report_of_checkpoint(placed.checkpoint)
-    assert report.happenings == ()
+    assert report.timeline == ()
     assert figures(report)["to replay"] == "8"
     assert sum(copy.last for copy in report.copies) == 8
     assert [row.note for row in report.now] == ["at the last commit"]

@@ -86,10 +86,10 @@ def test_a_copy_that_cannot_follow_is_named_until_it_does(world, monkeypatch):
         patch.setattr(Copy, "follow", fails)
         world.follow(placed)
         status = placed._runner.operations.status()
-        trouble = status.executors["executor-2"].troubles[str(task)].partition(". ")[0]
-        assert trouble.startswith("DiskFull: no space left")
+        error = status.executors["executor-2"].errors[str(task)].partition(". ")[0]
+        assert error.startswith("DiskFull: no space left")
         seen = situation(status, {}).seen["executor-2", task]
-        assert seen.stalled == f"executor-2 cannot follow: {trouble}"
+        assert seen.stalled == f"executor-2 cannot follow: {error}"
         assert seen.remedy == "make room on the disk of executor-2 (host-2); the copy then goes on by itself"
         text = placed.explain(task).text
         assert (
@@ -107,7 +107,7 @@ def test_a_copy_that_cannot_follow_is_named_until_it_does(world, monkeypatch):
     placed.release()
     world.batch(placed, 3, **{"in": words(*"abcdefgh")})
     world.follow(placed)
-    assert placed._runner.operations.status().executors["executor-2"].troubles == {}
+    assert placed._runner.operations.status().executors["executor-2"].errors == {}
 
 
 def test_a_visit_that_fails_as_a_whole_is_named_until_one_succeeds(world, monkeypatch):
@@ -125,12 +125,12 @@ def test_a_visit_that_fails_as_a_whole_is_named_until_one_succeeds(world, monkey
         with pytest.raises(ValueError, match="k7"):
             world.follow(placed)
         status = placed._runner.operations.status()
-        assert status.executors["executor-2"].trouble == "ValueError"
+        assert status.executors["executor-2"].error == "ValueError"
         assert (
             situation(status, {}).seen["executor-2", task].stalled == "visits to executor-2 fail: ValueError"
         )
     world.follow(placed)
-    assert placed._runner.operations.status().executors["executor-2"].trouble == ""
+    assert placed._runner.operations.status().executors["executor-2"].error == ""
 
 
 def test_a_planned_step_says_what_it_waits_for(world):

@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from taskplace.errors import InputError
 from taskplace.spark.checkpoint import files
 from taskplace.spark.checkpoint.files import (
     RecordFile,
@@ -27,6 +25,8 @@ from taskplace.spark.checkpoint.files import (
     record_batch,
     write_file,
 )
+
+from taskplace.errors import InputError
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import FollowRequest, History, Position, Question, Snapshot
 from taskplace.spark.state import copy as copy_module

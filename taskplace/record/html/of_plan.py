@@ -1,0 +1,186 @@
+"""Makes the report of a plan: the placement before and after it, its moves, and why each task is where it is."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+from taskplace.explanation import Explainer
+from taskplace.model.plan import Plan, Roles
+from taskplace.model.problem import Problem
+from taskplace.model.shares import imbalance_of
+from taskplace.record.events import Change
+from taskplace.record.html.values import (
+    ROLES,
+    CopyLag,
+    Figure,
+    InstanceRow,
+    Placements,
+    Reason,
+    Report,
+    State,
+    move_rows,
+)
+from taskplace.wording import count
+from topology.tasks import TaskId
+
+#: The most tasks that are explained; those that move come first.
+MOST_REASONS = 5_000
+#: All tasks of a problem with so many at the most are explained in full, which plans changed problems: 30 ms each.
+ALL_IN_FULL = 100
+#: Of larger problems, so many of the tasks that are on their way.
+MOST_IN_FULL = 20
+#: The most copies whose lags are listed; the largest lags come first.
+MOST_COPIES = 5_000
+
+
+def report_of_plan(plan: Plan, problem: Problem | None = None, *, title: str = "plan") -> Report:
+    """Return the report of a plan.
+
+    Without its problem, the report has neither the placement before the plan, nor lags and reasons. Errors:
+    `InputError` if the plan is not one of this problem.
+
+    >>> import taskplace
+    >>> plan = taskplace.plan({"tasks": [{"id": "0_0"}], "instances": [{"id": "a"}]})
+    >>> report_of_plan(plan).figures[0].value
+    '1'
+    """
+    reasons, left_out = ((), []) if problem is None else reasons_of(Explainer(problem, plan))
+    placements = _placements(plan, problem)
+    return Report(
+        kind="plan",
+        title=title,
+        state=_state(plan),
+        made=time.time(),
+        figures=_figures(plan, problem, placements),
+        tasks=placements.tasks,
+        instances=placements.instances,
+        steps=tuple(placements.steps),
+        copies=() if problem is None else _copies(problem, plan),
+        now=tuple(_row(name, roles, problem) for name, roles in sorted(plan.assignment.items())),
+        moves=move_rows(map(Change.of, plan.moves), "step"),
+        reasons=reasons,
+        warnings=plan.warnings,
+        facts=tuple((name.replace("_", " "), f"{value:,g}") for name, value in sorted(plan.metrics.items())),
+        left_out=tuple(left_out),
+    )
+
+
+def before(problem: Problem) -> dict[str, Roles]:
+    """Return the assignment in force before a plan."""
+    return {one.id: Roles(one.active, one.standby, one.warmup) for one in problem.instances}
+
+
+def _placements(plan: Plan, problem: Problem | None) -> Placements:
+    placements = Placements()
+
+    def even(assignment: dict[str, Roles]) -> float | None:
+        return None if problem is None else imbalance_of(problem.tasks, problem.instances, assignment)
+
+    if problem is not None:
+        places = before(problem)
+        placements.add("before", places, text="the assignment in force", imbalance=even(places))
+    step = dict(plan.assignment)
+    to_go = plan.optimality.moves - sum(m.role == "active" and m.from_ is not None for m in plan.moves)
+    placements.add("step", step, text="safe to run now", imbalance=even(step), to_go=max(0, to_go))
+    if plan.target:
+        target = dict(plan.target)
+        placements.add("target", target, text="where every task belongs", imbalance=even(target), to_go=0)
+    return placements
+
+
+def _state(plan: Plan) -> State:
+    if plan.stable:
+        return State("stable", "nothing has to move", "good")
+    if plan.followup:
+        return State("more to follow", "plan again once copies have caught up", "busy")
+    return State("moves planned", "stable after this step", "busy")
+
+
+def _figures(plan: Plan, problem: Problem | None, placements: Placements) -> tuple[Figure, ...]:
+    best, metrics = plan.optimality, plan.metrics
+    fewest = str(best).partition(", ")[2].partition(", ")[0]
+    roles = list(plan.assignment.values())
+    even = [f"{step.imbalance:.2f}" for step in placements.steps if step.imbalance is not None]
+    figures = [
+        Figure("tasks", f"{sum(len(r.active) for r in roles):,}", f"on {count(len(roles), 'instance')}"),
+        Figure("changes now", f"{len(plan.moves):,}", "roles that are new in this step"),
+        Figure("moves to the target", f"{best.moves:,}", fewest),
+        Figure("forced promotions", f"{best.forced_promotions:,}", "caught-up copies take over at once"),
+        Figure(
+            "warm-ups",
+            f"{sum(len(r.warmup) for r in roles):,}",
+            f"{metrics['warmups_waiting']:,.0f} wait" if metrics.get("warmups_waiting") else "",
+        ),
+    ]
+    if even:
+        figures.append(Figure("imbalance", even[-1], f"{' → '.join(even)}: largest load / mean"))
+    if problem is not None:
+        lag = sum(copy.last for copy in _copies(problem, plan))
+        figures.append(Figure("records to catch up", f"{lag:,}", "of the copies with a role"))
+    return tuple(figures)
+
+
+def _row(name: str, roles: Roles, problem: Problem | None) -> InstanceRow:
+    one = next((i for i in problem.instances if i.id == name), None) if problem else None
+    state = "draining" if one and one.draining else "no capacity" if one and not one.capacity else ""
+    tags = ", ".join(f"{key} {value}" for key, value in sorted(one.tags.items())) if one else ""
+    active, standby, warmup = map(len, roles)
+    return InstanceRow(name, active, standby, warmup, state=state, note=tags)
+
+
+def _copies(problem: Problem, plan: Plan) -> tuple[CopyLag, ...]:
+    """Return the lags above 0 of the copies that have a role in the plan, the largest first."""
+    ends = {task.id: task.end_offset for task in problem.tasks if task.stateful and task.logged}
+    copies = []
+    for one in problem.instances:
+        for role, tasks in zip(ROLES, plan.assignment.get(one.id, Roles()), strict=True):
+            for task in ends.keys() & set(tasks):
+                if lag := _lag(one.lags.get(task), ends[task]):
+                    copies.append(CopyLag(str(task), one.id, role, lag, lag))
+    return tuple(sorted(copies, key=lambda c: (-c.last, c.task, c.instance))[:MOST_COPIES])
+
+
+def _lag(lag: int | None, end: int | None) -> int:
+    """Return what a copy lacks: the whole changelog without a copy, or with one of an earlier changelog."""
+    reset = lag is not None and end is not None and lag > end
+    return (end or 0) if lag is None or reset else lag
+
+
+def reason_of(explainer: Explainer, task: TaskId | str) -> Reason:
+    """Return why a task is where it is, in full: the text of `explain --task`.
+
+    Errors: `InputError` for a task that is not in the problem.
+    """
+    found = explainer.in_full(task)
+    return Reason(str(found.task), found.instance, found.why, str(found))
+
+
+def reasons_of(
+    explainer: Explainer, *, in_full: int | None = None, of: str = "FILE"
+) -> tuple[tuple[Reason, ...], list[str]]:
+    """Return why each task is where it is, of `MOST_REASONS` tasks at the most, and a line about the others.
+
+    `in_full`: so many of the tasks that are on their way are explained in full: also what would have to change for them
+    to be elsewhere, and when they are where they belong. This plans changed problems. None: all tasks of up to
+    `ALL_IN_FULL`, else `MOST_IN_FULL` of those that are on their way. The text is that of `explain --task`. The text of
+    another task names the command for it, with `of` as the file or the checkpoint.
+    """
+    moving = explainer.on_their_way()
+    ids = sorted(explainer.problem.columns.ids, key=lambda task: (task not in moving, task))
+    if in_full is None and len(ids) <= ALL_IN_FULL:
+        full = set(ids)
+    else:
+        most = min(MOST_IN_FULL if in_full is None else in_full, len(moving))
+        full = set(ids[:most]) if len(ids) <= MOST_REASONS else set()
+    reasons = []
+    for task in sorted(ids[:MOST_REASONS]):
+        if task in full:
+            reasons.append(reason_of(explainer, task))
+            continue
+        why = explainer.task(task)
+        command = shlex.join(["taskplace", "explain", of, "--task", str(task)])
+        text = f"{why}\n  more    {command}"
+        reasons.append(Reason(str(task), why.instance, why.why, text, full=False))
+    left = [f"why {count(len(ids) - MOST_REASONS, 'more task')} are where they are: taskplace explain"]
+    return tuple(reasons), left if len(ids) > MOST_REASONS else []

@@ -1,0 +1,377 @@
+"""Makes the report of a run: a fold over its events.
+
+`RunRecorder` is a reporter. The same fold serves a run that goes on (the live page), a run that has ended
+(`report.html`), the lines of an earlier run, and the last events of a driver's status, so all show the same.
+
+Properties:
+- bounded, however long a stream runs: of old batches, every second one is dropped again and again; old rebalances are
+  merged, and old moves dropped. Totals count everything
+- thread-safe: events come from the driver, and reports are asked for by other threads
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from msgspec.structs import replace as replace_fields
+
+from taskplace.record.events import (
+    BatchDone,
+    ExecutorLost,
+    Finish,
+    Line,
+    Note,
+    Rebalanced,
+    Start,
+    Summary,
+    WarmupChange,
+    WorkProgress,
+)
+from taskplace.record.html.values import (
+    Figure,
+    InstanceRow,
+    LagsNow,
+    MoveRow,
+    Placements,
+    Reason,
+    Recovery,
+    Report,
+    Samples,
+    State,
+    TimelineRow,
+    copy_lags,
+    move_rows,
+)
+from taskplace.record.words import loss_line, move_text, phase_rows, summary_rows
+from taskplace.wording import count, counted_since, duration
+
+#: The most batches with a sample of their own.
+MOST_BATCHES = 4_000
+#: The most rows of the timeline, and moves.
+MOST_ROWS, MOST_MOVES = 2_000, 10_000
+#: The copies of a batch whose lags are remembered; those that lack most.
+MOST_LAGS = 20
+#: The exit code of a run that was interrupted.
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A batch: when it was committed, the event, its lag in all, the copies that lack most, and the imbalance."""
+
+    at: float
+    event: BatchDone
+    lag: int
+    lags: LagsNow
+    imbalance: float | None
+
+
+class RunRecorder:
+    """Remembers the events of one run.
+
+    - `began`: when the run began, in seconds since 1970; None: now, by the `clock`
+    - `version` counts the events; `end` is the state after the end of the run, None before
+
+    >>> recorder = RunRecorder("flights", clock=lambda: 100.0)
+    >>> recorder.batch(BatchDone(0, 2, 1_000, 4.0, {}, (), 1))
+    >>> recorder.report().figures[0].value
+    '1 of 2'
+    """
+
+    def __init__(
+        self, title: str, *, clock: Callable[[], float] = time.time, began: float | None = None
+    ) -> None:
+        self.title, self.clock = title, clock
+        self.began = clock() if began is None else began
+        self.version = 0
+        self.end: State | None = None
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()  # by field of a `Summary`
+        self._losses, self._until = 0, 0.0
+        self._expected: int | None = None
+        self._placements = Placements()
+        self._samples: list[_Sample] = []
+        self._timeline: deque[TimelineRow] = deque(maxlen=MOST_ROWS)
+        self._moves: deque[MoveRow] = deque(maxlen=MOST_MOVES)
+        self._recoveries: deque[Recovery] = deque(maxlen=MOST_ROWS)
+        self._lost_tasks: dict[str, set[str]] = {}
+        self._rebalanced: Rebalanced | None = None
+        self._summary: Summary | None = None
+        self._last: BatchDone | None = None
+        self._gone: dict[str, str] = {}
+
+    def begin_with(self, event: Rebalanced) -> None:
+        """Begin with an assignment that was in force before; it counts as no rebalance."""
+        with self._lock:
+            self._rebalanced = event
+            self._place(0.0, event, "in force when this page began")
+
+    # -- events
+
+    def add(self, event: Line) -> None:
+        """Remember an event. What a page shows of work is the lags of copies, and of warm-ups their rebalances."""
+        with self._lock:
+            self.version += 1
+            at = max(0.0, event.at - self.began)
+            match event:
+                case BatchDone():
+                    self._batch(at, event)
+                case Rebalanced():
+                    self._rebalance(at, event)
+                case ExecutorLost():
+                    self._loss(at, event)
+                case Note():
+                    self._timeline.append(TimelineRow(at, "note", event.text))
+                case Finish():
+                    self._finish(at, event)
+                case Start() | WorkProgress() | WarmupChange():
+                    return
+                case _:
+                    assert_never(event)
+            self._until = at
+
+    batch = rebalance = failure = progress = add
+
+    def note(self, text: str) -> None:
+        """Remember a line of text."""
+        self.add(Note(text))
+
+    def summary(self, summary: Summary) -> None:
+        """Remember the summary; the run has ended."""
+        with self._lock:
+            self.version += 1
+            self._end_with(summary)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _batch(self, at: float, event: BatchDone) -> None:
+        self._last, self._expected = event, event.total
+        self._counts.update(batches=1, rows=event.rows)
+        if (recovery := event.recovery) is not None:
+            self._counts.update(
+                replayed_records=recovery.replayed,
+                snapshot_records=recovery.restored,
+                scratch_restores=recovery.scratch,
+            )
+        imbalance = self._rebalanced.imbalance if self._rebalanced else None
+        lag = sum(view.lag for view in event.placement)
+        self._samples.append(_Sample(at, event, lag, self._lags(event), imbalance))
+        if len(self._samples) > MOST_BATCHES:
+            half = MOST_BATCHES // 2
+            self._samples[:half] = self._samples[:half:2]
+        self._recover(at, event)
+
+    def _rebalance(self, at: float, event: Rebalanced) -> None:
+        self._counts.update(rebalances=1, promotions=event.promotions)
+        self._rebalanced, step = event, label(event)
+        if event.assignment:
+            self._place(at, event, event.reason)
+        text = f"{step}: {event.reason}; {move_text(event)}"
+        self._timeline.append(TimelineRow(at, "rebalance", text, step if event.assignment else ""))
+        self._moves.extend(move_rows(event.changes, step))
+        for k, one in enumerate(self._recoveries):  # the tasks of each loss have new places
+            if one.planned is None:
+                lost = self._lost_tasks.pop(one.instance, None)
+                promoted = sum(c.role == "promotion" and c.task in (lost or ()) for c in event.changes)
+                self._recoveries[k] = replace(
+                    one, planned=at - one.at, promoted=None if lost is None else promoted
+                )
+
+    def _loss(self, at: float, event: ExecutorLost) -> None:
+        self._losses += not event.leaving
+        self._timeline.append(TimelineRow(at, "leaving" if event.leaving else "loss", loss_line(event)))
+        self._recoveries.append(Recovery(at, event.instance, event.batch_id, event.tasks, event.leaving))
+        if self._rebalanced is not None and self._rebalanced.assignment:
+            roles = self._rebalanced.assignment.get(event.instance, {})
+            self._lost_tasks[event.instance] = set(roles.get("active", ()))
+        self._gone[event.instance] = "leaving" if event.leaving else "lost"
+
+    def _finish(self, at: float, event: Finish) -> None:
+        if event.totals is not None:
+            self._end_with(event.totals)
+        if event.exit_code == INTERRUPTED:
+            self.end = State("interrupted", "it goes on after its last committed batch", "busy")
+        elif event.error is not None:
+            self._timeline.append(TimelineRow(at, "failure", event.error))
+            self.end = State("failed", event.error, "bad")
+        elif self.end is None:
+            self.end = State("ended", "", "good")
+
+    def _end_with(self, summary: Summary) -> None:
+        self._summary = summary
+        self.end = State("ended", "", "good")
+        if summary.ok is not None:
+            self.end = State("checked", summary.check or "", "good")
+            self.end = self.end if summary.ok else replace(self.end, word="check failed", tone="bad")
+
+    def _place(self, at: float, event: Rebalanced, text: str) -> None:
+        self._placements.add(
+            label(event),
+            event.assignment,
+            at=at,
+            text=text,
+            imbalance=event.imbalance,
+            to_go=event.to_go,
+        )
+
+    def _recover(self, at: float, event: BatchDone) -> None:
+        """Note for each loss that its batch was committed, and that every standby has caught up again."""
+        whole = event.behind == 0 and not (self._rebalanced and self._rebalanced.followup)
+        for k, one in enumerate(self._recoveries):
+            if one.committed is None and event.batch_id >= one.batch:
+                done = event.recovery
+                one = replace(
+                    one,
+                    committed=at - one.at,
+                    replayed=done.replayed if done else None,
+                    scratch=done.scratch if done else None,
+                )
+            if one.whole is None and one.committed is not None and whole:
+                one = replace(one, whole=at - one.at)
+            self._recoveries[k] = one
+
+    # -- the report
+
+    def report(self, reasons: tuple[Reason, ...] = ()) -> Report:
+        """Return the report of what has happened so far. `reasons`: why each task is where it is."""
+        with self._lock:
+            copies, more = copy_lags([sample.lags for sample in self._samples])
+            left_out = [f"{count(more, 'copy', 'copies')} with smaller lags"] if more else []
+            if unseen := self._counts["batches"] - len(self._samples):
+                left_out.append(count(unseen, "earlier batch", "earlier batches"))
+            if self._placements.merged:
+                left_out.append(count(self._placements.merged, "earlier assignment"))
+            return Report(
+                kind="run",
+                title=self.title,
+                state=self.state(),
+                made=self.clock(),
+                began=self.began,
+                figures=tuple(self._figures()),
+                tasks=self._placements.tasks,
+                instances=self._placements.instances,
+                steps=tuple(self._placements.steps),
+                timeline=tuple(self._timeline),
+                samples=self._columns(),
+                copies=copies,
+                recoveries=tuple(self._recoveries),
+                now=tuple(self._rows()),
+                moves=tuple(self._moves),
+                reasons=reasons,
+                facts=_facts(self._summary) if self._summary else (),
+                left_out=tuple(left_out),
+            )
+
+    def state(self) -> State:
+        """Return the state of the run in words."""
+        if self.end is not None:
+            return self.end
+        if self._rebalanced is not None and self._rebalanced.followup:
+            return State("running", "the assignment is not yet the target", "busy", live=True)
+        return State("running", "", "good", live=True)
+
+    def _figures(self) -> Iterator[Figure]:
+        """Yield the headline figures: of the summary if there is one, else of what was counted so far."""
+        last, rebalanced, losses = self._last, self._rebalanced, self._losses
+        counted = self._summary or replace_fields(Summary(seconds=self._until), **self._counts)
+        whole = (
+            last is not None and last.batch_id + 1 == self._counts["batches"]
+        )  # else an earlier run did a part
+        of = f" of {self._expected:,}" if self._expected and whole else ""
+        rate = f"{last.rows_per_second:,.0f} rows/s in batch {last.batch_id}" if last else ""
+        yield Figure("batches", f"{counted.batches:,}{of}", rate)
+        bad = sum(counted.bad_records.values())
+        yield Figure("rows", f"{counted.rows:,}", f"{bad:,} bad" if bad else "")
+        if late := counted.late or (last and last.late):
+            text = f"{counted_since(late.since)}; {late.here:,} since this driver started"
+            yield Figure("late rows", f"{late.total:,}", text)
+        elif self._summary is not None:  # of an older version
+            yield Figure("late rows", f"{counted.late_rows:,}", "since this driver started")
+        yield Figure("time", duration(counted.seconds or self._until), "since the start")
+        generation = f"generation {rebalanced.generation}" if rebalanced else ""
+        yield Figure("rebalances", f"{counted.rebalances:,}", generation)
+        yield Figure("executors lost", f"{losses:,}", "", "bad" if losses else "")
+        yield Figure("promotions", f"{counted.promotions:,}", "caught-up copies took over at once")
+        text = f"by active tasks in all batches; {counted.snapshot_records:,} more out of snapshots"
+        yield Figure("records replayed", f"{counted.replayed_records:,}", text)
+        scratch = counted.scratch_restores
+        yield Figure(
+            "restored from scratch",
+            f"{scratch:,}",
+            "active tasks without a local copy",
+            "bad" if scratch and losses else "",
+        )
+        lag = sum(view.lag for view in last.placement) if last else 0
+        yield Figure("lag", f"{lag:,}", "records, of all standbys and warm-ups")
+        if rebalanced is not None and rebalanced.imbalance is not None:
+            yield Figure("imbalance", f"{rebalanced.imbalance:.2f}", "largest load / mean")
+        if counted.ok is not None:
+            check = Figure("check", "right", counted.check or "", "good")
+            yield check if counted.ok else replace(check, value="wrong", tone="bad")
+
+    def _columns(self) -> Samples:
+        samples = self._samples
+        names = list(dict.fromkeys(name for sample in samples for name in sample.event.phases))
+        return Samples(
+            at=tuple(sample.at for sample in samples),
+            number=tuple(sample.event.batch_id for sample in samples),
+            rows=tuple(sample.event.rows for sample in samples),
+            seconds=tuple(sample.event.seconds for sample in samples),
+            phases={name: tuple(sample.event.phases.get(name, 0.0) for sample in samples) for name in names},
+            lag=tuple(sample.lag for sample in samples),
+            imbalance=tuple(sample.imbalance for sample in samples),
+        )
+
+    def _lags(self, event: BatchDone) -> LagsNow:
+        assignment = self._rebalanced.assignment if self._rebalanced else {}
+        flat = [(lag, name, task) for name, lags in event.lags.items() for task, lag in lags.items()]
+        return {
+            (name, task): (
+                lag,
+                "warm-up" if task in assignment.get(name, {}).get("warmup", ()) else "standby",
+            )
+            for lag, name, task in sorted(flat, reverse=True)[:MOST_LAGS]
+        }
+
+    def _rows(self) -> Iterator[InstanceRow]:
+        views = self._last.placement if self._last else ()
+        for view in views:
+            yield InstanceRow(view.id, view.active, view.standby, view.warmup, view.lag)
+        there = {view.id for view in views}
+        for name, word in self._gone.items():
+            if name not in there:
+                yield InstanceRow(name, 0, 0, 0, None, word)
+
+
+def label(event: Rebalanced) -> str:
+    """Return the name of an assignment."""
+    return f"generation {event.generation}"
+
+
+def report_of_lines(events: Sequence[Line]) -> Report:
+    """Return the report of a run from its events, of which the first is its `Start` (`read_run_lines`)."""
+    start = events[0]
+    title = start.application if isinstance(start, Start) else ""
+    recorder = RunRecorder(title, began=start.at)
+    for event in events[1:]:
+        recorder.add(event)
+    made = recorder.report()
+    if made.state.live:
+        text = "the lines have no end: the run goes on, or was killed"
+        made = replace(made, state=State("cut off", text, "busy"))
+    return made
+
+
+def _facts(summary: Summary) -> tuple[tuple[str, str], ...]:
+    """Return all counts of a summary, and the median seconds of each phase of a batch."""
+    phases = [
+        (f"median of a batch: {name}", f"{took}{f' ({share})' if share else ''}")
+        for name, took, share in phase_rows(summary.phases)
+    ]
+    return (*summary_rows(summary), *phases)

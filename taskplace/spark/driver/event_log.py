@@ -1,0 +1,165 @@
+"""The bounded log of a driver: its last events, for the status file, and what keeps copies from following.
+
+The batch thread and the replicator append, and the thread of `taskplace.spark.driver.operations` reads. An entry costs
+a microsecond and never fails. Rebalances also go to the logger `taskplace`, and their moves to `taskplace.tasks`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+from taskplace.errors import TaskplaceError
+from taskplace.logs import fields
+from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
+from taskplace.spark.driver.logged_errors import shown_error, shown_text
+from taskplace.spark.messages import FollowReport, Position
+from taskplace.spark.operator_messages import FailedBatch, RunningBatch, StoppedBatch
+from topology import TaskId
+
+LOG = logging.getLogger("taskplace")
+TASKS = logging.getLogger("taskplace.tasks")
+
+#: How many events of each kind are kept, and how many moves of a rebalance.
+KEPT, MOVES_KEPT = 10, 6
+
+_EventT = TypeVar("_EventT", BatchDone, Rebalanced, ExecutorLost)
+
+
+class EventLog:
+    """The last events of one driver. Thread-safe. `changes` counts what a status should show soon."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.changes = 0
+        self.running: RunningBatch | None = None
+        self.failed: FailedBatch | None = None
+        self.stopped: StoppedBatch | None = None
+        self._clock, self._lock = clock, threading.Lock()
+        self._events: dict[type, deque[BatchDone | Rebalanced | ExecutorLost]] = {
+            kind: deque(maxlen=KEPT) for kind in (BatchDone, Rebalanced, ExecutorLost)
+        }
+
+    def add(self, event: BatchDone | Rebalanced | ExecutorLost) -> None:
+        """Append an event."""
+        if isinstance(event, Rebalanced):
+            _log(event)
+            event = event.shortened(MOVES_KEPT)
+        with self._lock:
+            self.changes += not isinstance(event, BatchDone)  # its end counts
+            self._events[type(event)].append(event)
+
+    def last(self, kind: type[_EventT]) -> tuple[_EventT, ...]:
+        """Return the last events of a kind, oldest first."""
+        with self._lock:
+            return tuple(self._events[kind])  # type: ignore[arg-type]
+
+    @contextmanager
+    def batch(
+        self, number: int, stopped: Callable[[BaseException], bool] = lambda error: False
+    ) -> Iterator[None]:
+        """Note that a batch runs within this block, and its error if it fails.
+
+        - `stopped`: whether an error came of a stop of the query. Spark cancels the batch then, which is an error for
+          the batch and no failure of the stream. An error of taskplace is always a failure
+        """
+        self.running = RunningBatch(number, self._clock())
+        self.changes += 1
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, TaskplaceError) and _true(stopped, error):
+                self.failed, self.stopped = None, StoppedBatch(self._clock(), number)
+            else:
+                self.failed, self.stopped = FailedBatch(self._clock(), number, shown_error(error)), None
+            raise
+        else:
+            self.failed = self.stopped = None
+        finally:
+            self.running = None
+            self.changes += 1
+
+
+def _true(stopped: Callable[[BaseException], bool], error: BaseException) -> bool:
+    """Return the answer; False if it is not known, because Spark itself has ended."""
+    try:
+        return stopped(error)
+    except Exception:
+        return False
+
+
+def _log(event: Rebalanced) -> None:
+    """Log a rebalance: a line for it, and one for each move. Their fields are in the record, for lines of JSON."""
+    common = {"batch": event.batch_id, "generation": event.generation}
+    line = {
+        **common,
+        "reason": event.reason,
+        "moves_planned": sum(move.role == "active" and move.origin is not None for move in event.changes),
+        "moves_forced": event.promotions,
+        "warmups": event.warmups,
+        "followup": event.followup,
+        "latency_ms": round(1000 * event.seconds, 3),
+    }
+    LOG.info(
+        "rebalance at batch %(batch)d, generation %(generation)d: %(reason)s; moves: %(moves_planned)d planned, "
+        "%(moves_forced)d forced; warm-ups: %(warmups)d; %(more)s%(latency_ms).0f ms",
+        {**line, "more": "more to come; " if event.followup else ""},
+        extra=fields("rebalance", **line),
+    )
+    if TASKS.isEnabledFor(logging.DEBUG):
+        for one in event.changes:
+            what = {"task": one.task, "role": one.role, "from": one.origin, "to": one.to, "why": one.why}
+            TASKS.debug("generation %d: %s", event.generation, one, extra=fields("move", **common, **what))
+
+
+class FollowErrors:
+    """Why copies cannot follow, and when executors last answered. Lifetime: one for each driver.
+
+    Used under the lock of the `Rebalancer`. Times are seconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._copies: dict[tuple[str, TaskId], str] = {}
+        self._visits: dict[str, str] = {}
+        self._visited: dict[str, float] = {}
+
+    def answered(
+        self, visit: FollowReport, before: Mapping[TaskId, Position], wanted: Collection[TaskId]
+    ) -> None:
+        """Note a visit's report. `before`: the positions of the executor's copies so far; `wanted`: that should follow.
+
+        An error is over when its copy has moved on, loads a snapshot, or is not wanted any more.
+        """
+        name = visit.instance
+        self._visited[name] = self._clock()
+        self._visits.pop(name, None)
+        for task in self.of(name).keys() - visit.errors.keys():
+            moved = task in visit.restoring or visit.copies.get(task) != before.get(task)
+            if moved or task not in wanted:
+                del self._copies[name, task]
+        for task, error in visit.errors.items():
+            if task in wanted:
+                self._copies[name, task] = shown_text(error)
+
+    def failed(self, instance: str, error: Exception) -> None:
+        """Note a visit that has failed as a whole."""
+        self._visits[instance] = shown_error(error)
+
+    def keep(self, members: Collection[str]) -> None:
+        """Forget the executors that are not members."""
+        self._copies = {copy: why for copy, why in self._copies.items() if copy[0] in members}
+        self._visits = {name: why for name, why in self._visits.items() if name in members}
+        self._visited = {name: at for name, at in self._visited.items() if name in members}
+
+    def of(self, instance: str) -> dict[TaskId, str]:
+        """Return why copies of an instance cannot follow, as far as its visits have said."""
+        return {task: why for (name, task), why in self._copies.items() if name == instance}
+
+    def contact(self, instance: str) -> tuple[float | None, str]:
+        """Return when an instance last answered a visit, and why its last visit failed: "" if it did not."""
+        return self._visited.get(instance), self._visits.get(instance, "")
