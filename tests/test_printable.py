@@ -10,11 +10,11 @@ import pytest
 
 from taskplace.cli import main
 from taskplace.cli.status import StatusView, lines
-from taskplace.printable import Printable, behind
 from taskplace.record.events import BatchDone, ExecutorLost, InstanceView
 from taskplace.record.terminal import Screen, TerminalReporter
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, FailedBatch, Status
+from taskplace.wording import Printable, behind
 
 HOSTILE, SHOWN = "a\x1b]0;x\x9b2J\x7f\u202e", r"a\u001b]0;x\u009b2J\u007f\u202e"
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")

@@ -19,8 +19,7 @@ from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.inspection.situation import Situation, situation
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.messages import Manifest
-from taskplace.wording import count, listed, noun, one_of
-from taskplace.wrapping import wrapped
+from taskplace.wording import count, listed, noun, one_of, wrapped
 from topology.tasks import TaskId
 
 

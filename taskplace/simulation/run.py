@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from taskplace import validation
-from taskplace.callables import check_function
 from taskplace.errors import InputError
 from taskplace.model import tables as html_tables
+from taskplace.model.callables import check_function
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.shares import imbalance_of

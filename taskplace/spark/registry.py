@@ -39,9 +39,9 @@ from functools import partial, update_wrapper
 from types import MappingProxyType
 from typing import Any
 
-from taskplace import named_objects
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
+from taskplace.model import callables as named_objects
 from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
 from taskplace.spark.processors import (
     Aggregate,

@@ -17,10 +17,10 @@ pytest.importorskip("pyspark")
 
 import taskplace
 import topology
-from taskplace import named_objects
 from taskplace.groups.coordinator import Coordinator
 from taskplace.groups.membership import ConsumerProtocol, Strategy
 from taskplace.groups.messages import unseal
+from taskplace.model import callables as named_objects
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from taskplace.addresses import check_free
 from taskplace.errors import InputError
 from taskplace.record.html.values import Report
-from taskplace.settings import ReportSettings
+from taskplace.spec.application import ReportSettings
 
 STYLES = ("vendor/uPlot.min.css", "static/page.css", "static/parts.css")
 SCRIPTS = (

@@ -28,17 +28,15 @@ from msgspec.structs import replace
 
 from taskplace.errors import Fenced
 from taskplace.lag.ranking import Seen
+from taskplace.logs import RepeatedWarnings
 from taskplace.model.work import Show, Work
-from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.driver.event_log import RecentEvents
+from taskplace.spark.driver.event_log import EventLog, RecentEvents
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.logged_errors import log_failure
-from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.requests import RequestDesk
-from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.operations import StreamWork
-from taskplace.spark.driver.requests import Requests
+from taskplace.spark.driver.rebalancer import Rebalancer
+from taskplace.spark.driver.requests import RequestDesk, Requests
 from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
@@ -50,7 +48,6 @@ from taskplace.spark.operator_messages import (
 )
 from taskplace.spark.stuck import seen_of, stuck
 from taskplace.wording import count
-from taskplace.spark.stuck import seen_of
 from topology import TaskId
 
 #: A batch is reported when it has run for so long.

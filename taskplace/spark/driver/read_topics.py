@@ -36,7 +36,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import decoded, encoded
 from taskplace.spark.driver.event_log import shown_error

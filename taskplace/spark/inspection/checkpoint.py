@@ -34,7 +34,6 @@ from taskplace.errors import CheckpointError, InputError, plainly
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.work import Show, Work
-from taskplace.paths import local_path, why_not
 from taskplace.spark.checkpoint.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.checkpoint.manifests import (
     DIGITS,
@@ -54,6 +53,7 @@ from taskplace.spark.operator_messages import (
     TopicStatus,
     read,
 )
+from taskplace.spec.paths import local_path, why_not
 from topology import TaskId
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.driver import followers as replication
 from taskplace.spark.driver import followers as visits
 from taskplace.spark.driver import rebalancer
