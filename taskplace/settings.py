@@ -38,7 +38,6 @@ from taskplace.dotted_keys import check_nested
 from taskplace.durations import Duration
 from taskplace.errors import ConfigError
 from taskplace.logs import FORMATS
-from taskplace.misplaced import check_sections
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Boolean, Choice, Configuration, Integer, Text, key
 from taskplace.model.placed_options import DurationAboveZero, PlacedOptions
@@ -365,7 +364,6 @@ def _opened(section: str, tree: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _build(document: Mapping[str, Any]) -> Settings:
-    check_sections(document, section_keys())
     given = {name: value for name, value in _texts("", document) if _is_section(name)}
     given["runtime"] = _renamed(given.get("runtime"))
     topology = _free("topology", given)
@@ -393,11 +391,6 @@ def _build(document: Mapping[str, Any]) -> Settings:
         chaos=_chaos(given.get("chaos")),
         report=sections["report"],
     )
-
-
-def section_keys() -> dict[str, tuple[str, ...]]:
-    """Return the keys of each section; of one that is read elsewhere, such as `topology`, none."""
-    return {**dict.fromkeys(_KNOWN, ()), **{name: part.known_keys() for name, part in SECTIONS.items()}}
 
 
 def _has_class(document: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.cli.application import built_topology, judge, load_application
-from taskplace.doctor import MissingInput, StoreFacts, WrongInput
+from taskplace.doctor import MissingInput, StoreFacts
 from taskplace.dotted_keys import topology_section
 from taskplace.errors import InputError
 from taskplace.settings import YAML_APPLICATION, Settings
@@ -32,7 +32,6 @@ class Judged:
     - `against`: why it cannot continue the checkpoint, a line each
     - `times`: by external topic, the first column of its rows that is a timestamp
     - `missing`: its input directories that do not exist
-    - `wrong`: its inputs with a file of another format
     """
 
     topology: BuiltTopology | None = None
@@ -41,7 +40,6 @@ class Judged:
     against: tuple[str, ...] = ()
     times: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[MissingInput, ...] = ()
-    wrong: tuple[WrongInput, ...] = ()
     unknown: str = ""
 
 
@@ -74,7 +72,6 @@ def judged(settings: Settings, root: Path | None = None) -> Judged:
         against=against,
         times=_times(application),
         missing=missing_inputs(application, settings),
-        wrong=wrong_inputs(application, settings),
     )
 
 
@@ -96,13 +93,6 @@ def missing_inputs(application: Any, settings: Settings) -> tuple[MissingInput, 
         MissingInput(path, directory, _near(directory))
         for path, directory in application.missing_inputs().items()
     )
-
-
-def wrong_inputs(application: Any, settings: Settings) -> tuple[WrongInput, ...]:
-    """Return the inputs of an application of YAML alone with a file of another format."""
-    if settings.application.cls != YAML_APPLICATION:
-        return ()
-    return tuple(WrongInput(path, kind, *file) for path, (kind, file) in application.wrong_inputs().items())
 
 
 def _near(directory: Path) -> str:

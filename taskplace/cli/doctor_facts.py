@@ -69,7 +69,6 @@ def gather(
         packages=installed(steered=steered),
         times=application.times,
         missing_inputs=application.missing,
-        wrong_inputs=application.wrong,
         unknown={**unknown, "checkpoint": _without_checkpoint(settings)},
     )
 

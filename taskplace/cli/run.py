@@ -20,7 +20,7 @@ from taskplace.cli.application import (
     load_application,
     shown_topology,
 )
-from taskplace.cli.doctor_application import missing_inputs, wrong_inputs
+from taskplace.cli.doctor_application import missing_inputs
 from taskplace.cli.documents import page_option, placed_application
 from taskplace.cli.termination import interrupted_by_sigterm
 from taskplace.doctor import Facts, SparkProperties, refusals
@@ -74,7 +74,6 @@ def _check_refusals(settings: Settings, application: Application) -> None:
         settings=settings,
         spark=SparkProperties(settings.spark),
         missing_inputs=missing_inputs(application, settings),
-        wrong_inputs=wrong_inputs(application, settings),
     )
     for found in refusals(facts):
         raise ConfigError(found.path, found=found.what, expected=found.expected)

@@ -29,7 +29,6 @@ from taskplace.doctor.facts import (
     Need,
     Package,
     StoreFacts,
-    WrongInput,
 )
 from taskplace.doctor.findings import Finding, Found, Rule, Severity
 from taskplace.doctor.rules import RULES, SUBJECTS
@@ -51,7 +50,6 @@ __all__ = [
     "Severity",
     "SparkProperties",
     "StoreFacts",
-    "WrongInput",
     "diagnose",
     "read_properties",
     "refusals",

@@ -69,18 +69,6 @@ class MissingInput(NamedTuple):
     near: str = ""
 
 
-class WrongInput(NamedTuple):
-    """An input with a file that is not of the input's format.
-
-    - `path`: of its key; `format`: the input's; `file`: the first of them; `found`: its beginning, a predicate
-    """
-
-    path: str
-    format: str
-    file: Path
-    found: str
-
-
 class HostFacts(NamedTuple):
     """This host.
 
@@ -122,7 +110,6 @@ class Facts:
     - `refused`: why a start would be refused; "" if nothing is known to be wrong
     - `times`: by external topic, the first column of its rows that is a timestamp, as far as their schema is known
     - `missing_inputs`: the input directories that do not exist on this host
-    - `wrong_inputs`: inputs with a file of another format
     - `unknown`: by fact that is missing, the reason
     """
 
@@ -139,7 +126,6 @@ class Facts:
     packages: tuple[Package, ...] = ()
     times: Mapping[str, str] = field(default_factory=dict)
     missing_inputs: tuple[MissingInput, ...] = ()
-    wrong_inputs: tuple[WrongInput, ...] = ()
     unknown: Mapping[Need, str] = field(default_factory=dict)
 
     @property

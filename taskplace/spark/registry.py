@@ -64,7 +64,6 @@ from taskplace.spark.state.column_types import USUAL
 from taskplace.spark.state.columns import parsed
 from taskplace.spark.stub_processors import store_of
 from taskplace.spark.yaml_paths import option_path
-from taskplace.spark.yaml_words import said
 from topology import TopologyError
 from topology.errors import nearest
 from topology.names import check_legal_name
@@ -208,7 +207,8 @@ def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **o
     try:
         return factory(**options)
     except InputError as error:
-        path, text = option_path(error.path, options), said(error)
+        path = option_path(error.path, options)
+        text = str(error).removeprefix(error.path).removeprefix(": ")
         raise TopologyError(f"{path}: {text}" if path else text) from error
 
 

@@ -60,14 +60,12 @@ from typing import TYPE_CHECKING, Any
 from taskplace.dotted_keys import entries, nested_options, topology_section
 from taskplace.durations import named_by
 from taskplace.errors import ConfigError, InputError
-from taskplace.misplaced import check_entries, check_topology
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
-from taskplace.settings import YAML_APPLICATION, Settings, absolute, section_keys
+from taskplace.settings import YAML_APPLICATION, Settings, absolute
 from taskplace.spark.targets import is_target
-from taskplace.spark.yaml_inputs import YamlInput, YamlSource, inputs_of, records_of, schemas_of, with_counts
+from taskplace.spark.yaml_inputs import YamlInput, inputs_of, records_of, schemas_of, with_counts
 from taskplace.spark.yaml_paths import YamlPaths, named_entries, node_path
-from taskplace.spark.yaml_words import in_yaml, refused
 from taskplace.yaml_fields import INPUT, KAFKA_OUTPUT, OUTPUT
 from topology import BuiltTopology, Topology, TopologyError
 from topology.entry_fields import SOURCE
@@ -77,7 +75,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from taskplace.spark.driver.directory_overlaps import Used
-    from taskplace.spark.input_files import WrongFile
     from taskplace.spark.targets import CommitTarget
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
@@ -95,7 +92,6 @@ class YamlApplication:
 
         output = entries("output", settings.output, OUTPUT)
         given = entries("input", settings.input, INPUT)
-        _check_places(settings, given, output)
         targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
         records = records_of(given)
         settings = replace(settings, topology=with_counts(settings.topology, records))
@@ -117,20 +113,6 @@ class YamlApplication:
         """Return the input directories that do not exist on this host, by the path of their key in the file."""
         there = {topic: getattr(source, "missing", None) for topic, source in self._inputs.items()}
         return {f"input.{topic}.path": path for topic, path in there.items() if path is not None}
-
-    def wrong_inputs(self) -> Mapping[str, tuple[str, WrongFile]]:
-        """Return the inputs with a file of another format: format and file, by the path of the input's key in YAML."""
-        conf = self._settings.spark.conf
-        if (
-            _is_true(conf.get("spark.sql.files.ignoreCorruptFiles"))
-            or "spark.sql.columnNameOfCorruptRecord" in conf
-        ):
-            return {}
-        sources = {name: source for name, source in self._inputs.items() if isinstance(source, YamlSource)}
-        found = {name: (source.format, source.wrong_file()) for name, source in sources.items()}
-        return {
-            f"input.{name}.path": (kind, file) for name, (kind, file) in found.items() if file is not None
-        }
 
     def schemas(self) -> Mapping[str, StructType]:
         """Return the schemas of the rows of the sources that declare one, by external topic."""
@@ -188,24 +170,6 @@ def judge(
             check_weights(settings.runtime.weights, built)
 
 
-def _is_true(value: object) -> bool:
-    return str(value).lower() == "true"
-
-
-def _check_places(settings: Settings, given: Mapping[str, Any], output: Mapping[str, Any]) -> None:
-    """Refuse keys of `input` and `output` that belong elsewhere."""
-    section = topology_section(settings.topology)
-    sources, nodes = ({} if section.get(part) is None else section[part] for part in ("sources", "nodes"))
-    topics = {
-        topic: f"topology.sources.{name}"
-        for name, entry in (sources.items() if isinstance(sources, Mapping) else ())
-        if isinstance(topic := entry.get("topic", name) if isinstance(entry, Mapping) else name, str)
-    }
-    check_entries("input", given, topics, section_keys())
-    sinks = {name: f"topology.nodes.{name}" for name in nodes} if isinstance(nodes, Mapping) else {}
-    check_entries("output", output, sinks, section_keys())
-
-
 def _check_partitions(built: BuiltTopology) -> None:
     for node in built.nodes:
         if node.kind == "source" and not node.internal and built.partitions.get(node.topic or "") is None:
@@ -240,10 +204,8 @@ def _in_the_file(paths: YamlPaths | None) -> Iterator[None]:
             yield
     except InputError as error:
         if paths is not None:
-            raise refused(paths.of(error.path), error) from None
-        made = ConfigError(error.path, found=error.found, expected=error.expected, hint=error.hint)
-        made.args = error.args  # its words stay as they are
-        raise made from None
+            raise error.at(paths.of(error.path)) from None
+        raise error.at(error.path) from None
 
 
 @contextmanager
@@ -253,7 +215,7 @@ def _nodes_by_path(section: Mapping[str, Any]) -> Iterator[None]:
         yield
     except TopologyError as error:
         text = node_path(str(error), section)
-        raise type(error)(in_yaml(text) if section else text, node=error.node) from error
+        raise type(error)(text, node=error.node) from error
 
 
 def declared_topology(
@@ -277,7 +239,11 @@ def declared_topology(
     document = {**topology_section(settings.topology), "name": settings.application.id}
     # An application class may read the `schema` of a source from the topology; the file alone has it in `input`.
     of_source = OF_FILE if settings.application.cls == YAML_APPLICATION else SOURCE
-    check_topology(document, section_keys(), source=of_source)
+    sources = document.get("sources")
+    for name, entry in sources.items() if isinstance(sources, Mapping) else ():
+        for key in entry if isinstance(entry, Mapping) else ():
+            if key not in of_source:
+                raise ConfigError.unknown_key(f"topology.sources.{name}", key, of_source)
     document["sources"] = _with_readers(document.get("sources"), readers)
     try:
         return Topology.from_dict(document, _registry(document.get("nodes")), targets)
@@ -369,7 +335,7 @@ def _kafka(path: str, value: object) -> CommitTarget:
     try:
         return KafkaSink(**given)
     except InputError as error:
-        raise refused(path + error.path.removeprefix("KafkaSink"), error) from None
+        raise error.at(path + error.path.removeprefix("KafkaSink")) from None
 
 
 def _foreach(path: str, value: object) -> CommitTarget:
@@ -381,7 +347,7 @@ def _foreach(path: str, value: object) -> CommitTarget:
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from error
     except InputError as error:
-        raise refused(path, error) from None
+        raise error.at(path) from None
 
 
 #: By the key of an entry of `output`: what makes the target, from the path of the key and its value.

@@ -16,8 +16,6 @@ from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError, InputError
 from taskplace.paths import has_wildcards, local_path
 from taskplace.settings import Settings, absolute
-from taskplace.spark.input_files import WrongFile, wrong_file
-from taskplace.spark.selected_columns import FIXED, UNKNOWN_TYPE, selected
 from taskplace.spark.state.type_text import TypeTextError
 from taskplace.validation import nearest
 from taskplace.yaml_fields import FILES, FORMATS, INPUT
@@ -31,13 +29,6 @@ if TYPE_CHECKING:
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
-#: Sources of Spark that read no files, with the options that they need: one of each row.
-_WITHOUT_FILES: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "kafka": (("kafka.bootstrap.servers",), ("subscribe", "subscribePattern", "assign")),
-    "socket": (("host",), ("port",)),
-    "rate": (),
-    "rate-micro-batch": (),
-}
 _SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}, or {kafka: {topic: ...}}"
 
 
@@ -124,7 +115,6 @@ class YamlSource:
         self.columns_path = f"{path}.schema"
         self._format = _format(f"{path}.format", entry.get("format"))
         self._schema, columns = _schema(f"{path}.schema", entry.get("schema"))
-        self._declared = tuple(name for name, _ in columns)
         files = self._format in FILES
         self._path = entry.get("path")
         blank = isinstance(self._path, str) and not self._path.strip()
@@ -134,34 +124,14 @@ class YamlSource:
             expected = "the columns of the files, like 'id long, name string'"
             raise ConfigError(f"{path}.schema", found=None, expected=expected)
         self._options = _options(f"{path}.options", entry.get("options"))
-        if self._format in _WITHOUT_FILES:
-            self._check_without_files(path)
-        #: The columns with their types, as far as the file declares them; None: not known.
-        self.columns = columns
         self._select = entry.get("select")
-        if self._schema is None and "includeheaders" not in map(str.lower, self._options):
-            self.columns = FIXED.get(self._format, ())
-        if self._select is None:
-            _check_key(f"{path}.schema", [name for name, _ in columns], key)
-        elif not isinstance(self._select, list) or not all(map(_is_text, self._select)):
+        if self._select is not None and (
+            not isinstance(self._select, list) or not all(map(_is_text, self._select))
+        ):
             raise ConfigError(f"{path}.select", found=self._select, expected="a list of SQL expressions")
-        else:
-            self.columns = tuple(selected(f"{path}.select", self._select, self.columns) or ())
-            self.columns_path = f"{path}.select"
-            _check_key(f"{path}.select", [name for name, _ in self.columns], key)
-            if any(kind == UNKNOWN_TYPE for name, kind in self.columns if name in key):
-                self.columns = ()  # keys are compared by their types
-
-    def _check_without_files(self, path: str) -> None:
-        if self._path is not None:
-            expected = f"no path: the format {self._format} reads no files"
-            raise ConfigError(f"{path}.path", found=self._path, expected=expected)
-        given = {name.lower() for name in self._options}
-        for names in _WITHOUT_FILES[self._format]:
-            if given.isdisjoint(name.lower() for name in names):
-                expected = f"{' or '.join(names)}, which the format {self._format} needs"
-                hint = "" if given else "the options of a source are Spark's own"
-                raise ConfigError(f"{path}.options.{names[0]}", found=None, expected=expected, hint=hint)
+        #: The columns with their types, if the file declares them; those that `select` makes are known to Spark.
+        self.columns = columns if self._select is None else ()
+        _check_key(f"{path}.schema", [name for name, _ in self.columns], key)
 
     @property
     def directory(self) -> Path | None:
@@ -183,16 +153,6 @@ class YamlSource:
             return None if there.exists() else there
         except OSError:  # no permission to look: Spark's user may have it
             return None
-
-    @property
-    def format(self) -> str:
-        """Spark's name of the format."""
-        return self._format
-
-    def wrong_file(self) -> WrongFile | None:
-        """Return a file that Spark would read and that is not of the input's format; None if none was found."""
-        there = self.directory if self._format in FILES else None
-        return None if there is None else wrong_file(there, self._format, self._options, self._declared)
 
     def schema(self, timestamp: str) -> StructType | None:
         """Return the schema of the rows, as far as the file shows it; None if it is not known."""

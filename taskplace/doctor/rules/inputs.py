@@ -213,21 +213,6 @@ def input_missing(facts: Facts) -> Iterator[Found]:
         )
 
 
-@rule("input-of-another-format", Severity.ERROR, "files of inputs that are not of the input's format")
-def input_of_another_format(facts: Facts) -> Iterator[Found]:
-    """Find files whose first bytes are not those of the format. A few files of each input are looked at."""
-    for wrong in facts.wrong_inputs:
-        yield Found(
-            wrong.path,
-            str(wrong.file),
-            f"This file {wrong.found}. Spark reads each file there as {wrong.format}: the batch with this file fails, "
-            "or its rows are wrong.",
-            f"# give the path of the {wrong.format} files, or the format of these in "
-            f"{wrong.path.removesuffix('path')}format; names that begin with _ or . are not read",
-            expected=f"{wrong.format} files; this file {wrong.found}",
-        )
-
-
 def _number(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.isdecimal() else default
 
@@ -241,5 +226,4 @@ RULES = (
     topics_unaligned,
     group_options,
     input_missing,
-    input_of_another_format,
 )

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 from taskplace.dotted_keys import nested_options
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.kafka.client_options import check_no_secrets
-from taskplace.spark.yaml_words import refused
 from taskplace.yaml_fields import KAFKA_FORMATS, KAFKA_INPUT
 
 if TYPE_CHECKING:
@@ -148,4 +147,4 @@ def _schema(path: str, given: object) -> object:
 def _in_file(path: str, error: InputError) -> ConfigError:
     """Return an error of a class (`Raw.kind`) with its path in the file."""
     _, dot, rest = error.path.partition(".")
-    return refused(f"{path}{dot}{rest}", error)
+    return error.at(f"{path}{dot}{rest}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taskplace.doctor import MissingInput, WrongInput
+from taskplace.doctor import MissingInput
 from tests.support.doctor.cases import Cases, fires, quiet, spark
 from tests.support.doctor.sound_application import topology
 from topology import BuiltTopology, Topology
@@ -37,17 +37,6 @@ CASES: Cases = {
             ends=False,
         ),
         quiet(missing_inputs=()),
-    ),
-    "input-of-another-format": (
-        fires(
-            "input.orders.path",
-            says="/data/a.csv",
-            wrong_inputs=(
-                WrongInput("input.orders.path", "parquet", Path("/data/a.csv"), "begins like text"),
-            ),
-            ends=False,
-        ),
-        quiet(wrong_inputs=()),
     ),
     "keys-unchecked": (
         fires(
