@@ -27,7 +27,8 @@ from examples.flights.topology import FLIGHT_COLUMNS
 from taskplace.errors import ConfigError, TaskplaceError
 from taskplace.settings import MOST_ACTIVE, Settings
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.yaml_io import override, read
+from taskplace.spec.document import override
+from taskplace.spec.document import read_file as read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,7 +9,7 @@ from taskplace.model.keys import Configuration
 from taskplace.partitioner import PartitionerConfig
 from taskplace.settings import FREE, SECTIONS, ChaosSettings
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.yaml_application import OF_FILE
+from taskplace.spec.nodes import OF_FILE
 from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
 
 FILE = Path(__file__).parents[1] / "docs" / "configuration.md"

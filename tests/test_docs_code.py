@@ -17,7 +17,7 @@ import pytest
 
 from taskplace.cli import parser
 from taskplace.settings import SECTIONS, Settings
-from taskplace.yamls import load
+from taskplace.spec.document import load
 from tests.support.pages import PAGES, ROOT, blocks
 
 #: The test that runs the Python blocks without a prompt, and the commands, of a page.

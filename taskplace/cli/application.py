@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from taskplace import named_objects
 from taskplace.callables import unfit
 from taskplace.cli.documents import application_document
-from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError
 from taskplace.settings import YAML_APPLICATION, Settings
-from taskplace.yaml_io import graft, override
+from taskplace.spec.document import override, with_value
 
 if TYPE_CHECKING:
     from topology import BuiltTopology, Topology
@@ -157,11 +156,12 @@ def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
 
 def _plain(document: Mapping[str, Any], overrides: Sequence[str]) -> Topology:
     from taskplace.spark.stub_processors import Anything
+    from taskplace.spec import nodes
     from topology import Topology
 
     for text in overrides:
-        document = graft(document, *override(text))
-    return Topology.from_dict(topology_section(document), Anything())
+        document = with_value(document, *override(text), nodes.Topology)
+    return Topology.from_dict(document, Anything())
 
 
 @contextmanager

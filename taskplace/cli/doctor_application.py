@@ -12,7 +12,6 @@ from typing import Any
 
 from taskplace.cli.application import built_topology, judge, load_application
 from taskplace.doctor import MissingInput, StoreFacts
-from taskplace.dotted_keys import topology_section
 from taskplace.errors import InputError
 from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.wording import listed
@@ -134,7 +133,7 @@ def _against(root: Path, application: Any, built: BuiltTopology, settings: Setti
 
 def _stores(built: BuiltTopology, settings: Settings) -> Iterator[StoreFacts]:
     """Yield the stores, each at the first node that has it."""
-    nodes = topology_section(settings.topology).get("nodes")
+    nodes = settings.topology.get("nodes")
     in_file = nodes if isinstance(nodes, Mapping) else {}
     by_name, seen = {store.name: store for store in built.stores}, set()
     for node in built.nodes:

@@ -24,7 +24,7 @@ from taskplace.spark.inspection.checkpoint import inspect
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.inspection.opening import is_checkpoint
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.yaml_io import override
+from taskplace.spec.document import override
 
 #: The section of a file that steers a query of Spark's own, as in conf/steer.yaml.
 STEERING = "steering"

@@ -107,13 +107,13 @@ def _is_foreign(document: Mapping[Any, Any], wanted: Collection[str]) -> bool:
 
 def application_document(path: str, *wanted: str) -> Mapping[str, Any]:
     """Return the mapping in a YAML file: an application, or one of `wanted`."""
-    from taskplace.yaml_io import read
+    from taskplace.spec.document import read_file
 
     kinds = ("application", *wanted)
     has_path(path, path)
     if Path(path).is_dir():
         _refuse_directory(path, kinds)
-    document: Mapping[str, Any] = expect(read(Path(path), _expected(kinds)), path, *kinds)
+    document: Mapping[str, Any] = expect(read_file(Path(path), _expected(kinds)), path, *kinds)
     return document
 
 
@@ -202,7 +202,7 @@ def is_directory(path: str, *wanted: str) -> bool:
     if path == STDIN or given.exists() or given.suffix == ".json":
         return path != STDIN and given.is_dir()
     from taskplace.spark.inspection.opening import is_checkpoint
-    from taskplace.yaml_io import nearest_file
+    from taskplace.spec.document import nearest_file
 
     near = nearest_file(given, "*", lambda one: one.suffix == ".json" or is_checkpoint(one))
     hint = f"did you mean {near!r}?" if near else ""
@@ -232,7 +232,7 @@ def text_of(path: str, *wanted: str) -> str:
     except IsADirectoryError:
         _refuse_directory(path, wanted)
     except OSError as error:
-        from taskplace.yaml_io import nearest_file
+        from taskplace.spec.document import nearest_file
 
         near = nearest_file(Path(path), "*.json")
         hint = f"did you mean {near!r}?" if near else ""
@@ -296,7 +296,7 @@ def _no(name: str, path: str) -> Any:
 
 def _kind_of_yaml(text: str) -> str | None:
     """Return the kind of a YAML document that is no JSON; None if it is neither."""
-    from taskplace.yamls import load
+    from taskplace.spec.document import load
 
     with suppress(InputError):
         document = load(text, "")

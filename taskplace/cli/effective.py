@@ -23,13 +23,9 @@ from taskplace.model.keys import Key
 from taskplace.redaction import redacted
 from taskplace.settings import FREE, SECTIONS, YAML_APPLICATION, Settings, overridden
 from taskplace.spark.session_conf import SparkProperty, application_properties, later_properties
-from taskplace.yaml_io import override
-from taskplace.yaml_lines import key_lines
-from taskplace.yamls import load
+from taskplace.spec.document import key_lines, load, override
 
 Steps = tuple[str, ...]
-#: Keys of earlier versions that are still read, with their present names.
-_EARLIER = {"runtime.follower.share.percent": "runtime.follower.share"}
 _WHOLE = object()
 #: The place in a list.
 _PLACE = re.compile(r"\[\d+\]")
@@ -190,7 +186,6 @@ def _of_key(
 ) -> Iterator[Entry]:
     section = path.partition(".")[0]
     names = [declared.name, declared.second_name]
-    names += [old.partition(".")[2] for old, new in _EARLIER.items() if new == path]
     written = next((name for name in names if name in given), None)
     value = _effective(path, declared, settings)
     if written is None:

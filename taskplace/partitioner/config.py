@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
-from taskplace.model.keys import Boolean, Configuration, Integer, key
+from msgspec import field
+
+from taskplace.model.keys import Configuration, Count, about
 
 
-@dataclass(frozen=True)
-class PartitionerConfig(Configuration):
+class PartitionerConfig(Configuration, frozen=True):
     """Kafka's keys; sizes in bytes, times in milliseconds. docs/configuration.md lists them.
 
     >>> PartitionerConfig.from_properties({"batch.size": 1000}).turn
@@ -18,29 +19,29 @@ class PartitionerConfig(Configuration):
     taskplace.errors.ConfigError: config.partitioner.ignore.key: ... did you mean 'partitioner.ignore.keys'?
     """
 
-    sticky_batch_size: int = key(
-        Integer(0),
-        0,
-        "bytes that go to a partition before the next one is chosen; 0: use `batch.size`",
-        name="partitioner.sticky.batch.size",
-        unit="bytes",
+    sticky_batch_size: Annotated[
+        Count,
+        about(
+            "bytes that go to a partition before the next one is chosen; 0: use `batch.size`", unit="bytes"
+        ),
+    ] = field(name="partitioner.sticky.batch.size", default=0)
+    batch_size: Annotated[Count, about("used if `partitioner.sticky.batch.size` is 0", unit="bytes")] = 16384
+    ignore_keys: Annotated[bool, about("treat records with a key as records without one")] = field(
+        name="partitioner.ignore.keys", default=False
     )
-    batch_size: int = key(Integer(0), 16_384, "used if `partitioner.sticky.batch.size` is 0", unit="bytes")
-    ignore_keys: bool = key(
-        Boolean(), False, "treat records with a key as records without one", name="partitioner.ignore.keys"
-    )
-    adaptive: bool = key(
-        Boolean(),
-        False,
-        "choose partitions with shorter queues more often; KIP-794's first version says false, Kafka's default is true",
-        name="partitioner.adaptive.partitioning.enable",
-    )
-    availability_timeout_ms: int = key(
-        Integer(0),
-        0,
-        "with adaptive partitioning: skip a partition that was not drained for this long; 0: never skip",
-        name="partitioner.availability.timeout.ms",
-    )
+    adaptive: Annotated[
+        bool,
+        about(
+            "choose partitions with shorter queues more often; KIP-794's first version says false, "
+            "Kafka's default is true"
+        ),
+    ] = field(name="partitioner.adaptive.partitioning.enable", default=False)
+    availability_timeout_ms: Annotated[
+        Count,
+        about(
+            "with adaptive partitioning: skip a partition that was not drained for this long; 0: never skip"
+        ),
+    ] = field(name="partitioner.availability.timeout.ms", default=0)
 
     @property
     def turn(self) -> int:

@@ -57,18 +57,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from taskplace.dotted_keys import entries, nested_options, topology_section
 from taskplace.durations import named_by
 from taskplace.errors import ConfigError, InputError
+from taskplace.model.keys import read
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import YAML_APPLICATION, Settings, absolute
 from taskplace.spark.targets import is_target
 from taskplace.spark.yaml_inputs import YamlInput, inputs_of, records_of, schemas_of, with_counts
 from taskplace.spark.yaml_paths import YamlPaths, named_entries, node_path
-from taskplace.yaml_fields import INPUT, KAFKA_OUTPUT, OUTPUT
+from taskplace.spec.nodes import Input, KafkaOutput, Output, check_entries, given
 from topology import BuiltTopology, Topology, TopologyError
-from topology.entry_fields import SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,8 +78,6 @@ if TYPE_CHECKING:
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
-#: The fields of a source in an application without a class.
-OF_FILE = tuple(field for field in SOURCE if field != "schema")
 _SINK = "{path: a directory}, {foreach: 'module:function'} or {kafka: {topic: ..., servers: ...}}"
 
 
@@ -90,20 +87,24 @@ class YamlApplication:
     def __init__(self, settings: Settings) -> None:
         from taskplace.spark.driver.programs import external_topics
 
-        output = entries("output", settings.output, OUTPUT)
-        given = entries("input", settings.input, INPUT)
+        output = read(dict[str, Output], settings.output, "output")
+        entries = read(dict[str, Input], settings.input, "input")
         targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
-        records = records_of(given)
+        records = records_of(entries)
         settings = replace(settings, topology=with_counts(settings.topology, records))
         self._topology = declared_topology(settings, targets, records)
-        section = topology_section(settings.topology)
-        with _nodes_by_path(section):
+        with _nodes_by_path(settings.topology):
             built = self._topology.build()
         _check_sinks(built)
-        self._inputs = inputs_of(built, external_topics(built), given, records, settings)
+        self._inputs = inputs_of(built, external_topics(built), entries, records, settings)
         self._settings = settings
         _check_partitions(built)
-        judge(built, settings, self._inputs, output)
+        judge(
+            built,
+            settings,
+            self._inputs,
+            {name: next(iter(given(each)), "path") for name, each in output.items()},
+        )
 
     def topology(self) -> Topology:
         """Return the topology of the file."""
@@ -127,11 +128,11 @@ def judge(
     built: BuiltTopology,
     settings: Settings,
     inputs: Mapping[str, YamlInput] = MappingProxyType({}),
-    output: Mapping[str, Any] = MappingProxyType({}),
+    output: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Refuse what `Placed` would refuse at the start, as far as this can be checked without Spark.
 
-    `inputs`, `output`: the entries of these sections, for an application without an application class.
+    For an application without an application class, `inputs` has the sources, and `output` the kinds of the sinks.
 
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
@@ -148,7 +149,7 @@ def judge(
 
     check_supported(settings.placement, "placement.")
     checkpoint = shared_path(settings.checkpoint_dir, "checkpoint.dir", patterns=False)
-    section = topology_section(settings.topology)
+    section = settings.topology
     columns = {topic: source.columns_path for topic, source in inputs.items()}
     paths = YamlPaths(built, section, output, columns) if section else None
     with _nodes_by_path(section), _in_the_file(paths):
@@ -236,14 +237,8 @@ def declared_topology(
     if "name" in settings.topology:
         hint = "its name is the application's id"
         raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
-    document = {**topology_section(settings.topology), "name": settings.application.id}
-    # An application class may read the `schema` of a source from the topology; the file alone has it in `input`.
-    of_source = OF_FILE if settings.application.cls == YAML_APPLICATION else SOURCE
-    sources = document.get("sources")
-    for name, entry in sources.items() if isinstance(sources, Mapping) else ():
-        for key in entry if isinstance(entry, Mapping) else ():
-            if key not in of_source:
-                raise ConfigError.unknown_key(f"topology.sources.{name}", key, of_source)
+    document = {**settings.topology, "name": settings.application.id}
+    check_entries(settings.topology, of_class=settings.application.cls != YAML_APPLICATION)
     document["sources"] = _with_readers(document.get("sources"), readers)
     try:
         return Topology.from_dict(document, _registry(document.get("nodes")), targets)
@@ -291,67 +286,49 @@ def _registry(nodes: object) -> Mapping[str, Callable[..., Any]]:
 # ------------------------------------------------------------------------------------------------- output
 
 
-def _target(path: str, entry: object) -> CommitTarget:
-    if not isinstance(entry, Mapping) or not entry:
-        raise ConfigError(path, found=entry, expected=_SINK)
-    for key in entry:
-        if key not in OUTPUT:
-            raise ConfigError.unknown_key(path, key, OUTPUT)
-    if len(entry) > 1:
-        raise ConfigError(path, found=" and ".join(entry), expected=f"only one of them: {_SINK}")
-    ((key, value),) = entry.items()
-    return _TARGETS[key](f"{path}.{key}", value)
+def _target(path: str, entry: Output) -> CommitTarget:
+    fields = given(entry)
+    if len(fields) != 1:
+        raise ConfigError(path, found=" and ".join(fields) or {}, expected=f"one of them: {_SINK}")
+    ((key, value),) = fields.items()
+    try:
+        return _TARGETS[key](f"{path}.{key}", value)
+    except TopologyError as error:
+        raise TopologyError(f"{path}.{key}: {error}") from error
+    except ConfigError:
+        raise
+    except InputError as error:
+        raise error.at(f"{path}.{key}" + error.path.removeprefix("KafkaSink") * (key == "kafka")) from None
 
 
-def _text(path: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigError(path, found=value, expected=_SINK)
-    return value
-
-
-def _parquet(path: str, value: object) -> CommitTarget:
+def _parquet(path: str, value: str) -> CommitTarget:
     from taskplace.spark.sinks import ParquetSink
 
     expected = "a directory, or a file:// URI, of this host"
-    return ParquetSink(local_path(absolute(_text(path, value)), path, expected=expected, error=ConfigError))
+    return ParquetSink(local_path(absolute(value), path, expected=expected, error=ConfigError))
 
 
-def _kafka(path: str, value: object) -> CommitTarget:
+def _kafka(path: str, value: KafkaOutput) -> CommitTarget:
     from taskplace.spark.kafka.client_options import check_no_secrets
     from taskplace.spark.kafka.declared import with_servers
     from taskplace.spark.kafka.sink import KafkaSink
 
-    if not isinstance(value, Mapping):
-        raise ConfigError(path, found=value, expected=_SINK)
-    given = nested_options(value)
-    for name in given:
-        if name not in KAFKA_OUTPUT:
-            raise ConfigError.unknown_key(path, name, KAFKA_OUTPUT)
-    _text(f"{path}.topic", given.get("topic"))
-    given = with_servers(path, given)
+    fields = with_servers(path, given(value))
     for name in ("options", "registry"):
-        if isinstance(options := given.get(name), Mapping):
+        if isinstance(options := fields.get(name), Mapping):
             check_no_secrets(f"{path}.{name}", options, ConfigError)
-    try:
-        return KafkaSink(**given)
-    except InputError as error:
-        raise error.at(path + error.path.removeprefix("KafkaSink")) from None
+    return KafkaSink(**fields)
 
 
-def _foreach(path: str, value: object) -> CommitTarget:
+def _foreach(path: str, value: str) -> CommitTarget:
     from taskplace.spark.registry import load
     from taskplace.spark.sinks import ForeachBatch
 
-    try:
-        return ForeachBatch(load(_text(path, value)))
-    except TopologyError as error:
-        raise TopologyError(f"{path}: {error}") from error
-    except InputError as error:
-        raise error.at(path) from None
+    return ForeachBatch(load(value))
 
 
 #: By the key of an entry of `output`: what makes the target, from the path of the key and its value.
-_TARGETS: Mapping[str, Callable[[str, object], CommitTarget]] = {
+_TARGETS: Mapping[str, Callable[[str, Any], CommitTarget]] = {
     "path": _parquet,
     "foreach": _foreach,
     "kafka": _kafka,

@@ -7,18 +7,16 @@ Errors: `ConfigError` with the path, the value found, the values expected, and t
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError, InputError
 from taskplace.paths import has_wildcards, local_path
 from taskplace.settings import Settings, absolute
 from taskplace.spark.state.type_text import TypeTextError
+from taskplace.spec.nodes import FILES, Input, given
 from taskplace.validation import nearest
-from taskplace.yaml_fields import FILES, FORMATS, INPUT
 from topology import BuiltTopology, Node
 
 if TYPE_CHECKING:
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
+_FORMAT = "a streaming source format of Spark, like parquet"
 _SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}, or {kafka: {topic: ...}}"
 
 
@@ -101,34 +100,20 @@ class YamlRecords:
 class YamlSource:
     """An entry that names a source of Spark's."""
 
-    def __init__(self, path: str, entry: Any, key: Sequence[str]) -> None:
-        if not isinstance(entry, Mapping):
-            raise ConfigError(path, found=entry, expected=_SOURCE)
-        for name in entry:
-            if name not in INPUT:
-                error = ConfigError.unknown_key(path, name, INPUT)
-                if difflib.get_close_matches(str(name), INPUT, n=1, cutoff=0.8):
-                    raise error
-                expected = f"an option of the source in `{path}.options`: `options: {{{name}: ...}}`"
-                raise ConfigError(f"{path}.{name}", found="an unknown key", expected=expected)
+    def __init__(self, path: str, entry: Input, key: Sequence[str]) -> None:
         self._at = path
         self.columns_path = f"{path}.schema"
-        self._format = _format(f"{path}.format", entry.get("format"))
-        self._schema, columns = _schema(f"{path}.schema", entry.get("schema"))
-        files = self._format in FILES
-        self._path = entry.get("path")
-        blank = isinstance(self._path, str) and not self._path.strip()
-        if blank or (not isinstance(self._path, str) and (files or self._path is not None)):
-            raise ConfigError(f"{path}.path", found=self._path, expected="a directory or a URI")
-        if files and self._format != "text" and self._schema is None:
+        if entry.format is None:
+            raise ConfigError(f"{path}.format", found=None, expected=_FORMAT)
+        self._format = entry.format.lower() if entry.format.lower() in FILES else entry.format
+        self._schema, columns = _schema(f"{path}.schema", entry.schema)
+        self._path, self._select = entry.path, entry.select
+        if self._format in FILES and self._path is None:
+            raise ConfigError(f"{path}.path", found=None, expected="a directory or a URI")
+        if self._format in FILES and self._format != "text" and self._schema is None:
             expected = "the columns of the files, like 'id long, name string'"
             raise ConfigError(f"{path}.schema", found=None, expected=expected)
-        self._options = _options(f"{path}.options", entry.get("options"))
-        self._select = entry.get("select")
-        if self._select is not None and (
-            not isinstance(self._select, list) or not all(map(_is_text, self._select))
-        ):
-            raise ConfigError(f"{path}.select", found=self._select, expected="a list of SQL expressions")
+        self._options = _options(f"{path}.options", entry.options or {})
         #: The columns with their types, if the file declares them; those that `select` makes are known to Spark.
         self.columns = columns if self._select is None else ()
         _check_key(f"{path}.schema", [name for name, _ in self.columns], key)
@@ -183,20 +168,18 @@ def schemas_of(inputs: Mapping[str, YamlInput], settings: Settings) -> dict[str,
     return {topic: schema for topic, schema in declared.items() if schema is not None}
 
 
-def records_of(given: Mapping[str, Any]) -> dict[str, KafkaRecords]:
+def records_of(entries: Mapping[str, Input]) -> dict[str, KafkaRecords]:
     """Return the records of each topic whose entry of `input` has `kafka`. Asks no broker."""
     found = {}
-    for topic, entry in given.items():
-        if isinstance(entry, Mapping) and "kafka" in entry:
+    for topic, entry in entries.items():
+        if entry.kafka is not None:
             from taskplace.spark.kafka.declared import declared_records
 
-            for name in entry:
-                if name not in INPUT:
-                    raise ConfigError.unknown_key(f"input.{topic}", name, INPUT)
+            for name in given(entry):
                 if name != "kafka":
                     path, hint = f"input.{topic}.{name}", "options of Kafka's clients belong below `kafka`"
                     raise ConfigError(path, found=name, expected="nothing beside `kafka`", hint=hint)
-            found[topic] = declared_records(f"input.{topic}.kafka", entry["kafka"])
+            found[topic] = declared_records(f"input.{topic}.kafka", entry.kafka)
     return found
 
 
@@ -206,8 +189,7 @@ def with_counts(topology: Mapping[str, Any], records: Mapping[str, KafkaRecords]
     Asks brokers only for such sources. Leaves what is no mapping to its checks. Errors: `ConfigError` for brokers that
     do not answer, and for a missing topic.
     """
-    section = topology_section(topology)
-    sources = section.get("sources")
+    sources = topology.get("sources")
     if not records or not isinstance(sources, Mapping):
         return topology
     counted = dict(sources)
@@ -217,7 +199,7 @@ def with_counts(topology: Mapping[str, Any], records: Mapping[str, KafkaRecords]
             topic = fields.get("topic", name)
             if isinstance(topic, str) and topic in records:
                 counted[name] = {**fields, "partitions": _count(f"input.{topic}.kafka", records[topic])}
-    return {**section, "sources": counted}
+    return {**topology, "sources": counted}
 
 
 def _count(path: str, records: KafkaRecords) -> int:
@@ -231,7 +213,7 @@ def _count(path: str, records: KafkaRecords) -> int:
 def inputs_of(
     built: BuiltTopology,
     topics: Collection[str],
-    given: Mapping[str, Any],
+    entries: Mapping[str, Input],
     records: Mapping[str, KafkaRecords],
     settings: Settings,
 ) -> dict[str, YamlInput]:
@@ -240,69 +222,47 @@ def inputs_of(
     - `topics`: the external topics
     - `records`: those of `records_of`
     """
-    for name in given:
+    for name in entries:
         if name not in topics:
             raise ConfigError.unknown_key("input", name, topics)
+    for topic in topics:
+        if topic not in entries:
+            raise ConfigError(f"input.{topic}", found=None, expected=_SOURCE)
     nodes = {node.topic: node for node in built.nodes if node.kind == "source"}
     return {
         topic: YamlRecords(f"input.{topic}", records[topic], nodes[topic], built, settings)
         if topic in records
-        else YamlSource(f"input.{topic}", given.get(topic), nodes[topic].key)
+        else YamlSource(f"input.{topic}", entries[topic], nodes[topic].key)
         for topic in topics
     }
 
 
-def _format(path: str, given: object) -> str:
-    if not isinstance(given, str) or not given.strip():
-        raise ConfigError(path, found=given, expected="a streaming source format of Spark, like parquet")
-    near = difflib.get_close_matches(given.lower(), FORMATS, n=1, cutoff=0.8)
-    if near and near[0] != given.lower():  # what is like no known one may be a source of one's own
-        hint = f"did you mean {near[0]!r}?"
-        raise ConfigError(path, found=given, expected="a format that Spark knows", hint=hint)
-    return given.lower() if near else given
-
-
-def _options(path: str, given: object) -> dict[str, str]:
-    if not isinstance(given, Mapping | None):
-        raise ConfigError(path, found=given, expected="a mapping of Spark's options")
-    for name, value in (given or {}).items():
-        _check_text(path, name)
+def _options(path: str, options: Mapping[str, Any]) -> dict[str, str]:
+    for name, value in options.items():
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{path}.{name}", found=value, expected="a string, a number or true/false")
     return {
-        str(name): str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in (given or {}).items()
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
     }
 
 
-def _schema(path: str, given: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
+def _schema(path: str, written: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
     """Return a schema as Spark's DDL, and its columns with their types as written; empty: unknown."""
     from taskplace.spark.ddl import written_columns
 
-    if given is None:
+    if written is None:
         return None, ()
-    if isinstance(given, Mapping) and given:
-        columns = [(str(name), kind) for name, kind in given.items()]
-        for name in given:
-            _check_text(path, name)
+    if isinstance(written, Mapping) and written:
+        columns = list(written.items())
         for name, kind in columns:
             _check_type(f"{path}.{name}", kind)
         return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns), tuple(columns)
-    if not isinstance(given, str) or not given.strip():
-        raise ConfigError(path, found=given, expected="Spark's DDL ('id long, name string'), or columns")
+    if not isinstance(written, str):
+        raise ConfigError(path, found=written, expected="Spark's DDL ('id long, name string'), or columns")
     try:
-        return given, tuple(written_columns(given))
+        return written, tuple(written_columns(written))
     except TypeTextError as error:
         raise _written(path, error) from None
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _check_text(path: str, name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise ConfigError(f"{path}.{name}", found=name, expected="a string as key (quote it)")
 
 
 def _check_type(path: str, written: object) -> None:

@@ -85,11 +85,9 @@ def test_values_of_the_file_have_their_lines(shop: Path, capsys: pytest.CaptureF
 
 
 def test_an_earlier_name_of_a_key_is_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values, _ = read(capsys, "--set", "runtime.follower.share.percent=50")
+    values, _ = read(capsys)
     assert said(values["runtime.snapshot.interval"]) == (5, "file", "shop.yaml:14")
     assert values["runtime.snapshot.interval"]["note"] == "written as snapshot.interval.batches"
-    assert said(values["runtime.follower.share"]) == (0.5, "--set", "--set")
-    assert values["runtime.follower.share"]["note"] == "written as follower.share.percent"
 
 
 def test_values_that_follow_from_others_say_so(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,7 +173,7 @@ def test_errors_come_before_warnings(orders: str, capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert code == 1
     assert out.startswith(
-        "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown option"
+        "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown key"
     )
     assert "    remedy  # rename topology.nodes.once.options.tttl to ttl\n" in out
     assert re.search(

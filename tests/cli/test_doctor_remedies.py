@@ -16,7 +16,7 @@ from taskplace.cli import main
 from taskplace.cli.doctor_facts import gather
 from taskplace.doctor import Finding, diagnose
 from taskplace.settings import overridden
-from taskplace.yaml_io import override
+from taskplace.spec.document import override
 from tests.doctor.test_rules import BY_ID, FIRING
 from tests.support.doctor.cases import Case
 from tests.support.doctor.remedies import Changes, changes

@@ -102,12 +102,6 @@ def test_a_sink_s_schema():
     columns = {"customer": "string", "cents": "int64", "orders": "int64", "worst": "double"}
     nested = YamlApplication(settings(topology__nodes__totals__schema=columns))
     assert staging.declared(nested.topology().build())["totals"].columns == tuple(columns.items())
-    dotted = {f"topology__nodes.totals.schema.{name}": kind for name, kind in columns.items()}
-    with pytest.raises(
-        ConfigError,
-        match=r"^topology\.nodes\.totals\.schema\.customer: found 'a dotted key', expected the nested form",
-    ):
-        settings(**dotted)
     with pytest.raises(
         ConfigError, match=r"^topology\.nodes\.totals\.schema\.cents: found 'int46', expected a type"
     ):

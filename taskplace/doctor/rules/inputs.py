@@ -8,8 +8,6 @@ from typing import Any
 
 from taskplace.doctor.facts import Facts
 from taskplace.doctor.findings import Found, Severity, remove, rule, set_key
-from taskplace.dotted_keys import entries, nested_options
-from taskplace.yaml_fields import INPUT
 
 _FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 #: By format, the option that limits a batch, other options that do, and a value to begin with.
@@ -34,21 +32,21 @@ def spark_sources(facts: Facts) -> Iterator[tuple[str, str, Mapping[str, str]]]:
     """
     for name, entry in _inputs(facts):
         if isinstance(kind := entry.get("format"), str):
-            options = nested_options(entry).get("options")
+            options = entry.get("options")
             given = options.items() if isinstance(options, Mapping) else ()
             yield f"input.{name}", kind.lower(), {str(key).lower(): f"{value}" for key, value in given}
 
 
-def read_topics(facts: Facts) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_topics(facts: Facts) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield path and fields of each entry of `input` whose topic tasks read themselves."""
     for name, entry in _inputs(facts):
         if isinstance(fields := entry.get("kafka"), Mapping):
-            yield f"input.{name}.kafka", nested_options(fields)
+            yield f"input.{name}.kafka", fields
 
 
 def _inputs(facts: Facts) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the entries that are sources. An application class may have other keys there."""
-    for name, entry in entries("input", facts.settings.input, INPUT).items():
+    for name, entry in facts.settings.input.items():
         if isinstance(entry, Mapping):
             yield name, entry
 

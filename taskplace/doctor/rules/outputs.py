@@ -9,9 +9,7 @@ from typing import Any
 from taskplace.doctor.facts import Facts
 from taskplace.doctor.findings import Found, Severity, rule, set_key
 from taskplace.doctor.rules.inputs import read_topics
-from taskplace.dotted_keys import entries, nested_options
 from taskplace.redaction import HIDDEN, scrubbed
-from taskplace.yaml_fields import OUTPUT
 
 #: The brokers' default of `transaction.max.timeout.ms`, and a time that a batch may well take.
 MOST_TRANSACTION_MS, LEAST_TRANSACTION_MS = 900_000, 10_000
@@ -28,17 +26,17 @@ _NO_SECRET = re.compile(
 _LOOPBACK = re.compile(r"127\.\d+\.\d+\.\d+|localhost|::1")
 
 
-def kafka_sinks(facts: Facts) -> Iterator[tuple[str, dict[str, Any]]]:
+def kafka_sinks(facts: Facts) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield path and fields of each entry of `output` that writes to a Kafka topic."""
-    for name, entry in entries("output", facts.settings.output, OUTPUT).items():
+    for name, entry in facts.settings.output.items():
         if isinstance(entry, Mapping) and isinstance(fields := entry.get("kafka"), Mapping):
-            yield f"output.{name}.kafka", nested_options(fields)
+            yield f"output.{name}.kafka", fields
 
 
 @rule("sink-of-your-own", Severity.ADVICE, "sinks that must be idempotent by batch id")
 def sink_of_your_own(facts: Facts) -> Iterator[Found]:
     """Find functions that take batches."""
-    for name, entry in entries("output", facts.settings.output, OUTPUT).items():
+    for name, entry in facts.settings.output.items():
         if isinstance(entry, Mapping) and "foreach" in entry:
             yield Found(
                 f"output.{name}.foreach",

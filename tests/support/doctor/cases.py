@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from taskplace.doctor import Facts, Severity, StoreFacts
-from taskplace.yaml_io import override
+from taskplace.spec.document import override
 from tests.support.doctor.remedies import Changes
 from tests.support.doctor.sound_application import CHECKPOINT, facts, overridden
 

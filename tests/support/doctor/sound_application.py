@@ -14,7 +14,7 @@ from taskplace.doctor import CheckpointFacts, Facts, HostFacts, Package, SparkPr
 from taskplace.durations import milliseconds
 from taskplace.settings import SECTIONS, Settings
 from taskplace.settings import overridden as set_value
-from taskplace.yaml_io import override
+from taskplace.spec.document import override
 from topology import BuiltTopology, Topology
 
 DAY = 86_400_000
