@@ -119,9 +119,9 @@ def placed(folder: Path, batches: int, counting: Iterable[int]) -> Iterator[tupl
     """Run the job on the stand-in, and yield what there is after these batches, with the median seconds of a batch."""
     from pytest import MonkeyPatch
 
-    from taskplace.settings import Settings
     from taskplace.spark import ParquetSink
     from taskplace.spark.yaml_application import declared_topology
+    from taskplace.spec.application import Settings
 
     settings = Settings.load(ROOT / "conf" / "flights.yaml")
     topology = declared_topology(settings, {"delays-by-batch": ParquetSink(folder / "output")})

@@ -7,8 +7,8 @@ from pathlib import Path
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
 from taskplace.partitioner import PartitionerConfig
-from taskplace.settings import FREE, SECTIONS, ChaosSettings
 from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spec.application import FREE, SECTIONS, ChaosSettings
 from taskplace.spec.nodes import OF_FILE
 from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
 

@@ -16,7 +16,7 @@ import shlex
 import pytest
 
 from taskplace.cli import parser
-from taskplace.settings import SECTIONS, Settings
+from taskplace.spec.application import SECTIONS, Settings
 from taskplace.spec.document import load
 from tests.support.pages import PAGES, ROOT, blocks
 

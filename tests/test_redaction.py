@@ -16,8 +16,8 @@ from taskplace.cli import main
 from taskplace.cli.run import _Warnings
 from taskplace.errors import ConfigError, InputError, SinkError
 from taskplace.redaction import HIDDEN, SHAPES, is_secret, redacted, scrubbed
-from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication, declared_topology
+from taskplace.spec.application import Settings
 from taskplace.spec.document import load
 from taskplace.spec.document import override as read_override
 from topology import TopologyError

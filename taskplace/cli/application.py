@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taskplace import named_objects
-from taskplace.callables import unfit
 from taskplace.cli.documents import application_document
 from taskplace.errors import ConfigError
-from taskplace.settings import YAML_APPLICATION, Settings
+from taskplace.model import callables as named_objects
+from taskplace.model.callables import unfit
+from taskplace.spec.application import YAML_APPLICATION, Settings
 from taskplace.spec.document import override, with_value
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from taskplace.cli import codes
 from taskplace.cli.doctor_facts import gather
 from taskplace.cli.terminal import INDENT, columns
 from taskplace.doctor import Diagnosis, Finding, Severity, diagnose
-from taskplace.wording import count
-from taskplace.wrapping import wrapped
+from taskplace.wording import count, wrapped
 
 #: How wide texts are at most. Remedies to paste are never broken; those that begin with # are comments.
 WIDTH = 110

@@ -308,7 +308,7 @@ def checkpoint(path: str) -> Path:
 
 def _own_checkpoint(path: str) -> str:
     """Return the checkpoint of the application in a file; "" if it is none."""
-    from taskplace.settings import Settings
+    from taskplace.spec.application import Settings
 
     with suppress(InputError):
         return Settings.from_mapping(application_document(path)).checkpoint_dir

@@ -20,8 +20,7 @@ from taskplace.spark.inspection.opening import checkpoint_at
 from taskplace.spark.inspection.situation import Situation, situation
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.messages import Manifest
-from taskplace.wording import count, listed, noun, one_of
-from taskplace.wrapping import wrapped
+from taskplace.wording import count, listed, noun, one_of, wrapped
 from topology.ids import TaskId
 
 #: How many tasks on their way are explained in full if no task is named.

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from taskplace.cli.status_words import events, executors, headings, inputs, introduction
 from taskplace.cli.terminal import folded
-from taskplace.columns import BOX_EDGE, BOX_GAP
 from taskplace.report.terminal import add_columns
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import Status
+from taskplace.wording import BOX_EDGE, BOX_GAP
 
 
 class StatusView:

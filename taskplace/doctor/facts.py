@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from packaging.specifiers import SpecifierSet
 
 from taskplace.doctor.spark_properties import SparkProperties
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
 from topology import BuiltTopology
 
 Need = Literal["topology", "stores", "checkpoint"]

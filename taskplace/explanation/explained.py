@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from taskplace.explanation.edits import Edit
 from taskplace.explanation.fates import Effect
 from taskplace.model import html_tables
-from taskplace.wording import listed
-from taskplace.wrapping import wrapped
+from taskplace.wording import listed, wrapped
 from topology.ids import TaskId
 
 WIDTH = 110

@@ -33,7 +33,7 @@ from taskplace.group.pattern import Pattern
 from taskplace.group.protocol import Round, TryAgain
 from taskplace.group.subscription import NEWEST, Assignment, Probe, Subscription, by_topics
 from taskplace.group.topics import Topics, subscription_hash
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.validation import optional_text, text
 from topology.node import TopicPartition
 

@@ -21,7 +21,7 @@ from taskplace.group.messages import Ack, Joined, decode, encode
 from taskplace.group.phases import Replies
 from taskplace.group.protocol import Assigned, Effect, Failed, GroupProtocol, Revoked, Send
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskplace.addresses import check_free
 from taskplace.errors import InputError
 from taskplace.report.html.page import check_page
-from taskplace.settings import ReportSettings
+from taskplace.spec.application import ReportSettings
 
 
 def check_report(settings: ReportSettings) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from taskplace import validation
-from taskplace.callables import check_function
 from taskplace.errors import InputError
 from taskplace.model import html_tables
+from taskplace.model.callables import check_function
 from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace import validation
-from taskplace.callables import check_function
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
 from taskplace.model import html_tables
+from taskplace.model.callables import check_function
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import InstanceView, Reporter, Summary
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions

@@ -39,8 +39,8 @@ from functools import partial, update_wrapper
 from types import MappingProxyType
 from typing import Any, Literal
 
-from taskplace import named_objects
 from taskplace.errors import ConfigError, InputError
+from taskplace.model import callables as named_objects
 from taskplace.model.keys import keys_of, read, read_struct, texts
 from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
 from taskplace.spark.processors import (

@@ -19,9 +19,9 @@ from taskplace.report.html.live import LivePage
 from taskplace.report.html.of_run import RunRecorder
 from taskplace.report.html.page import write_page
 from taskplace.report.run_lines import Ended
-from taskplace.settings import ReportSettings
 from taskplace.spark.live_run import LiveRun
 from taskplace.spark.placed import Placed
+from taskplace.spec.application import ReportSettings
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from taskplace.cli import main
 from taskplace.cli.doctor_facts import gather
 from taskplace.doctor import Finding, diagnose
-from taskplace.settings import overridden
+from taskplace.spec.application import overridden
 from taskplace.spec.document import override
 from tests.doctor.test_rules import BY_ID, FIRING
 from tests.support.doctor.cases import Case

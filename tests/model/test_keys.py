@@ -14,8 +14,8 @@ from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import AboveZero, Configuration, about, read, words
 from taskplace.partitioner import PartitionerConfig
-from taskplace.settings import SECTIONS, ChaosSettings
 from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spec.application import SECTIONS, ChaosSettings
 
 ALL = [
     *SECTIONS.values(),

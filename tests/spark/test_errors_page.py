@@ -17,10 +17,10 @@ pytest.importorskip("pyspark")
 
 import taskplace
 import topology
-from taskplace import named_objects
 from taskplace.group import ConsumerProtocol, Strategy
 from taskplace.group.coordinator import Coordinator
 from taskplace.group.wire import unseal
+from taskplace.model import callables as named_objects
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem

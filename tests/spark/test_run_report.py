@@ -11,8 +11,8 @@ import pytest
 
 from taskplace.errors import TaskplaceError
 from taskplace.report import PlainReporter
-from taskplace.settings import ReportSettings
 from taskplace.spark.run_report import RunReport
+from taskplace.spec.application import ReportSettings
 from tests.support.run_events import SUMMARY
 from tests.support.word_counts import counts, words
 

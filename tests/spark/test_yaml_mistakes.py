@@ -9,8 +9,8 @@ pytest.importorskip("pyspark")
 
 from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication, declared_topology
+from taskplace.spec.application import Settings
 from tests.support.shop import HERE, node, settings
 from topology import TopologyError
 

@@ -8,8 +8,8 @@ import yaml
 pytest.importorskip("pyspark")
 
 
-from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import Settings
 from tests.support.shop import ORDERS, settings
 
 pytestmark = pytest.mark.usefixtures("own_module")

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from taskplace.errors import ConfigError
 from taskplace.model.keys import bare, keys_of, read_struct, words
-from taskplace.settings import SECTIONS, ChaosSettings
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec import nodes
+from taskplace.spec.application import SECTIONS, ChaosSettings
 
 STRUCTS: list[type[Struct]] = [
     *SECTIONS.values(),

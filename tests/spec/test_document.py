@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
 from taskplace.spec.document import MOST, key_lines, load, with_value
 from taskplace.spec.nodes import Output
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.errors import TaskplaceError
+from taskplace.logs import RepeatedWarnings
 from taskplace.model.placed_options import PlacedOptions
-from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.rebalancer import Rebalancer

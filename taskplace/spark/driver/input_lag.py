@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from taskplace.errors import Fenced
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.driver import read_topics
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.logged_errors import log_repeated_failure

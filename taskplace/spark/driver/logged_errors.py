@@ -10,7 +10,7 @@ import logging
 import traceback
 from pathlib import Path
 
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.driver.recent_events import shown_error
 
 

@@ -27,8 +27,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from taskplace.errors import Fenced
+from taskplace.logs import RepeatedWarnings
 from taskplace.model.seen import Seen
-from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.recent_events import RecentEvents

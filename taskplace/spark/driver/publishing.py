@@ -13,8 +13,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.model.callables import check_function
 from taskplace.spark import targets
 from taskplace.spark.driver import manifests, schemaless_output
 from taskplace.spark.driver.logged_errors import log_failure

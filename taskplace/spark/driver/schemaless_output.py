@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.driver.staging import read_staged, write_staged
 from taskplace.spark.messages import SinkSchema, StagedFile
 from taskplace.spark.state.values import python_of

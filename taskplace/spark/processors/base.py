@@ -23,9 +23,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from taskplace.callables import check_function
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
+from taskplace.model.callables import check_function
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.columns import (
     Columns,

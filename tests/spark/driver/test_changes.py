@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
 from taskplace.spark.driver.changes import check_changes
 from taskplace.spark.processors import (
     Aggregate,
@@ -30,6 +29,7 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.registry import Registry
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import Settings
 from topology import Stream, Topology, TopologyError
 
 KEY = {"k": "string"}

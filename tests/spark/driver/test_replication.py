@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.driver import rebalancer, replication, visits
 from tests.support.ended_jobs import Ended
 from tests.support.held_visits import HeldVisits

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from taskplace.errors import InputError, SinkError
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.kafka import asking, clients, offsets
 from taskplace.spark.kafka.client_options import ClientOptions
 from taskplace.spark.kafka.clients import PERMANENT, refuses

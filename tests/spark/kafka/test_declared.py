@@ -13,7 +13,6 @@ pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read_struct
-from taskplace.settings import Settings
 from taskplace.spark.kafka import declared
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Avro, Json, Raw
@@ -21,6 +20,7 @@ from taskplace.spark.kafka.offsets import MissingTopic
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.yaml_application import YamlApplication
 from taskplace.spec import nodes
+from taskplace.spec.application import Settings
 from topology import TopologyError
 
 SECRET = "hunter2"

@@ -12,8 +12,8 @@ from packaging.specifiers import SpecifierSet
 
 from taskplace.doctor import CheckpointFacts, Facts, HostFacts, Package, SparkProperties, StoreFacts
 from taskplace.durations import milliseconds
-from taskplace.settings import SECTIONS, Settings
-from taskplace.settings import overridden as set_value
+from taskplace.spec.application import SECTIONS, Settings
+from taskplace.spec.application import overridden as set_value
 from taskplace.spec.document import override
 from topology import BuiltTopology, Topology
 

@@ -41,10 +41,10 @@ from taskplace.errors import ConfigError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Configuration, Count, about, read, texts, words
 from taskplace.model.placed_options import DurationAboveZero, PlacedOptions
-from taskplace.paths import is_uri, local_path
 from taskplace.redaction import redacted
 from taskplace.spec.document import override, read_file, with_value
 from taskplace.spec.nodes import Input, Output, Topology
+from taskplace.spec.paths import is_uri, local_path
 
 MOST_ACTIVE = "executor-with-most-active"
 YAML_APPLICATION = (
