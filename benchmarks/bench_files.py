@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from spark_bench import CONF, ROOT, Out, arguments, write_files
 
 from taskplace.spark.cluster import Executor
-from taskplace.spark.worker import segments
+from taskplace.spark.worker import bin_context as segments
 from tests.support.placed_without_spark import World
 
 EXECUTORS, SLOTS = 3, 2

@@ -9,10 +9,10 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from taskplace.record.html.live import MOST_LISTENERS, LivePage
 
 from taskplace import http_server
 from taskplace.http_server import MOST_CONNECTIONS, HttpServer
-from taskplace.report.html.live import MOST_LISTENERS, LivePage
 from tests.report.html.test_live_page import Told
 
 

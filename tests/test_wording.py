@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from taskplace.record.events import BatchDone, ExecutorLost, InstanceView
+from taskplace.record.terminal import Screen, TerminalReporter
 
 from taskplace.cli import main
-from taskplace.cli.status_table import StatusView
-from taskplace.cli.status_words import lines
-from taskplace.model.events import BatchDone, ExecutorLost, InstanceView
-from taskplace.report.bars import Screen
-from taskplace.report.terminal import TerminalReporter
+from taskplace.cli.status import StatusView, lines
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, FailedBatch, LossStatus, Status
 from taskplace.wording import Column, Printable, behind, fit, wrapped

@@ -34,7 +34,7 @@ from taskplace.model.placement import Target, moved
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import Ints
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 GROUP = "taskplace.assignors"
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from taskplace.cli import codes
-from taskplace.cli.doctor_facts import gather
+from taskplace.cli.doctor import gather
 from taskplace.cli.terminal import INDENT, columns
 from taskplace.doctor import Diagnosis, Finding, Severity, diagnose
 from taskplace.wording import count, wrapped

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from taskplace.errors import InputError, plainly
-from taskplace.report.run_lines import is_run_lines
+from taskplace.record.json_lines import is_run_lines
 from taskplace.wording import listed
-from topology.likeness import nearest_name
+from topology.errors import nearest_name
 
 #: A file to read that is standard input, and a file to write that is standard output.
 STDIN = STDOUT = "-"
@@ -201,7 +201,7 @@ def is_directory(path: str, *wanted: str) -> bool:
     given = Path(path)
     if path == STDIN or given.exists() or given.suffix == ".json":
         return path != STDIN and given.is_dir()
-    from taskplace.spark.inspection.opening import is_checkpoint
+    from taskplace.spark.inspection.checkpoint import is_checkpoint
     from taskplace.spec.document import nearest_file
 
     near = nearest_file(given, "*", lambda one: one.suffix == ".json" or is_checkpoint(one))
@@ -294,7 +294,7 @@ def checkpoint(path: str) -> Path:
 
     Errors: `InputError`; for an application's file, it names the checkpoint that the file says.
     """
-    from taskplace.spark.inspection.opening import checkpoint_at
+    from taskplace.spark.inspection.checkpoint import checkpoint_at
 
     if Path(path).is_file():
         if own := _own_checkpoint(path):
@@ -316,7 +316,7 @@ def _own_checkpoint(path: str) -> str:
 
 
 def _refuse_directory(path: str, wanted: Collection[str]) -> NoReturn:
-    from taskplace.spark.inspection.opening import is_checkpoint
+    from taskplace.spark.inspection.checkpoint import is_checkpoint
 
     if is_checkpoint(Path(path)):
         _refuse(path, "checkpoint", wanted)

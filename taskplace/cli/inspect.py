@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from taskplace.cli import codes, documents
-from taskplace.cli.status_words import input_table
+from taskplace.cli.status import input_table
 from taskplace.cli.terminal import columns, show
-from taskplace.report import long_work
+from taskplace.record import long_work
 from taskplace.spark.inspection import checkpoint
 from taskplace.spark.inspection.checkpoint import Inspection, TaskState
 from taskplace.spark.inspection.now import input_figures

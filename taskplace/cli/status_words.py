@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from taskplace.model.events import LateRows
-from taskplace.model.seen import Seen
+from taskplace.lag.ranking import Seen
+from taskplace.record.events import LateRows
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.inspection.now import (
     batch_text,

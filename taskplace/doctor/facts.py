@@ -1,6 +1,6 @@
 """The facts that the doctor's rules read.
 
-The command line gathers them once (`taskplace.cli.doctor_facts`). Facts that are not known are None; `unknown` says
+The command line gathers them once (`taskplace.cli.doctor`). Facts that are not known are None; `unknown` says
 why. So rules need neither files nor Spark, and tests write facts down.
 """
 

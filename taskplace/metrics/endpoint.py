@@ -24,7 +24,7 @@ def serve(
     """
     path = "serve_metrics"
     _check_installed(path)
-    from taskplace.metrics.prometheus import application
+    from taskplace.record.prometheus import application
 
     return HttpServer(application(read, stream=stream), port=port, host=host, path=path, at="metrics")
 

@@ -18,8 +18,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from taskplace.model.events import WorkProgress
-from taskplace.report import words
+from taskplace.record import words
+from taskplace.record.events import WorkProgress
 from taskplace.wording import behind, clock, printable
 
 #: The least and the most width of a bar, and the least of a name.

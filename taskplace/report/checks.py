@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskplace.addresses import check_free
 from taskplace.errors import InputError
-from taskplace.report.html.page import check_page
+from taskplace.record.html.page import check_page
 from taskplace.spec.application import ReportSettings
 
 

@@ -25,13 +25,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.model.events import CheckResult, Reporter
 from taskplace.model.work import Work
+from taskplace.record.events import CheckResult, Reporter
 from taskplace.redaction import scrubbed
 from taskplace.spark.bridge.queries import jvm_running
+from taskplace.spark.live_run import RunReport
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed
-from taskplace.spark.run_report import RunReport
 from taskplace.spark.session_conf import application_properties
 from taskplace.spec.application import MOST_ACTIVE, ChaosSettings, Settings
 from topology import Topology
@@ -45,7 +45,7 @@ class Application(Protocol):
     """The methods that `taskplace run` calls.
 
     An application may have two more: `batches()`, the expected number of batches for the progress bar, and
-    `check(spark)`, which compares the result and returns a `taskplace.model.events.CheckResult`.
+    `check(spark)`, which compares the result and returns a `taskplace.record.events.CheckResult`.
     """
 
     def topology(self) -> Topology:

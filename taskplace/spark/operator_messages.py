@@ -158,7 +158,7 @@ class BatchStatus(Exchanged, frozen=True):
 
 
 class TotalsStatus(Exchanged, frozen=True):
-    """What the checkpoint has counted over restarts (`taskplace.spark.driver.totals`).
+    """What the checkpoint has counted over restarts (`taskplace.spark.driver.stats`).
 
     - `since`: the first batch that is counted; 0: all since the checkpoint was created
     - `rows`, `late`: the totals; `late_here`: the late rows since this driver started

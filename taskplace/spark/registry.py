@@ -42,7 +42,7 @@ from typing import Any, Literal
 from taskplace.errors import ConfigError, InputError
 from taskplace.model import callables as named_objects
 from taskplace.model.keys import keys_of, read, read_struct, texts
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -58,15 +58,14 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.processors.arguments import nearest_argument
+from taskplace.spark.processors.parts import Aggregation
 from taskplace.spark.stub_processors import store_of
 from taskplace.spark.yaml_paths import option_path
 from taskplace.spec.nodes import PROCESSORS, Column, given
 from topology import TopologyError
-from topology.errors import nearest
+from topology.errors import nearest, shown
 from topology.names import check_legal_name
-from topology.shown import shown
 
 FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
     "count": count,

@@ -20,16 +20,16 @@ import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.model.callables import check_function
-from taskplace.spark.codec import read_file
-from taskplace.spark.state.directories import check_commits
-from taskplace.spark.state.files import (
+from taskplace.spark.checkpoint.files import (
     create_exclusively,
     lasting_directory,
     link,
     sync_directory,
     write_file,
 )
-from taskplace.spark.state.numbered import number_of
+from taskplace.spark.checkpoint.manifests import number_of
+from taskplace.spark.codec import read_file
+from taskplace.spark.state.directories import check_commits
 from taskplace.spark.targets import Commit
 from taskplace.spark.targets import SinkTarget as SinkTarget
 from taskplace.spark.targets import Target as Target

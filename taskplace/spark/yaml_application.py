@@ -31,7 +31,7 @@ An entry of `output` is one of these:
 - `foreach`: the "module:function" of `ForeachBatch`
 - `kafka`: the arguments of `KafkaSink`: `topic`, `servers`, `key`, ...
 
-A secret is not written into the file: see `taskplace.spark.kafka.client_options`. `servers_env` names the environment
+A secret is not written into the file: see `taskplace.spark.kafka.clients`. `servers_env` names the environment
 variable that has the `servers`.
 
 Processors by name: `taskplace.spark.registry`.
@@ -61,8 +61,8 @@ from taskplace.durations import named_by
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read
 from taskplace.redaction import scrubbed
-from taskplace.spark.state.type_text import TypeTextError
 from taskplace.spark.targets import is_target
+from taskplace.spark.types import TypeTextError
 from taskplace.spark.yaml_paths import YamlPaths, named_entries, node_path
 from taskplace.spec.application import YAML_APPLICATION, Settings, absolute
 from taskplace.spec.nodes import FILES, Input, KafkaOutput, Output, check_entries, given
@@ -352,7 +352,7 @@ class YamlApplication:
     """The application class for a YAML file with a `topology`. It needs only the file."""
 
     def __init__(self, settings: Settings) -> None:
-        from taskplace.spark.driver.programs import external_topics
+        from taskplace.spark.compile.programs import external_topics
 
         output = read(dict[str, Output], settings.output, "output")
         entries = read(dict[str, Input], settings.input, "input")
@@ -403,13 +403,13 @@ def judge(
 
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
+    from taskplace.spark.compile.forms import check_forms
+    from taskplace.spark.compile.sources import check_sources
     from taskplace.spark.driver.definition import StreamDefinition
     from taskplace.spark.driver.directory_overlaps import check_overlaps
     from taskplace.spark.driver.no_data_batches import check_idle_closing
-    from taskplace.spark.driver.processor_forms import check_forms
     from taskplace.spark.driver.publishing import check_targets
     from taskplace.spark.driver.rebalancer import check_weights
-    from taskplace.spark.driver.sources import check_sources
     from taskplace.spark.driver.staging import SinkSchemas
     from taskplace.spark.options import check_supported
     from taskplace.spark.options import local_path as shared_path
@@ -576,7 +576,7 @@ def _parquet(path: str, value: str) -> CommitTarget:
 
 
 def _kafka(path: str, value: KafkaOutput) -> CommitTarget:
-    from taskplace.spark.kafka.client_options import check_no_secrets
+    from taskplace.spark.kafka.clients import check_no_secrets
     from taskplace.spark.kafka.declared import with_servers
     from taskplace.spark.kafka.sink import KafkaSink
 

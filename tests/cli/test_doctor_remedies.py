@@ -13,7 +13,7 @@ import yaml
 pytest.importorskip("pyspark")
 
 from taskplace.cli import main
-from taskplace.cli.doctor_facts import gather
+from taskplace.cli.doctor import gather
 from taskplace.doctor import Finding, diagnose
 from taskplace.spec.application import overridden
 from taskplace.spec.document import override

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
+from taskplace.groups.partitioner import PartitionerConfig
+from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 
 from taskplace.errors import ConfigError
-from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import AboveZero, Configuration, about, read, words
-from taskplace.partitioner import PartitionerConfig
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec.application import SECTIONS, ChaosSettings
 

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import numpy as np
 import pytest
 from msgspec import Meta
+from taskplace.record.events import BatchDone, InstanceView
 
 from taskplace import Instance, Plan, Problem, Task, TaskId, validation
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.config import PlacementConfig
-from taskplace.model.events import BatchDone, InstanceView
-from taskplace.model.judge import judge
 from taskplace.model.keys import AboveZero, read
 from taskplace.model.placed_options import PlacedOptions
+from taskplace.model.problem import judge
 from taskplace.model.shares import floors_and_ceilings
 
 A = TaskId(0, 0)

@@ -8,10 +8,10 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from taskplace.record import PlainReporter
 
 from taskplace.errors import TaskplaceError
-from taskplace.report import PlainReporter
-from taskplace.spark.run_report import RunReport
+from taskplace.spark.live_run import RunReport
 from taskplace.spec.application import ReportSettings
 from tests.support.run_events import SUMMARY
 from tests.support.word_counts import counts, words

@@ -290,7 +290,7 @@ def test_rows_that_a_target_could_not_take_are_refused_before_the_commit(world):
 
 
 def test_columns_that_a_target_could_not_take_are_refused_at_the_start():
-    from taskplace.spark.driver.columns import _check_sink
+    from taskplace.spark.compile.infer import _check_sink
 
     (node,) = (node for node in numbers(Commits()).build().nodes if node.kind == "sink")
     _check_sink(node, {"n": pa.int64()}, None)

@@ -27,8 +27,8 @@ from urllib.parse import parse_qs
 import msgspec
 
 from taskplace.http_server import HttpServer
-from taskplace.report.html.page import page
-from taskplace.report.html.values import Now, Reason, Report
+from taskplace.record.html.page import page
+from taskplace.record.html.values import Now, Reason, Report
 
 #: The time between two looks for news.
 NEWS_SECONDS = 1.0

@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 from taskplace.logs import RepeatedWarnings
-from taskplace.spark.driver.recent_events import shown_error
+from taskplace.spark.driver.event_log import shown_error
 
 
 def log_failure(log: logging.Logger, message: str, *args: object, error: BaseException) -> None:

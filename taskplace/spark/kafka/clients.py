@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import InputError, SinkError
 from taskplace.logs import RepeatedWarnings
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import ClientOptions
 
 if TYPE_CHECKING:
     import confluent_kafka as ck

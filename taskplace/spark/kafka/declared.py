@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.kafka.client_options import check_no_secrets
+from taskplace.spark.kafka.clients import check_no_secrets
 from taskplace.spec import nodes
 from taskplace.spec.nodes import KafkaInput, given
 

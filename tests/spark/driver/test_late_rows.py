@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from taskplace.spark.driver.late_rows import LateRows
-from taskplace.spark.driver.totals import Totals
+from taskplace.spark.driver.stats import Totals
 
 
 @pytest.mark.parametrize(

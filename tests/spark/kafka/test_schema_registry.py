@@ -16,9 +16,9 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read_struct
 from taskplace.redaction import is_secret
 from taskplace.spark.kafka import declared
+from taskplace.spark.kafka.avro import SchemaRegistry, _clients, header
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.formats import Avro
-from taskplace.spark.kafka.schema_registry import SchemaRegistry, _clients, header
 from taskplace.spark.kafka.sink import KafkaSink
 from taskplace.spec import nodes
 from tests.support.kafka_sinks import Stream

@@ -17,7 +17,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read
 from taskplace.redaction import scrubbed
 from taskplace.spark import yaml_application
-from taskplace.spark.kafka.client_options import ALIASES, ClientOptions
+from taskplace.spark.kafka.clients import ALIASES, ClientOptions
 from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
 from taskplace.spark.worker import identity
 from taskplace.spark.yaml_application import YamlApplication
