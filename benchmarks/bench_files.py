@@ -122,6 +122,7 @@ def placed(folder: Path, batches: int, counting: Iterable[int]) -> Iterator[tupl
 
     from taskplace.spark import ParquetSink
     from taskplace.spark.yaml_application import declared_topology
+    from taskplace.spec.application import Settings
 
     settings = Settings.load(ROOT / "conf" / "flights.yaml")
     topology = declared_topology(settings, {"delays-by-batch": ParquetSink(folder / "output")})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taskplace.spec.application import FREE, SECTIONS, ChaosSettings
-
 from taskplace.groups.partitioner import PartitionerConfig
 from taskplace.groups.settings import CoordinatorSettings, MemberSettings
+
 from taskplace.model.keys import Configuration
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.yaml_application import OF_FILE
+from taskplace.spec.application import FREE, SECTIONS, ChaosSettings
+from taskplace.spec.nodes import OF_FILE
 from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
 
 FILE = Path(__file__).parents[1] / "docs" / "configuration.md"

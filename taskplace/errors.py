@@ -68,6 +68,16 @@ class InputError(TaskplaceError, ValueError):
         message = f"{path}: found {scrubbed(shown(found))}, expected {expected}{hint and '; ' + hint}"
         super().__init__(message.encode(errors="backslashreplace").decode())  # so that any log can hold it
 
+    def at(self, path: str) -> ConfigError:
+        """Return the same error for the path of a key in a file.
+
+        >>> InputError("Count('n').by", found=1, expected="columns").at("topology.nodes.n.options.by")
+        ConfigError('topology.nodes.n.options.by: found 1, expected columns')
+        """
+        made = ConfigError(path, found=self.found, expected=self.expected, hint=self.hint)
+        made.args = (path + str(self).removeprefix(self.path),)
+        return made
+
 
 def plainly(error: InputError, text: str) -> InputError:
     """Return an error whose text says in its own words what was found and expected.

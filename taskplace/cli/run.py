@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from msgspec import structs
+
 from taskplace.cli import codes
 from taskplace.cli.application import (
     Application,
@@ -54,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _checked(args: argparse.Namespace) -> tuple[Settings, Application, BuiltTopology]:
     settings = Settings.from_mapping(placed_application(args.file), [*args.set, *_ui(args.ui)])
-    settings = replace(settings, report=replace(settings.report, progress=_progress(settings, args.output)))
+    report = structs.replace(settings.report, progress=_progress(settings, args.output))
+    settings = replace(settings, report=report)
     application = load_application(settings)
     built = built_topology(application, settings)
     built.tasks()  # raises with the reason when the topology is not ready

@@ -1,18 +1,19 @@
-"""The configuration of the partitioners: Kafka's keys, with its defaults except for adaptive turns.
+"""The settings of partitioners and of consumer groups: Kafka's keys, with its defaults except for adaptive turns.
 
-The settings of a coordinator and of a member: Kafka's keys and defaults. Times are in milliseconds.
+Times are in milliseconds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, field
 
 from taskplace.errors import ConfigError
-from taskplace.model.keys import Boolean, Configuration, Integer, Text, key
+from taskplace.model.keys import Configuration, Count, about
 
 
-@dataclass(frozen=True)
-class PartitionerConfig(Configuration):
+class PartitionerConfig(Configuration, frozen=True):
     """Kafka's keys; sizes in bytes, times in milliseconds. docs/configuration.md lists them.
 
     >>> PartitionerConfig.from_properties({"batch.size": 1000}).turn
@@ -22,29 +23,29 @@ class PartitionerConfig(Configuration):
     taskplace.errors.ConfigError: config.partitioner.ignore.key: ... did you mean 'partitioner.ignore.keys'?
     """
 
-    sticky_batch_size: int = key(
-        Integer(0),
-        0,
-        "bytes that go to a partition before the next one is chosen; 0: use `batch.size`",
-        name="partitioner.sticky.batch.size",
-        unit="bytes",
+    sticky_batch_size: Annotated[
+        Count,
+        about(
+            "bytes that go to a partition before the next one is chosen; 0: use `batch.size`", unit="bytes"
+        ),
+    ] = field(name="partitioner.sticky.batch.size", default=0)
+    batch_size: Annotated[Count, about("used if `partitioner.sticky.batch.size` is 0", unit="bytes")] = 16384
+    ignore_keys: Annotated[bool, about("treat records with a key as records without one")] = field(
+        name="partitioner.ignore.keys", default=False
     )
-    batch_size: int = key(Integer(0), 16_384, "used if `partitioner.sticky.batch.size` is 0", unit="bytes")
-    ignore_keys: bool = key(
-        Boolean(), False, "treat records with a key as records without one", name="partitioner.ignore.keys"
-    )
-    adaptive: bool = key(
-        Boolean(),
-        False,
-        "choose partitions with shorter queues more often; KIP-794's first version says false, Kafka's default is true",
-        name="partitioner.adaptive.partitioning.enable",
-    )
-    availability_timeout_ms: int = key(
-        Integer(0),
-        0,
-        "with adaptive partitioning: skip a partition that was not drained for this long; 0: never skip",
-        name="partitioner.availability.timeout.ms",
-    )
+    adaptive: Annotated[
+        bool,
+        about(
+            "choose partitions with shorter queues more often; KIP-794's first version says false, "
+            "Kafka's default is true"
+        ),
+    ] = field(name="partitioner.adaptive.partitioning.enable", default=False)
+    availability_timeout_ms: Annotated[
+        Count,
+        about(
+            "with adaptive partitioning: skip a partition that was not drained for this long; 0: never skip"
+        ),
+    ] = field(name="partitioner.availability.timeout.ms", default=0)
 
     @property
     def turn(self) -> int:
@@ -53,10 +54,9 @@ class PartitionerConfig(Configuration):
 
 
 _MOST = 2**31 - 1
-
-
-def _number(least: int) -> Integer:
-    return Integer(least, _MOST)
+_NotNegative = Annotated[int, Meta(ge=0, le=_MOST)]
+_Positive = Annotated[int, Meta(ge=1, le=_MOST)]
+_Several = Annotated[int, Meta(ge=2, le=_MOST)]
 
 
 def _between(path: str, value: int, least: int, most: int = _MOST) -> None:
@@ -64,8 +64,7 @@ def _between(path: str, value: int, least: int, most: int = _MOST) -> None:
         raise ConfigError(path, found=value, expected=f"an integer from {least} to {most}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CoordinatorSettings(Configuration):
+class CoordinatorSettings(Configuration, frozen=True, kw_only=True):
     """The settings of a coordinator.
 
     >>> CoordinatorSettings.from_properties({"group.max.sice": 10})
@@ -74,24 +73,23 @@ class CoordinatorSettings(Configuration):
 did you mean 'group.max.size'?
     """
 
-    group_initial_rebalance_delay_ms: int = key(
-        _number(0), 3_000, "how long the first rebalance of a group waits for more members"
-    )
-    group_min_session_timeout_ms: int = key(
-        _number(1), 6_000, "smallest `session.timeout.ms` that a member may request"
-    )
-    group_max_session_timeout_ms: int = key(
-        _number(1), 1_800_000, "largest `session.timeout.ms` that a member may request"
-    )
-    group_max_size: int = key(_number(1), _MOST, "largest number of members in a group")
+    group_initial_rebalance_delay_ms: Annotated[
+        _NotNegative, about("how long the first rebalance of a group waits for more members")
+    ] = 3000
+    group_min_session_timeout_ms: Annotated[
+        _Positive, about("smallest `session.timeout.ms` that a member may request")
+    ] = 6000
+    group_max_session_timeout_ms: Annotated[
+        _Positive, about("largest `session.timeout.ms` that a member may request")
+    ] = 1800000
+    group_max_size: Annotated[_Positive, about("largest number of members in a group")] = _MOST
 
     def _agree(self, path: str) -> None:
         least = self.group_min_session_timeout_ms
         _between(f"{path}.group.max.session.timeout.ms", self.group_max_session_timeout_ms, least)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemberSettings(Configuration):
+class MemberSettings(Configuration, frozen=True, kw_only=True):
     """The settings of a member.
 
     `max.poll.interval.ms` must be at least `session.timeout.ms`. Otherwise a rebalance could complete without a member
@@ -102,35 +100,37 @@ class MemberSettings(Configuration):
     taskplace.errors.ConfigError: config.heartbeat.interval.ms: found 10000, expected an integer from 1 to 5000
     """
 
-    session_timeout_ms: int = key(
-        _number(2), 45_000, "a member without a heartbeat for this long is removed from the group"
+    session_timeout_ms: Annotated[
+        _Several, about("a member without a heartbeat for this long is removed from the group")
+    ] = 45000
+    heartbeat_interval_ms: Annotated[
+        _Positive,
+        about("interval between heartbeats, and between repetitions of an unanswered request"),
+    ] = 3000
+    max_poll_interval_ms: Annotated[_Several, about("how long a rebalance waits for a member to rejoin")] = (
+        300000
     )
-    heartbeat_interval_ms: int = key(
-        _number(1), 3_000, "interval between heartbeats, and between repetitions of an unanswered request"
-    )
-    max_poll_interval_ms: int = key(_number(2), 300_000, "how long a rebalance waits for a member to rejoin")
-    retry_backoff_ms: int = key(
-        _number(1),
-        100,
-        "first wait before a member retries after a disagreement; the wait doubles with each retry",
-    )
-    retry_backoff_max_ms: int = key(
-        _number(1), 1_000, "longest wait between retries; up to 20 % is added or subtracted at random"
-    )
-    group_instance_id: str = key(
-        Text(r"(?s).*", "a string, empty for none"),
-        "",
-        "name of the member that survives restarts (static membership)",
-    )
-    metadata_max_retries: int = key(
-        _number(0),
-        10,
-        "a member gives up after this many disagreements in a row, if they lasted at least two sessions (not a Kafka "
-        "key)",
-    )
-    metadata_max_age_ms: int = key(
-        _number(0), 300_000, "interval between checks for changed topics by a runner; 0: never"
-    )
+    retry_backoff_ms: Annotated[
+        _Positive,
+        about("first wait before a member retries after a disagreement; the wait doubles with each retry"),
+    ] = 100
+    retry_backoff_max_ms: Annotated[
+        _Positive,
+        about("longest wait between retries; up to 20 % is added or subtracted at random"),
+    ] = 1000
+    group_instance_id: Annotated[
+        str, about("name of the member that survives restarts (static membership)")
+    ] = ""
+    metadata_max_retries: Annotated[
+        _NotNegative,
+        about(
+            "a member gives up after this many disagreements in a row, if they lasted at least two "
+            "sessions (not a Kafka key)"
+        ),
+    ] = 10
+    metadata_max_age_ms: Annotated[
+        _NotNegative, about("interval between checks for changed topics by a runner; 0: never")
+    ] = 300000
 
     def _agree(self, path: str) -> None:
         # At least two heartbeats per session.

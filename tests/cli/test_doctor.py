@@ -117,7 +117,7 @@ def test_errors_come_before_warnings(orders: str, capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert code == 1
     assert out.startswith(
-        "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown option"
+        "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown key"
     )
     assert "    remedy  # correct topology.nodes.once.options.tttl: did you mean 'ttl'?\n" in out
     assert re.search(

@@ -32,7 +32,7 @@ def test_the_exit_code_says_whether_anything_has_to_move(command, problem, code,
         (BAD, "tasks[0].id: found '0-3', expected a task id like '0_3'"),
         (
             "{",
-            "problem.json:1:2: found 'the end of the file', expected property name enclosed in double quotes",
+            "problem.json:1:2: found 'Expecting property name enclosed in double quotes'",
         ),
         ("[]", "problem"),
         (

@@ -143,7 +143,7 @@ def test_keys_for_files_take_no_standard_output(shop, capsys, key):
         ("[]", "expected"),
         ('{"schema": "taskplace.subscriptions/1"}', "`taskplace partitions wrong.json` takes it"),
         ('{"tasks": [], "instances": [], "x": 1}', "expected one of schema, config"),
-        ("{", "wrong.json:1:2: found 'the end of the file', expected property name"),
+        ("{", "wrong.json:1:2: found 'Expecting property name"),
         ('{"schema": "taskplace.plan/1", "assignment": {"a": {"active": [7]}}}', "assignment.a.active[0]"),
     ],
 )

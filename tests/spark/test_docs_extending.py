@@ -13,10 +13,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.spec.application import SECTIONS
-
 from taskplace.model.keys import Configuration
 from taskplace.spark import targets
+from taskplace.spec.application import SECTIONS
 from topology import Topology
 
 ROOT = Path(__file__).parents[2]

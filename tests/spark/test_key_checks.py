@@ -8,12 +8,12 @@ pytest.importorskip("pyspark")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from taskplace.spec.application import Settings
 
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
 from taskplace.spark.processors.windows import WINDOW
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import Settings
 from topology import Stream, Topology, TopologyError
 
 

@@ -14,12 +14,11 @@ import yaml
 pytest.importorskip("pyspark")
 
 
-from taskplace.spec.application import Settings
-
 from taskplace.cli import main
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL, StubRegistry
 from taskplace.spark.yaml_application import declared_topology
+from taskplace.spec.application import Settings
 from tests.support.shop import ORDERS
 from topology import Topology, TopologyError
 

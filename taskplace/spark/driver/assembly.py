@@ -8,13 +8,11 @@ from __future__ import annotations
 import uuid
 
 from taskplace.rebalance import RebalanceLoop
-from taskplace.record.events import Reporter
+from taskplace.record.events import Reporter, Totals
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.keys import KeyTypes, alike
-from taskplace.record.events import Reporter, Totals
-from taskplace.spark.compile.keys import KeyTypes
 from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.batch_input import BatchInput
@@ -28,13 +26,11 @@ from taskplace.spark.driver.operations import Operations, StreamWork
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.read_topics import InputLag
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
-from taskplace.spark.driver.requests import RequestDesk
+from taskplace.spark.driver.requests import Requests
 from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.driver.stages import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats, Totals
-from taskplace.spark.driver.requests import Requests
-from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest

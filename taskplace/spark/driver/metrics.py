@@ -14,18 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Roles
-from taskplace.model.problem import Task
 from taskplace.model.shares import imbalance
 from taskplace.record.events import WHOLE
 from taskplace.record.metrics import ROLES, Series
-from taskplace.spark.checkpoint.history import settled_offset
-from taskplace.spark.driver.cluster_state import CopyKey, Warmup
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.stats import Totals
-from taskplace.spark.messages import EMPTY, History, Manifest, Position
-from taskplace.spark.operator_messages import TopicStatus
 from taskplace.spark.messages import EMPTY, History
 from taskplace.spark.operator_messages import Status
 from taskplace.spark.stuck import stuck

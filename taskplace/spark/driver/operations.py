@@ -31,12 +31,11 @@ from taskplace.lag.ranking import Seen
 from taskplace.logs import RepeatedWarnings
 from taskplace.model.work import Show, Work
 from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.driver.event_log import EventLog, RecentEvents
+from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.logged_errors import log_failure
-from taskplace.spark.driver.operations import StreamWork
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.requests import RequestDesk, Requests
+from taskplace.spark.driver.requests import Requests
 from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
@@ -46,7 +45,7 @@ from taskplace.spark.operator_messages import (
     WaitingDriver,
     write,
 )
-from taskplace.spark.stuck import seen_of, stuck
+from taskplace.spark.stuck import seen_of
 from taskplace.wording import count
 from topology import TaskId
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from taskplace.spec.application import Settings
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.compile.infer import infer
@@ -31,6 +30,7 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.registry import Registry
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import Settings
 from topology import Stream, Topology, TopologyError
 
 KEY = {"k": "string"}

@@ -7,7 +7,6 @@ import threading
 import time
 
 import pytest
-from taskplace.record.metrics import METRICS
 
 from taskplace.errors import InputError
 from taskplace.record.metrics import METRICS

@@ -1,8 +1,7 @@
 """What `placed.stats` prints, and shows in a notebook."""
 
 from taskplace.model.plan import Move
-from taskplace.record.events import Totals
-from taskplace.spark.driver.stats import WINDOW, Stats
+from taskplace.spark.driver.stats import WINDOW, Stats, Totals
 from topology import TaskId
 
 

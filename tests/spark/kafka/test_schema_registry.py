@@ -13,17 +13,24 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka.schema_registry")
 
 from taskplace.errors import ConfigError, InputError
+from taskplace.model.keys import read_struct
 from taskplace.redaction import is_secret
+from taskplace.spark.kafka import declared
 from taskplace.spark.kafka.avro import SchemaRegistry, _clients, header
 from taskplace.spark.kafka.declared import declared_records
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.formats import Avro
 from taskplace.spark.kafka.sink import KafkaSink
+from taskplace.spec import nodes
 from tests.support.decoding import decode
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import committed
 from tests.support.schema_registry import LOGIN
 from tests.support.schema_registry import stub_registry as stub_registry
+
+
+def declared_records(path, entry):
+    return declared.declared_records(path, read_struct(nodes.KafkaInput, entry, path))
 
 
 def record(**fields: object) -> dict:

@@ -13,16 +13,16 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from taskplace.spec.application import Settings
-
 from taskplace.errors import ConfigError, InputError
+from taskplace.model.keys import read
 from taskplace.redaction import scrubbed
 from taskplace.spark import yaml_application
 from taskplace.spark.kafka.clients import ALIASES, ClientOptions
 from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
 from taskplace.spark.worker import identity
 from taskplace.spark.yaml_application import YamlApplication
-from taskplace.yaml_fields import KAFKA_OUTPUT
+from taskplace.spec.application import Settings
+from taskplace.spec.nodes import KafkaOutput, Output
 
 SECRET = "hunter2"
 
@@ -223,9 +223,9 @@ def settings(kafka: object, *, key: str = "customer") -> Settings:
 
 def test_yaml_has_the_arguments_of_the_class():
     arguments = set(inspect.signature(KafkaSink).parameters)
-    assert arguments == set(KAFKA_OUTPUT) - {"servers_env"}
-    given = {"topic": "totals", "servers": "nowhere:9092", "key": "customer", "options.linger.ms": 5}
-    sink = yaml_application._target("output.totals", {"kafka": given})
+    assert arguments == set(KafkaOutput.__struct_fields__) - {"servers_env"}
+    given = {"topic": "totals", "servers": "nowhere:9092", "key": "customer", "options": {"linger.ms": 5}}
+    sink = yaml_application._target("output.totals", read(Output, {"kafka": given}, "output.totals"))
     assert isinstance(sink, KafkaSink)
     assert "'linger.ms': 5" in repr(sink)
     YamlApplication(settings(given | {"options": {"sasl.password_env": "SECRET"}}))
@@ -237,7 +237,7 @@ def test_the_environment_may_have_the_brokers(monkeypatch):
         YamlApplication(settings(given))
     monkeypatch.setenv("TOTALS_BROKERS", "nowhere:9092")
     assert "'bootstrap.servers': 'nowhere:9092'" in repr(
-        yaml_application._kafka("output.totals.kafka", given)
+        yaml_application._kafka("output.totals.kafka", read(KafkaOutput, given, "output.totals.kafka"))
     )
 
 

@@ -1,4 +1,4 @@
-"""Checks the functions that a user passes, before anything is started.
+"""Imports the objects that files name as "module:attribute", and checks functions before anything is started.
 
 **Idea.** A function with the wrong parameters is found by its first call. That may be in the middle of a batch, or
 after a commit. Its signature is known at once, so it is bound to the arguments that it will get.
@@ -9,9 +9,11 @@ builtin, is accepted.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from taskplace.errors import InputError
 
@@ -78,3 +80,40 @@ def _runs(function: object) -> object:
     if inspect.isroutine(function) or isinstance(function, type):
         return function
     return getattr(function, "__call__", function)  # noqa: B004 - it is callable; the method is wanted
+
+
+class UnknownName(AttributeError):
+    """The module was imported, but it, or an object in it, lacks the attribute.
+
+    - `module`: the module's name
+    - `known`: what a correct name could be, as "module:attribute", for a hint
+    """
+
+    def __init__(self, name: str, module: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"{name!r} is not in module {module!r}")
+        self.module, self.known = module, known
+
+
+def load(name: str) -> Any:
+    """Import and return "module:attribute"; the attribute may have dots ("module:Class.method").
+
+    Errors: `ValueError` for another form; `UnknownName`; and whatever the import of the module raises.
+
+    >>> load("json:JSONDecoder.decode").__qualname__
+    'JSONDecoder.decode'
+    >>> load("json:dumpps")
+    Traceback (most recent call last):
+    taskplace.model.callables.UnknownName: 'json:dumpps' is not in module 'json'
+    """
+    module, colon, attributes = name.partition(":")
+    if not (module and colon and attributes):
+        raise ValueError(f"found {name!r}, expected the form 'module:attribute'")
+    found, above = importlib.import_module(module), f"{module}:"
+    for attribute in attributes.split("."):
+        try:
+            inner = getattr(found, attribute)
+        except AttributeError:
+            known = tuple(f"{above}{known}" for known in dir(found) if not known.startswith("_"))
+            raise UnknownName(name, module, known) from None
+        found, above = inner, f"{above}{attribute}."
+    return found

