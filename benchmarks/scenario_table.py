@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.support.scenarios import KINDS, scenario
-
 from taskplace.simulation import Cluster
 from taskplace.simulation.run import settle
+from tests.support.scenarios import KINDS, scenario
 
 
 def main(seeds: int) -> None:

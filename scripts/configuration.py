@@ -6,7 +6,6 @@ from pathlib import Path
 
 from taskplace.groups.partitioner import PartitionerConfig
 from taskplace.groups.settings import CoordinatorSettings, MemberSettings
-
 from taskplace.model.keys import Configuration
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec.application import FREE, SECTIONS, ChaosSettings

@@ -18,9 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taskplace.record.events import CheckResult
-
 from examples.flights.own_keys import OwnKeys, PreparedInput
+from taskplace.record.events import CheckResult
 from taskplace.spec.application import Settings
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 from taskplace.cli import codes
 from taskplace.cli.documents import placed_application
-from taskplace.cli.ignored import ignored, reason
 from taskplace.cli.terminal import columns, show
+from taskplace.doctor import ignored, reason
 from taskplace.model.keys import Key, as_yaml
 from taskplace.redaction import redacted
 from taskplace.spark.session_conf import SparkProperty, application_properties, later_properties

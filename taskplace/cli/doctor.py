@@ -34,15 +34,14 @@ from taskplace.doctor import (
     diagnose,
     read_properties,
 )
-from taskplace.dotted_keys import topology_section
 from taskplace.errors import CheckpointError, ConfigError, InputError
 from taskplace.spark.inspection.checkpoint import inspect, is_checkpoint
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec.application import SECTIONS, Settings
+from taskplace.spec.document import override
 from taskplace.spec.paths import local_path
 from taskplace.wording import count, listed, wrapped
-from taskplace.yaml_io import override
 from topology import BuiltTopology
 from topology.errors import TopologyError
 
@@ -270,7 +269,7 @@ def _stores(built: BuiltTopology, settings: Settings) -> Iterator[StoreFacts]:
     """Yield the stores, each at the first node that has it."""
     from taskplace.spark.processors import Deduplicate, TableJoin
 
-    nodes = topology_section(settings.topology).get("nodes")
+    nodes = settings.topology.get("nodes")
     in_file = nodes if isinstance(nodes, Mapping) else {}
     by_name, seen = {store.name: store for store in built.stores}, set()
     for node in built.nodes:

@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple
 
 import javaproperties
 
-from taskplace.doctor.spark_properties import SparkProperties
 from taskplace.errors import InputError, plainly
 from taskplace.spec.application import Settings, SparkSettings
 from topology import BuiltTopology

@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.doctor.facts import Facts, Need
-from taskplace.dotted_keys import entries, nested_options
 from taskplace.durations import milliseconds
 from taskplace.model.keys import as_yaml
 from taskplace.redaction import HIDDEN, redacted, scrubbed
 from taskplace.spec.paths import local_path
 from taskplace.wording import count, lasting
-from taskplace.yaml_fields import INPUT, OUTPUT
 
 
 class Severity(StrEnum):
@@ -322,7 +320,7 @@ _SPLIT = "Spark may read one partition in several parts. Then the rows of a key 
 def records_at_risk(facts: Facts) -> Iterator[Finding]:
     """Find options of Spark's Kafka source, and `changed_topics: go-on`, which is meant for one start."""
     for section, name, entry in _kafka_entries(facts):
-        path, given = f"{section}.{name}", nested_options(entry).get("options")
+        path, given = f"{section}.{name}", entry.get("options")
         items = given.items() if isinstance(given, Mapping) else ()
         options = {str(key).lower(): f"{value}" for key, value in items}
         if isinstance(fields := entry.get("kafka"), Mapping):
@@ -351,11 +349,8 @@ def records_at_risk(facts: Facts) -> Iterator[Finding]:
 
 def _kafka_entries(facts: Facts) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield section, name and fields of each source and sink of Kafka. A class may have other keys there."""
-    for section, given, fields in (
-        ("input", facts.settings.input, INPUT),
-        ("output", facts.settings.output, OUTPUT),
-    ):
-        for name, entry in entries(section, given, fields).items():
+    for section, given in (("input", facts.settings.input), ("output", facts.settings.output)):
+        for name, entry in given.items():
             if isinstance(entry, Mapping) and (
                 isinstance(entry.get("kafka"), Mapping) or f"{entry.get('format')}".lower() == "kafka"
             ):

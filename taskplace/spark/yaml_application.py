@@ -403,7 +403,6 @@ def judge(
 
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
-    from taskplace.spark.compile.forms import check_forms
     from taskplace.spark.compile.sources import check_sources
     from taskplace.spark.driver.definition import StreamDefinition
     from taskplace.spark.driver.directory_overlaps import check_overlaps
@@ -420,7 +419,6 @@ def judge(
     columns = {topic: source.columns_path for topic, source in inputs.items()}
     paths = YamlPaths(built, section, output, columns) if section else None
     with _nodes_by_path(section), _in_the_file(paths):
-        check_forms(built)
         # Before `programs`, so that a missing column is reported as missing, and not as one without an event time.
         check_sources(built, schemas_of(inputs, settings), settings.spark.conf.get)
         definition = StreamDefinition.of(  # judges the layouts of the stores, and options

@@ -152,7 +152,7 @@ def reason_of(explainer: Explainer, task: TaskId | str) -> Reason:
 
     Errors: `InputError` for a task that is not in the problem.
     """
-    found = explainer.in_full(task)
+    found = explainer.task(task)
     return Reason(str(found.task), found.instance, found.why, str(found))
 
 

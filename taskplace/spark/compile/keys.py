@@ -20,8 +20,8 @@ Checked at the start, whatever lies between the topic and the node:
 Compared elsewhere:
 - the values, behind a node that may have changed them: in the task (`owned` lists the stores,
   `taskplace.spark.worker.partition_checks` checks them);
-- the types: `splits` lists the comparisons within a task, `taskplace.spark.worker.partition_checks` makes them; `KeyTypes`
-  compares the topics of `alike` over all tasks and batches.
+- the types: `splits` lists the comparisons within a task, `taskplace.spark.worker.partition_checks` makes them;
+  `KeyTypes` compares the topics of `alike` over all tasks and batches.
 
 Not checked: the start of a window, which the processor computes; a subtopology with one task.
 
@@ -36,7 +36,8 @@ import pyarrow as pa
 
 from taskplace.errors import InputError, listed
 from taskplace.spark.processors.facts import Facts, Route, State, arrow_types
-from taskplace.spark.worker.hashing import UNTYPED, hashed_as
+from taskplace.spark.types import UNTYPED
+from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.partition_checks import KeyColumn, Owned, Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
 

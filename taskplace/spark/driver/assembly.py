@@ -30,7 +30,7 @@ from taskplace.spark.driver.requests import Requests
 from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.driver.stages import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
-from taskplace.spark.driver.stats import Stats, Totals
+from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest

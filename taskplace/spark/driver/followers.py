@@ -31,7 +31,7 @@ from taskplace.logs import RepeatedWarnings
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.cluster import DECOMMISSION_POLLS, Cluster, Executor, Job
 from taskplace.spark.driver.cluster_state import Member
-from taskplace.spark.driver.event_log import FollowErrors, shown_text
+from taskplace.spark.driver.event_log import FollowErrors
 from taskplace.spark.driver.logged_errors import log_repeated_failure, shown_text
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.instances import instance_name

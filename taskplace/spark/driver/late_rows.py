@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from taskplace.logs import RepeatedWarnings
+from taskplace.record.events import Totals
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.stats import Totals
 from taskplace.wording import count, counted_since
 
 log = logging.getLogger(__name__)

@@ -39,8 +39,7 @@ from taskplace.errors import CheckpointError, Fenced
 from taskplace.logs import RepeatedWarnings
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import decoded, encoded
-from taskplace.spark.driver.event_log import shown_error
-from taskplace.spark.driver.logged_errors import log_repeated_failure
+from taskplace.spark.driver.logged_errors import log_repeated_failure, shown_error
 from taskplace.spark.messages import READ, Manifest, Report, TopicRead
 from taskplace.spark.messages import kept as kept
 from taskplace.spark.operator_messages import PartitionStatus, TopicStatus

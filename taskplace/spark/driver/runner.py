@@ -44,7 +44,6 @@ from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.repeated_batch import check_repeated
 from taskplace.spark.driver.stages import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
-from taskplace.spark.driver.stats import TOTALS, Totals
 from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Manifest, Report

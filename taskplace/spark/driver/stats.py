@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from taskplace.model import tables
 from taskplace.model.plan import Move
-from taskplace.record.events import OF_TASKS, WHOLE, BatchRecovery, LateRows, Summary
+from taskplace.record.events import OF_TASKS, WHOLE, BatchRecovery, LateRows, Summary, Totals
 from taskplace.spark.messages import Report, TopicRead
 from taskplace.wording import counted_since
 

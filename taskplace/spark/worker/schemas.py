@@ -34,7 +34,9 @@ T = pa.types
 UNTYPED = b"taskplace.untyped"
 #: About the bytes of a page in a staged file.
 PAGE_BYTES = 1 << 20
-_OR_DECLARE = "or declare the sink's schema with more columns or wider types; for others, give the sink another name"
+_OR_DECLARE = (
+    "or declare the sink's schema with more columns or wider types; for others, give the sink another name"
+)
 _A_TYPE = "a type, such as int64, string, timestamp, decimal(9, 2), list<int64>"
 
 

@@ -93,7 +93,7 @@ def test_a_copy_that_cannot_follow_is_named_until_it_does(world, monkeypatch):
         assert seen.remedy == "make room on the disk of executor-2 (host-2); the copy then goes on by itself"
         text = placed.explain(task).text
         assert (
-            f" records. executor-2 cannot follow: {trouble}. It moves once executor-2 lacks no record. "
+            f" records. executor-2 cannot follow: {error}. It moves once executor-2 lacks no record. "
             "Make room on the disk of executor-2 (host-2)"
         ) in text
         placed.loop._watch.parked = {("executor-2", task)}

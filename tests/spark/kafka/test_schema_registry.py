@@ -17,7 +17,6 @@ from taskplace.model.keys import read_struct
 from taskplace.redaction import is_secret
 from taskplace.spark.kafka import declared
 from taskplace.spark.kafka.avro import SchemaRegistry, _clients, header
-from taskplace.spark.kafka.declared import declared_records
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.formats import Avro
 from taskplace.spark.kafka.sink import KafkaSink
