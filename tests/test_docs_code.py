@@ -14,10 +14,10 @@ import re
 import shlex
 
 import pytest
-from taskplace.yamls import load
 
 from taskplace.cli import parser
 from taskplace.spec.application import SECTIONS, Settings
+from taskplace.spec.document import load
 from tests.support.pages import PAGES, ROOT, blocks
 
 #: The test that runs the Python blocks without a prompt, and the commands, of a page.

@@ -20,7 +20,7 @@ from taskplace.cli.status import StatusView, lines
 from taskplace.record.events import BatchDone, ExecutorLost, InstanceView
 from taskplace.record.terminal import Screen, TerminalReporter
 from taskplace.spark.inspection.driver_seen import DriverSeen
-from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, FailedBatch, LossStatus, Status
+from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, FailedBatch, Status
 from taskplace.wording import Column, Printable, behind, fit, wrapped
 
 COLUMNS = (
@@ -117,8 +117,8 @@ def test_an_error(capsys):
 def test_a_status(screen, capsys):
     status = Status(
         HOSTILE, HOSTILE, 1, DriverIdentity(HOSTILE, 7, HOSTILE, 0.0), 100.0, 1, 2.0,
-        executors={HOSTILE: ExecutorStatus(HOSTILE, 1, trouble=HOSTILE)},
-        losses=(LossStatus(99.5, HOSTILE, 18, 4),), failed=FailedBatch(99.0, 3, HOSTILE),
+        executors={HOSTILE: ExecutorStatus(HOSTILE, 1, error=HOSTILE)},
+        losses=(ExecutorLost(HOSTILE, 18, 4),), failed=FailedBatch(99.0, 3, HOSTILE),
     )  # fmt: skip
     seen = DriverSeen(True, HOSTILE, status, 0.5, 1, Path(HOSTILE))
     screen.print(StatusView(seen))

@@ -11,7 +11,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from taskplace.cli.ignored import rules_of_ignored_keys
 
 from taskplace.cli import main
 from taskplace.model.schema import schema
@@ -242,14 +241,6 @@ def test_a_property_of_spark_that_has_no_effect_is_named(
     assert "does not use Spark's state stores" in spark[name]["ignored"]
     _, spark = read(capsys, "--set", "spark.conf.spark.speculaton=true")
     assert "has no property of this name" in spark["spark.speculaton"]["ignored"]
-
-
-def test_the_rules_of_the_doctor_say_what_has_no_effect() -> None:
-    assert {rule.id for rule in rules_of_ignored_keys()} >= {
-        "balance-factor-ignored", "locality-wait-ignored", "rack-costs-ignored", "report-keys-ignored",
-        "spark-property-overridden", "spark-property-unknown", "state-store-ignored",
-        "tags-ignored", "warm-ups-ignored",
-    }  # fmt: skip
 
 
 def test_the_text_has_sections_and_says_what_is_left_out(

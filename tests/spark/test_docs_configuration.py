@@ -17,7 +17,7 @@ from taskplace.cli import main
 from taskplace.model.keys import keys_of
 from taskplace.spark import processors
 from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
-from taskplace.spark.compile.partition_columns import DEFAULT_PARTITIONER, PARTITION_OPTIONS
+from taskplace.spark.compile.partition_columns import DEFAULT_PARTITIONER
 from taskplace.spark.kafka.sink_topics import REPLICAS
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL
