@@ -16,7 +16,7 @@ pytest.importorskip("confluent_kafka")
 from taskplace.cli import main
 from taskplace.model.keys import keys_of
 from taskplace.spark import processors
-from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS, PARTITION_OPTIONS
 from taskplace.spark.compile.partition_columns import DEFAULT_PARTITIONER
 from taskplace.spark.kafka.sink_topics import REPLICAS
 from taskplace.spark.registry import Registry
