@@ -42,23 +42,26 @@ from taskplace.model.flow import Network
 
 
 class Together(NamedTuple):
-    """A set of co-partitioned topics: `size` partitions each, and the same subscribers. K classes, R kinds."""
+    """A set of co-partitioned topics: `size` partitions each, and the same subscribers. K classes, R kinds.
+
+    - `members`: the subscribers in Kafka's order. Below, members are numbered by their position here
+    - `more`: the number of members that get one more than the `floor`
+    - `of`: [size] the class of each partition number
+    - `kind`: [members] the kind of each member
+    - `matches`: [K, R] whether the racks match in all topics, as Kafka defines it. A member without a rack matches
+      everything
+    - `misses`: [K, R] the number of topics whose partition would have no replica in the member's rack
+    """
 
     topics: Ints
     members: Ints
-    """The subscribers in Kafka's order. Below, members are numbered by their position here."""
     size: int
     floor: int
     more: int
-    """The number of members that get one more than the floor."""
     of: Ints
-    """[size] the class of each partition number."""
     kind: Ints
-    """[members] the kind of each member."""
     matches: Bools
-    """[K, R] whether the racks match in all topics, as Kafka defines it. A member without a rack matches everything."""
     misses: Ints
-    """[K, R] the number of topics whose partition would have no replica in the member's rack."""
 
 
 def range_near_racks(c: Columns, *, revise: bool = True) -> Ints:
