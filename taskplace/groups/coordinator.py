@@ -236,15 +236,18 @@ class Outcome:
     def answer(self, seat: Seat, role: Role = Role.MEMBER) -> Joined:
         """Return the answer to a member: all metadata for the mode EVERY or the leader, and the state of a `MEMBER`."""
         listed = self.code is Code.NONE and (self.mode is Mode.EVERY or role is Role.LEADER)
+        protocol, version = self.protocol
+        request = seat.request
         return Joined(
-            seat.request.group,
-            seat.request.member_id,
+            request.group,
+            request.member_id,
             seat.sequence,
-            seat.request.join,
+            request.join,
             self.code,
             self.detail,
-            self.generation,
-            *self.protocol,
+            generation=self.generation,
+            protocol=protocol,
+            version=version,
             role=role,
             name=seat.name,
             leader=self.leader,
