@@ -1,7 +1,4 @@
-"""The configuration of the partitioners: Kafka's keys, with its defaults except for adaptive turns.
-
-The settings of a coordinator and of a member: Kafka's keys and defaults. Times are in milliseconds.
-"""
+"""The settings of groups and partitioners: Kafka's keys, with its defaults but for adaptive turns; milliseconds, bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +6,8 @@ from dataclasses import dataclass
 
 from taskplace.errors import ConfigError
 from taskplace.model.keys import Boolean, Configuration, Integer, Text, key
+
+_MOST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,6 @@ class PartitionerConfig(Configuration):
     def turn(self) -> int:
         """The length of a turn in bytes; at least 1, which moves on with every record."""
         return self.sticky_batch_size or self.batch_size or 1
-
-
-_MOST = 2**31 - 1
 
 
 def _number(least: int) -> Integer:
