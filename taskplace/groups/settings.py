@@ -1,4 +1,4 @@
-"""The settings of groups and partitioners: Kafka's keys, with its defaults but for adaptive turns; milliseconds, bytes."""
+"""The settings of groups and partitioners: keys and defaults of Kafka, but for adaptive turns. Milliseconds and bytes."""
 
 from __future__ import annotations
 
