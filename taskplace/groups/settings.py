@@ -1,4 +1,4 @@
-"""The settings of groups and partitioners: keys and defaults of Kafka, but for adaptive turns. Milliseconds and bytes."""
+"""The settings of groups and partitioners: keys and defaults of Kafka (but for adaptive turns). Units: ms and bytes."""
 
 from __future__ import annotations
 
