@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from taskplace.spec.application import FREE, SECTIONS, ChaosSettings
+
 from taskplace.groups.partitioner import PartitionerConfig
 from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
-from taskplace.settings import FREE, SECTIONS, ChaosSettings
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.yaml_application import OF_FILE
 from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from taskplace.model.problem import Instance, Problem, Task
     from taskplace.planner import plan
     from taskplace.verify import Violation, check
-    from topology.ids import TaskId
+    from topology.tasks import TaskId
 
 __version__ = "0.1.0"
 

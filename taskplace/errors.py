@@ -14,7 +14,7 @@ TaskplaceError
 └── DiskFull              a disk of an executor or of the driver is full: see taskplace.spark.worker.guard
 
 An exception of an executor reaches the driver as text, in a PySpark `PythonException`. Of these errors,
-`CheckpointError`, `Fenced` and `DiskFull` get their type again there (`taskplace.spark.worker_errors`); an
+`CheckpointError`, `Fenced` and `DiskFull` get their type again there (`taskplace.spark.bridge.jobs`); an
 `InputError` does not.
 
 Descriptions of topologies raise `topology.TopologyError`, a ValueError of a package that does not import this one.
@@ -27,8 +27,7 @@ from collections.abc import Iterable, Mapping
 
 from taskplace.redaction import redacted, scrubbed
 from taskplace.wording import count as counted
-from topology.likeness import nearest_name
-from topology.shown import shown
+from topology.errors import nearest_name, shown
 
 
 class TaskplaceError(Exception):

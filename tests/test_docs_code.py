@@ -14,9 +14,9 @@ import re
 import shlex
 
 import pytest
+from taskplace.spec.application import SECTIONS, Settings
 
 from taskplace.cli import parser
-from taskplace.settings import SECTIONS, Settings
 from taskplace.yamls import load
 from tests.support.pages import PAGES, ROOT, blocks
 

@@ -42,7 +42,7 @@ from taskplace.groups.metadata import (
 )
 from taskplace.groups.strategies import ConsumerMetadata, PartitionAssigner, RoundRobin, Shares
 from taskplace.groups.subscriptions import topic_names
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.validation import optional_text
 from topology.node import TopicPartition
 

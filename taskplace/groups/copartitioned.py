@@ -61,7 +61,7 @@ from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.shares import floors_and_ceilings
 from taskplace.planner import plan
 from taskplace.validation import integer, of_type
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class CopartitionedAssignor:

@@ -20,7 +20,7 @@ from taskplace.groups.coordinator import Coordinator
 from taskplace.groups.member import Assigned, Effect, Failed, GroupProtocol, Member, Revoked, Send
 from taskplace.groups.messages import Code, GroupError, GroupFailed, Request, Response
 from taskplace.groups.settings import CoordinatorSettings, MemberSettings
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 
 log = logging.getLogger(__name__)
 

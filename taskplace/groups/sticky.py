@@ -35,7 +35,7 @@ import numpy as np
 from taskplace.errors import TaskplaceError
 from taskplace.groups.subscriptions import Bools, Columns, Ints
 from taskplace.model.flow import Network, cost_budget
-from taskplace.model.groups import rank_in_group
+from taskplace.model.problem_columns import rank_in_group
 
 
 class Classes(NamedTuple):
