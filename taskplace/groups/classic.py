@@ -1,4 +1,8 @@
-"""`range` with known racks: the fewest rack misses that its balance and co-partitioning allow.
+"""Kafka's `range` and `round_robin`, for comparison and for groups that use them.
+
+Both ignore what members own. Members are in Kafka's order: static members first, by instance id, then the others by
+name. `round_robin` ignores racks, as in Kafka. `range` considers known racks, and has the fewest rack misses that its
+balance and co-partitioning allow.
 
 **Idea.** Kafka's rule (KIP-881) first gives each consumer the partitions of its rack, and then deals out the rest as
 ranges. It never revises a decision, so it can leave misses that an exchange would avoid. Here, the rule's assignment is
@@ -22,11 +26,6 @@ Non-goals: misses are not weighed against co-partitioning or balance. Topics wit
 as in `range`.
 
 Source: KIP-881, "Rack-aware Partition Assignment for Kafka Consumers"; Kafka's RangeAssignor.
-
-Kafka's `range` and `round_robin`, for comparison and for groups that use them.
-
-Both ignore what members own. Members are in Kafka's order: static members first, by instance id, then the others by
-name. `range` considers known racks (`taskplace.groups.classic`). `round_robin` ignores them, as in Kafka.
 """
 
 from __future__ import annotations
@@ -41,30 +40,13 @@ from taskplace.groups.subscriptions import Bools, Columns, Ints
 from taskplace.model.flow import Network
 
 
-class Together(NamedTuple):
-    """A set of co-partitioned topics: `size` partitions each, and the same subscribers. K classes, R kinds."""
+def range_(c: Columns, *, revise: bool = True) -> Ints:
+    """Return [n] the member of each partition, or -1: each subscriber gets a range of the partitions of every topic.
 
-    topics: Ints
-    members: Ints
-    """The subscribers in Kafka's order. Below, members are numbered by their position here."""
-    size: int
-    floor: int
-    more: int
-    """The number of members that get one more than the floor."""
-    of: Ints
-    """[size] the class of each partition number."""
-    kind: Ints
-    """[members] the kind of each member."""
-    matches: Bools
-    """[K, R] whether the racks match in all topics, as Kafka defines it. A member without a rack matches everything."""
-    misses: Ints
-    """[K, R] the number of topics whose partition would have no replica in the member's rack."""
-
-
-def range_near_racks(c: Columns, *, revise: bool = True) -> Ints:
-    """Return [n] the member of each partition, or -1: fewest misses, then fewest differences from Kafka's rule.
-
-    Without `revise`, the assignment is that of Kafka's own rule.
+    If the partitions of a topic do not divide evenly, the first members get one more. Topics with equal counts and
+    subscribers are split alike, so their partitions p are on one member. Known racks decide which partitions a member
+    gets, and which members get one more: the fewest misses, then the fewest differences from Kafka's rule. Without
+    `revise`, the assignment is that of Kafka's own rule.
     """
     in_force = _in_force(c)
     goal = np.full(c.n, -1, np.int64)
@@ -74,6 +56,46 @@ def range_near_racks(c: Columns, *, revise: bool = True) -> Ints:
             home = _fewest(s, home)
         goal[c.start[s.topics][:, None] + np.arange(s.size)] = s.members[home]
     return goal
+
+
+def round_robin(c: Columns) -> Ints:
+    """Return the member of each partition: each member in turn, without those that do not subscribe.
+
+    The next topic continues with the next member. O(n + topics * members).
+    """
+    goal = np.full(c.n, -1, np.int64)
+    turn = 0
+    for t in range(len(c.topics)):
+        places = np.flatnonzero(c.subscribed[t, c.order])
+        count = int(c.start[t + 1] - c.start[t])
+        if len(places) and count:
+            taken = places[(np.searchsorted(places, turn) + np.arange(count)) % len(places)]
+            goal[c.start[t] : c.start[t + 1]] = c.order[taken]
+            turn = int(taken[-1]) + 1
+    return goal
+
+
+class Together(NamedTuple):
+    """A set of co-partitioned topics: `size` partitions each, and the same subscribers. K classes, R kinds.
+
+    - `members`: the subscribers in Kafka's order. Below, members are numbered by their position here
+    - `more`: the number of members that get one more than the `floor`
+    - `of`: [size] the class of each partition number
+    - `kind`: [members] the kind of each member
+    - `matches`: [K, R] whether the racks match in all topics, as Kafka defines it. A member without a rack matches
+      everything
+    - `misses`: [K, R] the number of topics whose partition would have no replica in the member's rack
+    """
+
+    topics: Ints
+    members: Ints
+    size: int
+    floor: int
+    more: int
+    of: Ints
+    kind: Ints
+    matches: Bools
+    misses: Ints
 
 
 def sets(c: Columns) -> Iterator[Together]:
@@ -129,7 +151,7 @@ def _rule(c: Columns, s: Together, in_force: Bools) -> Ints:
         _match_by_number(s, seats)
     elif in_force[s.topics].any():
         _match_by_member(s, seats)
-    rest = np.flatnonzero(seats.home < 0).tolist()
+    rest = np.flatnonzero(seats.home < 0)
     at = 0
     for i in range(len(s.members)):
         count = seats.room(i)
@@ -150,11 +172,11 @@ class _Seats:
         """Return how many more numbers member `i` may have. This never grows."""
         return max(0, self._floor + (self._more > 0) - self._has[i])
 
-    def take(self, i: int, numbers: Sequence[int]) -> None:
+    def take(self, i: int, numbers: Sequence[int] | Ints) -> None:
         """Give member `i` these partition numbers."""
         self.home[numbers] = i
         self._has[i] += len(numbers)
-        if numbers and self._has[i] > self._floor:
+        if len(numbers) and self._has[i] > self._floor:
             self._more -= 1
 
 
@@ -234,38 +256,3 @@ def _deal(s: Together, rule: Ints, kept: tuple[Ints, Ints], other: Ints, spread:
         of_kind = np.flatnonzero(s.kind == r)
         home[np.sort(free[to == r])] = np.repeat(of_kind, spread[of_kind])
     return home
-
-
-def range_(c: Columns) -> Ints:
-    """Return the member of each partition: each subscriber gets a range of consecutive partitions of every topic.
-
-    If the partitions of a topic do not divide evenly, the first members get one more. Topics with equal counts and
-    subscribers are split alike, so their partitions p are on one member. If racks are known, they decide which
-    partitions a member gets, and which members get one more. O(n + topics * members) without racks.
-    """
-    if c.racked.any() and c.rack_set.any():
-        return range_near_racks(c)
-    goal = np.full(c.n, -1, np.int64)
-    for t in range(len(c.topics)):
-        members = c.order[c.subscribed[t, c.order]]
-        if len(members):
-            size, more = divmod(int(c.start[t + 1] - c.start[t]), len(members))
-            goal[c.start[t] : c.start[t + 1]] = np.repeat(members, size + (np.arange(len(members)) < more))
-    return goal
-
-
-def round_robin(c: Columns) -> Ints:
-    """Return the member of each partition: each member in turn, without those that do not subscribe.
-
-    The next topic continues with the next member. O(n + topics * members).
-    """
-    goal = np.full(c.n, -1, np.int64)
-    turn = 0
-    for t in range(len(c.topics)):
-        places = np.flatnonzero(c.subscribed[t, c.order])
-        count = int(c.start[t + 1] - c.start[t])
-        if len(places) and count:
-            taken = places[(np.searchsorted(places, turn) + np.arange(count)) % len(places)]
-            goal[c.start[t] : c.start[t + 1]] = c.order[taken]
-            turn = int(taken[-1]) + 1
-    return goal

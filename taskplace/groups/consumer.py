@@ -326,9 +326,9 @@ class ConsumerProtocol:
             tuple(self.view.matching(said.pattern)) if said.pattern else said.topics,
             assigner.decode(said.strategy),
             said.rack,
-            pairs(said.owned),
-            said.generation,
-            pairs(said.standby),
+            owned=pairs(said.owned),
+            generation=said.generation,
+            standby=pairs(said.standby),
         )
 
     def _metadata(self, assigner: PartitionAssigner[Any], version: int) -> bytes:

@@ -236,15 +236,18 @@ class Outcome:
     def answer(self, seat: Seat, role: Role = Role.MEMBER) -> Joined:
         """Return the answer to a member: all metadata for the mode EVERY or the leader, and the state of a `MEMBER`."""
         listed = self.code is Code.NONE and (self.mode is Mode.EVERY or role is Role.LEADER)
+        protocol, version = self.protocol
+        request = seat.request
         return Joined(
-            seat.request.group,
-            seat.request.member_id,
+            request.group,
+            request.member_id,
             seat.sequence,
-            seat.request.join,
+            request.join,
             self.code,
             self.detail,
-            self.generation,
-            *self.protocol,
+            generation=self.generation,
+            protocol=protocol,
+            version=version,
             role=role,
             name=seat.name,
             leader=self.leader,
@@ -415,11 +418,13 @@ class Group:
         return not (same and name == known.leader)
 
     def _refused(self, request: Join, seat: Seat | None) -> tuple[Code, str] | None:
+        """Return why a member may not join, or None."""
         least, most = self.settings.group_min_session_timeout_ms, self.settings.group_max_session_timeout_ms
-        if not least <= request.session_ms <= most or request.rebalance_ms < request.session_ms:
-            detail = f"found a session of {request.session_ms} ms, a rebalance of {request.rebalance_ms} ms"
+        session, rebalance = request.session_ms, request.rebalance_ms
+        if not least <= session <= most or rebalance < session:
             expected = f"expected a session of {least} to {most} ms, and a rebalance not shorter"
-            return Code.INVALID_SESSION_TIMEOUT, f"{detail}; {expected}"
+            found = f"found a session of {session} ms, a rebalance of {rebalance} ms"
+            return Code.INVALID_SESSION_TIMEOUT, f"{found}; {expected}"
         furthest = max(self.generation, min(self.generation + _JUMP, _LATEST))
         if request.generation > furthest:
             detail = f"found generation {request.generation}, expected one up to {furthest}"
@@ -427,26 +432,24 @@ class Group:
         taken = self._by_id.get(request.member_id, _name(request)) != _name(request)
         other_kind = seat is not None and bool(seat.request.instance_id) != bool(request.instance_id)
         if not request.member_id or not request.offers or taken or other_kind:
-            detail = f"found member id {request.member_id!r} and {len(request.offers)} protocols"
-            return Code.INVALID_REQUEST, f"{detail}; expected an id of its own and at least one protocol"
+            found = f"found member id {request.member_id!r} and {len(request.offers)} protocols"
+            return Code.INVALID_REQUEST, f"{found}; expected an id of its own and at least one protocol"
         others = [s for s in self.seats.values() if s is not seat]
-        if not others:
-            return None
         if seat is None and len(others) >= self.settings.group_max_size:
-            detail = f"found {len(others)} members, expected fewer than {self.settings.group_max_size}"
-            return Code.GROUP_MAX_SIZE_REACHED, f"{detail}, the value of group.max.size"
+            return (
+                Code.GROUP_MAX_SIZE_REACHED,
+                f"found {len(others)} members, expected less than group.max.size",
+            )
         asked = (request.mode, request.protocol_type)
-        if self._scope and asked != self._scope:
+        offers = [offer.pair for offer in request.offers]
+        common = supported_by_all(s.pairs for s in others) if others else offers
+        if others and self._scope and asked != self._scope:
             (mode, kind), (mine, my_kind) = self._scope, asked
             detail = f"found {my_kind!r} ({mine.name.lower()}), expected {kind!r} ({mode.name.lower()})"
             return Code.INCONSISTENT_GROUP_PROTOCOL, detail
-        common = supported_by_all(s.pairs for s in others)
-        offers = [offer.pair for offer in request.offers]
         if not set(common) & set(offers):
-            offered, expected = (
-                ", ".join(f"{name} {version}" for name, version in pairs) for pairs in (offers, common)
-            )
-            return Code.INCONSISTENT_GROUP_PROTOCOL, f"found {offered}, expected one of {expected}"
+            offered, known = (", ".join(f"{name} {version}" for name, version in p) for p in (offers, common))
+            return Code.INCONSISTENT_GROUP_PROTOCOL, f"found {offered}, expected one of {known}"
         return None
 
     def _fence(self, seat: Seat) -> None:

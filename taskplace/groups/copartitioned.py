@@ -52,7 +52,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskplace.errors import TaskplaceError
-from taskplace.groups.assignment import Held, PartitionAssignment, held_by, held_elsewhere, make
+from taskplace.groups.assignment import PartitionAssignment, held_by, held_elsewhere, make
 from taskplace.groups.subscriptions import Bools, Columns, Ints, Subscriptions, locate
 from taskplace.model.config import PlacementConfig
 from taskplace.model.flow import Network, cost_budget
@@ -96,7 +96,9 @@ class CopartitionedAssignor:
         _follow_everywhere(c, following, draft.everywhere, draft.goal, wait)
         return replace(
             made,
-            standby=_standbys(c, following),
+            standby={
+                name: held_by(c, np.where(following[m], m, -1))[name] for m, name in enumerate(c.members)
+            },
             followup=draft.followup or made.followup,
             warnings=(*made.warnings, *draft.warnings, *_without(c, draft.everywhere)),
             urls=s.urls,
@@ -104,10 +106,15 @@ class CopartitionedAssignor:
 
 
 class Group(NamedTuple):
-    """Topics (by number) with the same number of partitions, `size`, and the same subscribers."""
+    """Topics (by number) with the same number of partitions and the same subscribers; `part[topic, number]`."""
 
-    size: int
-    topics: tuple[int, ...]
+    topics: list[int]
+    part: Ints
+
+    @property
+    def size(self) -> int:
+        """The number of partitions of each topic."""
+        return int(self.part.shape[1])
 
 
 def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
@@ -116,12 +123,15 @@ def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
     The largest subscriber sets are placed first; smaller ones align with them.
     """
     groups_of: dict[tuple[int, ...], dict[int, list[int]]] = {}
-    for t, count in enumerate((c.start[1:] - c.start[:-1]).tolist()):
+    for t, count in enumerate(np.diff(c.start).tolist()):
         members = tuple(np.flatnonzero(c.subscribed[t]).tolist())
         if members and count:
             groups_of.setdefault(members, {}).setdefault(count, []).append(t)
     return {
-        members: [Group(count, tuple(topics)) for count, topics in sorted(groups.items())]
+        members: [
+            Group(topics, c.start[topics][:, None] + np.arange(count))
+            for count, topics in sorted(groups.items())
+        ]
         for members, groups in sorted(groups_of.items(), key=lambda item: (-len(item[0]), item[0]))
     }
 
@@ -155,8 +165,8 @@ class _Draft:
         Groups with only global topics are placed last. All members have copies of them, so there is no standby to place
         or to wait for.
         """
-        normal = [group for group in groups if not self.everywhere[list(group.topics)].all()]
-        alone = [group for group in groups if self.everywhere[list(group.topics)].all()]
+        normal = [group for group in groups if not self.everywhere[group.topics].all()]
+        alone = [group for group in groups if self.everywhere[group.topics].all()]
         loads = np.zeros(len(members), np.int64)
         if normal:
             loads = self._place_normal(members, normal)
@@ -164,13 +174,36 @@ class _Draft:
         if alone:
             self._place_alone(members, alone, loads)
 
+    def _known(
+        self, members: Sequence[int], groups: Sequence[Group]
+    ) -> tuple[dict[int, Ints], dict[int, list[Ints]]]:
+        """Return, per group, the present owners and the members of settled numbers, as positions in `members`."""
+        number = np.full(self.c.m + 1, -1, np.int64)  # -1 for other members and for no member
+        number[list(members)] = np.arange(len(members))
+        owner = {g: number[self.c.owner[group.part]] for g, group in enumerate(groups)}
+        near = {
+            g: [number[homes] for homes in self.settled.get(group.size, ())] for g, group in enumerate(groups)
+        }
+        return owner, near
+
+    def _owners(self, members: Sequence[int], groups: Sequence[Group], copies: Bools) -> dict[int, Ints]:
+        """Return, per group and partition number, the member that counts as its owner, or -1."""
+        owner, near = self._known(members, groups)
+        if not open_questions(owner, near):
+            owner_of = {g: held.max(axis=0) for g, held in owner.items()}
+        else:
+            mine = copies[list(members)]
+            followed = {g: np.asarray(mine[:, group.part].any(axis=1)) for g, group in enumerate(groups)}
+            owner_of = settle(owner, followed, near, len(members))
+        back = np.array([*members, -1], np.int64)
+        return {g: back[at] for g, at in owner_of.items()}
+
     def _place_normal(self, members: Sequence[int], groups: Sequence[Group]) -> Ints:
         """Place groups with standbys, by the placement engine. Return the number of tasks per member in the target."""
         c = self.c
-        parts = {g: _partitions(c, group) for g, group in enumerate(groups)}
+        parts = {g: group.part for g, group in enumerate(groups)}
         copies = self.copies & ~self.everywhere[c.topic]
-        near = {g: self.settled.get(group.size, ()) for g, group in enumerate(groups)}
-        owners = _owners(c, members, parts, copies, near)
+        owners = self._owners(members, groups, copies)
         names = {m: _hashed(c.members[m], self.seed) for m in members}
         made = plan(_problem(names, parts, owners, copies, self.replicas))
         # A lost member's task stays on the promoted copy until its target member has a copy.
@@ -194,31 +227,14 @@ class _Draft:
 
     def _place_alone(self, members: Sequence[int], groups: Sequence[Group], base: Ints) -> None:
         """Place groups of global topics. `base`: the tasks that the members already have."""
-        c = self.c
-        number = _numbers(c, members)
-        owner, near, holds = {}, {}, {}
-        for g, group in enumerate(groups):
-            part = _partitions(c, group)
-            owner[g] = number[c.owner[part]]
-            near[g] = [number[homes] for homes in self.settled.get(group.size, ())]
-            holds[g] = np.asarray(self.copies[list(members)][:, part].all(axis=1))
+        owner, near = self._known(members, groups)
+        mine = self.copies[list(members)]
+        holds = {g: np.asarray(mine[:, group.part].all(axis=1)) for g, group in enumerate(groups)}
         homes_of = settle_everywhere(owner, holds, near, base)
         for g, group in enumerate(groups):
             homes = np.array(members, np.int64)[homes_of[g]]
             self.settled.setdefault(group.size, []).append(homes)
-            self.goal[_partitions(c, group)] = homes
-
-
-def _partitions(c: Columns, group: Group) -> Ints:
-    """Return the partitions of a group: [topics, partition numbers]."""
-    return c.start[list(group.topics)][:, None] + np.arange(group.size)
-
-
-def _numbers(c: Columns, members: Sequence[int]) -> Ints:
-    """Return the number of each member among `members`; -1 for other members and for no member (-1)."""
-    number = np.full(c.m + 1, -1, np.int64)
-    number[list(members)] = np.arange(len(members))
-    return number
+            self.goal[group.part] = homes
 
 
 def _problem(
@@ -283,26 +299,6 @@ def _without(c: Columns, everywhere: Bools) -> Iterator[str]:
             )
 
 
-def _owners(
-    c: Columns,
-    members: Sequence[int],
-    parts: Mapping[int, Ints],
-    following: Bools,
-    settled: Mapping[int, Sequence[Ints]],
-) -> dict[int, Ints]:
-    """Return, per group and partition number, the member that counts as its owner, or -1."""
-    number = _numbers(c, members)
-    owner = {g: number[c.owner[part]] for g, part in parts.items()}
-    near = {g: [number[homes] for homes in settled[g]] for g in parts}
-    if not open_questions(owner, near):
-        owner_of = {g: held.max(axis=0) for g, held in owner.items()}
-    else:
-        followed = {g: np.asarray(following[list(members)][:, part].any(axis=1)) for g, part in parts.items()}
-        owner_of = settle(owner, followed, near, len(members))
-    back = np.array([*members, -1], np.int64)
-    return {g: back[at] for g, at in owner_of.items()}
-
-
 def _homes(assignment: Mapping[str, Roles]) -> dict[TaskId, str]:
     return {t: name for name, roles in assignment.items() for t in roles.active}
 
@@ -317,13 +313,6 @@ def _hashed(name: str, seed: int) -> str:
     """Return the name with a hash before it. The engine breaks ties by name order, so the seed decides them."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()[:16]
     return f"{digest}/{name}"
-
-
-def _standbys(c: Columns, following: Bools) -> dict[str, Held]:
-    out: dict[str, Held] = {}
-    for m, name in enumerate(c.members):
-        out[name] = held_by(c, np.where(following[m], m, -1))[name]
-    return out
 
 
 # ------------------------------------------------------------------ topics whose partitions are on different members

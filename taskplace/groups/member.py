@@ -290,7 +290,14 @@ class Member:
             return self._begin_join(now)  # the answer took longer than a session
         self.generation = m.generation
         outcome = Round(
-            m.group, m.generation, m.name, m.protocol, m.version, m.leader, dict(m.members), m.state
+            m.group,
+            m.generation,
+            m.name,
+            m.protocol,
+            m.version,
+            m.leader,
+            members=dict(m.members),
+            state=m.state,
         )
         return self._lead(outcome, now) if m.role is Role.LEADER else self._accept(outcome, now)
 
@@ -317,7 +324,7 @@ class Member:
             detail = f"{type(error).__name__}: {error}"
         self.state = MemberState.LEADING
         told = tuple(sorted(states.items()))
-        self._request = Sync(self.group, self.member_id, 0, outcome.generation, code, detail, told)
+        self._request = Sync(self.group, self.member_id, 0, outcome.generation, code, detail, states=told)
         return [self._send(self._request, now)]
 
     def _accept(self, outcome: Round, now: float) -> list[Effect]:

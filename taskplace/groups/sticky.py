@@ -39,33 +39,37 @@ from taskplace.model.problem_columns import rank_in_group
 
 
 class Classes(NamedTuple):
-    """Classes of interchangeable partitions: the same subscribers and, where it matters, the same racks. K classes."""
+    """Classes of interchangeable partitions: the same subscribers and, where it matters, the same racks. K classes.
+
+    - `of`: [n] the class of each partition; -1 if no member subscribes to its topic
+    - `allowed`: [K, m] the members that subscribe
+    - `misses`: [K, m] whether a partition of the class would have no replica in the member's rack
+    - `group`: [K] the group of each class. Classes with the same subscribers have the same group
+    """
 
     of: Ints
-    """[n] the class of each partition; -1 if no member subscribes to its topic."""
     allowed: Bools
-    """[K, m] the members that subscribe."""
     misses: Bools
-    """[K, m] whether a partition of the class would have no replica in the member's rack."""
     group: Ints
-    """[K] the group of each class. Classes with the same subscribers have the same group."""
 
 
 class Returns(NamedTuple):
-    """Partitions that may return to their previous owner. A kind has one class, keeper and previous owner."""
+    """Partitions that may return to their previous owner. A kind has one class, keeper and previous owner.
+
+    - `of`: [n] the kind of each partition, -1 for none
+    - `group`: [E] the class of each kind
+    - `keeper`: [E] the keeper of each kind, or -1
+    - `previous`: [E] the previous owner of each kind
+    - `stay`: [E] the number of partitions that stay with their keeper
+    - `back`: [E] the number of partitions that return
+    """
 
     of: Ints
-    """[n] the kind of each partition, -1 for none."""
     group: Ints
-    """[E] the class of each kind."""
     keeper: Ints
-    """[E] the keeper of each kind, or -1."""
     previous: Ints
-    """[E] the previous owner of each kind."""
     stay: Ints
-    """[E] the number of partitions that stay with their keeper."""
     back: Ints
-    """[E] the number of partitions that return."""
 
 
 class Costs(NamedTuple):

@@ -325,36 +325,39 @@ def topic_partitions(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """The columns: T topics, n partitions, m members, S different sets of racks."""
+    """The columns: T topics, n partitions, m members, S different sets of racks.
+
+    - `start`: [T + 1] partitions start[t]:start[t + 1] are those of topic t
+    - `topic`: [n] the topic of each partition
+    - `subscribed`: [T, m] whether the member subscribes to the topic
+    - `owner`: [n] the member whose claim counts, or -1. It may have unsubscribed since
+    - `previous`: [n] the subscriber with the next older claim, or -1. Never the owner
+    - `claimed`, `claimant`: all claims (partition, member) on existing partitions, sorted. Claims that do not count are
+      included
+    - `rack_set`: [n] which set of racks has replicas of the partition
+    - `misses`: [S, m] whether the member's rack is known, the set is not empty, and the rack is not in the set
+    - `racks_matter`: whether the choice of members can affect rack misses: see `racks_matter`
+    - `order`: [m] members in Kafka's order for `range` and `round_robin`: static members first, by instance id, then by
+      name
+    - `missing`: subscribed topics that do not exist
+    - `racked`: [m] whether the member's rack is known
+    """
 
     topics: tuple[str, ...]
     start: Ints
-    """[T + 1] partitions start[t]:start[t + 1] are those of topic t."""
     topic: Ints
-    """[n] the topic of each partition."""
     members: tuple[str, ...]
     subscribed: Bools
-    """[T, m]"""
     owner: Ints
-    """[n] the member whose claim counts, or -1. It may have unsubscribed since."""
     previous: Ints
-    """[n] the subscriber with the next older claim, or -1. Never the owner."""
     claimed: Ints
     claimant: Ints
-    """All claims (partition, member) on existing partitions, sorted. Claims that do not count are included."""
     rack_set: Ints
-    """[n] which set of racks has replicas of the partition."""
     misses: Bools
-    """[S, m] whether the member's rack is known, the set is not empty, and the rack is not in the set."""
     racks_matter: bool
-    """Whether the choice of members can affect rack misses: see `racks_matter`."""
     order: Ints
-    """[m] members in Kafka's order for `range` and `round_robin`: static members first, by instance id, then by name.
-    """
     missing: tuple[str, ...]
-    """Subscribed topics that do not exist."""
     racked: Bools
-    """[m] whether the member's rack is known."""
 
     @property
     def n(self) -> int:

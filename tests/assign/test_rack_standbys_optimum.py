@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from taskplace.model.proofs import detour
 
 import taskplace
 from taskplace import Instance, Plan, Problem, Task, TaskId

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from taskplace.spec.application import ChaosSettings
 
 from taskplace.spark.steering.status import SteeringStatus
 from taskplace.spec.application import ChaosSettings

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from taskplace.groups.assignment import make
-from taskplace.groups.classic import range_near_racks
+from taskplace.groups.classic import range_
 from taskplace.groups.partitions import Member, Subscriptions, TopicPartition, assign_partitions
 from taskplace.groups.verify import verify
 from tests.support.groups import figures, home_of, subscriptions
@@ -59,7 +59,7 @@ def written(home: Home, count: int) -> list[str]:
 
 
 def by_kafka(s: Subscriptions) -> Home:
-    return home_of(make(s.columns, range_near_racks(s.columns, revise=False), "range").assignment)
+    return home_of(make(s.columns, range_(s.columns, revise=False), "range").assignment)
 
 
 def by_us(s: Subscriptions) -> Home:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from taskplace.spark.checkpoint.files import Changes
 
 from taskplace.spark.checkpoint.files import Changes
 from taskplace.spark.messages import History

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.compile.programs import programs
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.journal import Journal

@@ -8,8 +8,9 @@ from taskplace.errors import ConfigError
 
 
 def declared(entry):
-    from taskplace.spark.yaml_application import YamlApplication
     from taskplace.spec.application import Settings
+
+    from taskplace.spark.yaml_application import YamlApplication
 
     return YamlApplication(
         Settings.from_mapping(

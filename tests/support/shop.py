@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 
 import yaml
-
 from taskplace.spec.application import Settings
 
 ORDERS = """

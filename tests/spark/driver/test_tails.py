@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from taskplace.spark.checkpoint.manifests import history_before
 
 from taskplace.spark.checkpoint.manifests import history_before
 from taskplace.spark.driver import stages
