@@ -12,7 +12,7 @@
 
 Balance depends on members and tasks only (KIP-441). So without one of these reasons, no plan can be better.
 
-The two events ask a `LagIndex` which copies are caught up. So a look between two batches does not rank every copy: it
+The two events ask a `LagIndex` which copies are caught up. So a check between two batches does not rank every copy: it
 costs O(tasks), and O(log copies) for each owner that lags.
 """
 

@@ -21,9 +21,9 @@ def _moving(now: list[float]) -> tuple[RebalanceLoop, list[Instance]]:
     """A loop that warms up a copy on b, and the instances as they are then: b has not got anywhere yet."""
     loop = RebalanceLoop(MINUTE, clock=lambda: now[0])
     a = Instance("a", lags={A: 0, B: 0})
-    assert loop.look(TASKS, [a])
+    assert loop.rebalance_if_needed(TASKS, [a])
     both = [a, Instance("b")]
-    decision = loop.look(TASKS, both)
+    decision = loop.rebalance_if_needed(TASKS, both)
     assert decision is not None and decision.plan.followup
     return loop, both
 
@@ -32,9 +32,9 @@ def test_the_timer_alone_makes_the_next_plan_when_the_interval_is_over() -> None
     now = [1_000.0]
     loop, both = _moving(now)
     now[0] += 59.9
-    assert loop.look(TASKS, both) is None
+    assert loop.rebalance_if_needed(TASKS, both) is None
     now[0] = 1_060.0
-    decision = loop.look(TASKS, both)
+    decision = loop.rebalance_if_needed(TASKS, both)
     assert decision is not None
     assert [t.kind for t in decision.triggers] == ["probing"]
     assert (decision.changed, decision.generation) == (False, 2)
@@ -44,12 +44,12 @@ def test_each_plan_arms_the_timer_anew() -> None:
     now = [1_000.0]
     loop, both = _moving(now)
     now[0] = 1_100.0
-    assert loop.look(TASKS, both)
-    assert loop.look(TASKS, both) is None
+    assert loop.rebalance_if_needed(TASKS, both)
+    assert loop.rebalance_if_needed(TASKS, both) is None
     now[0] = 1_159.9
-    assert loop.look(TASKS, both) is None
+    assert loop.rebalance_if_needed(TASKS, both) is None
     now[0] = 1_160.0
-    assert loop.look(TASKS, both)
+    assert loop.rebalance_if_needed(TASKS, both)
 
 
 def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_them_do_not_count() -> None:
@@ -61,8 +61,8 @@ def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_t
     while stuck in loop.plan.assignment["b"].warmup:
         now[0] += 60.0
         looks += 1
-        assert loop.look(TASKS, both)
-        assert loop.look(TASKS, both, because=[Trigger("asked", "by a test")])
+        assert loop.rebalance_if_needed(TASKS, both)
+        assert loop.rebalance_if_needed(TASKS, both, because=[Trigger("asked", "by a test")])
         assert looks < 20
     assert looks == 11  # the first one sees where it stands
 
@@ -73,15 +73,15 @@ def test_the_timer_is_silent_once_nothing_is_pending() -> None:
     assert loop.plan is not None
     (warm,) = loop.plan.assignment["b"].warmup
     ready = [both[0], Instance("b", lags={warm: 0})]
-    decision = loop.look(TASKS, ready)
+    decision = loop.rebalance_if_needed(TASKS, ready)
     assert decision is not None and [t.kind for t in decision.triggers] == ["caught up"]
     assert not decision.plan.followup
     now[0] += 10_000.0
-    assert loop.look(TASKS, ready) is None
+    assert loop.rebalance_if_needed(TASKS, ready) is None
 
 
 def test_the_first_plan_has_its_reason() -> None:
-    decision = RebalanceLoop(MINUTE, clock=lambda: 0.0).look(TASKS, [Instance("a")])
+    decision = RebalanceLoop(MINUTE, clock=lambda: 0.0).rebalance_if_needed(TASKS, [Instance("a")])
     assert decision is not None and decision.reason == "start: 2 tasks on 1 instance"
 
 
@@ -97,9 +97,9 @@ def test_the_first_plan_has_its_reason() -> None:
 )
 def test_each_change_of_the_instances_has_its_reason(now: list[Instance], reason: str) -> None:
     loop = RebalanceLoop(MINUTE, clock=lambda: 0.0)
-    assert loop.look(TASKS, [Instance("a"), Instance("b")])
+    assert loop.rebalance_if_needed(TASKS, [Instance("a"), Instance("b")])
     lags = {t.id: 0 for t in TASKS}
-    decision = loop.look(TASKS, [replace(i, lags=lags) for i in now])
+    decision = loop.rebalance_if_needed(TASKS, [replace(i, lags=lags) for i in now])
     assert decision is not None and decision.reason == reason
 
 
@@ -111,13 +111,13 @@ def test_a_copy_that_has_caught_up_in_vain_is_a_reason_only_once() -> None:
 
     loop = RebalanceLoop(MINUTE, clock=lambda: 0.0, planner=stubborn)
     a = Instance("a", lags={A: 0, B: 0})
-    assert loop.look(TASKS, [a]) and loop.look(TASKS, [a, Instance("b")])
+    assert loop.rebalance_if_needed(TASKS, [a]) and loop.rebalance_if_needed(TASKS, [a, Instance("b")])
     assert loop.plan is not None
     ready = [a, Instance("b", lags=dict.fromkeys(loop.plan.assignment["b"].warmup, 0))]
-    decision = loop.look(TASKS, ready)
+    decision = loop.rebalance_if_needed(TASKS, ready)
     assert decision is not None and not decision.changed
     assert [t.kind for t in decision.triggers] == ["caught up"]
-    assert loop.look(TASKS, ready) is None
+    assert loop.rebalance_if_needed(TASKS, ready) is None
 
 
 @pytest.fixture
@@ -139,19 +139,22 @@ def test_an_invalid_plan_leaves_the_one_in_force_says_so_and_is_made_again_after
 ) -> None:
     loop, now, left = failing
     settled = [Instance(name, lags={A: 0, B: 0}) for name in "ab"]
-    assert loop.look(TASKS, settled)
-    assert loop.look(TASKS, settled) is None
+    assert loop.rebalance_if_needed(TASKS, settled)
+    assert loop.rebalance_if_needed(TASKS, settled) is None
     assert loop.plan is not None and loop.problem is not None
     assert loop.problem.columns.fingerprint == loop.plan.fingerprint
     before, left[0] = (loop.plan, loop.problem, loop.generation), 1
-    assert loop.look(TASKS, [*settled, Instance("c")], because=[Trigger("asked", "for a test")]) is None
+    assert (
+        loop.rebalance_if_needed(TASKS, [*settled, Instance("c")], because=[Trigger("asked", "for a test")])
+        is None
+    )
     assert (loop.plan, loop.problem, loop.generation) == before
     (record,) = caplog.records
     assert record.levelname == "ERROR" and "once: 1 of 2 tasks is not active" in record.getMessage()
     assert not loop.probing.due()
     now[0] += 60
     assert loop.probing.due()
-    decision = loop.look(TASKS, [*settled, Instance("c")])
+    decision = loop.rebalance_if_needed(TASKS, [*settled, Instance("c")])
     assert decision is not None and decision.plan is loop.plan
     assert "the plan is valid again (after 1 failure since " in caplog.text
 
@@ -162,5 +165,5 @@ def test_without_a_plan_in_force_an_invalid_one_is_raised(
     loop, _, left = failing
     left[0] = 1
     with pytest.raises(InvalidPlan, match="not active"):
-        loop.look(TASKS, [Instance("a")])
-    assert (loop.plan, loop.problem) == (None, None) and loop.look(TASKS, [Instance("a")])
+        loop.rebalance_if_needed(TASKS, [Instance("a")])
+    assert (loop.plan, loop.problem) == (None, None) and loop.rebalance_if_needed(TASKS, [Instance("a")])

@@ -1,4 +1,4 @@
-"""Parked copies that are released: they are planned again, at the next look."""
+"""Parked copies that are released: they are planned again, at the next rebalance."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def _parked() -> RebalanceLoop:
     now = [1_000.0]
     config = PlacementConfig(probing_rebalance_interval_ms=60_000)
     loop = RebalanceLoop(config, patience=1, clock=lambda: now[0])
-    assert loop.look(TASKS, BOTH[:1]) and loop.look(TASKS, BOTH)
+    assert loop.rebalance_if_needed(TASKS, BOTH[:1]) and loop.rebalance_if_needed(TASKS, BOTH)
     for _ in range(4):
         now[0] += 60.0
-        loop.look(TASKS, BOTH)
+        loop.rebalance_if_needed(TASKS, BOTH)
     assert _warmups(loop) == ()
     return loop
 
@@ -30,20 +30,20 @@ def _warmups(loop: RebalanceLoop) -> tuple[TaskId, ...]:
 
 def test_released_copies_warm_up_again_without_waiting_for_the_timer() -> None:
     loop = _parked()
-    assert loop.look(TASKS, BOTH) is None
+    assert loop.rebalance_if_needed(TASKS, BOTH) is None
     assert loop.release("b") == (("b", A), ("b", B))
-    decision = loop.look(TASKS, BOTH)
+    decision = loop.rebalance_if_needed(TASKS, BOTH)
     assert decision is not None and decision.changed
     assert decision.reason == "released: 0_0 on b, 0_1 on b"
     assert len(_warmups(loop)) == 1
     assert not any("parked" in warning for warning in decision.plan.warnings)
-    assert loop.look(TASKS, BOTH) is None, "one plan for one release"
+    assert loop.rebalance_if_needed(TASKS, BOTH) is None, "one plan for one release"
 
 
 def test_without_a_parked_copy_on_an_instance_nothing_happens() -> None:
     loop = _parked()
     assert loop.release("a") == ()
-    assert loop.look(TASKS, BOTH) is None
+    assert loop.rebalance_if_needed(TASKS, BOTH) is None
     assert loop.release() == (("b", A), ("b", B))
     assert loop.release() == ()
 

@@ -19,12 +19,12 @@ def test_a_standby_that_becomes_the_active_copy_is_waited_for_like_a_warm_up() -
     tasks = [Task(A, end_offset=END), Task(B, end_offset=END)]
     loop = RebalanceLoop(PlacementConfig(num_standby_replicas=1), clock=lambda: 0.0)
     owner = Instance("a", lags={A: 0, B: 0})
-    loop.look(tasks, [owner])
-    begun = loop.look(tasks, [owner, Instance("b")])
+    loop.rebalance_if_needed(tasks, [owner])
+    begun = loop.rebalance_if_needed(tasks, [owner, Instance("b")])
     assert begun is not None and begun.plan.followup
     assert set(begun.plan.assignment["b"].standby) == {A, B}  # so neither needs a warm-up
-    assert loop.look(tasks, [owner, Instance("b", lags={A: 60_000, B: 60_000})]) is None
-    finished = loop.look(tasks, [owner, Instance("b", lags={A: 0, B: 0})])
+    assert loop.rebalance_if_needed(tasks, [owner, Instance("b", lags={A: 60_000, B: 60_000})]) is None
+    finished = loop.rebalance_if_needed(tasks, [owner, Instance("b", lags={A: 0, B: 0})])
     assert finished is not None and not finished.plan.followup
     assert [trigger.kind for trigger in finished.triggers] == ["caught up"]
     assert [len(finished.plan.assignment[name].active) for name in "ab"] == [1, 1]
@@ -44,7 +44,9 @@ class Copies:
         lags = {
             name: {task: lag for (at, task), lag in self.lags.items() if at == name} for name in self.names
         }
-        self.loop.look(self.tasks, [Instance(name, capacity=2, lags=lags[name]) for name in sorted(lags)])
+        self.loop.rebalance_if_needed(
+            self.tasks, [Instance(name, capacity=2, lags=lags[name]) for name in sorted(lags)]
+        )
         assert self.loop.plan is not None
         for name, roles in self.loop.plan.assignment.items():
             self.lags |= {(name, task): 0 for task in roles.active}

@@ -217,7 +217,7 @@ class Rebalancer:
         """Plan if there is a reason, and put the plan in force. Return whether the assignment changed."""
         with self.lock:
             start, before = time.perf_counter(), self.state.assignment
-            decision = self.loop.look(
+            decision = self.loop.rebalance_if_needed(
                 self._measured(), self.state.instances(), because=because, lags=self.state.lags
             )
             if decision is None:
