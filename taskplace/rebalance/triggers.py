@@ -30,6 +30,8 @@ from taskplace.model.problem import Instance, Problem, Task, indexed_lags
 from taskplace.wording import count
 from topology.ids import TaskId
 
+EVENTS = ("caught up", "overtaken")  # these rules suggest again for as long as the situation lasts
+
 
 class Trigger(NamedTuple):
     """A reason to plan, for logs and tests.
@@ -184,4 +186,3 @@ def _roles(now: Situation) -> Iterator[tuple[str, Roles]]:
 
 
 RULES: Sequence[Rule] = (start, membership, drain, tasks, caught_up, overtaken, probing)
-EVENTS = ("caught up", "overtaken")  # these rules suggest again for as long as the situation lasts

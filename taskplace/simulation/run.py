@@ -33,6 +33,13 @@ MOST_ROUNDS = 1_000_000
 
 Planner = Callable[[Problem], Plan]
 
+#: The columns of a trajectory.
+HEAD = ("time", "placed", "moved", "promoted", "to go", "warm-ups", "state", "events")
+#: The least widths of the columns of numbers, with the spaces before them; large numbers make them wider.
+WIDTHS = (10, 8, 8, 10, 8, 10)
+#: What events are, in words for an error.
+GROUPS = 'a list of groups of events, such as [[{"kind": "kill", "name": "a"}]]: each happens before a round'
+
 
 @dataclass(frozen=True)
 class Round:
@@ -70,14 +77,6 @@ class Round:
 
     def __str__(self) -> str:
         return _line(self.cells)
-
-
-#: The columns of a trajectory.
-HEAD = ("time", "placed", "moved", "promoted", "to go", "warm-ups", "state", "events")
-
-
-#: The least widths of the columns of numbers, with the spaces before them; large numbers make them wider.
-WIDTHS = (10, 8, 8, 10, 8, 10)
 
 
 def _line(cells: Sequence[object], widths: Sequence[int] = WIDTHS) -> str:
@@ -240,10 +239,6 @@ def _groups(events: Any) -> list[Any]:
     if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
         raise InputError("events", found=events, expected=GROUPS)
     return [validation.listing(group, f"events[{k}]") for k, group in enumerate(events)]
-
-
-#: What events are, in words for an error.
-GROUPS = 'a list of groups of events, such as [[{"kind": "kill", "name": "a"}]]: each happens before a round'
 
 
 def replay(transcript: str | Mapping[str, Any], *, progress: Show | None = None) -> Trajectory:
