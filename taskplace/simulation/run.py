@@ -11,10 +11,10 @@ from typing import Any
 from taskplace import validation
 from taskplace.callables import check_function
 from taskplace.errors import InputError
-from taskplace.model import tables as html_tables
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.shares import imbalance_of
+from taskplace.model.tables import table
 from taskplace.model.work import Show, Work
 from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
@@ -124,7 +124,7 @@ class Trajectory:
             count(number, what)
             for number, what in ((len(rows), "round"), (self.moved, "move"), (self.promoted, "promotion"))
         )
-        return html_tables.table(HEAD, rows, caption)
+        return table(HEAD, rows, caption)
 
     def to_json(self) -> str:
         """Return the transcript as JSON text, for `replay`."""

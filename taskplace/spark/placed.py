@@ -26,10 +26,10 @@ from taskplace import validation
 from taskplace.callables import check_function
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
-from taskplace.model import tables as html_tables
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import InstanceView, Reporter, Summary
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
+from taskplace.model.tables import table
 from taskplace.report.fan_out import FanOut
 from taskplace.report.html.of_run import RunRecorder
 from taskplace.spark import options as checks
@@ -322,7 +322,7 @@ class Placed:
         caption = (
             f"{self.built.name}: {at}, generation {generation}, {count(len(self.built.tasks()), 'task')}"
         )
-        return html_tables.table(("executor", "active", "standby", "warm-up", "lag"), rows, caption)
+        return table(("executor", "active", "standby", "warm-up", "lag"), rows, caption)
 
     def metrics(self) -> dict[str, Any]:
         """Return the metrics of the stream by name, in Kafka's words; docs/metrics.md explains each.
