@@ -1,16 +1,20 @@
-"""The loop and its timer, under a clock of the test: what the timer alone does, and what it does not."""
+"""The loop under a clock of the test: its timer, its triggers, released copies, and moves that go on at once."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import taskplace
-from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
+from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
 from taskplace.errors import InvalidPlan
+from taskplace.model.problem import indexed_lags
 from taskplace.rebalance import RebalanceLoop
-from taskplace.rebalance.triggers import Trigger
+from taskplace.rebalance.triggers import Situation, Trigger, caught_up, overtaken
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 TASKS = [Task(A, end_offset=50_000), Task(B, end_offset=50_000)]
@@ -167,3 +171,208 @@ def test_without_a_plan_in_force_an_invalid_one_is_raised(
     with pytest.raises(InvalidPlan, match="not active"):
         loop.rebalance_if_needed(TASKS, [Instance("a")])
     assert (loop.plan, loop.problem) == (None, None) and loop.rebalance_if_needed(TASKS, [Instance("a")])
+
+
+BOTH = [Instance("a", lags={A: 0, B: 0}), Instance("b")]
+
+
+def _parked() -> RebalanceLoop:
+    """Return a loop in which no copy on b has made progress, so that both are parked."""
+    now = [1_000.0]
+    config = PlacementConfig(probing_rebalance_interval_ms=60_000)
+    loop = RebalanceLoop(config, patience=1, clock=lambda: now[0])
+    assert loop.rebalance_if_needed(TASKS, BOTH[:1]) and loop.rebalance_if_needed(TASKS, BOTH)
+    for _ in range(4):
+        now[0] += 60.0
+        loop.rebalance_if_needed(TASKS, BOTH)
+    assert _warmups(loop) == ()
+    return loop
+
+
+def _warmups(loop: RebalanceLoop) -> tuple[TaskId, ...]:
+    assert loop.plan is not None
+    return loop.plan.assignment["b"].warmup
+
+
+def test_released_copies_warm_up_again_without_waiting_for_the_timer() -> None:
+    loop = _parked()
+    assert loop.rebalance_if_needed(TASKS, BOTH) is None
+    assert loop.release("b") == (("b", A), ("b", B))
+    decision = loop.rebalance_if_needed(TASKS, BOTH)
+    assert decision is not None and decision.changed
+    assert decision.reason == "released: 0_0 on b, 0_1 on b"
+    assert len(_warmups(loop)) == 1
+    assert not any("parked" in warning for warning in decision.plan.warnings)
+    assert loop.rebalance_if_needed(TASKS, BOTH) is None, "one plan for one release"
+
+
+def test_without_a_parked_copy_on_an_instance_nothing_happens() -> None:
+    loop = _parked()
+    assert loop.release("a") == ()
+    assert loop.rebalance_if_needed(TASKS, BOTH) is None
+    assert loop.release() == (("b", A), ("b", B))
+    assert loop.release() == ()
+
+
+def test_the_warning_says_how_to_release() -> None:
+    plan = _parked().plan
+    assert plan is not None
+    (warning,) = (text for text in plan.warnings if "copies are parked" in text)
+    assert "0_0 on b, 0_1 on b" in warning and "call `release`" in warning
+
+
+T, U = TaskId(0, 0), TaskId(0, 1)
+CONFIG = PlacementConfig(acceptable_recovery_lag=100)
+
+
+def situation(task: Task, assignment: dict[str, Roles], *instances: Instance) -> Situation:
+    plan = Plan(assignment, assignment)
+    return Situation(
+        config=CONFIG,
+        plan=plan,
+        planned_instances=instances,
+        planned_tasks=frozenset({task.id}),
+        instances=instances,
+        tasks=(task,),
+        probing_due=False,
+    )
+
+
+WARMING = {"a": Roles(active=(T,)), "b": Roles(warmup=(T,))}
+FOLLOWED = {"a": Roles(active=(T,)), "b": Roles(standby=(T,))}
+
+
+def said(now: Situation) -> list[str]:
+    return [str(trigger) for rule in (caught_up, overtaken) for trigger in rule(now)]
+
+
+def test_a_warm_up_is_ready_within_the_acceptable_lag() -> None:
+    task, a = Task(T, end_offset=500), Instance("a", lags={T: 0})
+    assert said(situation(task, WARMING, a, Instance("b", lags={T: 100}))) == ["caught up: 0_0 on b"]
+    assert said(situation(task, WARMING, a, Instance("b", lags={T: 101}))) == []
+    assert said(situation(task, WARMING, a, Instance("b"))) == []
+
+
+def test_a_copy_of_a_changelog_that_was_reset_is_not_ready_however_small_its_lag() -> None:
+    task, a = Task(T, end_offset=50), Instance("a", lags={T: 0})
+    assert said(situation(task, WARMING, a, Instance("b", lags={T: 51}))) == []
+    assert said(situation(task, WARMING, a, Instance("b", lags={T: 50}))) == ["caught up: 0_0 on b"]
+
+
+def test_an_owner_whose_copy_is_of_another_changelog_is_overtaken() -> None:
+    now = situation(
+        Task(T, end_offset=50), FOLLOWED, Instance("a", lags={T: 51}), Instance("b", lags={T: 20})
+    )
+    assert said(now) == ["overtaken: 0_0 on b is ahead of a"]
+
+
+def test_nobody_is_overtaken_where_no_copy_is_needed() -> None:
+    for task in (Task(T, end_offset=0), Task(T, end_offset=500, logged=False), Task(T, stateful=False)):
+        now = situation(task, FOLLOWED, Instance("a", lags={T: 400}), Instance("b", lags={T: 0}))
+        assert said(now) == [], task
+
+
+def test_the_roles_are_those_of_the_plan_in_force() -> None:
+    """Whoever looks may hand in instances that say something else, or nothing."""
+    a, b = Instance("a", standby=[T], lags={T: 400}), Instance("b", active=[T], lags={T: 0})
+    now = situation(Task(T, end_offset=500), FOLLOWED, a, b)
+    assert said(now) == ["overtaken: 0_0 on b is ahead of a"]
+
+
+def test_all_that_are_ready_are_named_by_instance() -> None:
+    roles = {"a": Roles(active=(T, U)), "b": Roles(warmup=(U,)), "c": Roles(warmup=(T,))}
+    ready = [Instance("b", lags={U: 0}), Instance("c", lags={T: 1})]
+    now = situation(Task(T, end_offset=500), roles, Instance("a", lags={T: 0, U: 0}), *ready)
+    now = Situation(**{**vars(now), "tasks": (Task(T, end_offset=500), Task(U, end_offset=500))})
+    assert said(now) == ["caught up: 0_1 on b, 0_0 on c"]
+
+
+def test_an_index_that_is_kept_up_to_date_is_asked_and_no_problem_is_ranked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = situation(
+        Task(T, end_offset=500), FOLLOWED, Instance("a", lags={T: 101}), Instance("b", lags={T: 9})
+    )
+    index = indexed_lags(now.tasks, now.instances, CONFIG)
+    monkeypatch.setattr(Problem, "columns", property(lambda problem: pytest.fail("a problem was ranked")))
+    assert said(replace(now, lags=index)) == ["overtaken: 0_0 on b is ahead of a"]
+    index.report("b", T, 101)
+    assert said(replace(now, lags=index)) == []
+    index.report("a", T, 100)
+    assert said(replace(now, lags=index)) == []
+
+
+END = 150_000
+
+
+def test_a_standby_that_becomes_the_active_copy_is_waited_for_like_a_warm_up() -> None:
+    tasks = [Task(A, end_offset=END), Task(B, end_offset=END)]
+    loop = RebalanceLoop(PlacementConfig(num_standby_replicas=1), clock=lambda: 0.0)
+    owner = Instance("a", lags={A: 0, B: 0})
+    loop.rebalance_if_needed(tasks, [owner])
+    begun = loop.rebalance_if_needed(tasks, [owner, Instance("b")])
+    assert begun is not None and begun.plan.followup
+    assert set(begun.plan.assignment["b"].standby) == {A, B}  # so neither needs a warm-up
+    assert loop.rebalance_if_needed(tasks, [owner, Instance("b", lags={A: 60_000, B: 60_000})]) is None
+    finished = loop.rebalance_if_needed(tasks, [owner, Instance("b", lags={A: 0, B: 0})])
+    assert finished is not None and not finished.plan.followup
+    assert [trigger.kind for trigger in finished.triggers] == ["caught up"]
+    assert [len(finished.plan.assignment[name].active) for name in "ab"] == [1, 1]
+
+
+class Copies:
+    """Two instances with all copies; then one is lost and replaced, and a third one joins. The timer never ends."""
+
+    def __init__(self, seed: int, standbys: int) -> None:
+        self.rng, self.lags = random.Random(seed), dict[tuple[str, TaskId], int]()
+        self.tasks = [Task(TaskId(0, number), end_offset=END) for number in range(12)]
+        self.loop = RebalanceLoop(PlacementConfig(num_standby_replicas=standbys), clock=lambda: 0.0)
+        self.names = {"a", "b"}
+
+    def look(self) -> None:
+        """Let the loop look, and give each copy of the plan in force a lag."""
+        lags = {
+            name: {task: lag for (at, task), lag in self.lags.items() if at == name} for name in self.names
+        }
+        self.loop.rebalance_if_needed(
+            self.tasks, [Instance(name, capacity=2, lags=lags[name]) for name in sorted(lags)]
+        )
+        assert self.loop.plan is not None
+        for name, roles in self.loop.plan.assignment.items():
+            self.lags |= {(name, task): 0 for task in roles.active}
+            for task in (*roles.standby, *roles.warmup):
+                self.lags.setdefault((name, task), END)
+
+    def progress(self) -> None:
+        """Let some copies read on."""
+        for copy, lag in self.lags.items():
+            if lag and self.rng.random() < 0.3:
+                self.lags[copy] = max(0, lag - self.rng.randint(1, END // 2))
+
+    def lose(self, name: str) -> None:
+        self.names.discard(name)
+        self.lags = {copy: lag for copy, lag in self.lags.items() if copy[0] != name}
+
+
+@pytest.mark.parametrize("standbys", [0, 1, 2])
+@given(seed=st.integers(0, 1 << 16), joins=st.integers(1, 60), replaced=st.integers(1, 12))
+def test_all_moves_are_made_without_the_timer(standbys: int, seed: int, joins: int, replaced: int) -> None:
+    copies = Copies(seed, standbys)
+    for number in range(250):
+        if number == 30:
+            copies.lose("a")
+        if number == 30 + replaced:
+            copies.names.add("d")
+        if number == joins + 30:
+            copies.names.add("c")
+        copies.look()
+        copies.progress()
+    plan = copies.loop.plan
+    assert plan is not None
+    assert {name: set(roles.active) for name, roles in plan.assignment.items()} == {
+        name: set(roles.active) for name, roles in plan.target.items()
+    }
+    assert {len(roles.active) for roles in plan.assignment.values()} == {4}
+    assert not any(
+        roles.warmup for roles in plan.assignment.values()
+    )  # a standby too many may stay until the timer
