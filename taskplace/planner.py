@@ -40,7 +40,7 @@ from taskplace.model.shares import is_even
 from taskplace.refine.step import next_step
 from taskplace.verify import violations
 from taskplace.wording import count, noun
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: A list of slots ends here, unless there are more tasks: the slots of a larger instance stay empty.
 MOST_EMPTY = 256

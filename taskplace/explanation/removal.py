@@ -36,7 +36,7 @@ from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, STANDBY, WARMUP
 from taskplace.validation import MOST
 from taskplace.wording import about, count, listed, noun, one_of
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.removal/1"
 SHOWN = 5

@@ -23,9 +23,8 @@ from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
 from taskplace.validation import of_type
-from taskplace.wording import about, count, listed, noun, one_of
-from taskplace.wrapping import wrapped
-from topology.ids import TaskId
+from taskplace.wording import about, count, listed, noun, one_of, wrapped
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.explanation/1"
 WIDTH = 110

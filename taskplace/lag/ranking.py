@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taskplace.validation import MOST
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

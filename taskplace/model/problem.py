@@ -17,7 +17,7 @@ from taskplace.model.cluster import Task as Task
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem_columns import Columns, build
 from taskplace.wording import one_of
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.problem/1"
 

@@ -34,7 +34,7 @@ from taskplace.model.cluster import Instance, Task
 from taskplace.model.config import PlacementConfig
 from taskplace.model.locate import Locator, pairs_of
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 Roles = npt.NDArray[np.int8]
 

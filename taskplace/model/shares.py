@@ -16,7 +16,7 @@ from taskplace.model.cluster import Instance, Task
 from taskplace.model.flow import Network
 from taskplace.model.plan import Roles
 from taskplace.model.problem_columns import Columns, Ints
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def floors_and_ceilings(count: int, open_slots: Ints) -> tuple[Ints, Ints]:

@@ -22,13 +22,13 @@ from dataclasses import dataclass
 
 from taskplace.errors import InvalidPlan
 from taskplace.lag import LagIndex
+from taskplace.logs import RepeatedWarnings
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles, with_roles
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.rebalance.triggers import EVENTS, RULES, Situation, Trigger
 from taskplace.refine.parking import ProgressWatch, with_parked
-from taskplace.repeated_warnings import RepeatedWarnings
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 log = logging.getLogger(__name__)
 

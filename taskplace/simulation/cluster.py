@@ -15,7 +15,7 @@ from taskplace.errors import InputError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Instance, Problem, Task, read_task
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 # For each kind: the options it must have, and those it may have.
 OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from taskplace import validation
-from taskplace.callables import check_function
 from taskplace.errors import InputError
+from taskplace.model.callables import check_function
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.shares import imbalance_of
@@ -20,7 +20,7 @@ from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
 from taskplace.simulation.cluster import Cluster, Event
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: Gets every problem and its plan.
 Watch = Callable[[Problem, Plan], None]
@@ -196,7 +196,7 @@ def simulate(
     Each group happens at once; then the cluster is planned every `probing.rebalance.interval.ms` of virtual time
     until no follow-up is needed (at most `limit` rounds). `restore_rate`: records per second that a copy catches up;
     None: any copy catches up within a round. `progress` gets a `WorkProgress` after a round, ten times a second at
-    most (`taskplace.report.long_work` shows it); an error of it ends the simulation.
+    most (`taskplace.record.long_work` shows it); an error of it ends the simulation.
 
     Errors: `InputError` for a bad problem, event, rate, limit or function, before anything is planned.
 

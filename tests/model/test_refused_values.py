@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from taskplace.record.events import BatchDone, InstanceView
 
 from taskplace import Instance, Plan, Problem, Task, TaskId, validation
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.config import PlacementConfig
-from taskplace.model.events import BatchDone, InstanceView
 from taskplace.model.keys import Number
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.model.problem import judge

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from taskplace.lag.ranking import seconds_left, to_go
-from taskplace.spark.driver.cluster_state import ClusterState, Member
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.snapshot_loads import SnapshotLoads
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.driver.cluster_state import ClusterState, Member, SnapshotLoads
 from taskplace.spark.messages import EMPTY
 from topology import TaskId
 
