@@ -48,6 +48,10 @@ MOST_EMPTY = 256
 
 _T = TypeVar("_T")
 
+_EMPTY = (np.zeros(0, np.int64),) * 2
+_TEXTS = tuple(reason.text for reason in Reason)
+_ACTIVE, _PROMOTION, _STANDBY, _WARMUP = map(MOVE_ROLES.index, ("active", "promotion", "standby", "warmup"))
+
 
 def plan(problem: Problem | Mapping[str, Any]) -> Plan:
     """Return the plan for a problem: the step to put in force now, and the target it leads to.
@@ -102,9 +106,6 @@ def _cleanup(c: Columns) -> dict[str, tuple[TaskId, ...]]:
     return {name: tuple(tasks) for name, tasks in out.items()}
 
 
-_EMPTY = (np.zeros(0, np.int64),) * 2
-
-
 def _assignments(problem: Problem, step: Step, target: Target) -> tuple[dict[str, Roles], dict[str, Roles]]:
     """Return assignment and target as roles per instance."""
     c = problem.columns
@@ -137,10 +138,6 @@ def _by_instance(c: Columns, task: Ints, inst: Ints) -> list[tuple[Any, ...]]:
 def _named(names: Sequence[_T], index: Ints) -> list[_T]:
     """Return names[k] for each k."""
     return list(map(names.__getitem__, index.tolist()))
-
-
-_TEXTS = tuple(reason.text for reason in Reason)
-_ACTIVE, _PROMOTION, _STANDBY, _WARMUP = map(MOVE_ROLES.index, ("active", "promotion", "standby", "warmup"))
 
 
 class _Changes(NamedTuple):

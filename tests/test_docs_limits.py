@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from taskplace.groups.partitioner import MOST_BYTES
+from taskplace.groups.subscriptions import MOST_PARTITIONS
 from taskplace.spark.checkpoint import files
 
 from taskplace import validation
-from taskplace.groups.partitioner import MOST_BYTES
-from taskplace.groups.subscriptions import MOST_PARTITIONS
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark import types as type_text
 from taskplace.spark.bridge import jobs

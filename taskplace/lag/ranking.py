@@ -46,6 +46,9 @@ MOST_IN_TIME = 2**62
 TENTH = 10
 """A copy whose lead is at most 1 / TENTH of the owner's lag does not take the task over."""
 
+#: An instance and a task.
+Copy = tuple[str, TaskId]
+
 
 @dataclass(frozen=True, slots=True)
 class Acceptable:
@@ -201,10 +204,6 @@ def seconds_left(
     if pace:
         return records / pace
     return (records + ahead) / rate if rate else None
-
-
-#: An instance and a task.
-Copy = tuple[str, TaskId]
 
 
 class Seen(NamedTuple):

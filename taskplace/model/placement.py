@@ -18,6 +18,8 @@ import numpy as np
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem_columns import Bools, Columns, Ints
 
+RACK_TAG = "rack"
+
 
 class Base(IntEnum):
     """Where the active of a stateful task may be without a move.
@@ -192,9 +194,6 @@ def _tasks_of(c: Columns, rows: Bools) -> Bools:
     out = np.zeros(c.n, np.bool_)
     out[c.task[rows]] = True
     return out
-
-
-RACK_TAG = "rack"
 
 
 def cross_rack_reads(c: Columns) -> tuple[Ints, Ints] | None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.model import callables as named_objects
-from taskplace.model import tables as html_tables
 from taskplace.model.cluster import Instance
+from taskplace.model.tables import table
 from taskplace.wording import count
 from topology.tasks import TaskId
 
@@ -192,9 +192,9 @@ class Plan:
             (name, *(" ".join(map(str, tasks)) for tasks in roles))
             for name, roles in sorted(self.assignment.items())
         ]
-        shown = html_tables.table(("instance", *Roles._fields), roles, self.summary)
+        shown = table(("instance", *Roles._fields), roles, self.summary)
         if moves:
-            shown += html_tables.table(("task", "role", "from", "to", "why"), moves)
+            shown += table(("task", "role", "from", "to", "why"), moves)
         return shown + "".join(f"<p>{escape(text)}</p>" for text in self.warnings)
 
     def active(self, task: TaskId) -> str:

@@ -21,6 +21,8 @@ from topology.tasks import TaskId
 
 SCHEMA = "taskplace.problem/1"
 
+_PLAIN_KEYS = frozenset(Task._fields) - {"racks", "changelog_racks"}
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -143,9 +145,6 @@ def indexed_lags(tasks: Iterable[Task], instances: Iterable[Instance], config: P
         for id_, lag in instance.lags.items():
             index.report(instance.id, id_, lag)
     return index
-
-
-_PLAIN_KEYS = frozenset(Task._fields) - {"racks", "changelog_racks"}
 
 
 def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:

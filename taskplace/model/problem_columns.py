@@ -36,6 +36,8 @@ from taskplace.model.locate import Locator, pairs_of
 from taskplace.wording import count
 from topology.tasks import TaskId
 
+Roles = npt.NDArray[np.int8]
+
 
 class Role(IntEnum):
     """The role of a task's copy on an instance: none, active, standby, or warm-up."""
@@ -227,9 +229,6 @@ def _weights(ids: Sequence[TaskId], weights: Sequence[float]) -> npt.NDArray[np.
         expected = f"a weight from {light:g} to {heavy:g}"
         raise InputError(f"tasks[{ids[k]}].weight", found=column[k].item(), expected=expected)
     return column
-
-
-Roles = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

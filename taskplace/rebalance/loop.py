@@ -1,6 +1,6 @@
 """The rebalance loop: decides whether to plan, plans, and puts the plan in force under a new generation.
 
-The rules of `taskplace.rebalance.triggers` suggest plans, and the loop plans. The caller calls `look` between two
+The rules of `taskplace.rebalance.triggers` suggest plans, and the loop plans. The caller calls it between two
 batches. The loop has no thread, and reads the time from a given clock.
 
 Properties:
@@ -8,7 +8,7 @@ Properties:
   stays, the reason is logged, and the next probing rebalance tries again. The first plan must be valid.
 - The generation changes exactly when the assignment changes.
 - If a plan for an event did not change the assignment, the same event is ignored until the assignment changes. So a
-  warm-up that has caught up and stays a warm-up does not cause a plan at every `look`. The probing timer still plans.
+  warm-up that has caught up and stays a warm-up does not cause a plan at every call. The probing timer still plans.
 - A warm-up or standby without progress for `patience` probing rebalances is parked, and its task is planned elsewhere.
   The plan's warnings name the copy until its instance is gone or `release` is called.
 """
@@ -58,15 +58,15 @@ class RebalanceLoop:
     - `patience`: the probing rebalances without progress after which a copy is parked. They are ten minutes apart by
       default
 
-    Lifetime: `plan`, `problem` and `generation` change only in `look`. `plan` was made for `problem`; both are None
-    before the first plan. `failed` counts invalid plans. A changed assignment empties `_ignored`.
+    Lifetime: `plan`, `problem` and `generation` change only in `rebalance_if_needed`. `plan` was made for `problem`;
+    both are None before the first plan. `failed` counts invalid plans. A changed assignment empties `_ignored`.
 
     >>> from topology.ids import TaskId
     >>> loop = RebalanceLoop(PlacementConfig())
-    >>> decision = loop.look([Task(TaskId(0, 0))], [Instance("a")])
+    >>> decision = loop.rebalance_if_needed([Task(TaskId(0, 0))], [Instance("a")])
     >>> decision.generation, decision.reason
     (1, 'start: 1 task on 1 instance')
-    >>> loop.look([Task(TaskId(0, 0))], [Instance("a", lags={TaskId(0, 0): 0})]) is None
+    >>> loop.rebalance_if_needed([Task(TaskId(0, 0))], [Instance("a", lags={TaskId(0, 0): 0})]) is None
     True
     """
 
@@ -93,7 +93,7 @@ class RebalanceLoop:
         self._released: tuple[Trigger, ...] = ()
         self._repeated = RepeatedWarnings()
 
-    def look(
+    def rebalance_if_needed(
         self,
         tasks: Sequence[Task],
         instances: Iterable[Instance],
@@ -158,7 +158,7 @@ class RebalanceLoop:
     def release(self, instance: str | None = None) -> tuple[tuple[str, TaskId], ...]:
         """Unpark copies, those of one instance or all, and return them as (instance, task).
 
-        Call it when the cause is gone, such as a full disk. If a copy was unparked, the next `look` plans.
+        Call it when the cause is gone, such as a full disk. If a copy was unparked, the loop plans next time.
 
         >>> RebalanceLoop(PlacementConfig()).release("a")  # nothing is parked
         ()

@@ -12,7 +12,7 @@
 
 Balance depends on members and tasks only (KIP-441). So without one of these reasons, no plan can be better.
 
-The two events ask a `LagIndex` which copies are caught up. So a look between two batches does not rank every copy: it
+The two events ask a `LagIndex` which copies are caught up. So a check between two batches does not rank every copy: it
 costs O(tasks), and O(log copies) for each owner that lags.
 """
 
@@ -29,6 +29,8 @@ from taskplace.model.plan import Plan, Roles, with_roles
 from taskplace.model.problem import Instance, Problem, Task, indexed_lags
 from taskplace.wording import count
 from topology.tasks import TaskId
+
+EVENTS = ("caught up", "overtaken")  # these rules suggest again for as long as the situation lasts
 
 
 class Trigger(NamedTuple):
@@ -184,4 +186,3 @@ def _roles(now: Situation) -> Iterator[tuple[str, Roles]]:
 
 
 RULES: Sequence[Rule] = (start, membership, drain, tasks, caught_up, overtaken, probing)
-EVENTS = ("caught up", "overtaken")  # these rules suggest again for as long as the situation lasts

@@ -17,6 +17,25 @@ from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Instance, Problem, Task, read_task
 from topology.tasks import TaskId
 
+# For each kind: the options it must have, and those it may have.
+OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "add": ((), ("capacity", "tags", "copies")),
+    "kill": ((), ()),
+    "stop": ((), ()),
+    "start": ((), ()),
+    "drain": ((), ()),
+    "undrain": ((), ()),
+    "grow": (("tasks",), ()),
+    "shrink": (("tasks",), ()),
+    "produce": (("records",), ("task",)),
+    "lag": (("task", "records"), ()),
+    "stick": (("task",), ()),
+}
+KINDS = tuple(OPTIONS)
+NAMELESS = ("grow", "shrink", "produce")
+MOST_EVENTS = 100_000
+"""The most random events at a time: each is planned at least once."""
+
 
 @dataclass(slots=True)
 class Host:
@@ -220,24 +239,6 @@ class Cluster:
         return (t.end_offset or 0) if t.logged else 0
 
 
-# For each kind: the options it must have, and those it may have.
-OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "add": ((), ("capacity", "tags", "copies")),
-    "kill": ((), ()),
-    "stop": ((), ()),
-    "start": ((), ()),
-    "drain": ((), ()),
-    "undrain": ((), ()),
-    "grow": (("tasks",), ()),
-    "shrink": (("tasks",), ()),
-    "produce": (("records",), ("task",)),
-    "lag": (("task", "records"), ()),
-    "stick": (("task",), ()),
-}
-KINDS = tuple(OPTIONS)
-NAMELESS = ("grow", "shrink", "produce")
-
-
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event, which happens before a round.
@@ -342,10 +343,6 @@ def _check(kind: str, key: str, value: Any, path: str) -> None:
         case "tasks":
             for k, t in enumerate(validation.listing(value, path)):
                 (read_task if kind == "grow" else validation.task_id)(t, f"{path}[{k}]")
-
-
-MOST_EVENTS = 100_000
-"""The most random events at a time: each is planned at least once."""
 
 
 def random_events(problem: Problem, count: int, seed: int = 0) -> list[list[Event]]:

@@ -15,6 +15,7 @@ from taskplace.model.callables import check_function
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.shares import imbalance_of
+from taskplace.model.tables import table
 from taskplace.model.work import Show, Work
 from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
@@ -32,6 +33,13 @@ MOST_ROUNDS = 1_000_000
 """The largest limit of rounds until the cluster is stable after a group of events."""
 
 Planner = Callable[[Problem], Plan]
+
+#: The columns of a trajectory.
+HEAD = ("time", "placed", "moved", "promoted", "to go", "warm-ups", "state", "events")
+#: The least widths of the columns of numbers, with the spaces before them; large numbers make them wider.
+WIDTHS = (10, 8, 8, 10, 8, 10)
+#: What events are, in words for an error.
+GROUPS = 'a list of groups of events, such as [[{"kind": "kill", "name": "a"}]]: each happens before a round'
 
 
 @dataclass(frozen=True)
@@ -70,14 +78,6 @@ class Round:
 
     def __str__(self) -> str:
         return _line(self.cells)
-
-
-#: The columns of a trajectory.
-HEAD = ("time", "placed", "moved", "promoted", "to go", "warm-ups", "state", "events")
-
-
-#: The least widths of the columns of numbers, with the spaces before them; large numbers make them wider.
-WIDTHS = (10, 8, 8, 10, 8, 10)
 
 
 def _line(cells: Sequence[object], widths: Sequence[int] = WIDTHS) -> str:
@@ -125,7 +125,7 @@ class Trajectory:
             count(number, what)
             for number, what in ((len(rows), "round"), (self.moved, "move"), (self.promoted, "promotion"))
         )
-        return html_tables.table(HEAD, rows, caption)
+        return table(HEAD, rows, caption)
 
     def to_json(self) -> str:
         """Return the transcript as JSON text, for `replay`."""
@@ -240,10 +240,6 @@ def _groups(events: Any) -> list[Any]:
     if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
         raise InputError("events", found=events, expected=GROUPS)
     return [validation.listing(group, f"events[{k}]") for k, group in enumerate(events)]
-
-
-#: What events are, in words for an error.
-GROUPS = 'a list of groups of events, such as [[{"kind": "kill", "name": "a"}]]: each happens before a round'
 
 
 def replay(transcript: str | Mapping[str, Any], *, progress: Show | None = None) -> Trajectory:

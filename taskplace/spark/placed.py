@@ -29,6 +29,7 @@ from taskplace.model import tables as html_tables
 from taskplace.model.callables import check_function
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
+from taskplace.model.tables import table
 from taskplace.record.events import InstanceView, Reporter, Summary
 from taskplace.record.html.of_run import RunRecorder
 from taskplace.record.reporters import FanOut
@@ -316,7 +317,7 @@ class Placed:
         caption = (
             f"{self.built.name}: {at}, generation {generation}, {count(len(self.built.tasks()), 'task')}"
         )
-        return html_tables.table(("executor", "active", "standby", "warm-up", "lag"), rows, caption)
+        return table(("executor", "active", "standby", "warm-up", "lag"), rows, caption)
 
     def metrics(self) -> dict[str, Any]:
         """Return the metrics of the stream by name, in Kafka's words; docs/metrics.md explains each.

@@ -1,16 +1,20 @@
-"""The loop and its timer, under a clock of the test: what the timer alone does, and what it does not."""
+"""The loop under a clock of the test: its timer, its triggers, released copies, and moves that go on at once."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import taskplace
-from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
+from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
 from taskplace.errors import InvalidPlan
+from taskplace.model.problem import indexed_lags
 from taskplace.rebalance import RebalanceLoop
-from taskplace.rebalance.triggers import Trigger
+from taskplace.rebalance.triggers import Situation, Trigger, caught_up, overtaken
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 TASKS = [Task(A, end_offset=50_000), Task(B, end_offset=50_000)]
@@ -21,9 +25,9 @@ def _moving(now: list[float]) -> tuple[RebalanceLoop, list[Instance]]:
     """A loop that warms up a copy on b, and the instances as they are then: b has not got anywhere yet."""
     loop = RebalanceLoop(MINUTE, clock=lambda: now[0])
     a = Instance("a", lags={A: 0, B: 0})
-    assert loop.look(TASKS, [a])
+    assert loop.rebalance_if_needed(TASKS, [a])
     both = [a, Instance("b")]
-    decision = loop.look(TASKS, both)
+    decision = loop.rebalance_if_needed(TASKS, both)
     assert decision is not None and decision.plan.followup
     return loop, both
 
@@ -32,9 +36,9 @@ def test_the_timer_alone_makes_the_next_plan_when_the_interval_is_over() -> None
     now = [1_000.0]
     loop, both = _moving(now)
     now[0] += 59.9
-    assert loop.look(TASKS, both) is None
+    assert loop.rebalance_if_needed(TASKS, both) is None
     now[0] = 1_060.0
-    decision = loop.look(TASKS, both)
+    decision = loop.rebalance_if_needed(TASKS, both)
     assert decision is not None
     assert [t.kind for t in decision.triggers] == ["probing"]
     assert (decision.changed, decision.generation) == (False, 2)
@@ -44,12 +48,12 @@ def test_each_plan_arms_the_timer_anew() -> None:
     now = [1_000.0]
     loop, both = _moving(now)
     now[0] = 1_100.0
-    assert loop.look(TASKS, both)
-    assert loop.look(TASKS, both) is None
+    assert loop.rebalance_if_needed(TASKS, both)
+    assert loop.rebalance_if_needed(TASKS, both) is None
     now[0] = 1_159.9
-    assert loop.look(TASKS, both) is None
+    assert loop.rebalance_if_needed(TASKS, both) is None
     now[0] = 1_160.0
-    assert loop.look(TASKS, both)
+    assert loop.rebalance_if_needed(TASKS, both)
 
 
 def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_them_do_not_count() -> None:
@@ -61,8 +65,8 @@ def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_t
     while stuck in loop.plan.assignment["b"].warmup:
         now[0] += 60.0
         looks += 1
-        assert loop.look(TASKS, both)
-        assert loop.look(TASKS, both, because=[Trigger("asked", "by a test")])
+        assert loop.rebalance_if_needed(TASKS, both)
+        assert loop.rebalance_if_needed(TASKS, both, because=[Trigger("asked", "by a test")])
         assert looks < 20
     assert looks == 11  # the first one sees where it stands
 
@@ -73,15 +77,15 @@ def test_the_timer_is_silent_once_nothing_is_pending() -> None:
     assert loop.plan is not None
     (warm,) = loop.plan.assignment["b"].warmup
     ready = [both[0], Instance("b", lags={warm: 0})]
-    decision = loop.look(TASKS, ready)
+    decision = loop.rebalance_if_needed(TASKS, ready)
     assert decision is not None and [t.kind for t in decision.triggers] == ["caught up"]
     assert not decision.plan.followup
     now[0] += 10_000.0
-    assert loop.look(TASKS, ready) is None
+    assert loop.rebalance_if_needed(TASKS, ready) is None
 
 
 def test_the_first_plan_has_its_reason() -> None:
-    decision = RebalanceLoop(MINUTE, clock=lambda: 0.0).look(TASKS, [Instance("a")])
+    decision = RebalanceLoop(MINUTE, clock=lambda: 0.0).rebalance_if_needed(TASKS, [Instance("a")])
     assert decision is not None and decision.reason == "start: 2 tasks on 1 instance"
 
 
@@ -97,9 +101,9 @@ def test_the_first_plan_has_its_reason() -> None:
 )
 def test_each_change_of_the_instances_has_its_reason(now: list[Instance], reason: str) -> None:
     loop = RebalanceLoop(MINUTE, clock=lambda: 0.0)
-    assert loop.look(TASKS, [Instance("a"), Instance("b")])
+    assert loop.rebalance_if_needed(TASKS, [Instance("a"), Instance("b")])
     lags = {t.id: 0 for t in TASKS}
-    decision = loop.look(TASKS, [replace(i, lags=lags) for i in now])
+    decision = loop.rebalance_if_needed(TASKS, [replace(i, lags=lags) for i in now])
     assert decision is not None and decision.reason == reason
 
 
@@ -111,13 +115,13 @@ def test_a_copy_that_has_caught_up_in_vain_is_a_reason_only_once() -> None:
 
     loop = RebalanceLoop(MINUTE, clock=lambda: 0.0, planner=stubborn)
     a = Instance("a", lags={A: 0, B: 0})
-    assert loop.look(TASKS, [a]) and loop.look(TASKS, [a, Instance("b")])
+    assert loop.rebalance_if_needed(TASKS, [a]) and loop.rebalance_if_needed(TASKS, [a, Instance("b")])
     assert loop.plan is not None
     ready = [a, Instance("b", lags=dict.fromkeys(loop.plan.assignment["b"].warmup, 0))]
-    decision = loop.look(TASKS, ready)
+    decision = loop.rebalance_if_needed(TASKS, ready)
     assert decision is not None and not decision.changed
     assert [t.kind for t in decision.triggers] == ["caught up"]
-    assert loop.look(TASKS, ready) is None
+    assert loop.rebalance_if_needed(TASKS, ready) is None
 
 
 @pytest.fixture
@@ -139,19 +143,22 @@ def test_an_invalid_plan_leaves_the_one_in_force_says_so_and_is_made_again_after
 ) -> None:
     loop, now, left = failing
     settled = [Instance(name, lags={A: 0, B: 0}) for name in "ab"]
-    assert loop.look(TASKS, settled)
-    assert loop.look(TASKS, settled) is None
+    assert loop.rebalance_if_needed(TASKS, settled)
+    assert loop.rebalance_if_needed(TASKS, settled) is None
     assert loop.plan is not None and loop.problem is not None
     assert loop.problem.columns.fingerprint == loop.plan.fingerprint
     before, left[0] = (loop.plan, loop.problem, loop.generation), 1
-    assert loop.look(TASKS, [*settled, Instance("c")], because=[Trigger("asked", "for a test")]) is None
+    assert (
+        loop.rebalance_if_needed(TASKS, [*settled, Instance("c")], because=[Trigger("asked", "for a test")])
+        is None
+    )
     assert (loop.plan, loop.problem, loop.generation) == before
     (record,) = caplog.records
     assert record.levelname == "ERROR" and "once: 1 of 2 tasks is not active" in record.getMessage()
     assert not loop.probing.due()
     now[0] += 60
     assert loop.probing.due()
-    decision = loop.look(TASKS, [*settled, Instance("c")])
+    decision = loop.rebalance_if_needed(TASKS, [*settled, Instance("c")])
     assert decision is not None and decision.plan is loop.plan
     assert "the plan is valid again (after 1 failure since " in caplog.text
 
@@ -162,5 +169,210 @@ def test_without_a_plan_in_force_an_invalid_one_is_raised(
     loop, _, left = failing
     left[0] = 1
     with pytest.raises(InvalidPlan, match="not active"):
-        loop.look(TASKS, [Instance("a")])
-    assert (loop.plan, loop.problem) == (None, None) and loop.look(TASKS, [Instance("a")])
+        loop.rebalance_if_needed(TASKS, [Instance("a")])
+    assert (loop.plan, loop.problem) == (None, None) and loop.rebalance_if_needed(TASKS, [Instance("a")])
+
+
+BOTH = [Instance("a", lags={A: 0, B: 0}), Instance("b")]
+
+
+def _parked() -> RebalanceLoop:
+    """Return a loop in which no copy on b has made progress, so that both are parked."""
+    now = [1_000.0]
+    config = PlacementConfig(probing_rebalance_interval_ms=60_000)
+    loop = RebalanceLoop(config, patience=1, clock=lambda: now[0])
+    assert loop.rebalance_if_needed(TASKS, BOTH[:1]) and loop.rebalance_if_needed(TASKS, BOTH)
+    for _ in range(4):
+        now[0] += 60.0
+        loop.rebalance_if_needed(TASKS, BOTH)
+    assert _warmups(loop) == ()
+    return loop
+
+
+def _warmups(loop: RebalanceLoop) -> tuple[TaskId, ...]:
+    assert loop.plan is not None
+    return loop.plan.assignment["b"].warmup
+
+
+def test_released_copies_warm_up_again_without_waiting_for_the_timer() -> None:
+    loop = _parked()
+    assert loop.rebalance_if_needed(TASKS, BOTH) is None
+    assert loop.release("b") == (("b", A), ("b", B))
+    decision = loop.rebalance_if_needed(TASKS, BOTH)
+    assert decision is not None and decision.changed
+    assert decision.reason == "released: 0_0 on b, 0_1 on b"
+    assert len(_warmups(loop)) == 1
+    assert not any("parked" in warning for warning in decision.plan.warnings)
+    assert loop.rebalance_if_needed(TASKS, BOTH) is None, "one plan for one release"
+
+
+def test_without_a_parked_copy_on_an_instance_nothing_happens() -> None:
+    loop = _parked()
+    assert loop.release("a") == ()
+    assert loop.rebalance_if_needed(TASKS, BOTH) is None
+    assert loop.release() == (("b", A), ("b", B))
+    assert loop.release() == ()
+
+
+def test_the_warning_says_how_to_release() -> None:
+    plan = _parked().plan
+    assert plan is not None
+    (warning,) = (text for text in plan.warnings if "copies are parked" in text)
+    assert "0_0 on b, 0_1 on b" in warning and "call `release`" in warning
+
+
+T, U = TaskId(0, 0), TaskId(0, 1)
+CONFIG = PlacementConfig(acceptable_recovery_lag=100)
+
+
+def situation(task: Task, assignment: dict[str, Roles], *instances: Instance) -> Situation:
+    plan = Plan(assignment, assignment)
+    return Situation(
+        config=CONFIG,
+        plan=plan,
+        planned_instances=instances,
+        planned_tasks=frozenset({task.id}),
+        instances=instances,
+        tasks=(task,),
+        probing_due=False,
+    )
+
+
+WARMING = {"a": Roles(active=(T,)), "b": Roles(warmup=(T,))}
+FOLLOWED = {"a": Roles(active=(T,)), "b": Roles(standby=(T,))}
+
+
+def said(now: Situation) -> list[str]:
+    return [str(trigger) for rule in (caught_up, overtaken) for trigger in rule(now)]
+
+
+def test_a_warm_up_is_ready_within_the_acceptable_lag() -> None:
+    task, a = Task(T, end_offset=500), Instance("a", lags={T: 0})
+    assert said(situation(task, WARMING, a, Instance("b", lags={T: 100}))) == ["caught up: 0_0 on b"]
+    assert said(situation(task, WARMING, a, Instance("b", lags={T: 101}))) == []
+    assert said(situation(task, WARMING, a, Instance("b"))) == []
+
+
+def test_a_copy_of_a_changelog_that_was_reset_is_not_ready_however_small_its_lag() -> None:
+    task, a = Task(T, end_offset=50), Instance("a", lags={T: 0})
+    assert said(situation(task, WARMING, a, Instance("b", lags={T: 51}))) == []
+    assert said(situation(task, WARMING, a, Instance("b", lags={T: 50}))) == ["caught up: 0_0 on b"]
+
+
+def test_an_owner_whose_copy_is_of_another_changelog_is_overtaken() -> None:
+    now = situation(
+        Task(T, end_offset=50), FOLLOWED, Instance("a", lags={T: 51}), Instance("b", lags={T: 20})
+    )
+    assert said(now) == ["overtaken: 0_0 on b is ahead of a"]
+
+
+def test_nobody_is_overtaken_where_no_copy_is_needed() -> None:
+    for task in (Task(T, end_offset=0), Task(T, end_offset=500, logged=False), Task(T, stateful=False)):
+        now = situation(task, FOLLOWED, Instance("a", lags={T: 400}), Instance("b", lags={T: 0}))
+        assert said(now) == [], task
+
+
+def test_the_roles_are_those_of_the_plan_in_force() -> None:
+    """Whoever looks may hand in instances that say something else, or nothing."""
+    a, b = Instance("a", standby=[T], lags={T: 400}), Instance("b", active=[T], lags={T: 0})
+    now = situation(Task(T, end_offset=500), FOLLOWED, a, b)
+    assert said(now) == ["overtaken: 0_0 on b is ahead of a"]
+
+
+def test_all_that_are_ready_are_named_by_instance() -> None:
+    roles = {"a": Roles(active=(T, U)), "b": Roles(warmup=(U,)), "c": Roles(warmup=(T,))}
+    ready = [Instance("b", lags={U: 0}), Instance("c", lags={T: 1})]
+    now = situation(Task(T, end_offset=500), roles, Instance("a", lags={T: 0, U: 0}), *ready)
+    now = Situation(**{**vars(now), "tasks": (Task(T, end_offset=500), Task(U, end_offset=500))})
+    assert said(now) == ["caught up: 0_1 on b, 0_0 on c"]
+
+
+def test_an_index_that_is_kept_up_to_date_is_asked_and_no_problem_is_ranked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = situation(
+        Task(T, end_offset=500), FOLLOWED, Instance("a", lags={T: 101}), Instance("b", lags={T: 9})
+    )
+    index = indexed_lags(now.tasks, now.instances, CONFIG)
+    monkeypatch.setattr(Problem, "columns", property(lambda problem: pytest.fail("a problem was ranked")))
+    assert said(replace(now, lags=index)) == ["overtaken: 0_0 on b is ahead of a"]
+    index.report("b", T, 101)
+    assert said(replace(now, lags=index)) == []
+    index.report("a", T, 100)
+    assert said(replace(now, lags=index)) == []
+
+
+END = 150_000
+
+
+def test_a_standby_that_becomes_the_active_copy_is_waited_for_like_a_warm_up() -> None:
+    tasks = [Task(A, end_offset=END), Task(B, end_offset=END)]
+    loop = RebalanceLoop(PlacementConfig(num_standby_replicas=1), clock=lambda: 0.0)
+    owner = Instance("a", lags={A: 0, B: 0})
+    loop.rebalance_if_needed(tasks, [owner])
+    begun = loop.rebalance_if_needed(tasks, [owner, Instance("b")])
+    assert begun is not None and begun.plan.followup
+    assert set(begun.plan.assignment["b"].standby) == {A, B}  # so neither needs a warm-up
+    assert loop.rebalance_if_needed(tasks, [owner, Instance("b", lags={A: 60_000, B: 60_000})]) is None
+    finished = loop.rebalance_if_needed(tasks, [owner, Instance("b", lags={A: 0, B: 0})])
+    assert finished is not None and not finished.plan.followup
+    assert [trigger.kind for trigger in finished.triggers] == ["caught up"]
+    assert [len(finished.plan.assignment[name].active) for name in "ab"] == [1, 1]
+
+
+class Copies:
+    """Two instances with all copies; then one is lost and replaced, and a third one joins. The timer never ends."""
+
+    def __init__(self, seed: int, standbys: int) -> None:
+        self.rng, self.lags = random.Random(seed), dict[tuple[str, TaskId], int]()
+        self.tasks = [Task(TaskId(0, number), end_offset=END) for number in range(12)]
+        self.loop = RebalanceLoop(PlacementConfig(num_standby_replicas=standbys), clock=lambda: 0.0)
+        self.names = {"a", "b"}
+
+    def look(self) -> None:
+        """Let the loop look, and give each copy of the plan in force a lag."""
+        lags = {
+            name: {task: lag for (at, task), lag in self.lags.items() if at == name} for name in self.names
+        }
+        self.loop.rebalance_if_needed(
+            self.tasks, [Instance(name, capacity=2, lags=lags[name]) for name in sorted(lags)]
+        )
+        assert self.loop.plan is not None
+        for name, roles in self.loop.plan.assignment.items():
+            self.lags |= {(name, task): 0 for task in roles.active}
+            for task in (*roles.standby, *roles.warmup):
+                self.lags.setdefault((name, task), END)
+
+    def progress(self) -> None:
+        """Let some copies read on."""
+        for copy, lag in self.lags.items():
+            if lag and self.rng.random() < 0.3:
+                self.lags[copy] = max(0, lag - self.rng.randint(1, END // 2))
+
+    def lose(self, name: str) -> None:
+        self.names.discard(name)
+        self.lags = {copy: lag for copy, lag in self.lags.items() if copy[0] != name}
+
+
+@pytest.mark.parametrize("standbys", [0, 1, 2])
+@given(seed=st.integers(0, 1 << 16), joins=st.integers(1, 60), replaced=st.integers(1, 12))
+def test_all_moves_are_made_without_the_timer(standbys: int, seed: int, joins: int, replaced: int) -> None:
+    copies = Copies(seed, standbys)
+    for number in range(250):
+        if number == 30:
+            copies.lose("a")
+        if number == 30 + replaced:
+            copies.names.add("d")
+        if number == joins + 30:
+            copies.names.add("c")
+        copies.look()
+        copies.progress()
+    plan = copies.loop.plan
+    assert plan is not None
+    assert {name: set(roles.active) for name, roles in plan.assignment.items()} == {
+        name: set(roles.active) for name, roles in plan.target.items()
+    }
+    assert {len(roles.active) for roles in plan.assignment.values()} == {4}
+    assert not any(
+        roles.warmup for roles in plan.assignment.values()
+    )  # a standby too many may stay until the timer

@@ -58,7 +58,7 @@ def test_the_simulator_goes_on_until_the_task_is_where_it_can_run() -> None:
 def test_an_owner_that_is_overtaken_is_an_event(lags: tuple[int, int]) -> None:
     clock = [0.0]
     loop = RebalanceLoop(ONE, clock=lambda: clock[0])
-    first = loop.look(TASKS, _pair(*lags))
+    first = loop.rebalance_if_needed(TASKS, _pair(*lags))
     assert first is not None
     owner = first.plan.active(T)
     other = "b" if owner == "a" else "a"
@@ -66,21 +66,23 @@ def test_an_owner_that_is_overtaken_is_an_event(lags: tuple[int, int]) -> None:
     def found(behind: int, ahead: int) -> list[Instance]:
         return [Instance(owner, lags={T: behind}), Instance(other, lags={T: ahead})]
 
-    assert loop.look(TASKS, found(30_000, 28_000)) is None
+    assert loop.rebalance_if_needed(TASKS, found(30_000, 28_000)) is None
     clock[0] += 1.0  # long before the timer
-    decision = loop.look(TASKS, found(29_000, 9_000))
+    decision = loop.rebalance_if_needed(TASKS, found(29_000, 9_000))
     assert decision is not None
     assert [t.kind for t in decision.triggers] == ["overtaken"]
     assert decision.plan.active(T) == other
-    assert loop.look(TASKS, found(29_000, 9_000)) is None  # the owner is ready now: nothing follows
+    assert (
+        loop.rebalance_if_needed(TASKS, found(29_000, 9_000)) is None
+    )  # the owner is ready now: nothing follows
 
 
 def test_an_owner_whose_copy_is_not_known_is_overtaken_by_one_that_has_caught_up() -> None:
     loop = RebalanceLoop(ONE, clock=lambda: 0.0)
-    first = loop.look(TASKS, _pair(480_000, 500_000))
+    first = loop.rebalance_if_needed(TASKS, _pair(480_000, 500_000))
     assert first is not None and first.plan.active(T) == "a"
-    assert loop.look(TASKS, [Instance("a"), Instance("b", lags={T: 28_000})]) is None
-    decision = loop.look(TASKS, [Instance("a"), Instance("b", lags={T: 9_000})])
+    assert loop.rebalance_if_needed(TASKS, [Instance("a"), Instance("b", lags={T: 28_000})]) is None
+    decision = loop.rebalance_if_needed(TASKS, [Instance("a"), Instance("b", lags={T: 9_000})])
     assert decision is not None and [t.kind for t in decision.triggers] == ["overtaken"]
     assert decision.plan.active(T) == "b"
 
@@ -90,12 +92,14 @@ def test_a_warm_up_is_caught_up_for_the_trigger_when_it_is_for_the_engine() -> N
     tasks = [Task(T, end_offset=10**6), Task(U, end_offset=10**6)]
     loop = RebalanceLoop(config, clock=lambda: 0.0)
     a = Instance("a", lags={T: 0, U: 0}, restore_rate=1000.0)
-    assert loop.look(tasks, [a])
-    started = loop.look(tasks, [a, Instance("b", restore_rate=1000.0)])
+    assert loop.rebalance_if_needed(tasks, [a])
+    started = loop.rebalance_if_needed(tasks, [a, Instance("b", restore_rate=1000.0)])
     assert started is not None
     (warm,) = started.plan.assignment["b"].warmup
-    assert loop.look(tasks, [a, Instance("b", lags={warm: 60_001}, restore_rate=1000.0)]) is None
-    moved = loop.look(tasks, [a, Instance("b", lags={warm: 60_000}, restore_rate=1000.0)])
+    assert (
+        loop.rebalance_if_needed(tasks, [a, Instance("b", lags={warm: 60_001}, restore_rate=1000.0)]) is None
+    )
+    moved = loop.rebalance_if_needed(tasks, [a, Instance("b", lags={warm: 60_000}, restore_rate=1000.0)])
     assert moved is not None
     assert [t.kind for t in moved.triggers] == ["caught up"]
     assert moved.plan.active(warm) == "b"

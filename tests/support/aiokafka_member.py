@@ -17,7 +17,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-
 from taskplace.groups.aiokafka import TaskplaceAssignor
 
 

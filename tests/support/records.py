@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-
 from taskplace.groups.partitioner import PartitionerConfig, UniformStickyPartitioner
 
 

@@ -35,6 +35,12 @@ from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
 from taskplace.spark.driver.event_log import EventLog
+from taskplace.record.events import Change, ExecutorLost, InstanceView, Rebalanced, Reporter
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.cluster import Cluster, Executor
+from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
+from taskplace.spark.driver.event_log import RecentEvents, log_rebalance
+from taskplace.spark.driver.rebalancer import warmup_changes
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.worker.program import Program
@@ -247,7 +253,7 @@ class Rebalancer:
         """Plan if there is a reason, and put the plan in force. Return whether the assignment changed."""
         with self.lock:
             start, before = time.perf_counter(), self.state.assignment
-            decision = self.loop.look(
+            decision = self.loop.rebalance_if_needed(
                 self._measured(), self.state.instances(), because=because, lags=self.state.lags
             )
             if decision is None:

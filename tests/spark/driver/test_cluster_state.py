@@ -114,7 +114,7 @@ def test_a_copy_that_a_visit_no_longer_finds_is_gone(state):
 def test_who_is_gone_is_no_instance_owns_nothing_and_may_come_back(state):
     for name in "12":
         state.join(Executor(name, "h", 1), {TASK: at(1)}, pid=1)
-    state._loop.look([Task(TASK, end_offset=20)], state.instances())
+    state._loop.rebalance_if_needed([Task(TASK, end_offset=20)], state.instances())
     assert state._loop.generation == 1
     [owner] = state.owners().values()
     state.draining.add(owner.instance)
@@ -123,7 +123,7 @@ def test_who_is_gone_is_no_instance_owns_nothing_and_may_come_back(state):
     assert state.owners() == {TASK: None}
     assert state.behind() == {TASK}
     assert (state.gone, state.draining) == ({owner.instance}, set())
-    state._loop.look([Task(TASK, end_offset=20)], state.instances())
+    state._loop.rebalance_if_needed([Task(TASK, end_offset=20)], state.instances())
     assert state._loop.generation == 2
     assert state.owners() == {TASK: state.members[f"executor-{other}"].executor}
     assert state.behind() == frozenset()
@@ -136,7 +136,7 @@ def test_a_follower_without_a_copy_has_all_of_it_to_apply(journal):
     state = ClusterState(journal, loop)
     state.join(Executor("1", "h", 1), {TASK: at(1)}, pid=1)
     state.join(Executor("2", "h", 1), {}, pid=1)
-    loop.look([Task(TASK, end_offset=20)], state.instances())
+    loop.rebalance_if_needed([Task(TASK, end_offset=20)], state.instances())
     assert [(view.active, view.standby, view.lag) for view in state.placement()] == [(1, 0, 0), (0, 1, 10)]
     state.moved("executor-2", TASK, at(0))
     assert [view.lag for view in state.placement()] == [0, 0]
@@ -156,7 +156,7 @@ def test_a_copy_without_a_role_is_named_once_it_has_been_so_for_long_enough(jour
     loop = RebalanceLoop(PlacementConfig())
     state = ClusterState(journal, loop, clock=lambda: now[0])
     state.join(Executor("1", "h", 1), {TASK: at(1), TaskId(9, 9): at(1)}, pid=1)
-    loop.look([Task(TASK, end_offset=20)], state.instances())
+    loop.rebalance_if_needed([Task(TASK, end_offset=20)], state.instances())
     assert state.without_role(60) == {}
     now[0] = 61.0
     assert state.without_role(60) == {"executor-1": [TaskId(9, 9)]}
@@ -171,7 +171,7 @@ def test_a_copy_without_a_role_stays_while_it_is_the_best_of_its_task(journal, l
     loop = RebalanceLoop(PlacementConfig(acceptable_recovery_lag=0))
     state = ClusterState(journal, loop, [Task(TASK)], clock=lambda: now[0])
     state.join(Executor("1", "h", 1), {TASK: at(1)}, pid=1)
-    loop.look([Task(TASK, end_offset=20)], state.instances(), lags=state.lags)
+    loop.rebalance_if_needed([Task(TASK, end_offset=20)], state.instances(), lags=state.lags)
     state.join(Executor("2", "h", 1), {TASK: at(1)}, pid=1)
     assert state.without_role(60) == {}
     now[0] = 61.0
@@ -181,7 +181,7 @@ def test_a_copy_without_a_role_stays_while_it_is_the_best_of_its_task(journal, l
     else:
         state.moved("executor-1", TASK, EMPTY)
     assert state.without_role(60) == {}
-    loop.look([Task(TASK, end_offset=20)], state.instances(), lags=state.lags)
+    loop.rebalance_if_needed([Task(TASK, end_offset=20)], state.instances(), lags=state.lags)
     assert state.roles("executor-2").active == (TASK,)
 
 

@@ -97,7 +97,7 @@ class Driver(RuleBasedStateMachine):
     @rule()
     def rebalance(self):
         if self.state.members:
-            self.loop.look(self.measured(), self.state.instances(), lags=self.state.lags)
+            self.loop.rebalance_if_needed(self.measured(), self.state.instances(), lags=self.state.lags)
 
     def measured(self):
         return [task._replace(end_offset=self.log.end_offset(task.id)) for task in self.placed]
@@ -155,7 +155,7 @@ def test_an_executor_can_go_once_another_copy_is_within_the_acceptable_lag():
     loop = RebalanceLoop(config, clock=lambda: 0.0)
     state = ClusterState(log, loop, [Task(task)])
     state.join(Executor("1", "h", 1), {task: Position(1, "a", 101)}, pid=1)
-    loop.look([Task(task, end_offset=101)], state.instances(), lags=state.lags)
+    loop.rebalance_if_needed([Task(task, end_offset=101)], state.instances(), lags=state.lags)
     assert state.removal("executor-1").alone
     state.join(Executor("2", "h", 1), {task: Position(1, "a", 79)}, pid=1)
     assert state.removal("executor-1").waits == (Wait(task, "active", "executor-2", 21),)
