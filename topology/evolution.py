@@ -126,7 +126,8 @@ def _split_otherwise(store: str, old: Layout, new: Layout) -> Iterator[str]:
             f"tasks {was}_*; declare new parts after the old ones to keep the numbers"
         )
         return
-    topics = [topic for topic in old.topics(store) if topic in new.keys]
+    read = {topic for inputs in old.uses[store].values() for side in inputs for topic in side}
+    topics = sorted(read & new.keys.keys())
     counts = [(topic, old.counts[topic], new.counts[topic]) for topic in topics]
     counts = [(topic, a, b) for topic, a, b in counts if a and b and a != b]
     for topic, a, b in counts:
