@@ -36,14 +36,12 @@ from taskplace.doctor import (
 )
 from taskplace.dotted_keys import topology_section
 from taskplace.errors import CheckpointError, ConfigError, InputError
-from taskplace.paths import local_path
-from taskplace.settings import SECTIONS, Settings
-from taskplace.spark.inspection.checkpoint import inspect
+from taskplace.spark.inspection.checkpoint import inspect, is_checkpoint
 from taskplace.spark.inspection.driver_seen import look
-from taskplace.spark.inspection.opening import is_checkpoint
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.wording import count, listed
-from taskplace.wrapping import wrapped
+from taskplace.spec.application import SECTIONS, Settings
+from taskplace.spec.paths import local_path
+from taskplace.wording import count, listed, wrapped
 from taskplace.yaml_io import override
 from topology import BuiltTopology
 from topology.errors import TopologyError

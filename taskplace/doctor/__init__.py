@@ -9,7 +9,7 @@ finding shows a secret.
 Non-goals: what Spark itself refuses at its start; what only a running stream shows (`taskplace status`); damage inside
 files (`taskplace verify`); advice that needs no facts (docs/doctor.md).
 
->>> from taskplace.settings import Settings
+>>> from taskplace.spec.application import Settings
 >>> settings = Settings.from_mapping({
 ...     "application": {"id": "demo", "class": "shop.orders:Orders"},
 ...     "checkpoint": {"dir": "/data/demo/checkpoint"}, "state": {"dir": "/data/demo/state"},
@@ -38,7 +38,7 @@ from taskplace.doctor.rules import Finding as Finding
 from taskplace.doctor.rules import Rule as Rule
 from taskplace.doctor.rules import Severity as Severity
 from taskplace.doctor.rules import ignored_key
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
 
 SCHEMA = "taskplace.diagnosis/1"
 

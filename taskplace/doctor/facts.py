@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import javaproperties
 
 from taskplace.errors import InputError, plainly
-from taskplace.settings import Settings, SparkSettings
+from taskplace.spec.application import Settings, SparkSettings
 from topology import BuiltTopology
 
 Need = Literal["topology", "stores", "checkpoint"]

@@ -20,8 +20,8 @@ from taskplace.doctor.facts import Facts, Need
 from taskplace.dotted_keys import entries, nested_options
 from taskplace.durations import milliseconds
 from taskplace.model.keys import as_yaml
-from taskplace.paths import local_path
 from taskplace.redaction import HIDDEN, redacted, scrubbed
+from taskplace.spec.paths import local_path
 from taskplace.wording import count, lasting
 from taskplace.yaml_fields import INPUT, OUTPUT
 

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from taskplace.explanation.edits import Edit
 from taskplace.explanation.fates import Effect
-from taskplace.model import html_tables
-from taskplace.wording import listed
-from taskplace.wrapping import wrapped
+from taskplace.model import tables as html_tables
+from taskplace.wording import listed, wrapped
 from topology.tasks import TaskId
 
 WIDTH = 110

@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge import Bridge, Executor
 from taskplace.spark.bridge.queries import JVM_ENDED
-from taskplace.spark.query_layout import QueryLayout, StateOperator, layout, read_operators, that_ran
-from taskplace.spark.spark_settings import WORKS, Facts
+from taskplace.spark.steering.layout import QueryLayout, StateOperator, layout, read_operators, that_ran
+from taskplace.spark.steering.observation import WORKS, Facts
 from topology.tasks import TaskId
 
 RECENT_JOBS = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from taskplace.explanation import can_remove
+from taskplace.lag.ranking import Seen
 from taskplace.model.problem import Instance, PlacementConfig, Problem, Task
-from taskplace.model.seen import Seen
 from topology.tasks import TaskId
 
 A, B = TaskId(0, 0), TaskId(0, 1)

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from taskplace.spec.application import SECTIONS, Settings
+from taskplace.spec.application import overridden as set_value
+
 from taskplace.doctor import CheckpointFacts, Facts, SparkProperties, StoreFacts
-from taskplace.settings import SECTIONS, Settings
-from taskplace.settings import overridden as set_value
 from taskplace.yaml_io import override
 from topology import BuiltTopology, Topology
 

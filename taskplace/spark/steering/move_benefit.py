@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from taskplace.spark.steering.load_leveling import EXACT
-from taskplace.spark.steering.measured_costs import Costs
+from taskplace.spark.steering.measurements import Costs
+from taskplace.spark.steering.target import EXACT
 from topology.tasks import TaskId
 
 

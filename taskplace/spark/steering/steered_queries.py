@@ -18,8 +18,8 @@ from dataclasses import replace
 
 from taskplace.errors import InputError
 from taskplace.model.problem import Task
+from taskplace.spark.steering.application import Blocker, PublishedTasks
 from taskplace.spark.steering.observation import Neighbours, NeighbourTask
-from taskplace.spark.steering.published_tasks import Blocker, PublishedTasks
 from topology.tasks import TaskId
 
 MOST_TRIES = 3

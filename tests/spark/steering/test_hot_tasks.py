@@ -8,9 +8,8 @@ from random import Random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from taskplace.spark.steering.measurements import FEWEST, Costs
 
-from taskplace.spark.steering.measured_costs import Costs
-from taskplace.spark.steering.task_weights import FEWEST
 from tests.support.steering_simulation import Obedient, changed, cluster, grid, slots, spread_with_a_hot_one
 from topology.tasks import TaskId
 

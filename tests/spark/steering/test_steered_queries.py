@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.application import SteeredQueries
 from tests.support.steering_simulation import Decider, observed
 from topology.tasks import TaskId
 
