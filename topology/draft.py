@@ -21,7 +21,6 @@ from topology.names import (
     check_key,
     check_legal_name,
     check_name,
-    check_number,
     check_sink_name,
     listed,
 )
@@ -107,20 +106,10 @@ class TopologyDraft:
             if isinstance(target, str):  # it is the name of a topic
                 check_name(target, f"{where}.target")
             named = self._store_names(stores, where)
-            return self._add(
-                Node(
-                    name=name,
-                    kind=kind,
-                    parents=tuple(parents),
-                    stores=self._with_declared(processor, named, where),
-                    named_stores=named,
-                    join=join,
-                    processor=processor,
-                    target=target,
-                    option_items=tuple(options.items()),
-                    made_of_options=made,
-                )
-            )
+            used = self._with_declared(processor, named, where)
+            node = Node(name, kind, tuple(parents), used, join=join, named_stores=named, made_of_options=made)
+            items = tuple(options.items())
+            return self._add(replace(node, processor=processor, target=target, option_items=items))
 
     def _repartition(
         self, parent: str, key: object, *, name: str | None, partitions: Any, options: Mapping[str, Any]
@@ -211,17 +200,12 @@ class TopologyDraft:
                 self._declare(store)
             elif (declared := self._stores[name]) is not first:
                 own = {"logged", "retention_ms"}
-                self._alike(declared, store, [f for f in said if f in own or declared.option_items], where)
+                _check_alike(declared, store, [f for f in said if f in own or declared.option_items], where)
             if first is not None:
                 fields = ("logged", "retention_ms", *first.options, *store.options)
-                self._alike(first, store, fields, where)
+                _check_alike(first, store, fields, where)
             self._layouts.setdefault(name, store)
         return (*names, *(name for name in declared_here if name not in names))
-
-    @staticmethod
-    def _alike(one: Store, other: Store, fields: Iterable[str], where: str) -> None:
-        if how := _difference(one, other, fields):
-            raise TopologyError(f"{where}: store {one.name!r} is declared {how}", node=one.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +346,7 @@ def _check_store(store: Store) -> None:
         found = f"found {shown(store.logged)}, expected true or false"
         raise TopologyError(f"store {store.name!r}.logged: {found}", node=store.name)
     if store.retention_ms is not None:
-        check_number(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)
+        check_count(store.retention_ms, f"store {store.name!r}.retention_ms", store.name, most=None)
 
 
 def _declared_by(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, Any]]]:
@@ -394,11 +378,13 @@ def _declared_by(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[s
     return stores
 
 
-def _difference(one: Store, other: Store, fields: Iterable[str]) -> str:
-    """Return a text with the first difference of two declarations of a store; "" if they agree.
+def _check_alike(one: Store, other: Store, fields: Iterable[str], where: str) -> None:
+    """Refuse another declaration of a store that differs in a field.
 
-    >>> _difference(Store("delays"), Store("delays", retention_ms=5), ["logged", "retention_ms"])
-    'without retention_ms elsewhere, here with 5'
+    >>> _check_alike(Store("delays"), Store("delays", retention_ms=5), ["logged", "retention_ms"], "node 'stats'")
+    Traceback (most recent call last):
+    topology.errors.TopologyError: node 'stats': store 'delays' is declared without retention_ms elsewhere, \
+here with 5
     """
     there, here = (
         {"logged": store.logged, **store.options}
@@ -409,5 +395,5 @@ def _difference(one: Store, other: Store, fields: Iterable[str]) -> str:
         if (field in there, there.get(field)) != (field in here, here.get(field)):
             was = f"with {field} {there[field]!r}" if field in there else f"without {field}"
             now = f"with {here[field]!r}" if field in here else "without"
-            return f"{was} elsewhere, here {now}"
-    return ""
+            text = f"store {one.name!r} is declared {was} elsewhere, here {now}"
+            raise TopologyError(f"{where}: {text}", node=one.name)

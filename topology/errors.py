@@ -107,7 +107,9 @@ def alike(one: str, other: str) -> bool:
     same = next((at for at in range(both) if left[at] != right[at]), both)
     if same >= max(_SHORTEST, _BEGINNING * both):
         return True
-    return difflib.SequenceMatcher(None, left, right).ratio() >= _ALIKE
+    if difflib.SequenceMatcher(None, left, right).ratio() >= _ALIKE:
+        return True
+    return abs(len(left) - len(right)) <= 1 and _within_one_edit(left, right)
 
 
 def _numbered_otherwise(one: str, other: str) -> bool:
@@ -124,6 +126,16 @@ def _has_words(name: str, part: str) -> bool:
     words = [word for word in _WORDS.split(part.lower()) if word]
     there = _WORDS.split(name.lower())
     return bool(words) and all(any(word == each or alike(word, each) for each in there) for word in words)
+
+
+def _within_one_edit(one: str, other: str) -> bool:
+    """Return whether one letter was left out, put in, replaced, or swapped with the next."""
+    short, long = sorted((one, other), key=len)
+    at = next((i for i, letter in enumerate(short) if letter != long[i]), len(short))
+    if len(short) < len(long):
+        return short[at:] == long[at + 1 :]
+    swapped = short[at : at + 2] == long[at : at + 2][::-1] and short[at + 2 :] == long[at + 2 :]
+    return short[at + 1 :] == long[at + 1 :] or swapped
 
 
 #: The most letters of a value that an error shows.

@@ -86,13 +86,13 @@ def compare(old: TopologyView | Mapping[str, Any], new: TopologyView | Mapping[s
         *_other_logging(before, after),
         *_replaced_stores(before, after),
     ]
-    labels = [
+    was, now = (
         {*(f"node {node}" for node in side.node_home), *(f"store {store}" for store in side.stores)}
         for side in (before, after)
-    ]
+    )
     return Evolution(
-        added=tuple(sorted(labels[1] - labels[0])),
-        removed=tuple(sorted(labels[0] - labels[1])),
+        added=tuple(sorted(now - was)),
+        removed=tuple(sorted(was - now)),
         renumbered=tuple(_renumbered(before, after)),
         reasons=tuple(dict.fromkeys(reasons)),
         notes=tuple(_notes(before, after)),
@@ -121,12 +121,11 @@ def _split_otherwise(store: str, old: Layout, new: Layout) -> Iterator[str]:
     """Yield the reasons why keys of a store would be looked up in the wrong task."""
     was, now = old.store_home[store], new.store_home[store]
     if was != now:
-        yield (
-            f"store {store!r}: was in subtopology {was}, is now in {now}, but its state belongs to "
-            f"tasks {was}_*; declare new parts after the old ones to keep the numbers"
-        )
+        moved = f"was in subtopology {was}, is now in {now}, but its state belongs to tasks {was}_*"
+        yield f"store {store!r}: {moved}; declare new parts after the old ones to keep the numbers"
         return
-    topics = [topic for topic in old.topics(store) if topic in new.keys]
+    read = {topic for inputs in old.uses[store].values() for side in inputs for topic in side}
+    topics = sorted(read & new.keys.keys())
     counts = [(topic, old.counts[topic], new.counts[topic]) for topic in topics]
     counts = [(topic, a, b) for topic, a, b in counts if a and b and a != b]
     for topic, a, b in counts:
@@ -153,10 +152,8 @@ def _other_inputs(store: str, old: Layout, new: Layout) -> Iterator[str]:
     before, after = old.uses[store], new.uses[store]
     for node in before:
         if node in after and before[node] != after[node]:
-            yield (
-                f"store {store!r}: node {node!r} looked up keys from {_topics(before[node])}, now looks up keys from "
-                f"{_topics(after[node])}"
-            )
+            was, now = _topics(before[node]), _topics(after[node])
+            yield f"store {store!r}: node {node!r} looked up keys from {was}, now looks up keys from {now}"
             return
     gone = [node for node in before if node not in after]
     come = [node for node in after if node not in before]
@@ -165,20 +162,13 @@ def _other_inputs(store: str, old: Layout, new: Layout) -> Iterator[str]:
     if stayed and known:
         yield f"store {store!r}: was the state of node {stayed[0]!r}, is now the state of node {known[0]!r}"
         return
-    split, other = set(before.values()), set(after.values())
-    if split != other:
-        yield (
-            f"store {store!r}: was used with keys from {_splits(split)}, is now used with keys from "
-            f"{_splits(other)}"
-        )
+    was, now = (" and ".join(sorted(map(_topics, set(uses.values())))) for uses in (before, after))
+    if was != now:
+        yield f"store {store!r}: was used with keys from {was}, is now used with keys from {now}"
 
 
 def _topics(inputs: Inputs) -> str:
     return ", then ".join(" + ".join(map(repr, sorted(side))) for side in inputs)
-
-
-def _splits(inputs: set[Inputs]) -> str:
-    return " and ".join(sorted(map(_topics, inputs)))
 
 
 def _other_logging(old: Layout, new: Layout) -> Iterator[str]:
@@ -210,10 +200,9 @@ def _replaced_stores(old: Layout, new: Layout) -> Iterator[str]:
         places = heirs.get(old.pipeline[number], ())
         arrived = sorted(name for place in places for name in arrivals.get(place, ()))
         if arrived:
-            yield (
-                f"subtopology {number}: {named('store', sorted(names))} removed and {named('store', arrived)} added, "
-                "which would start empty; keep the old name, or remove first and add in a later run"
-            )
+            both = f"{named('store', sorted(names))} removed and {named('store', arrived)} added"
+            hint = "keep the old name, or remove first and add in a later run"
+            yield f"subtopology {number}: {both}, which would start empty; {hint}"
 
 
 def _by_home(side: Layout, other: Layout) -> dict[int, list[str]]:

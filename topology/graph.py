@@ -67,15 +67,10 @@ def split(nodes: Sequence[Node], stores: Sequence[Store]) -> Shape:
     parts = [[n for n in part if n in position] for part in nx.connected_components(joined)]
     parts.sort(key=lambda part: min(position[n] for n in part))
     home = {name: number for number, part in enumerate(parts) for name in part}
-    order = _order(nx, len(parts), cuts, home, nodes)
-    return Shape(
-        members=tuple(
-            tuple(nodes[position[n]] for n in sorted(part, key=rank.__getitem__)) for part in parts
-        ),
-        order=order,
-        home=home,
-        writers={node.topic: node for node in nodes if node.kind == "repartition" and node.topic is not None},
-    )
+    ordered = (sorted(part, key=rank.__getitem__) for part in parts)
+    members = tuple(tuple(nodes[position[name]] for name in part) for part in ordered)
+    writers = {node.topic: node for node in nodes if node.kind == "repartition" and node.topic is not None}
+    return Shape(members, _order(nx, len(parts), cuts, home, nodes), home, writers)
 
 
 def check_references(nodes: Sequence[Node], stores: Sequence[Store]) -> None:

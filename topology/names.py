@@ -72,17 +72,12 @@ def check_legal_name(value: object, where: str) -> str:
     Traceback (most recent call last):
     topology.errors.TopologyError: store: found 'a/b', expected 1 to 200 letters, digits, '.', '_', '-'
     """
-    if not isinstance(value, str) or not is_legal_name(value):
+    if not isinstance(value, str) or not _LEGAL.fullmatch(value) or value in (".", ".."):
         node = value if isinstance(value, str) else None
         raise TopologyError(
             f"{where}: found {shown(value)}, expected 1 to 200 letters, digits, '.', '_', '-'", node=node
         )
     return value
-
-
-def is_legal_name(text: str) -> bool:
-    """Return whether `check_legal_name` accepts a name."""
-    return _LEGAL.fullmatch(text) is not None and text not in (".", "..")
 
 
 def check_key(value: object, where: str) -> tuple[str, ...]:
@@ -110,12 +105,14 @@ def check_key(value: object, where: str) -> tuple[str, ...]:
 MOST_PARTITIONS = 1_000_000
 
 
-def check_number(value: object, where: str, node: str | None = None, most: int | None = None) -> int:
-    """Return a whole number from 1 to `most`.
+def check_count(
+    value: object, where: str, node: str | None = None, most: int | None = MOST_PARTITIONS
+) -> int:
+    """Return a whole number from 1 to `most`: by default, a partition count.
 
-    >>> check_number(True, "retention_ms")
+    >>> check_count(10_000_000_000, "partitions")
     Traceback (most recent call last):
-    topology.errors.TopologyError: retention_ms: found true, expected a whole number >= 1
+    topology.errors.TopologyError: partitions: found 10000000000, expected at most 1000000
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise TopologyError(f"{where}: found {shown(value)}, expected a whole number >= 1", node=node)
@@ -124,16 +121,6 @@ def check_number(value: object, where: str, node: str | None = None, most: int |
         number = value if value.bit_length() <= 64 else f"a number of {value.bit_length()} bits"
         raise TopologyError(f"{where}: found {number}, expected at most {most}", node=node)
     return value
-
-
-def check_count(value: object, where: str, node: str | None = None) -> int:
-    """Return a partition count: a whole number from 1 to `MOST_PARTITIONS`.
-
-    >>> check_count(10_000_000_000, "partitions")
-    Traceback (most recent call last):
-    topology.errors.TopologyError: partitions: found 10000000000, expected at most 1000000
-    """
-    return check_number(value, where, node, MOST_PARTITIONS)
 
 
 def listed(given: Any, where: str, expected: str) -> list[Any]:
@@ -188,23 +175,19 @@ class AutoNames:
     """
 
     def __init__(self) -> None:
-        self.stems: dict[str, str] = {}  # node -> the start of its children's names
+        self.stems: dict[str, str] = {}  # automatic node -> the start of its children's names
         self._next: dict[str, int] = {}  # name -> the next number to try, so that a long chain stays linear
-
-    def stem(self, node: str) -> str:
-        """Return the start of the names of a node's children: the node's own name, unless it is automatic."""
-        return self.stems.get(node, node)
 
     def take(self, name: str, *parent: str) -> str:
         """Reserve and return a name. With `parent`, the node's children get the stem of the children of `parent`."""
-        self.stems.update((name, self.stem(each)) for each in parent)
+        self.stems.update((name, self.stems.get(each, each)) for each in parent)
         return name
 
     def make(
         self, verb: str, parents: Sequence[str], key: Sequence[str] = (), *, taken: Container[str]
     ) -> str:
         """Return a free name for a node that applies `verb` to its parents."""
-        stems = [self.stem(parent) for parent in parents]
+        stems = [self.stems.get(parent, parent) for parent in parents]
         repartition = verb == "repartition"
         if repartition:
             verb = "by-" + "-".join(key) if key else "spread"

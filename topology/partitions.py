@@ -44,22 +44,17 @@ def with_keys(shape: Shape) -> Shape:
     join has the key of its first input (the stream), and is refused if its inputs cannot be joined by key.
     """
     keys: dict[str, tuple[str, ...]] = {}
-    done = []
-    for members in shape.members:
-        keyed = []
-        for node in members:
-            if node.kind == "join":
-                _check_join(node, keys)
-            key = node.key if node.topic is not None else _inherited(node, keys)
-            keys[node.name] = key
-            keyed.append(node if key == node.key else replace(node, key=key))
-        done.append(tuple(keyed))
-    return replace(shape, members=tuple(done))
 
+    def keyed(node: Node) -> Node:
+        if node.kind == "join":
+            _check_join(node, keys)
+        inherited = [keys[parent] for parent in node.parents]
+        same = node.kind == "join" or len(set(inherited)) == 1
+        key = node.key if node.topic is not None else inherited[0] if same else ()
+        keys[node.name] = key
+        return node if key == node.key else replace(node, key=key)
 
-def _inherited(node: Node, keys: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    first = keys[node.parents[0]]
-    return first if node.kind == "join" or all(keys[p] == first for p in node.parents) else ()
+    return replace(shape, members=tuple(tuple(map(keyed, members)) for members in shape.members))
 
 
 def _check_join(node: Node, keys: Mapping[str, tuple[str, ...]]) -> None:

@@ -194,10 +194,6 @@ class Layout:
             joins={node.name: node.join for node, _ in nodes if node.join is not None},
         )
 
-    def topics(self, store: str) -> tuple[str, ...]:
-        """Return the topics of all inputs of the nodes that use a store, sorted."""
-        return tuple(sorted({t for inputs in self.uses[store].values() for side in inputs for t in side}))
-
 
 def _pipelines(nodes: list[tuple[NodeEntry, int]]) -> dict[int, int]:
     """Return, for each subtopology, the first of the subtopologies that repartitions connect it with."""

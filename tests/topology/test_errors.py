@@ -38,6 +38,8 @@ def test_the_hint_is_the_nearest_name_or_the_first_eight(name: object, known: li
         ("metric_port", ["metrics.port", "metrics.host"], "metrics.port"),
         ("dir", ["directory"], "directory"),
         ("kil", ["add", "kill"], "kill"),
+        ("kk", ["k"], "k"),
+        ("ba", ["ab", "cd"], "ab"),
         ("format", ["foreach", "kafka", "path"], ""),
         ("fish", ["bash", "zsh"], ""),
         ("--json", ["--set", "--output"], ""),

@@ -35,10 +35,10 @@ def test_a_topology_has_as_many_tasks_as_allowed(monkeypatch: pytest.MonkeyPatch
 )
 def test_a_number_is_at_most_the_limit(value: int, message: str | None) -> None:
     if message is None:
-        assert names.check_number(value, "n", most=10) == value
+        assert names.check_count(value, "n", most=10) == value
         return
     with pytest.raises(TopologyError) as caught:
-        names.check_number(value, "n", "node", 10)
+        names.check_count(value, "n", "node", 10)
     assert (str(caught.value), caught.value.node) == (f"n: {message}", "node")
 
 
@@ -55,7 +55,9 @@ def test_a_legal_name_is_kept_up_to_its_limit(length: int, kept: bool) -> None:
     found = names.legal(text)
     assert (found == text) is kept
     assert len(found) == 180
-    assert names.is_legal_name("x" * 200) and not names.is_legal_name("x" * 201)
+    assert names.check_legal_name("x" * 200, "name") == "x" * 200
+    with pytest.raises(TopologyError, match="expected 1 to 200 letters"):
+        names.check_legal_name("x" * 201, "name")
 
 
 @pytest.mark.parametrize("part", ["registry", "targets"])
