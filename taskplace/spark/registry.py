@@ -58,8 +58,8 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.processors.arguments import nearest_argument
+from taskplace.spark.processors.parts import Aggregation
 from taskplace.spark.stub_processors import store_of
 from taskplace.spark.yaml_paths import option_path
 from taskplace.spec.nodes import PROCESSORS, Column, given

@@ -13,14 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.aggregations import Aggregation, count
+from taskplace.spark.processors.aggregate import WINDOW, Tumbling
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes, Column, Course
 from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_sent, is_time
-from taskplace.spark.processors.parts import Parts, check_sums
+from taskplace.spark.processors.parts import Aggregation, Parts, check_sums, count
 from taskplace.spark.processors.times import Times
-from taskplace.spark.processors.windows import WINDOW, Tumbling
 from taskplace.spark.state.store import Store
 from taskplace.spark.types import arrow_schema
 from taskplace.validation import boolean, named
@@ -367,7 +366,7 @@ def parts_of(
     Refuses names that occur twice, in the store or in the output, and sums that are no numbers. `by` has all columns of
     the store's key, with the window's.
 
-    >>> from taskplace.spark.processors.aggregations import avg
+    >>> from taskplace.spark.processors.parts import avg
     >>> parts_of("Aggregate('s')", by={"x_sum": "string"}, aggregates={"x": avg("n")}, window=None)
     Traceback (most recent call last):
     taskplace.errors.InputError: Aggregate('s').x: found "the column 'x_sum' twice", expected a different name for \
