@@ -58,8 +58,8 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.processors.arguments import nearest_argument
+from taskplace.spark.processors.parts import Aggregation
 from taskplace.spark.state.column_types import USUAL
 from taskplace.spark.state.columns import parsed
 from taskplace.spark.stub_processors import store_of

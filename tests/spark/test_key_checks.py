@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from taskplace.settings import Settings
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
-from taskplace.spark.processors.windows import WINDOW
+from taskplace.spark.processors.aggregate import WINDOW
 from taskplace.spark.yaml_application import YamlApplication
 from topology import Stream, Topology, TopologyError
 
