@@ -59,11 +59,11 @@ PACKAGES = {
     "state": ("taskplace/spark/state/*.py",),
     "checks at the start": (
         "taskplace/spark/compile/keys.py",
-        "taskplace/spark/worker/splits.py",
+        "taskplace/spark/worker/partition_checks.py",
         "taskplace/spark/compile/infer.py",
         "taskplace/spark/compile/forms.py",
         "taskplace/spark/processors/facts.py",
-        "taskplace/spark/worker/ownership.py",
+        "taskplace/spark/worker/partition_checks.py",
         "taskplace/spark/processors/changes.py",
         "taskplace/spark/driver/bins.py",
         "taskplace/spark/worker/external.py",

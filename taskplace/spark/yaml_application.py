@@ -31,7 +31,7 @@ An entry of `output` is one of these:
 - `foreach`: the "module:function" of `ForeachBatch`
 - `kafka`: the arguments of `KafkaSink`: `topic`, `servers`, `key`, ...
 
-A secret is not written into the file: see `taskplace.spark.kafka.client_options`. `servers_env` names the environment
+A secret is not written into the file: see `taskplace.spark.kafka.clients`. `servers_env` names the environment
 variable that has the `servers`.
 
 Processors by name: `taskplace.spark.registry`.
@@ -61,13 +61,20 @@ from taskplace.dotted_keys import entries, nested_options, topology_section
 from taskplace.durations import named_by
 from taskplace.errors import ConfigError, InputError
 from taskplace.misplaced import check_entries, check_topology
-from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
-from taskplace.settings import YAML_APPLICATION, Settings, absolute, section_keys
 from taskplace.spark.targets import is_target
-from taskplace.spark.yaml_inputs import YamlInput, YamlSource, inputs_of, records_of, schemas_of, with_counts
+from taskplace.spark.yaml_application import (
+    YamlInput,
+    YamlSource,
+    inputs_of,
+    records_of,
+    schemas_of,
+    with_counts,
+)
 from taskplace.spark.yaml_paths import YamlPaths, named_entries, node_path
 from taskplace.spark.yaml_words import in_yaml, refused
+from taskplace.spec.application import YAML_APPLICATION, Settings, absolute, section_keys
+from taskplace.spec.paths import local_path
 from taskplace.yaml_fields import INPUT, KAFKA_OUTPUT, OUTPUT
 from topology import BuiltTopology, Topology, TopologyError
 from topology.entry_fields import SOURCE
@@ -349,7 +356,7 @@ def _parquet(path: str, value: object) -> CommitTarget:
 
 
 def _kafka(path: str, value: object) -> CommitTarget:
-    from taskplace.spark.kafka.client_options import check_no_secrets
+    from taskplace.spark.kafka.clients import check_no_secrets
     from taskplace.spark.kafka.declared import with_servers
     from taskplace.spark.kafka.sink import KafkaSink
 

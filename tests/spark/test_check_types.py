@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
+from taskplace.spark.casts import cast
+from taskplace.spark.types import arrow_schema
 
 from taskplace.errors import InputError
 from taskplace.spark import ForeachBatch, ParquetSink
@@ -26,8 +28,6 @@ from taskplace.spark.processors import (
     sum_,
 )
 from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import RowCodec
 from topology import Topology
 

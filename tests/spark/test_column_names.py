@@ -27,7 +27,7 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.processors.base import Context, call
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.program import Operator, Program
 from taskplace.spark.worker.schemas import declare

@@ -19,10 +19,9 @@ from taskplace import yaml_fields
 from taskplace.cli import main
 from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS, PARTITION_OPTIONS, event_times
 from taskplace.spark.compile.partition_columns import DEFAULT_PARTITIONER, partitioned_topics
-from taskplace.spark.kafka.marker import REPLICAS
 from taskplace.spark.kafka.records import KafkaRecords
-from taskplace.spark.kafka.sink import KafkaSink
-from taskplace.spark.kafka.sink_options import form_of_records
+from taskplace.spark.kafka.sink import KafkaSink, form_of_records
+from taskplace.spark.kafka.sink_topics import REPLICAS
 from taskplace.spark.processors import Tumbling
 from taskplace.spark.registry import Registry, signatures
 from tests.support.pages import ROOT

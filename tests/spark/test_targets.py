@@ -146,7 +146,8 @@ def test_each_sink_of_taskplace_has_all_members_a_key_in_yaml_and_a_line_in_the_
 
 
 def test_an_error_about_a_directory_has_the_path_of_its_key(tmp_path):
-    from taskplace.settings import Settings
+    from taskplace.spec.application import Settings
+
     from taskplace.spark.yaml_paths import YamlPaths
 
     section = {"sources": {"in": {"key": "k", "partitions": 2}}, "nodes": {"o": {"sink": "in"}}}

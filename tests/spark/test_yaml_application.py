@@ -12,9 +12,9 @@ import yaml
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+from taskplace.spec.application import YAML_APPLICATION, Settings
 
 from taskplace.errors import ConfigError
-from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import staging

@@ -18,16 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
 from taskplace.errors import InputError
-from taskplace.spark.bridge.data_sources import register_source
-from taskplace.spark.bridge.executors import Executors
+from taskplace.spark.bridge.bridge import Executors, probe
 from taskplace.spark.bridge.jobs import POLL_SECONDS, Job, Pinned
-from taskplace.spark.bridge.probe import probe
-from taskplace.spark.bridge.queries import JVM_ENDED
+from taskplace.spark.bridge.queries import JVM_ENDED, register_source
 from taskplace.spark.bridge.shuffles import Shuffles
 from taskplace.spark.cluster import DECOMMISSION_POLLS, ArrowInput, Executor, JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent
 from taskplace.spark.session_conf import LOCALITY_WAIT
-from taskplace.spark.worker.bin_input import with_batches
+from taskplace.spark.worker.external import with_batches
 
 #: So many elements are paired with as many ranges at once: `n` of them make `n * (n + 1)` partitions, most never run.
 PAIRED_AT_ONCE = 100

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from taskplace.callables import check_function, unfit
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
+from taskplace.model.callables import check_function, unfit
 from taskplace.validation import named, nearest
 from taskplace.wording import count
 from topology import BuiltTopology, Node

@@ -35,6 +35,7 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark import targets
+from taskplace.spark.casts import united
 from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS, check_form, event_times
 from taskplace.spark.compile.keys import answers_itself, check_keys
 from taskplace.spark.messages import SinkSchema
@@ -51,11 +52,10 @@ from taskplace.spark.processors.facts import (
 )
 from taskplace.spark.processors.times import Times
 from taskplace.spark.state.expiry import DAY
-from taskplace.spark.state.store_schema import StoreSchema
-from taskplace.spark.worker.columns import text, untyped
+from taskplace.spark.state.store import StoreSchema
+from taskplace.spark.types import text, untyped
 from taskplace.spark.worker.hashing import spark_hash
 from taskplace.spark.worker.schemas import declare, fitted
-from taskplace.spark.worker.unify import united
 from taskplace.validation import nearest
 from topology import BuiltTopology, Node, Subtopology, TopologyError
 

@@ -19,8 +19,8 @@ Checked at the start, whatever lies between the topic and the node:
 
 Compared elsewhere:
 - the values, behind a node that may have changed them: in the task (`owned` lists the stores,
-  `taskplace.spark.worker.ownership` checks them);
-- the types: `splits` lists the comparisons within a task, `taskplace.spark.worker.splits` makes them; `KeyTypes`
+  `taskplace.spark.worker.partition_checks` checks them);
+- the types: `splits` lists the comparisons within a task, `taskplace.spark.worker.partition_checks` makes them; `KeyTypes`
   compares the topics of `alike` over all tasks and batches.
 
 Not checked: the start of a window, which the processor computes; a subtopology with one task.
@@ -37,8 +37,7 @@ import pyarrow as pa
 from taskplace.errors import InputError, listed
 from taskplace.spark.processors.facts import Facts, Route, State, arrow_types
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
-from taskplace.spark.worker.ownership import Owned
-from taskplace.spark.worker.splits import KeyColumn, Split
+from taskplace.spark.worker.partition_checks import KeyColumn, Owned, Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
 
 #: By node, what is known of its output.

@@ -27,9 +27,9 @@ from taskplace.spark.compile.partition_columns import (
 )
 from taskplace.spark.compile.sources import NOTHING, Fixed, check_sources, hashable, source_key
 from taskplace.spark.processors.facts import Facts
-from taskplace.spark.state.meta import MAX_STORES
+from taskplace.spark.state.environment import MAX_STORES
 from taskplace.spark.worker.external import PARTITION, TAG
-from taskplace.spark.worker.key_samples import PartitionedTopic
+from taskplace.spark.worker.partition_checks import PartitionedTopic
 from taskplace.spark.worker.program import Operator, Program
 from topology import BuiltTopology, Subtopology
 

@@ -34,7 +34,7 @@ from taskplace.spark.compile.partition_columns import check_schema, partition_co
 from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.facts import Facts, arrow_types
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
-from taskplace.spark.worker.splits import check_splits
+from taskplace.spark.worker.partition_checks import check_splits
 from taskplace.validation import NO_SURROGATES, has_surrogates, nearest
 from topology import BuiltTopology
 

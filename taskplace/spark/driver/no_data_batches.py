@@ -19,11 +19,11 @@ from pyspark.sql import DataFrame
 
 from taskplace.durations import Duration, milliseconds
 from taskplace.errors import InputError
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.idle_tasks import IdleTasks
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.tick_source import TickSource, carries_ticks
 from taskplace.spark.worker.guard import raising_disk_full
 

@@ -5,7 +5,7 @@ columns of a store's key, and if the stored values keep their meaning: the same 
 and windows of the same size and time column. A store with a declared meaning and one without do not continue each
 other. Everything else about a topology may change between two runs.
 
-Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The declaration of the driver
+Every driver declares its structure under its epoch (`taskplace.spark.checkpoint.journal`). The declaration of the driver
 that made the last manifest counts. So a topology that was started but never committed a batch does not bind later
 drivers. If a driver was stopped during its commit and continues later, its declaration counts from that commit on.
 
@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.driver.epochs import Epochs
+from taskplace.spark.checkpoint.journal import Epochs
 from taskplace.spark.messages import Declaration, StoreLayout, TypedColumns
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, compare

@@ -28,8 +28,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from taskplace.spark.checkpoint.manifests import numbered
 from taskplace.spark.messages import OFFSETS
-from taskplace.spark.state.numbered import numbered
 from taskplace.spark.worker.topic_reader import stream_offsets
 from topology import BuiltTopology
 

@@ -20,7 +20,7 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.processors.base import Context
 from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
-from taskplace.spark.worker.bad_records import DEAD_LETTER
+from taskplace.spark.worker.external import DEAD_LETTER
 from taskplace.validation import nearest
 
 

@@ -22,9 +22,9 @@ from taskplace.spark.processors.changes import Changes, Column, Course
 from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_sent, is_time
 from taskplace.spark.processors.parts import Aggregation, Parts, check_sums, count
 from taskplace.spark.processors.times import Times
-from taskplace.spark.state.columns import arrow_schema, column_of
 from taskplace.spark.state.expiry import LAST, micros, slot_starts
 from taskplace.spark.state.store import Store
+from taskplace.spark.types import arrow_schema, column_of
 from taskplace.validation import boolean, named
 
 #: The column with the start of a row's window, which a windowed processor adds to its key.

@@ -21,15 +21,15 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from taskplace.callables import check_function
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
+from taskplace.model.callables import check_function
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.facts import Facts, State, columns_sent, is_time
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
-from taskplace.spark.state.values import dicts_of, table_of
+from taskplace.spark.types import arrow_schema
+from taskplace.spark.values import dicts_of, table_of
 from taskplace.validation import named, nearest
 
 #: A store's layout: {"key": columns, "value": columns}. A store with expiry also has "time" and "retention_ms".

@@ -14,8 +14,8 @@ from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.facts import Facts, State, TimeColumn
 from taskplace.spark.processors.groups import Groups
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
+from taskplace.spark.types import arrow_schema
 from taskplace.validation import boolean
 
 _BATCH = "seen_in_batch"

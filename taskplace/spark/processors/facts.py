@@ -30,8 +30,7 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.processors.changes import Changes
 from taskplace.spark.processors.times import Times
-from taskplace.spark.state.column_types import of_spark
-from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.types import arrow_schema, of_spark
 from taskplace.validation import named, nearest
 from topology.errors import TopologyError
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
+from taskplace.spark.casts import keeps_order
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_sent
 from taskplace.spark.processors.groups import Groups, in_order, not_before, ranks
-from taskplace.spark.state.casts import keeps_order
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
+from taskplace.spark.types import arrow_schema
 from taskplace.validation import boolean, named
 
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
+from taskplace.spark.casts import cast
 from taskplace.spark.processors.groups import Groups
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.columns import arrow_schema, check_cast, column_of
 from taskplace.spark.state.rows import canonical_floats, codec_of
+from taskplace.spark.types import arrow_schema, check_cast, column_of
 from taskplace.validation import named
 
 #: Digits of the accumulator for decimals, and for integers in decimal sums. Sums of 38-digit values fit.

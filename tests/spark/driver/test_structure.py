@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.codec import sealed
@@ -10,7 +11,6 @@ from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.keys import KeyTypes, alike
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import structure
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.processors import Aggregate, Deduplicate, Tumbling, count, max_, sum_
 from topology import Topology
 
@@ -213,7 +213,7 @@ def test_a_driver_that_is_stopped_in_its_commit_binds_by_its_own_topology(tmp_pa
             opened(tmp_path, *build())
             opened(tmp_path, *build())
 
-    monkeypatch.setattr("taskplace.spark.driver.journal.faults.point", meanwhile)
+    monkeypatch.setattr("taskplace.spark.checkpoint.journal.faults.point", meanwhile)
     stopped.commit(1, 1, {}, {}, {})
     with pytest.raises(CheckpointError, match="'more' has other columns"):
         built, found = build(extra=True, more={"k": "int64"})

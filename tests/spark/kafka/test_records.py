@@ -20,7 +20,7 @@ from taskplace.spark.kafka.formats import Json, Raw
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.processors import Count, Facts, TableJoin
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.worker.hashing import partitions_of
 from taskplace.spark.worker.topic_reader import RANGES
 from tests.support.mock_kafka import mock_kafka as mock_kafka
 from topology import Topology

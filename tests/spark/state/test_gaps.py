@@ -9,14 +9,14 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from taskplace.spark.checkpoint.files import encode_records, lasting_directory, record_batch, write_file
+from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import EMPTY, FollowRequest, History, Position, Snapshot
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import encode_records, lasting_directory, record_batch, write_file
 from taskplace.spark.state.view import View
 from taskplace.spark.worker.follow import visit
 from tests.support.copies import peek
