@@ -14,12 +14,8 @@ from msgspec.structs import replace
 from taskplace.spark.checkpoint.files import decode_records, write_file
 from taskplace.spark.checkpoint.history import without
 from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.compile.programs import programs
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.checkpoint.files import decode_records, write_file
-from taskplace.spark.checkpoint.history import without
-from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import structure

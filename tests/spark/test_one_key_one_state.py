@@ -19,7 +19,7 @@ from taskplace.errors import InputError
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.compile.sources import check_sources
-from taskplace.spark.processors import Count, Facts
+from taskplace.spark.processors import Count, Facts, State
 from topology import Topology, TopologyError
 
 
@@ -127,3 +127,36 @@ def test_the_keys_of_topics_that_feed_one_state_have_equal_types(kind):
     check_sources(topology, schemas)
     with pytest.raises(InputError, match=r"keys have different types|co-partitioned keys of different types"):
         check_sources(topology, schemas | {"b": StructType().add("k", IntegerType())})
+
+
+class Stating(Silent):
+    """A class that states what the entries of its store belong to."""
+
+    def __init__(self, of: Any) -> None:
+        super().__init__({"t": "string"})
+        self.of = of
+
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        return Facts(states={"s": State(self.of)})
+
+
+@pytest.mark.parametrize(
+    ("topics", "key", "of"),
+    [
+        ({"a": 4}, "t", {"key", "id", "task"}),
+        ({"a": 4}, "k", {"id", "task"}),
+        ({"a": 4, "b": 2}, "t", {"task"}),
+        ({"a": 4}, "", {"task"}),
+        ({"a": 1}, "", {"key", "id", "task"}),
+    ],
+)
+def test_what_is_stated_of_a_store_decides_what_is_compared(topics, key, of):
+    accepted = set()
+    for each in ("key", "id", "task"):
+        topology = built(lambda by, each=each: Stating(each), {}, topics, key)
+        try:
+            infer(topology)
+            accepted.add(each)
+        except TopologyError:
+            pass
+    assert accepted == of

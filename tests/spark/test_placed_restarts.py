@@ -211,7 +211,7 @@ def test_a_checkpoint_of_another_topology_is_refused_before_anything_runs(pipeli
     p.placed.close()
     before = sorted(str(f) for f in (p.folder / "checkpoint").rglob("*"))
     p.partitions = 4
-    with pytest.raises(CheckpointError, match="created with another topology: existing state cannot be kept"):
+    with pytest.raises(CheckpointError, match="created with another topology: "):
         p.open()
     assert sorted(str(f) for f in (p.folder / "checkpoint").rglob("*")) == before
 

@@ -184,6 +184,14 @@ def test_a_key_column_under_the_name_of_another_one_is_refused(steps):
     assert caught.value.node == name
 
 
+def test_one_topic_that_comes_under_two_names_is_refused_before_one_state():
+    """The rows of both ways lie where the topic's key says, and that is another column for each of them."""
+    stream = source()
+    both = stream.merge(stream.process(as_function(k="p"), name="step"), name="both")
+    with pytest.raises(TopologyError, match=r"^node 'n': .*input topics are partitioned by \(k\) and \(p\)"):
+        infer(both.process(Count("n", by={"k": "int64", "p": "int64"}), name="n").topology.build())
+
+
 # ------------------------------------------------------------------------- reading from outside
 
 

@@ -96,7 +96,7 @@ by (origin), so rows of one key reach several tasks; repartition the input by (t
         sub = by_id[number]
         stores = stores_of(sub)
         for node in sub.nodes:
-            walk.visit(node, {name: stores[name] for name in node.stores})
+            walk.add(node, {name: stores[name] for name in node.stores})
         check_keys(sub, built.partitions, {name: s.key for name, s in stores.items()}, walk.facts)
     return walk.facts
 
@@ -136,7 +136,7 @@ class _Walk:
     facts: dict[str, Facts] = field(default_factory=dict)
     written: dict[str, Facts] = field(default_factory=dict)
 
-    def visit(self, node: Node, stores: Mapping[str, StoreSchema]) -> None:
+    def add(self, node: Node, stores: Mapping[str, StoreSchema]) -> None:
         """Add what is known of a node's output; that of its parents is known. `stores`: those of the node."""
         inputs = tuple(self.facts[parent] for parent in node.parents)
         match node.kind:
@@ -167,41 +167,43 @@ class _Walk:
         return replace(facts, times=Times({column: 0}))
 
     def _processed(self, node: Node, inputs: _Inputs, stores: Mapping[str, StoreSchema]) -> Facts:
-        """Return what a processor answers, completed. Unknown is what it does not say, or inherits from a class."""
-        processor: Any = node.processor
-        answer, inherited = Facts(), False
-        if callable(getattr(processor, "infer", None)):
-            inherited = overrides_process(processor, "infer")
-            given = tuple(
-                replace(facts, columns=None if inherited else facts.columns, states={}, lag=0)
-                for facts in inputs
-            )
-            with _at(node):
-                answer = processor.infer(given)
-            if not isinstance(answer, Facts):
-                raise InputError(
-                    f"nodes.{node.name}.processor.infer", found=answer, expected="an object of Facts"
-                )
-            if unknown := sorted(set(answer.states) - set(stores)):
-                expected = f"a store of the node, one of {sorted(stores)}"
-                raise InputError(
-                    f"nodes.{node.name}.processor.infer",
-                    found=f"the state of {unknown[0]!r}",
-                    expected=expected,
-                )
-            if (time := answer.time) is not None and time.input < len(given):
-                self._check_zone(f"node {node.name!r}, {time.path}", given[time.input], time.column)
-        if (column := declared_time(node)) and isinstance(column, str):
+        """Return what a processor answers, completed: what it does not say is what follows from its inputs."""
+        answer = self._answer(node, inputs, stores)
+        if column := declared_time(node):
             answer.require(column, f"node {node.name!r}, event_time", time=True)
-        changed = _changes(node, inputs, answer)
         return Facts(
-            columns=None if inherited else answer.columns,
+            columns=answer.columns,
             times=_times(node, inputs, answer),
-            changes=changed and Changes(changed.origin) if inherited else changed,
+            changes=_changes(node, inputs, answer),
             routes=_routes(node, inputs, answer),
             states=answer.states,
             lag=_lag(node, inputs, answer.time, [store for store in stores.values() if store.ttl]),
         )
+
+    def _answer(self, node: Node, inputs: _Inputs, stores: Mapping[str, StoreSchema]) -> Facts:
+        """Return what a processor answers to `infer`; of an inherited answer, only what another `process` keeps."""
+        processor: Any = node.processor
+        if not callable(getattr(processor, "infer", None)):
+            return Facts()
+        inherited, path = overrides_process(processor, "infer"), f"nodes.{node.name}.processor.infer"
+        given = tuple(
+            replace(facts, columns=None if inherited else facts.columns, states={}, lag=0) for facts in inputs
+        )
+        with _at(node):
+            answer = processor.infer(given)
+        if not isinstance(answer, Facts):
+            raise InputError(path, found=answer, expected="an object of Facts")
+        if unknown := [store for store in answer.states if store not in stores]:
+            expected = f"a store of the node, one of {sorted(stores)}"
+            raise InputError(path, found=f"the state of {unknown[0]!r}", expected=expected)
+        if (time := answer.time) is not None and time.input < len(given):
+            self._check_zone(f"node {node.name!r}, {time.path}", given[time.input], time.column)
+        if not inherited:
+            return answer
+        changes = answer.changes
+        if changes is not None and changes != Changes():
+            changes = Changes(changes.origin or node.name)
+        return replace(answer, columns=None, changes=changes)
 
     def _check_time(self, path: str, rows: Facts, column: str) -> None:
         rows.require(column, path, time=True)

@@ -38,6 +38,7 @@ from taskplace.errors import InputError, listed
 from taskplace.spark.processors.facts import Facts, Route, State, arrow_types
 from taskplace.spark.types import UNTYPED
 from taskplace.spark.worker.hashing import hashed_as
+from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.partition_checks import KeyColumn, Owned, Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
 
@@ -124,22 +125,22 @@ def _check_topics(
 
     What lies between a topic and the node does not matter: nothing but a repartition moves rows to another task.
     """
-    reaching = {route.source: (route, node) for node in nodes for route in _reaching(node, facts)}
+    reaching = [(route, node) for node in nodes for route in _reaching(node, facts)]
     node, found = nodes[-1], ""
     who = f"node {node.name!r}: keeps state by key"
     if len(nodes) > 1:
         who = f"nodes {', '.join(repr(node.name) for node in nodes)}: share a store that is kept by key"
-    if without := sorted(name for name, (route, _) in reaching.items() if not route.columns):
-        node = reaching[without[0]][1]
+    if without := {route.source: one for route, one in reaching if not route.columns}:
+        source, node = min(without.items())
         who = f"node {node.name!r}: keeps state by key"
-        found = f"the rows of {without[0]!r} are partitioned without a key"
+        found = f"the rows of {source!r} are partitioned without a key"
         remedy = f"give it a key, or repartition its rows by ({by})"
-    elif len(split := {route.columns for route, _ in reaching.values()}) > 1:
+    elif len(split := {route.columns for route, _ in reaching}) > 1:
         keys = " and ".join(f"({', '.join(columns)})" for columns in sorted(split))
         found = f"{'its' if len(nodes) == 1 else 'their'} input topics are partitioned by {keys}"
         remedy = "repartition them by the same columns in the same order"
     else:
-        counts = {name: partitions[route.topic] or 0 for name, (route, _) in reaching.items()}
+        counts = {route.source: partitions[route.topic] or 0 for route, _ in reaching}
         if len(set(counts.values())) > 1:
             has = ", ".join(f"{name!r} has {count}" for name, count in sorted(counts.items()))
             found = f"its input topics have different numbers of partitions ({has})"

@@ -64,8 +64,8 @@ class StreamDefinition:
 
     def opened(self, declaration: Declaration) -> StreamDefinition:
         """Return the definition with the checkpoint's id and the incarnations of its stores."""
-        checkpoint_id, kept = structure.kept(declaration, self.programs)
-        return replace(self, checkpoint_id=checkpoint_id, programs=kept)
+        programs = structure.with_incarnations(self.programs, declaration.incarnations)
+        return replace(self, checkpoint_id=declaration.id, programs=programs)
 
     @property
     def state_root(self) -> Path:

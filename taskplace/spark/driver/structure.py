@@ -26,7 +26,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,14 +34,7 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.journal import Epochs
 from taskplace.spark.messages import Declaration, StoreLayout, TypedColumns
 from taskplace.spark.worker.program import Program
-from topology import BuiltTopology, Evolution, compare
-
-
-class Kept(NamedTuple):
-    """The checkpoint's id, which never changes, and the programs with the incarnations of their stores."""
-
-    id: str
-    programs: tuple[Program, ...]
+from topology import BuiltTopology, compare
 
 
 def declare(
@@ -57,8 +50,11 @@ def declare(
     epochs = Epochs(root)
     layouts = _layouts(programs)
     before = epochs.declaration(committed) if committed is not None else Declaration("", {}, {}, {})
-    if committed is not None:
-        _check(root, before, built, layouts, _split(programs))
+    if committed is not None and (reasons := _reasons(root, before, built, programs)):
+        raise CheckpointError(
+            f"{root}: the checkpoint was created with another topology: {'; '.join(reasons)}\n"
+            "continue with that topology, or start a new checkpoint"
+        )
     incarnations = dict(before.incarnations)
     for name in layouts:
         if name not in before.stores:
@@ -74,9 +70,7 @@ def differences(
 
     Errors: `CheckpointError` if the declaration cannot be read.
     """
-    before = Epochs(root).declaration(committed)
-    evolution = _evolution(root, before, built)
-    return (*evolution.reasons, *_of_stores(before, _layouts(programs), _split(programs)))
+    return _reasons(root, Epochs(root).declaration(committed), built, programs)
 
 
 def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> None:
@@ -101,12 +95,15 @@ def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> No
     )
 
 
-def kept(declaration: Declaration, programs: Sequence[Program]) -> Kept:
-    """Return the checkpoint's id, and the programs with the store names of this checkpoint.
-
-    Local copies lie under the id. Copies of another checkpoint in the same `state_dir` are ignored.
-    """
-    return Kept(declaration.id, tuple(_with_incarnations(p, declaration.incarnations) for p in programs))
+def with_incarnations(programs: Sequence[Program], incarnations: Mapping[str, int]) -> tuple[Program, ...]:
+    """Return the programs with the store names of a checkpoint."""
+    return tuple(
+        replace(
+            program,
+            stores={n: replace(schema, incarnation=incarnations[n]) for n, schema in program.stores.items()},
+        )
+        for program in programs
+    )
 
 
 def _id(epochs: Epochs) -> str:
@@ -115,28 +112,15 @@ def _id(epochs: Epochs) -> str:
     return epochs.declaration(newest).id if newest else ""
 
 
-def _check(
-    root: Path,
-    before: Declaration,
-    built: BuiltTopology,
-    layouts: Mapping[str, StoreLayout],
-    split: Mapping[str, tuple[str, ...]],
-) -> None:
-    evolution = _evolution(root, before, built)
-    reasons = [] if evolution.compatible else [evolution.explain()]
-    reasons += _of_stores(before, layouts, split)
-    if reasons:
-        raise CheckpointError(
-            f"{root}: the checkpoint was created with another topology: {'; '.join(reasons)}\n"
-            "continue with that topology, or start a new checkpoint"
-        )
-
-
-def _evolution(root: Path, before: Declaration, built: BuiltTopology) -> Evolution:
+def _reasons(
+    root: Path, before: Declaration, built: BuiltTopology, programs: Sequence[Program]
+) -> tuple[str, ...]:
+    """Return why the state of a checkpoint with the declaration `before` does not fit, one reason each."""
     try:
-        return compare(before.topology, built)
+        evolution = compare(before.topology, built)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{root}: the stored topology of the checkpoint is damaged ({error})") from None
+    return (*evolution.reasons, *_of_stores(before, _layouts(programs), _split(programs)))
 
 
 def _of_stores(
@@ -218,11 +202,6 @@ def _split(programs: Sequence[Program]) -> dict[str, tuple[str, ...]]:
         for program in programs
         for split in program.splits
     }
-
-
-def _with_incarnations(program: Program, incarnations: Mapping[str, int]) -> Program:
-    stores = {n: replace(schema, incarnation=incarnations[n]) for n, schema in program.stores.items()}
-    return replace(program, stores=stores)
 
 
 def _layouts(programs: Sequence[Program]) -> dict[str, StoreLayout]:

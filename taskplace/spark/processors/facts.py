@@ -102,7 +102,8 @@ class Facts:
     A processor answers with these fields, each of them optional:
     - `columns`: the columns and their types; None: not known
     - `times`: the time columns; None: the node's `event_time` and `delay` count, or there are none
-    - `changes`: None: each row is final. By default, nothing is known of them behind a node that emits changes
+    - `changes`: None: each row is final. By default, nothing is known of them behind a node that emits changes. Those
+      of an input hold only for a processor that leaves out none of its rows
     - `time`: the input column by whose event time its entries expire; None: not known, or they never expire
     - `routes`: the topics that the rows come from, each with the columns that they are split by, which have the values
       that they came with (`routes_as`); empty: not known

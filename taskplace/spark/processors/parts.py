@@ -1,4 +1,4 @@
-"""Aggregates rows by key into the columns that a store keeps, and merges them with the stored ones.
+"""The available aggregates, and what a store keeps of them: computed over a batch's rows, merged with the stored parts.
 
 A value is cast to the type of its column before it is aggregated, and the result is checked against that type.
 
@@ -10,6 +10,7 @@ after an overflow, it differs by far more than the error of floats.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 
@@ -21,14 +22,82 @@ import pyarrow.compute as pc
 from taskplace.errors import InputError
 from taskplace.spark.casts import cast
 from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.parts import Aggregation
 from taskplace.spark.state.rows import canonical_floats, codec_of
 from taskplace.spark.types import arrow_schema, check_cast, column_of
+from taskplace.validation import named
 
 #: Digits of the accumulator for decimals, and for integers in decimal sums. Sums of 38-digit values fit.
 WIDE = 76
-
 _Merge = Callable[[pa.ChunkedArray, pa.ChunkedArray], "pa.ChunkedArray | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """An aggregate: how to compute it over a batch's rows, and how to merge two partial results."""
+
+    function: str
+    column: str | None
+    type: str
+    merge: str
+
+    def __post_init__(self) -> None:
+        if self.column is not None:
+            named(self.column, f"{self.function}.column", "the name of a column")
+        arrow_schema({"type": self.type}, self.function)
+
+    def parts(self, name: str) -> dict[str, Aggregation]:
+        """Return the columns that the store keeps for this aggregate."""
+        if self.function != "mean":
+            return {name: self}
+        return {f"{name}_sum": sum_(self.column or "", self.type), f"{name}_count": count(self.column)}
+
+
+def count(column: str | None = None) -> Aggregation:
+    """Count rows, or the rows where `column` is not null."""
+    return Aggregation("count_all" if column is None else "count", column, "int64", "sum")
+
+
+def sum_(column: str, type: str = "float64") -> Aggregation:
+    """Add up `column`; null as long as there was no value.
+
+    As integers or decimals, sums are exact. It is an error if a value has more decimal places than `type` (1.5 in an
+    int64), or if a batch's sum does not fit `type`. Floats in a decimal sum are rounded one by one.
+
+    As floats, sums are rounded after each batch. So the last digits depend on the order of the rows and on batch
+    boundaries; so does an overflow of values that cancel each other. Sums of integers are exact up to 2^53.
+    """
+    return Aggregation("sum", column, type, "sum")
+
+
+def min_(column: str, type: str = "float64") -> Aggregation:
+    """Keep the least value of `column`, in the order of `type`; NaN is the greatest float, as in Spark.
+
+    Use the column's own type. As a float64, an integer beyond 2^53 that it does not hold is an error.
+    """
+    return Aggregation("min", column, type, "min")
+
+
+def max_(column: str, type: str = "float64") -> Aggregation:
+    """Keep the greatest value of `column`, in the order of `type`; NaN is the greatest float, as in Spark.
+
+    Use the column's own type. As a float64, an integer beyond 2^53 that it does not hold is an error.
+    """
+    return Aggregation("max", column, type, "max")
+
+
+def first(column: str, type: str = "string") -> Aggregation:
+    """Keep the first value of `column` that is not null, in the order in which the task gets its rows."""
+    return Aggregation("first", column, type, "first")
+
+
+def last(column: str, type: str = "string") -> Aggregation:
+    """Keep the last value of `column` that is not null, in the order in which the task gets its rows."""
+    return Aggregation("last", column, type, "last")
+
+
+def avg(column: str, type: str = "float64") -> Aggregation:
+    """Average `column`: stored as a sum (of `type`, see `sum_`) and a count, emitted as their quotient (float64)."""
+    return Aggregation("mean", column, type, "")
 
 
 class Parts:

@@ -52,7 +52,7 @@ def test_a_longer_time_to_live_brings_nothing_back(world):
 
 def test_what_is_sent_of_windows_cannot_change_under_open_ones(world):
     run(world, in_windows(world, quarters()), [clicks(("a", 0))]).close()
-    with pytest.raises(CheckpointError, match="'emit' was final and is changes"):
+    with pytest.raises(CheckpointError, match="'emit' was 'final' and is 'changes'"):
         world.open(in_windows(world, Tumbling("at", "15 minutes")))
 
 

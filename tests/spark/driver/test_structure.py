@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.checkpoint.journal import Journal
@@ -44,8 +45,8 @@ def committed(root, *topology):
 
 
 def databases(journal, programs):
-    kept = structure.kept(journal.declaration, programs)
-    return {name: schema.databases for p in kept.programs for name, schema in p.stores.items()}
+    own = structure.with_incarnations(programs, journal.declaration.incarnations)
+    return {name: schema.databases for p in own for name, schema in p.stores.items()}
 
 
 def test_the_same_and_an_addition_fit(tmp_path):
