@@ -41,10 +41,9 @@ from taskplace.spark.driver.operations import Operations
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.read_topics import InputLag
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.repeated_batch import check_repeated
 from taskplace.spark.driver.stages import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
-from taskplace.spark.driver.takeover import Takeover
+from taskplace.spark.driver.takeover import Takeover, check_repeated
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Manifest, Report
 from taskplace.spark.worker.guard import raising_disk_full
