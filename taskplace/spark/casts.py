@@ -53,6 +53,7 @@ import pyarrow.compute as pc
 from pyarrow import types as of
 
 from taskplace.errors import InputError
+from taskplace.spark.types import canonical
 
 Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
 #: A number in a text, for Python's `re` and for Arrow.
@@ -318,13 +319,12 @@ def common(one: pa.DataType, other: pa.DataType, *, grow: bool = True) -> pa.Dat
         return other if T.is_null(one) else one
     if one.equals(other):
         return one
-    one, other = plain(one), plain(other)
+    one, other = canonical(one), canonical(other)
     if one.equals(other):
         return one
-    if is_list(one) and is_list(other):
+    if T.is_list(one) and T.is_list(other):
         inner = common(one.value_type, other.value_type, grow=grow)
-        large = any(T.is_large_list(kind) for kind in (one, other))
-        return inner and (pa.large_list(inner) if large else pa.list_(inner))
+        return inner and pa.list_(inner)
     if T.is_struct(one) and T.is_struct(other):
         return _struct(one, other, grow)
     if T.is_map(one) and T.is_map(other):
@@ -335,29 +335,6 @@ def common(one: pa.DataType, other: pa.DataType, *, grow: bool = True) -> pa.Dat
     return merged if grow or merged is None or merged.equals(one) else None
 
 
-def plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values themselves, without dictionary, run-end encoding or extension type.
-
-    >>> plain(pa.dictionary(pa.int8(), pa.string()))
-    DataType(string)
-    """
-    while True:
-        if T.is_dictionary(kind) or T.is_run_end_encoded(kind):
-            kind = kind.value_type
-        elif isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        else:
-            return kind
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Return whether a type is a list type, of any layout."""
-    return any(
-        test(kind)
-        for test in (T.is_list, T.is_large_list, T.is_fixed_size_list, T.is_list_view, T.is_large_list_view)
-    )
-
-
 def converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
     """Return a column as another type. O(bytes) if the types differ; a value that the type cannot hold is an error.
 
@@ -366,6 +343,31 @@ def converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
     if column.type.equals(to):
         return column
     return pa.chunked_array([_converted(chunk, to) for chunk in column.chunks], to)
+
+
+def canonical_rows(rows: pa.Table, node: str) -> pa.Table:
+    """Return the rows that a node has made with the same values in columns of `canonical` types.
+
+    O(bytes of the columns that are converted). Errors: `InputError` naming the node and the column, for a type from
+    which Arrow cannot select rows, such as a union of views.
+    """
+    for place, field in enumerate(rows.schema):
+        kind = canonical(field.type)
+        if kind.equals(field.type) and not T.is_nested(kind):
+            continue
+        try:
+            if not kind.equals(field.type):
+                column = converted(rows.column(place), kind)
+                rows = rows.set_column(place, field.with_type(kind), column)
+            rows.column(place).slice(0, 0).take(pa.array([], pa.int64()))
+        except pa.ArrowException as error:
+            raise InputError(
+                f"node {node!r}, column {field.name!r}",
+                found=f"{field.type} ({error})",
+                expected="a type from which Arrow can select rows",
+                hint="cast the column in the processor, for example to string or binary",
+            ) from None
+    return rows
 
 
 def united(schemas: Sequence[tuple[str, pa.Schema]], where: str, more: str = "") -> pa.Schema:
@@ -480,25 +482,6 @@ def _decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
 
 
-def _texts(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    def is_text(kind: pa.DataType) -> bool:
-        return T.is_string(kind) or T.is_large_string(kind) or T.is_string_view(kind)
-
-    if not (is_text(one) and is_text(other)):
-        return None
-    return pa.large_string() if T.is_large_string(one) or T.is_large_string(other) else pa.string()
-
-
-def _binaries(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    def is_bytes(kind: pa.DataType) -> bool:
-        tests = (T.is_binary, T.is_large_binary, T.is_binary_view, T.is_fixed_size_binary)
-        return any(test(kind) for test in tests)
-
-    if not (is_bytes(one) and is_bytes(other)):
-        return None
-    return pa.large_binary() if T.is_large_binary(one) or T.is_large_binary(other) else pa.binary()
-
-
 def _times(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if T.is_date(one) and T.is_date(other):
         return pa.date32()
@@ -519,8 +502,6 @@ _RULES: tuple[Callable[[pa.DataType, pa.DataType], pa.DataType | None], ...] = (
     _integers,
     _floats,
     _decimals,
-    _texts,
-    _binaries,
     _times,
 )
 
@@ -534,25 +515,25 @@ def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
         return array
     if T.is_null(kind):
         return pa.nulls(len(array), to)
+    # Values before they are repeated: Arrow cannot repeat a view.
     if T.is_dictionary(kind):
-        return _converted(array.dictionary_decode(), to)
+        values = _converted(array.dictionary, canonical(kind.value_type))
+        return _converted(pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode(), to)
     if T.is_run_end_encoded(kind):
-        return _converted(pc.run_end_decode(array), to)
+        values = _converted(array.values, canonical(kind.value_type))
+        whole = pa.RunEndEncodedArray.from_arrays(array.run_ends, values)
+        return _converted(pc.run_end_decode(whole.slice(array.offset, len(array))), to)
     if isinstance(kind, pa.BaseExtensionType):
         return _converted(array.storage, to)
     if T.is_struct(kind) and T.is_struct(to):
         columns = [_converted(array.field(field.name), field.type) for field in to]
         return pa.StructArray.from_arrays(columns, fields=list(to), mask=array.is_null())
-    if is_list(kind) and is_list(to):
-        make = pa.LargeListArray if T.is_large_list(to) else pa.ListArray
-        return make.from_arrays(
-            _offsets(array, T.is_large_list(to)),
-            _converted(array.flatten(), to.value_type),
-            type=to,
-            mask=array.is_null(),
-        )
+    if T.is_list(to) and hasattr(kind, "value_type"):
+        values = _converted(array.flatten(), to.value_type)
+        return pa.ListArray.from_arrays(_offsets(array), values, type=to, mask=array.is_null())
     if T.is_map(kind) and T.is_map(to):
-        array = array.take(pa.array(range(len(array))))  # a copy without data under nulls
+        # A copy without data under nulls; Arrow cannot select from views.
+        array = array.cast(canonical(kind)).take(pa.array(range(len(array)), pa.int64()))
         return pa.MapArray.from_arrays(
             array.offsets,
             _converted(array.keys, to.key_type),
@@ -563,8 +544,8 @@ def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
     return cast(array, to)
 
 
-def _offsets(array: pa.Array, large: bool) -> pa.Array:
+def _offsets(array: pa.Array) -> pa.Array:
     """Return the offsets of an array's lists in the result of `flatten`, which omits values under nulls."""
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     ends = pc.cumulative_sum(lengths.cast(pa.int64()))
-    return pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int64() if large else pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())

@@ -39,6 +39,7 @@ from taskplace.errors import InputError
 from taskplace.partitioner.hashing import murmur2
 from taskplace.spark.casts import converted
 from taskplace.spark.state.rows import canonical_floats
+from taskplace.spark.types import canonical
 from taskplace.validation import nearest
 
 #: Written into manifests: a checkpoint made with another hash must not be continued.
@@ -111,14 +112,8 @@ def hashed_as(kind: pa.DataType) -> str:
 
 def _hashed_type(kind: pa.DataType) -> pa.DataType:
     """Return the type of the plain values, by which a column of this type is hashed."""
-    of = pa.types
-    while of.is_dictionary(kind) or of.is_run_end_encoded(kind):
-        kind = kind.value_type
-    if of.is_large_string(kind) or of.is_string_view(kind):
-        return pa.string()
-    if of.is_large_binary(kind) or of.is_binary_view(kind) or of.is_fixed_size_binary(kind):
-        return pa.binary()
-    return pa.int32() if of.is_int8(kind) or of.is_int16(kind) else kind
+    kind = canonical(kind)
+    return pa.int32() if pa.types.is_int8(kind) or pa.types.is_int16(kind) else kind
 
 
 def _hash_column(array: pa.Array, seed: Words) -> Words:
