@@ -40,11 +40,10 @@ from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.repeated_batch import check_repeated
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
-from taskplace.spark.driver.takeover import Takeover
+from taskplace.spark.driver.takeover import Takeover, check_repeated
 from taskplace.spark.driver.totals import TOTALS, Totals
 from taskplace.spark.driver.visits import Visits
 from taskplace.spark.driver.watermarks import Watermarks
