@@ -220,8 +220,7 @@ def keeps_apart(given: pa.DataType, kept: pa.DataType) -> bool:
     >>> keeps_apart(pa.timestamp("us"), pa.timestamp("us", tz="UTC")), keeps_apart(pa.timestamp("us"), pa.date32())
     (True, False)
     """
-    if of.is_dictionary(given):
-        given = given.value_type
+    given = canonical(given)
     if given == kept:
         return True
     if _is_text(given):
@@ -259,8 +258,7 @@ def keeps_order(given: pa.DataType, kept: pa.DataType) -> bool:
     >>> keeps_order(pa.timestamp("us"), pa.timestamp("us", tz="UTC")), keeps_order(pa.timestamp("us"), pa.date32())
     (True, False)
     """
-    if of.is_dictionary(given):
-        given = given.value_type
+    given = canonical(given)
     if _is_text(given):
         return not of.is_floating(kept)
     if _is_text(kept):
@@ -275,15 +273,8 @@ def keeps_order(given: pa.DataType, kept: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    tests = (
-        of.is_string,
-        of.is_large_string,
-        of.is_string_view,
-        of.is_binary,
-        of.is_large_binary,
-        of.is_binary_view,
-    )
-    return any(test(kind) for test in (*tests, of.is_fixed_size_binary))
+    """Return whether the values are texts or bytes, in any layout but a dictionary."""
+    return bool(of.is_string(plain := canonical(kind)) or of.is_binary(plain)) and not of.is_dictionary(kind)
 
 
 def _is_wide_float(kind: pa.DataType) -> bool:
@@ -293,12 +284,9 @@ def _is_wide_float(kind: pa.DataType) -> bool:
 T = pa.types
 #: The range of each integer type, narrow types first.
 INTEGERS = {
-    kind: ((-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1))
+    kind: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if of.is_signed_integer(kind) else (0, 2**bits - 1)
     for bits in (8, 16, 32, 64)
-    for signed, kind in (
-        (True, getattr(pa, f"int{bits}")()),
-        (False, getattr(pa, f"uint{bits}")()),
-    )
+    for kind in (pa.type_for_alias(f"int{bits}"), pa.type_for_alias(f"uint{bits}"))
 }
 FLOATS = (pa.float16(), pa.float32(), pa.float64())
 UNITS = ("s", "ms", "us", "ns")
@@ -498,12 +486,8 @@ def _times(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return None
 
 
-_RULES: tuple[Callable[[pa.DataType, pa.DataType], pa.DataType | None], ...] = (
-    _integers,
-    _floats,
-    _decimals,
-    _times,
-)
+_Rule = Callable[[pa.DataType, pa.DataType], pa.DataType | None]
+_RULES: tuple[_Rule, ...] = (_integers, _floats, _decimals, _times)
 
 
 # ------------------------------------------------------------------------------------------- conversion

@@ -184,17 +184,7 @@ ALIASES = {
 }
 #: The usual names, for the hint with the nearest one.
 USUAL = (
-    *ALIASES,
-    "string",
-    "binary",
-    "bool",
-    "double",
-    "float",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float64",
+    *(*ALIASES, "string", "binary", "bool", "double", "float", "int8", "int16", "int32", "int64", "float64"),
     "decimal(9, 2)",
 )
 _KNOWN = {
@@ -381,12 +371,8 @@ def parsed(written: str, path: str, expected: str) -> pa.DataType:
     except TypeTextError as error:
         if error.found == written.strip():  # all of it is one wrong word
             raise InputError(path, found=written, expected=expected, hint=error.hint) from None
-        raise InputError(
-            f"{path}{error.suffix}",
-            found=error.found,
-            expected=error.expected,
-            hint=error.hint,
-        ) from None
+        at = f"{path}{error.suffix}"
+        raise InputError(at, found=error.found, expected=error.expected, hint=error.hint) from None
 
 
 def table_given(rows: object, path: str) -> None:
@@ -436,12 +422,7 @@ cast the column before: a number has no unit of time
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_boolean(kind)
-    )
+    return any(test(kind) for test in (T.is_integer, T.is_floating, T.is_decimal, T.is_boolean))
 
 
 T = pa.types
@@ -524,11 +505,8 @@ def _check_marks(kind: pa.StructType) -> None:
     marks = {mark for field in kind for mark in MARKS if mark in (field.metadata or {})}
     if marks:
         what = marks.pop().decode()
-        cast = (
-            "cast it to string, or take its fields with variant_get"
-            if what == "variant"
-            else "use ST_AsBinary"
-        )
+        variant = "cast it to string, or take its fields with variant_get"
+        cast = variant if what == "variant" else "use ST_AsBinary"
         raise Unreadable(f"a {what} would be stored as a struct of its encoding: {cast}, in the source")
 
 
