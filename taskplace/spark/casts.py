@@ -64,6 +64,18 @@ _FLOAT = f"{NUMBER}|[+-]?(?i:nan|inf|infinity)"
 _DIGITS = 76
 _EXACT = Context(prec=_DIGITS, traps=[InvalidOperation, Inexact])
 
+_INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
+#: The range of each integer type, narrow types first.
+INTEGERS = {
+    kind: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if of.is_signed_integer(kind) else (0, 2**bits - 1)
+    for bits in (8, 16, 32, 64)
+    for kind in (pa.type_for_alias(f"int{bits}"), pa.type_for_alias(f"uint{bits}"))
+}
+FLOATS = (pa.float16(), pa.float32(), pa.float64())
+UNITS = ("s", "ms", "us", "ns")
+PANDAS = "integers with a null among them come out of pandas as float64: use pd.Int64Dtype(), or fillna"
+_Rule = Callable[[pa.DataType, pa.DataType], pa.DataType | None]
+
 
 def cast(column: Column, kind: pa.DataType) -> Column:
     """Return a column as another type. O(rows).
@@ -193,9 +205,6 @@ def _refuse(column: Column, lost: Column, why: str) -> None:
         raise pa.ArrowInvalid(f"{str(value.as_py())[:100]} {why}")
 
 
-_INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
-
-
 def _overflown(column: Column, made: Column) -> Column:
     """Return which values became infinite by the cast."""
     wide = made.cast(pa.float32()) if of.is_float16(made.type) else made
@@ -281,18 +290,6 @@ def _is_wide_float(kind: pa.DataType) -> bool:
     return bool(of.is_float32(kind) or of.is_float64(kind))
 
 
-T = pa.types
-#: The range of each integer type, narrow types first.
-INTEGERS = {
-    kind: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if of.is_signed_integer(kind) else (0, 2**bits - 1)
-    for bits in (8, 16, 32, 64)
-    for kind in (pa.type_for_alias(f"int{bits}"), pa.type_for_alias(f"uint{bits}"))
-}
-FLOATS = (pa.float16(), pa.float32(), pa.float64())
-UNITS = ("s", "ms", "us", "ns")
-PANDAS = "integers with a null among them come out of pandas as float64: use pd.Int64Dtype(), or fillna"
-
-
 def common(one: pa.DataType, other: pa.DataType, *, grow: bool = True) -> pa.DataType | None:
     """Return the narrowest type that holds all values of both; None if there is none.
 
@@ -303,19 +300,19 @@ def common(one: pa.DataType, other: pa.DataType, *, grow: bool = True) -> pa.Dat
     >>> common(pa.int32(), pa.int64(), grow=False), common(pa.int64(), pa.int32(), grow=False)
     (None, DataType(int64))
     """
-    if T.is_null(one) or T.is_null(other):
-        return other if T.is_null(one) else one
+    if of.is_null(one) or of.is_null(other):
+        return other if of.is_null(one) else one
     if one.equals(other):
         return one
     one, other = canonical(one), canonical(other)
     if one.equals(other):
         return one
-    if T.is_list(one) and T.is_list(other):
+    if of.is_list(one) and of.is_list(other):
         inner = common(one.value_type, other.value_type, grow=grow)
         return inner and pa.list_(inner)
-    if T.is_struct(one) and T.is_struct(other):
+    if of.is_struct(one) and of.is_struct(other):
         return _struct(one, other, grow)
-    if T.is_map(one) and T.is_map(other):
+    if of.is_map(one) and of.is_map(other):
         key = common(one.key_type, other.key_type, grow=grow)
         item = common(one.item_type, other.item_type, grow=grow)
         return key and item and pa.map_(key, item)
@@ -341,7 +338,7 @@ def canonical_rows(rows: pa.Table, node: str) -> pa.Table:
     """
     for place, field in enumerate(rows.schema):
         kind = canonical(field.type)
-        if kind.equals(field.type) and not T.is_nested(kind):
+        if kind.equals(field.type) and not of.is_nested(kind):
             continue
         try:
             if not kind.equals(field.type):
@@ -389,7 +386,7 @@ def united(schemas: Sequence[tuple[str, pa.Schema]], where: str, more: str = "")
 
 def cast_hint(*kinds: pa.DataType) -> str:
     """Return the remedy for types that have no common type."""
-    numbers = {T.is_integer(kind) or T.is_floating(kind) for kind in kinds} == {True}
+    numbers = {of.is_integer(kind) or of.is_floating(kind) for kind in kinds} == {True}
     return f"cast the column in the processor ({PANDAS})" if numbers else "cast the column in the processor"
 
 
@@ -461,7 +458,7 @@ def _floats(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if not (T.is_decimal(one) and T.is_decimal(other)):
+    if not (of.is_decimal(one) and of.is_decimal(other)):
         return None
     scale = max(one.scale, other.scale)
     digits = max(one.precision - one.scale, other.precision - other.scale) + scale
@@ -471,22 +468,21 @@ def _decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _times(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if T.is_date(one) and T.is_date(other):
+    if of.is_date(one) and of.is_date(other):
         return pa.date32()
-    for test in (T.is_timestamp, T.is_duration, T.is_time):
+    for test in (of.is_timestamp, of.is_duration, of.is_time):
         if not (test(one) and test(other)):
             continue
         unit = max(one.unit, other.unit, key=UNITS.index)
-        if T.is_duration(one):
+        if of.is_duration(one):
             return pa.duration(unit)
-        if T.is_time(one):
+        if of.is_time(one):
             return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
         if (one.tz is None) == (other.tz is None):
             return pa.timestamp(unit, one.tz if one.tz == other.tz else "UTC")
     return None
 
 
-_Rule = Callable[[pa.DataType, pa.DataType], pa.DataType | None]
 _RULES: tuple[_Rule, ...] = (_integers, _floats, _decimals, _times)
 
 
@@ -497,25 +493,25 @@ def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
     kind = array.type
     if kind.equals(to):
         return array
-    if T.is_null(kind):
+    if of.is_null(kind):
         return pa.nulls(len(array), to)
     # Values before they are repeated: Arrow cannot repeat a view.
-    if T.is_dictionary(kind):
+    if of.is_dictionary(kind):
         values = _converted(array.dictionary, canonical(kind.value_type))
         return _converted(pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode(), to)
-    if T.is_run_end_encoded(kind):
+    if of.is_run_end_encoded(kind):
         values = _converted(array.values, canonical(kind.value_type))
         whole = pa.RunEndEncodedArray.from_arrays(array.run_ends, values)
         return _converted(pc.run_end_decode(whole.slice(array.offset, len(array))), to)
     if isinstance(kind, pa.BaseExtensionType):
         return _converted(array.storage, to)
-    if T.is_struct(kind) and T.is_struct(to):
+    if of.is_struct(kind) and of.is_struct(to):
         columns = [_converted(array.field(field.name), field.type) for field in to]
         return pa.StructArray.from_arrays(columns, fields=list(to), mask=array.is_null())
-    if T.is_list(to) and hasattr(kind, "value_type"):
+    if of.is_list(to) and hasattr(kind, "value_type"):
         values = _converted(array.flatten(), to.value_type)
         return pa.ListArray.from_arrays(_offsets(array), values, type=to, mask=array.is_null())
-    if T.is_map(kind) and T.is_map(to):
+    if of.is_map(kind) and of.is_map(to):
         # A copy without data under nulls; Arrow cannot select from views.
         array = array.cast(canonical(kind)).take(pa.array(range(len(array)), pa.int64()))
         return pa.MapArray.from_arrays(

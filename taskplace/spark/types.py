@@ -65,6 +65,51 @@ _SHOWN = 60
 #: Types in types, at most.
 DEEPEST = 100
 
+#: Names that Arrow does not have, or that have another meaning here.
+ALIASES = {
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "date": pa.date32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+}
+#: The usual names, for the hint with the nearest one.
+USUAL = (
+    *(*ALIASES, "string", "binary", "bool", "double", "float", "int8", "int16", "int32", "int64", "float64"),
+    "decimal(9, 2)",
+)
+_KNOWN = {
+    **ALIASES,
+    "timestamp_ntz": pa.timestamp("us"),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+}
+#: In a word of Arrow's may stand more in brackets: `timestamp[us, tz=UTC]`.
+_WORDS = re.compile(r"\s*+(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?|\S)")
+_ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
+_DECIMALS = ("decimal", "decimal128", "numeric")
+_LISTS = ("list", "array")
+#: The key in the metadata of a struct's field that marks the struct as a value of Spark's: a variant, a geometry.
+MARKS = (b"variant", b"geometry", b"geography")
+_UNITS = ("year", "month", "day", "hour", "minute", "second")
+T = pa.types
+_LIST_KINDS = (T.is_list, T.is_large_list, T.is_fixed_size_list, T.is_list_view, T.is_large_list_view)
+_STAGED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+_SAME = {
+    *(pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    *(pa.string(), pa.binary(), pa.date32()),
+}
+
 
 class TypeTextError(ValueError):
     """A written type that is none: where in it, what was found, what was expected, the nearest known name."""
@@ -171,40 +216,6 @@ class Tokens:
 def name_of(word: str) -> str:
     """Return the name that a word stands for: in backticks, it may have any letters."""
     return word[1:-1].replace("``", "`") if word.startswith("`") and len(word) > 1 else word
-
-
-#: Names that Arrow does not have, or that have another meaning here.
-ALIASES = {
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "date": pa.date32(),
-    "long": pa.int64(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "boolean": pa.bool_(),
-}
-#: The usual names, for the hint with the nearest one.
-USUAL = (
-    *(*ALIASES, "string", "binary", "bool", "double", "float", "int8", "int16", "int32", "int64", "float64"),
-    "decimal(9, 2)",
-)
-_KNOWN = {
-    **ALIASES,
-    "timestamp_ntz": pa.timestamp("us"),
-    "byte": pa.int8(),
-    "tinyint": pa.int8(),
-    "short": pa.int16(),
-    "smallint": pa.int16(),
-}
-
-
-#: In a word of Arrow's may stand more in brackets: `timestamp[us, tz=UTC]`.
-_WORDS = re.compile(r"\s*+(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?|\S)")
-_ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
-_DECIMALS = ("decimal", "decimal128", "numeric")
-_LISTS = ("list", "array")
-#: The key in the metadata of a struct's field that marks the struct as a value of Spark's: a variant, a geometry.
-MARKS = (b"variant", b"geometry", b"geography")
-_UNITS = ("year", "month", "day", "hour", "minute", "second")
 
 
 def _marked(mark: bytes, first: pa.Field, last: str) -> pa.DataType:
@@ -423,22 +434,6 @@ cast the column before: a number has no unit of time
 
 def _is_number(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (T.is_integer, T.is_floating, T.is_decimal, T.is_boolean))
-
-
-T = pa.types
-_LIST_KINDS = (T.is_list, T.is_large_list, T.is_fixed_size_list, T.is_list_view, T.is_large_list_view)
-_STAGED = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(),
-    pa.date64(): pa.date32(),
-}
-_SAME = {
-    *(pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
-    *(pa.string(), pa.binary(), pa.date32()),
-}
 
 
 class Unreadable(ValueError):

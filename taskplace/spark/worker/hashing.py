@@ -66,6 +66,13 @@ FEW = 32
 AT_A_TIME = 1 << 20
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 
+#: Of a key that decides no partition.
+ANY = -1
+#: A numpy round costs about as much as hashing this many keys one by one.
+_ALIASES = {"murmur2_random": "murmur2", "fnv1a_random": "fnv1a"}
+_MULTIPLIER, _SEED = np.uint32(0x5BD1E995), np.uint32(0x9747B28C)
+_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
+
 
 def partition_of(columns: Sequence[pa.Array | pa.ChunkedArray], partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition (0 .. partitions-1) of each row. O(bytes).
@@ -221,14 +228,6 @@ def _finish(hashes: Words, lengths: Words | np.uint32) -> Words:
     hashes *= np.uint32(0xC2B2AE35)
     hashes ^= hashes >> np.uint32(16)
     return hashes
-
-
-#: Of a key that decides no partition.
-ANY = -1
-#: A numpy round costs about as much as hashing this many keys one by one.
-_ALIASES = {"murmur2_random": "murmur2", "fnv1a_random": "fnv1a"}
-_MULTIPLIER, _SEED = np.uint32(0x5BD1E995), np.uint32(0x9747B28C)
-_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 
 
 def known_partitioner(name: object, path: str) -> str:
