@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.kafka.broker import Brokers
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as asking
 from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
 from taskplace.spark.targets import Commit, Output
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_streams.ledger import Ledger
 from kafka_streams.programs import wait_for
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as asking
 
 REGIONS = ("north", "east", "south", "west")
 ITEM = b"a book with a blue cover, 312 pages"

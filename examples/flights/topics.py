@@ -40,7 +40,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.flights.topology import FLIGHT_COLUMNS, MEASURES
 from taskplace.errors import InputError
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as asking
 
 SCHEMA = Path(__file__).with_name("weather.avsc")
 SECONDS = 60  # the most that a request to the brokers may take

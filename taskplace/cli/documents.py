@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from taskplace.errors import InputError, plainly
-from taskplace.report.run_lines import is_run_lines
+from taskplace.record.json_lines import is_run_lines
 from taskplace.wording import listed
-from topology.likeness import nearest_name
+from topology.errors import nearest_name
 
 #: A file to read that is standard input, and a file to write that is standard output.
 STDIN = STDOUT = "-"
@@ -333,7 +333,7 @@ def _kind_of_file(path: str) -> str | None:
 
 def _own_checkpoint(path: str) -> str:
     """Return the checkpoint of the application in a file; "" if it is none."""
-    from taskplace.settings import Settings
+    from taskplace.spec.application import Settings
 
     with suppress(InputError):
         return Settings.from_mapping(application_document(path)).checkpoint_dir

@@ -27,7 +27,7 @@ from taskplace.spark.operator_messages import (
     Status,
 )
 from taskplace.wording import about, count, listed
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: How many moves, and tasks that must catch up, are shown.
 SHOWN = 20

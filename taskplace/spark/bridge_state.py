@@ -24,9 +24,9 @@ from pyspark.sql import SparkSession
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge import Bridge, Executor
 from taskplace.spark.bridge.queries import JVM_ENDED
-from taskplace.spark.query_layout import QueryLayout, StateOperator, layout, read_operators, that_ran
-from taskplace.spark.spark_settings import WORKS, Facts
-from topology.ids import TaskId
+from taskplace.spark.steering.layout import QueryLayout, StateOperator, layout, read_operators, that_ran
+from taskplace.spark.steering.observation import WORKS, Facts
+from topology.tasks import TaskId
 
 RECENT_JOBS = 8
 """The jobs of a batch are among so many last ones of its query."""

@@ -17,7 +17,7 @@ Compared elsewhere:
 - the values, behind a node that may have changed them: in the task (`owned` lists the stores,
   `taskplace.spark.worker.partition_checks` checks them);
 - the types: `splits` lists the comparisons within a task, `taskplace.spark.worker.partition_checks` makes them;
-  `alike` lists the topics whose keys need equal types in all tasks, `taskplace.spark.driver.key_types` compares them.
+  `alike` lists the topics whose keys need equal types in all tasks, `taskplace.spark.compile.keys` compares them.
 
 Not checked:
 - a class that states traits without `by_has_split_key`: its author answers for the columns;

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import field
 
 from taskplace.spark.codec import Message, Tally, TaskKey, decoded, encoded
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: Microseconds since 1970 (UTC); None: unknown yet.
 Watermark = int | None

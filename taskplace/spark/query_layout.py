@@ -6,7 +6,7 @@ overrule it. The stages come from the text of the query's physical plan, the sto
 source. Partitions are counted in the checkpoint, because the metadata has the configured number even for an operator
 that Spark runs with one task, such as an aggregation without keys.
 
-Non-goals: where tasks are (`taskplace.spark.bridge_state`), and where they belong (`goal`).
+Non-goals: where tasks are (`taskplace.spark.steering.bridge`), and where they belong (`goal`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 _NODE = re.compile(r"^(?P<indent>(?:(?:   |:  )*[+:]- )?)(?:\*\(\d+\) )?[!']?(?P<name>\w+)")
 _BREAK = re.compile(r"\n(?=(?:   |:  )*[+:]- )")

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, InputError
-from taskplace.paths import local_path
+from taskplace.model.callables import check_function
 from taskplace.spark.checkpoint.files import (
     create_exclusively,
     lasting_directory,
@@ -35,6 +34,7 @@ from taskplace.spark.targets import Commit
 from taskplace.spark.targets import SinkTarget as SinkTarget
 from taskplace.spark.targets import Target as Target
 from taskplace.spark.worker.schemas import left_out
+from taskplace.spec.paths import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.driver import programs
+from taskplace.spark.compile import programs
 from taskplace.spark.messages import Change, History
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import as_datetime
@@ -29,7 +29,7 @@ from taskplace.spark.worker.program import Outputs
 from taskplace.validation import integer, nearest
 from taskplace.wording import count
 from topology import Topology
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 _INPUTS = ("rows", "table")
 _TASK = TaskId(0, 0)

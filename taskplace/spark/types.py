@@ -50,7 +50,7 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.validation import NO_SURROGATES, has_surrogates, named, nearest
-from topology.shown import shown
+from topology.errors import shown
 
 #: Texts in quotes, names in backticks, signs, words.
 WORDS = re.compile(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.casts import cast, keeps_apart, keeps_order
-from taskplace.spark.processors.order import ranks
+from taskplace.spark.processors.groups import ranks
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.worker.partition_checks import KeyColumn, Split, check_splits
 

@@ -6,9 +6,9 @@ import re
 
 import pyarrow as pa
 import pytest
+from taskplace.spec.application import Settings
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
 from taskplace.spark.ddl import read_type, struct_type, written_columns
 from taskplace.spark.processors import Count, sum_
 from taskplace.spark.types import DEEPEST, TypeTextError, parse

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from taskplace.spark.steering.layout import QueryLayout, StateOperator, layout, stages_of, that_ran
 
-from taskplace.spark.query_layout import QueryLayout, StateOperator, layout, stages_of, that_ran
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def info(operator: int) -> str:
@@ -142,7 +142,7 @@ def test_before_the_first_batch_of_a_new_query_nobody_knows_what_runs():
 
 @given(st.sets(st.integers(0, 300)))
 def test_partitions_are_counted_by_the_names_of_their_directories(found):
-    from taskplace.spark.bridge_state import count_partitions
+    from taskplace.spark.steering.bridge import count_partitions
 
     names = ["_metadata", ".crc", *map(str, found)]
     assert count_partitions(names) == max(found, default=-1) + 1

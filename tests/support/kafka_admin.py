@@ -7,8 +7,7 @@ from typing import Any
 
 from confluent_kafka.admin import AclOperation
 
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import Clients
+from taskplace.spark.kafka.clients import ClientOptions, Clients
 from tests.support.fake_kafka import error
 
 CONFIG = {"cleanup.policy": "compact", "min.insync.replicas": "2"}

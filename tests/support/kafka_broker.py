@@ -12,7 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.kafka import background
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as asking
 
 SECONDS = 60  # the most that a request to the broker may take
 

@@ -15,7 +15,7 @@ from typing import Any
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as asking
 
 SECONDS = 60  # the most that a read may wait for the next record, or for the end of a transaction
 #: What a consumer may say while brokers start and stop, and soon after its topic was made.

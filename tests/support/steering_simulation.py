@@ -6,15 +6,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from taskplace.spark.steering.measurements import FEWEST, Costs
 
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.decide import SteeringState, decide
-from taskplace.spark.steering.decision import Decision
-from taskplace.spark.steering.measured_costs import Costs
+from taskplace.spark.steering.decide import StandDown, SteeringState, decide
 from taskplace.spark.steering.observation import ExecutorSlots, Observation
-from taskplace.spark.steering.overrides import StandDown
-from taskplace.spark.steering.task_weights import FEWEST
-from topology.ids import TaskId
+from taskplace.spark.steering.status import Decision
+from topology.tasks import TaskId
 
 CHEAP = Costs(task=1.0, reload=0.001)
 CLUSTER = ("slots", "draining", "ending")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from taskplace.spark.steering.layout import QueryLayout, StateOperator
+from taskplace.spark.steering.measurements import MeasuredCosts
+
 from taskplace.spark.bridge import Executor
 from taskplace.spark.cluster import DECOMMISSION_POLLS
-from taskplace.spark.query_layout import QueryLayout, StateOperator
-from taskplace.spark.spark_settings import Facts
+from taskplace.spark.steering.application import SteeredQueries
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.measured_costs import MeasuredCosts
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.observation import Facts
 from taskplace.spark.steering.steering import Steering
 
 POLLS = 3 * DECOMMISSION_POLLS

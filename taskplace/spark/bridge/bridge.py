@@ -18,11 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
 from taskplace.errors import InputError
-from taskplace.spark.bridge.data_sources import register_source
-from taskplace.spark.bridge.executors import Executors
+from taskplace.spark.bridge.bridge import Executors, probe
 from taskplace.spark.bridge.jobs import POLL_SECONDS, Job, Pinned
-from taskplace.spark.bridge.probe import probe
-from taskplace.spark.bridge.queries import JVM_ENDED
+from taskplace.spark.bridge.queries import JVM_ENDED, register_source
 from taskplace.spark.bridge.shuffles import Shuffles
 from taskplace.spark.cluster import DECOMMISSION_POLLS, ArrowInput, Executor, JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent

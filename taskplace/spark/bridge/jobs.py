@@ -12,8 +12,8 @@ from typing import Any
 
 from pyspark import RDD, InheritableThread, SparkContext
 
+from taskplace.spark.bridge.jobs import own_error
 from taskplace.spark.sending import Sending
-from taskplace.spark.worker_errors import own_error
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from taskplace.errors import TaskplaceError
+from taskplace.spark.bridge.queries import temporary_conf
 from taskplace.spark.session_conf import query_properties
-from taskplace.spark.temporary_conf import temporary_conf
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery

@@ -22,7 +22,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.checkpoint.files import SectionFile, open_section
 from taskplace.spark.messages import Change, History, segment_file
 from topology import TaskId

@@ -68,7 +68,7 @@ from taskplace.spark.messages import (
 )
 from taskplace.spark.types import UNTYPED
 from topology import TaskId
-from topology.shown import shown
+from topology.errors import shown
 
 #: How often a driver reads again what other drivers change meanwhile.
 OPENINGS = 20

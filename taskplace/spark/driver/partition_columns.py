@@ -49,7 +49,7 @@ from pyspark.sql.types import (
 )
 
 from taskplace.errors import InputError
-from taskplace.spark.key_checks import alike
+from taskplace.spark.compile.keys import alike
 from taskplace.spark.worker.hashing import known_partitioner
 from taskplace.spark.worker.partition_checks import Owned, PartitionedTopic
 from taskplace.spark.worker.topic_reader import RANGES, TopicReader

@@ -13,13 +13,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.model.callables import check_function
 from taskplace.spark import targets
 from taskplace.spark.checkpoint.files import open_sealed
 from taskplace.spark.checkpoint.journal import checksum
+from taskplace.spark.driver.event_log import shown_error
 from taskplace.spark.driver.logged_errors import log_failure
-from taskplace.spark.driver.recent_events import shown_error
 from taskplace.spark.messages import Manifest
 from topology import BuiltTopology
 

@@ -23,8 +23,7 @@ from taskplace.errors import TaskplaceError
 from taskplace.spark.checkpoint.files import private_directory
 from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
 from taskplace.spark.driver import bins
-from taskplace.spark.driver.bins import Bin
-from taskplace.spark.driver.task_costs import Estimates
+from taskplace.spark.driver.bins import Bin, Estimates
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import (
     AttemptDescriptor,

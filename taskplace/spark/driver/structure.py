@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.journal import Epochs
-from taskplace.spark.driver.structure_differences import columns_changed, meaning_in_words, meanings_changed
+from taskplace.spark.driver.structure import columns_changed, meaning_in_words, meanings_changed
 from taskplace.spark.messages import Declaration, StoreLayout, TypedColumns
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, Evolution, compare

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.checkpoint.spark_checkpoint import check_offsets, check_spark_checkpoint
-from taskplace.spark.driver import programs
+from taskplace.spark.compile import programs
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.publishing import Publisher

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
 from taskplace.spark.processors.times import TimeColumn, Times, declared, merged, together
 from taskplace.spark.state.expiry import DAY
 from taskplace.spark.state.store import StoreSchema

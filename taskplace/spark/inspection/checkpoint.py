@@ -34,7 +34,7 @@ from taskplace.errors import CheckpointError, InputError, plainly
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.work import Show, Work
-from taskplace.paths import local_path, why_not
+from taskplace.record.events import Totals
 from taskplace.spark.checkpoint.damage import Damage, Part, broken, damages, parts_of
 from taskplace.spark.checkpoint.manifests import (
     DIGITS,
@@ -45,7 +45,6 @@ from taskplace.spark.checkpoint.manifests import (
     read_histories,
     read_manifest,
 )
-from taskplace.spark.driver.totals import Totals
 from taskplace.spark.messages import History, Manifest, batch_dir, epoch_file, kept
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
@@ -54,6 +53,7 @@ from taskplace.spark.operator_messages import (
     TopicStatus,
     read,
 )
+from taskplace.spec.paths import local_path, why_not
 from topology import TaskId
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.checkpoint.journal import check_identity, with_keys
 from taskplace.spark.checkpoint.manifests import numbers, path_of, read_manifest
+from taskplace.spark.compile.sources import key_types
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.sources import key_types
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.worker.hashing import HASH_VERSION
 

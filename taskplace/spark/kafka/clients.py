@@ -19,8 +19,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import InputError, SinkError
-from taskplace.repeated_warnings import RepeatedWarnings
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.logs import RepeatedWarnings
+from taskplace.spark.kafka.clients import ClientOptions
 
 if TYPE_CHECKING:
     import confluent_kafka as ck

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskplace.dotted_keys import nested_options
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.kafka.client_options import check_no_secrets
+from taskplace.spark.kafka.clients import check_no_secrets
 from taskplace.spark.yaml_words import refused
 from taskplace.yaml_fields import KAFKA_FORMATS, KAFKA_INPUT
 

@@ -38,8 +38,7 @@ import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.avro_types import arrow_columns, read_schema, reader_of
-from taskplace.spark.kafka.schema_registry import SchemaRegistry, number_of
+from taskplace.spark.kafka.avro import SchemaRegistry, arrow_columns, number_of, read_schema, reader_of
 from taskplace.spark.processors.base import columns_of
 from taskplace.spark.types import arrow_schema
 from taskplace.spark.values import table_of
@@ -115,7 +114,7 @@ class Avro:
     - `writers`: the schemas of the writers by id, if each payload begins with a zero byte and the four-byte id of its
       writer's schema, as a schema registry's serializers write it. Data of a writer is resolved to `schema`
     - `registry`: the schema registry that is asked for any other id: its URL, or properties of Confluent's client
-      (`taskplace.spark.kafka.schema_registry`). An id that it does not have is a fault. `InputError` if it does not
+      (`taskplace.spark.kafka.avro`). An id that it does not have is a fault. `InputError` if it does not
       answer, because that says nothing about a payload
 
     Logical types: dates, timestamps in milliseconds or microseconds (with and without a zone), decimals, UUIDs as text.

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from taskplace.errors import SinkError
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as asking
 from taskplace.spark.kafka.clients import PERMANENT, Clients
 
 if TYPE_CHECKING:

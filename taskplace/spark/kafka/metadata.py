@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import ClientOptions
 from taskplace.spark.kafka.offsets import MissingTopic, TopicOffsets
 from taskplace.validation import named
 from topology import BuiltTopology

@@ -4,7 +4,7 @@ Properties:
 - the end of a partition is its last stable offset: no transaction that is open or was aborted ends before it;
 - the id differs from that of an earlier topic with the same name, so a topic that was deleted and made again is
   noticed;
-- a question that a broker cannot answer just now is asked again (`taskplace.spark.kafka.asking`); a client that is
+- a question that a broker cannot answer just now is asked again (`taskplace.spark.kafka.brokers`); a client that is
   refused, for its password for example, is not.
 
 Errors: `MissingTopic` for a topic that is missing; `InputError` for one that may not be read, and if no broker answers
@@ -21,9 +21,16 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka import asking
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import CREDENTIALS, UNANSWERED, ClientLog, cause_only, refuses, warn_silent
+from taskplace.spark.kafka import brokers as asking
+from taskplace.spark.kafka.clients import (
+    CREDENTIALS,
+    UNANSWERED,
+    ClientLog,
+    ClientOptions,
+    cause_only,
+    refuses,
+    warn_silent,
+)
 
 T = TypeVar("T")
 #: What is said of the consumer group of a commit, with the remedy.

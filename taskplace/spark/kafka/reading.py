@@ -30,8 +30,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import warn_silent
+from taskplace.spark.kafka.clients import ClientOptions, warn_silent
 from taskplace.spark.kafka.decoding import RECORD
 from taskplace.spark.kafka.offsets import Refusal, deleted, made, refused
 

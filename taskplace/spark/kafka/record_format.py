@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import avro
-from taskplace.spark.kafka.schema_registry import SchemaRegistry, header
+from taskplace.spark.kafka.avro import SchemaRegistry, header
 from taskplace.validation import nearest
 
 T = pa.types

@@ -34,7 +34,7 @@ import pyarrow as pa
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.kafka.alignment import Extent
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import ClientOptions
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.offsets import Described, MissingTopic, TopicOffsets, deleted
 from taskplace.spark.kafka.reading import GO_ON, OWN, read_range, removed, times_at

@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import ClientOptions
 from taskplace.validation import boolean
 
 #: The registry's own number for an id that it does not have. A plain 404 comes from something that is no registry.

@@ -21,15 +21,18 @@ from typing import Any
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError, SinkError
-from taskplace.spark.kafka.at_least_once import AtLeastOnce
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import Clients
-from taskplace.spark.kafka.marker import ADMIN_SECONDS, MarkerTopic, configuration, described, metadata
-from taskplace.spark.kafka.record_format import RecordFormat
-from taskplace.spark.kafka.sink_options import MAX_BYTES, OWN, form_of_records, number, one_of, topic_name
-from taskplace.spark.kafka.sink_topics import SinkTopics
-from taskplace.spark.kafka.staged_rows import records
-from taskplace.spark.kafka.transactions import Transactions
+from taskplace.spark.kafka.clients import ClientOptions, Clients
+from taskplace.spark.kafka.record_format import RecordFormat, records
+from taskplace.spark.kafka.sink import MAX_BYTES, OWN, form_of_records, number, one_of, topic_name
+from taskplace.spark.kafka.sink_topics import (
+    ADMIN_SECONDS,
+    MarkerTopic,
+    SinkTopics,
+    configuration,
+    described,
+    metadata,
+)
+from taskplace.spark.kafka.transactions import AtLeastOnce, Transactions
 from taskplace.spark.targets import Commit, CommitTarget, Output
 from taskplace.validation import integer, nearest
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import avro
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.dead_letter_format import DeadLetterFormat
+from taskplace.spark.kafka.avro import SchemaRegistry
+from taskplace.spark.kafka.clients import ClientOptions
+from taskplace.spark.kafka.dead_letters import DeadLetterFormat
 from taskplace.spark.kafka.record_format import Part, RecordFormat
-from taskplace.spark.kafka.schema_registry import SchemaRegistry
 from taskplace.validation import integer, named, nearest
 
 PATH = "KafkaSink"

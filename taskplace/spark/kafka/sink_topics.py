@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import CheckpointError, SinkError
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as asking
 from taskplace.spark.kafka.clients import PERMANENT, Clients
 
 if TYPE_CHECKING:

@@ -38,10 +38,9 @@ import msgspec
 from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark import faults
 from taskplace.spark.kafka.clients import PERMANENT, REPEATED, Clients, cause, outline
-from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic
-from taskplace.spark.kafka.progress import Progress
 from taskplace.spark.kafka.record_format import Record
-from taskplace.spark.kafka.sink_topics import SinkTopics
+from taskplace.spark.kafka.sink_topics import Marker, MarkerKey, MarkerTopic, SinkTopics
+from taskplace.spark.kafka.transactions import Progress
 from taskplace.spark.targets import Commit, Output
 
 if TYPE_CHECKING:

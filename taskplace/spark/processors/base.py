@@ -5,7 +5,7 @@ output are Arrow tables. There is one input per parent, in the topology's order.
 inputs and the stores: a repeated attempt must give the same result.
 
 Optionally, a processor declares the layout of its stores (`layouts()`), so that the topology need not. It may also
-declare the columns that it reads and emits (`taskplace.spark.processors.columns`), so that they are checked before
+declare the columns that it reads and emits (`taskplace.spark.processors.facts`), so that they are checked before
 anything starts.
 
 A task runs in the batches that have rows for it, and when the watermark moves, if one of its stores expires entries. A
@@ -23,11 +23,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from taskplace.callables import check_function
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
+from taskplace.model.callables import check_function
 from taskplace.spark.processors.arguments import known_arguments
-from taskplace.spark.processors.columns import (
+from taskplace.spark.processors.facts import (
     Columns,
     InputColumn,
     Types,

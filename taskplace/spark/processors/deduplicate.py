@@ -12,7 +12,7 @@ from taskplace.errors import InputError
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes
-from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_taken, row_of_nulls
+from taskplace.spark.processors.facts import Columns, InputColumn, Types, columns_taken, row_of_nulls
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits

@@ -33,8 +33,8 @@ The application around the rounds:
     polling.py           a thread that polls
     steering.py          the handle that users hold: owns the thread and the lock over a round
 
-Every private call into Spark is in `taskplace.spark.bridge_state`, which `steer` loads when it is called. The operators
-of a query, their stores and stages are a `QueryLayout` of `taskplace.spark.query_layout`.
+Every private call into Spark is in `taskplace.spark.steering.bridge`, which `steer` loads when it is called. The operators
+of a query, their stores and stages are a `QueryLayout` of `taskplace.spark.steering.layout`.
 Everything here works without Spark. The public names are loaded on first use.
 """
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from taskplace.spark.steering.executors import Executors
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.application import Executors, SteeredQueries
 
 if TYPE_CHECKING:
-    from taskplace.spark.bridge_state import StateBridge
+    from taskplace.spark.steering.bridge import StateBridge
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,13 @@ from dataclasses import dataclass, field, replace
 
 from taskplace.rebalance.triggers import Trigger
 from taskplace.spark.steering.config import LoadBy, SteeringConfig
-from taskplace.spark.steering.decision import Decision
-from taskplace.spark.steering.goal import Goal, plan_goal, reasons_to_replan
-from taskplace.spark.steering.move_benefit import Verdict, judge
+from taskplace.spark.steering.decide import OverrideWatch, StandDown, hopeless
+from taskplace.spark.steering.measurements import TaskWeights, WeightBackoff
+from taskplace.spark.steering.moves import Verdict, choose_moves, judge, move_of, pending_moves
 from taskplace.spark.steering.observation import NeighbourTask, Observation
-from taskplace.spark.steering.overrides import OverrideWatch, StandDown, hopeless
-from taskplace.spark.steering.pending_moves import choose_moves, move_of, pending_moves
-from taskplace.spark.steering.task_weights import TaskWeights, WeightBackoff
-from topology.ids import TaskId
+from taskplace.spark.steering.status import Decision
+from taskplace.spark.steering.target import Goal, plan_goal, reasons_to_replan
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class SteeringState:
 def decide(config: SteeringConfig, state: SteeringState, seen: Observation) -> tuple[Decision, SteeringState]:
     """Return the decision after a batch, and the state for the next round.
 
-    >>> from taskplace.spark.steering.measured_costs import Costs
+    >>> from taskplace.spark.steering.measurements import Costs
     >>> from taskplace.spark.steering.observation import ExecutorSlots
     >>> piled = {TaskId(0, p): "executor-0" for p in range(4)}
     >>> cluster = ExecutorSlots({"executor-0": 2, "executor-1": 2})

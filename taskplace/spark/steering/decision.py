@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from taskplace.model.plan import Move
 from taskplace.rebalance.triggers import Trigger
-from taskplace.spark.steering.move_benefit import Verdict
-from taskplace.spark.steering.overrides import StandDown
+from taskplace.spark.steering.decide import StandDown
+from taskplace.spark.steering.moves import Verdict
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

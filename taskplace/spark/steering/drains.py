@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.application import SteeredQueries
 
 if TYPE_CHECKING:
-    from taskplace.spark.bridge_state import StateBridge
+    from taskplace.spark.steering.bridge import StateBridge
 
 log = logging.getLogger("taskplace.spark.steering")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskplace.spark.steering.decision import Decision
-from taskplace.spark.steering.overrides import StandDown
+from taskplace.spark.steering.decide import StandDown
+from taskplace.spark.steering.status import Decision
 
 EVENTS_KEPT = 20
 

@@ -10,7 +10,7 @@ from taskplace.spark.instances import instance_name
 
 if TYPE_CHECKING:
     from taskplace.spark.bridge import Executor
-    from taskplace.spark.bridge_state import StateBridge
+    from taskplace.spark.steering.bridge import StateBridge
 
 
 class Executors:

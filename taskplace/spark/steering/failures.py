@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taskplace.spark.steering.overrides import StandDown
+from taskplace.spark.steering.decide import StandDown
 
 MOST_ERRORS = 3
 """Steering stands down after this many failed rounds in a row."""

@@ -14,10 +14,10 @@ from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.planner import plan
 from taskplace.rebalance.triggers import Situation, Trigger, drain, membership, start, tasks
-from taskplace.spark.steering.load_leveling import level_load
+from taskplace.spark.steering.measurements import TaskWeights
 from taskplace.spark.steering.observation import ENGINE, NeighbourTask, Observation, joint_problem
-from taskplace.spark.steering.task_weights import TaskWeights
-from topology.ids import TaskId
+from taskplace.spark.steering.target import level_load
+from topology.tasks import TaskId
 
 RULES = (start, membership, drain, tasks)
 MOST_NAMED = 5

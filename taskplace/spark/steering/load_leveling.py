@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 EXACT = 1e-9
 """Loads that differ by less are equal; sums of the same weights in another order may differ a little."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from taskplace.spark.query_layout import QueryLayout
 from taskplace.spark.steering.config import LoadBy, SteeringConfig
-from topology.ids import TaskId
+from taskplace.spark.steering.layout import QueryLayout
+from topology.tasks import TaskId
 
 if TYPE_CHECKING:
-    from taskplace.spark.bridge_state import StateBridge
+    from taskplace.spark.steering.bridge import StateBridge
 
 log = logging.getLogger(__name__)
 

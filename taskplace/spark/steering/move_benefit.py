@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from taskplace.spark.steering.load_leveling import EXACT
-from taskplace.spark.steering.measured_costs import Costs
-from topology.ids import TaskId
+from taskplace.spark.steering.measurements import Costs
+from taskplace.spark.steering.target import EXACT
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.spark.spark_settings import Facts
-from taskplace.spark.steering.measured_costs import Costs
-from topology.ids import TaskId
+from taskplace.spark.steering.measurements import Costs
+from taskplace.spark.steering.observation import Facts
+from topology.tasks import TaskId
 
 ENGINE = PlacementConfig(acceptable_recovery_lag=0)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from taskplace.spark.steering.application import SteeredApplication
 from taskplace.spark.steering.config import LoadBy, SteeringConfig
-from taskplace.spark.steering.load_sampling import Load
+from taskplace.spark.steering.measurements import Load
 from taskplace.spark.steering.observation import ExecutorSlots, Observation
-from taskplace.spark.steering.round_memory import Learned, Observed, RoundMemory
+from taskplace.spark.steering.rounds import Learned, Observed, RoundMemory
 
 
 def observe(

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from taskplace.spark.spark_settings import Facts
-from topology.ids import TaskId
+from taskplace.spark.steering.observation import Facts
+from topology.tasks import TaskId
 
 SHORT_WAIT_MS = 1000
 """A shorter wait usually ends before a slot is free."""

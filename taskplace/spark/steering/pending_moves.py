@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from taskplace.model.plan import Move
-from taskplace.spark.steering.goal import Goal
+from taskplace.spark.steering.measurements import TaskWeights
 from taskplace.spark.steering.observation import Observation
-from taskplace.spark.steering.task_weights import TaskWeights
-from topology.ids import TaskId
+from taskplace.spark.steering.target import Goal
+from topology.tasks import TaskId
 
 
 class MoveReason(StrEnum):

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from taskplace.spark.query_layout import QueryLayout
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState
-from taskplace.spark.steering.events import LoggedDecisions
-from taskplace.spark.steering.load_sampling import LoadSampling
-from taskplace.spark.steering.measured_costs import MeasuredCosts
-from taskplace.spark.steering.sent_moves import Places, SentMoves
-from taskplace.spark.steering.status import SteeringPhase
+from taskplace.spark.steering.layout import QueryLayout
+from taskplace.spark.steering.measurements import LoadSampling, MeasuredCosts
+from taskplace.spark.steering.rounds import Places, SentMoves
+from taskplace.spark.steering.status import LoggedDecisions, SteeringPhase
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 Places = Mapping[TaskId, str | None]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
-from taskplace.spark.steering.decision import not_empty
+from taskplace.spark.steering.status import not_empty
 
 
 class SteeringPhase(StrEnum):

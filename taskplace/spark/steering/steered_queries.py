@@ -18,9 +18,9 @@ from dataclasses import replace
 
 from taskplace.errors import InputError
 from taskplace.model.problem import Task
+from taskplace.spark.steering.application import Blocker, PublishedTasks
 from taskplace.spark.steering.observation import Neighbours, NeighbourTask
-from taskplace.spark.steering.published_tasks import Blocker, PublishedTasks
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 MOST_TRIES = 3
 """A removal whose request fails is given up after this many tries, over all handles together."""

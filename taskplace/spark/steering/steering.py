@@ -21,20 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.model.plan import Move
-from taskplace.spark.spark_settings import WORKS
-from taskplace.spark.steering.application import SteeredApplication
+from taskplace.spark.steering.application import Drains, SteeredApplication
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.decision import Decision
-from taskplace.spark.steering.drains import Drains
-from taskplace.spark.steering.events import Events
-from taskplace.spark.steering.failures import Failures
-from taskplace.spark.steering.polling import PollingThread
-from taskplace.spark.steering.schedule import DueRound, RoundSchedule
-from taskplace.spark.steering.status import SteeringPhase, SteeringStatus
-from taskplace.spark.steering.steering_round import SteeringRounds
+from taskplace.spark.steering.observation import WORKS
+from taskplace.spark.steering.rounds import SteeringRounds
+from taskplace.spark.steering.status import Decision, Events, SteeringPhase, SteeringStatus
+from taskplace.spark.steering.steering import DueRound, Failures, PollingThread, RoundSchedule
 
 if TYPE_CHECKING:
-    from taskplace.spark.bridge_state import StateBridge
+    from taskplace.spark.steering.bridge import StateBridge
 
 log = logging.getLogger("taskplace.spark.steering")
 
@@ -57,7 +52,7 @@ def steer(query: Any, config: SteeringConfig | Mapping[str, Any] | None = None) 
     if not isinstance(config, SteeringConfig):
         raise InputError("config", found=config, expected="a SteeringConfig or a mapping of its keys")
     try:
-        from taskplace.spark.bridge_state import StateBridge
+        from taskplace.spark.steering.bridge import StateBridge
     except ImportError as error:  # a PySpark for Spark Connect alone has no classic part
         raise UnsupportedSpark(f"classic PySpark cannot be imported ({error}); {WORKS}") from error
     bridge = StateBridge(query)

@@ -16,14 +16,10 @@ from dataclasses import replace
 from taskplace.model.plan import Move
 from taskplace.spark.steering.application import SteeredApplication
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.decide import SteeringState, decide, dry_run
-from taskplace.spark.steering.decision import Decision
-from taskplace.spark.steering.events import LoggedDecisions
-from taskplace.spark.steering.load_sampling import Load, measure_load
-from taskplace.spark.steering.observe import observe
-from taskplace.spark.steering.overrides import StandDown
-from taskplace.spark.steering.round_memory import Observed, RoundMemory
-from taskplace.spark.steering.status import SteeringStatus
+from taskplace.spark.steering.decide import StandDown, SteeringState, decide, dry_run
+from taskplace.spark.steering.measurements import Load, measure_load
+from taskplace.spark.steering.rounds import Observed, RoundMemory, observe
+from taskplace.spark.steering.status import Decision, LoggedDecisions, SteeringStatus
 
 LogEvent = Callable[[str, tuple[Move, ...]], None]
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SAMPLES = 5
 FEWEST = 5

@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
-from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
+from taskplace.groups.partitioner import PartitionerConfig, UniformStickyPartitioner
 from taskplace.spark.casts import conformed, united
 from taskplace.spark.checkpoint.files import READ, SectionFile, read_sealed, write_file, write_options
 from taskplace.spark.codec import checksum_of, decoded, encoded

@@ -19,7 +19,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from taskplace.errors import TaskplaceError
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark import faults
 from taskplace.spark.checkpoint.files import (
     ROWS_PER_BATCH,

@@ -36,7 +36,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.partitioner.hashing import murmur2
+from taskplace.groups.partitioner import murmur2
 from taskplace.spark.casts import converted
 from taskplace.spark.state.rows import canonical_floats
 from taskplace.spark.types import canonical

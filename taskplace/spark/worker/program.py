@@ -21,7 +21,7 @@ from taskplace.spark.worker.operators import Operator as Operator
 from taskplace.spark.worker.operators import RowCheck
 from taskplace.spark.worker.partition_checks import Owned, Ownership, PartitionedTopic, Split, check_splits
 from taskplace.spark.worker.topic_reader import TopicReader
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import msgspec
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.codec import decoded, read_file
 from taskplace.spark.messages import TopicRead
 

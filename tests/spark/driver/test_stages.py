@@ -10,7 +10,7 @@ import pytest
 from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import ArrowInput, Executor, JobLostError
 from taskplace.spark.driver import stages
-from taskplace.spark.driver.task_costs import TaskCosts
+from taskplace.spark.driver.bins import TaskCosts
 from taskplace.spark.messages import (
     AttemptDescriptor,
     BinDescriptor,

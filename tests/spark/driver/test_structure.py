@@ -6,12 +6,12 @@ from contextlib import nullcontext
 
 import pytest
 from msgspec.structs import replace
+from taskplace.spark.compile.programs import programs
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import sealed
 from taskplace.spark.driver import structure
-from taskplace.spark.driver.programs import programs
 from taskplace.spark.messages import StoreLayout
 from taskplace.spark.processors import Aggregate, Deduplicate, Tumbling, count, max_, sum_
 from topology import Topology

@@ -13,11 +13,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from taskplace.errors import InputError, SinkError
-from taskplace.repeated_warnings import RepeatedWarnings
-from taskplace.spark.kafka import asking, clients, offsets
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import PERMANENT, refuses
-from taskplace.spark.kafka.marker import MarkerTopic, configuration, described, metadata
+from taskplace.logs import RepeatedWarnings
+from taskplace.spark.kafka import brokers as asking
+from taskplace.spark.kafka import clients, offsets
+from taskplace.spark.kafka.clients import PERMANENT, ClientOptions, refuses
+from taskplace.spark.kafka.sink_topics import MarkerTopic, configuration, described, metadata
 from tests.support.kafka_admin import CONFIG, AdminClients, FakeAdmin
 
 #: What came while one of three brokers was killed, and at a start.

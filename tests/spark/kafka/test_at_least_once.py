@@ -10,9 +10,9 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import SinkError
-from taskplace.spark.kafka import at_least_once
-from taskplace.spark.kafka.at_least_once import AtLeastOnce
+from taskplace.spark.kafka import transactions as at_least_once
 from taskplace.spark.kafka.record_format import Record
+from taskplace.spark.kafka.transactions import AtLeastOnce
 from taskplace.spark.targets import Commit
 from tests.support.fake_kafka import FakeBrokers, FakeClients, error
 

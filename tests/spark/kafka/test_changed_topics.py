@@ -13,7 +13,7 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 
 from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as asking
 from tests.support.kafka_broker import make_topics
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import read

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from taskplace.record.words import summary_rows
+from taskplace.spark.compile.programs import programs
 
 from taskplace.errors import InputError
-from taskplace.report.words import summary_rows
-from taskplace.spark.driver.programs import programs
 from taskplace.spark.kafka.dead_letters import DeadLetters, GoodRecords
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Json, Raw

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.dead_letter_format import DeadLetterFormat
+from taskplace.spark.kafka.dead_letters import DeadLetterFormat
 from taskplace.spark.kafka.decoding import DEAD_LETTERS, RECORD, Decoder
 from taskplace.spark.kafka.formats import Avro, Json, Raw
 

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from examples.kafka.broker import Brokers
 from taskplace.errors import SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka import asking, marker
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import Clients
-from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic, configuration
+from taskplace.spark.kafka import brokers as asking
+from taskplace.spark.kafka import sink_topics as marker
+from taskplace.spark.kafka.clients import ClientOptions, Clients
+from taskplace.spark.kafka.sink_topics import Marker, MarkerKey, MarkerTopic, configuration
 from tests.support.kafka_broker import NewTopic, make_topics
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import read

@@ -8,8 +8,7 @@ pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import offsets
-from taskplace.spark.kafka.metadata import KafkaTopic, broker_counts, with_broker_counts
-from taskplace.spark.kafka.offsets import MissingTopic
+from taskplace.spark.kafka.offsets import KafkaTopic, MissingTopic, broker_counts, with_broker_counts
 from taskplace.spark.processors import TableJoin
 from tests.support.kafka_admin import FakeAdmin
 from tests.support.own_reads import OwnReader

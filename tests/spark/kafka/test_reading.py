@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import reading
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import ClientOptions
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.formats import Raw
 from tests.support.mock_kafka import mock_kafka as mock_kafka

@@ -9,11 +9,11 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
+from taskplace.spark.compile.partition_columns import row_schemas
+from taskplace.spark.compile.programs import programs
+from taskplace.spark.compile.sources import check_sources
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.partition_columns import row_schemas
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.driver.sources import check_sources
 from taskplace.spark.kafka.dead_letters import GoodRecords
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Json, Raw

@@ -14,10 +14,10 @@ pytest.importorskip("confluent_kafka.schema_registry")
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.redaction import is_secret
+from taskplace.spark.kafka.avro import SchemaRegistry, _clients, header
 from taskplace.spark.kafka.declared import declared_records
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.formats import Avro
-from taskplace.spark.kafka.schema_registry import SchemaRegistry, _clients, header
 from taskplace.spark.kafka.sink import KafkaSink
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import committed

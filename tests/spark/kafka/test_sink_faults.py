@@ -14,10 +14,9 @@ pytest.importorskip("confluent_kafka")
 from examples.kafka.broker import Brokers
 from taskplace.errors import SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka import asking
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import Clients
-from taskplace.spark.kafka.marker import configuration
+from taskplace.spark.kafka import brokers as asking
+from taskplace.spark.kafka.clients import ClientOptions, Clients
+from taskplace.spark.kafka.sink_topics import configuration
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import read
 from tests.support.kafka_users import credentials

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import CheckpointError, SinkError
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as asking
 from taskplace.spark.kafka.sink_topics import SinkTopics
 from tests.support.fake_kafka import error
 from tests.support.kafka_admin import AdminClients, FakeAdmin

@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from taskplace.spark.kafka import record_format, staged_rows
+from taskplace.spark.kafka import record_format
+from taskplace.spark.kafka import record_format as staged_rows
 from taskplace.spark.kafka.sink import KafkaSink
 from taskplace.spark.worker import schemas
 

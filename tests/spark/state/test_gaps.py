@@ -165,7 +165,8 @@ def test_a_driver_that_was_taken_over_removes_nothing(tmp_path):
 
 
 def test_more_stores_than_a_copy_can_have():
-    from taskplace.spark.driver.programs import programs
+    from taskplace.spark.compile.programs import programs
+
     from taskplace.spark.processors import Count
     from topology import Topology
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from taskplace.spark.spark_settings import Facts
+from taskplace.spark.steering.measurements import Costs
+
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import dry_run
-from taskplace.spark.steering.measured_costs import Costs
+from taskplace.spark.steering.observation import Facts
 from tests.support.steering_simulation import (
     CHEAP,
     Decider,

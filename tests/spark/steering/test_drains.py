@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.spark.steering.layout import QueryLayout
 
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
-from taskplace.spark.query_layout import QueryLayout
-from taskplace.spark.spark_settings import Facts
-from taskplace.spark.steering import steering_round
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering import rounds as steering_round
+from taskplace.spark.steering.application import SteeredQueries
+from taskplace.spark.steering.observation import Facts
 from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of
 from tests.support.steering_streams import wait_until
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def test_a_drain_reaches_a_query_that_waits_through_any_handle():

@@ -9,11 +9,11 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from taskplace.spark.steering.bridge import StateBridge
 
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark import steer
 from taskplace.spark.bridge import Bridge
-from taskplace.spark.bridge_state import StateBridge
 from taskplace.spark.query import PlacedQuery
 
 

@@ -7,13 +7,13 @@ from collections import Counter
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from taskplace.spark.steering.moves import gained
+from taskplace.spark.steering.target import level_load
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.planner import plan
-from taskplace.spark.steering.load_leveling import level_load
-from taskplace.spark.steering.move_benefit import gained
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TOLERANCE = 0.2
 

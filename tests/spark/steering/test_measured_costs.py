@@ -7,8 +7,7 @@ from statistics import median
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from taskplace.spark.steering.measured_costs import MIN_RELOAD_SECONDS, MIN_TASK_SECONDS, Costs, MeasuredCosts
+from taskplace.spark.steering.measurements import MIN_RELOAD_SECONDS, MIN_TASK_SECONDS, Costs, MeasuredCosts
 
 
 class Learning:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from taskplace.spark.steering.measurements import Costs
+from taskplace.spark.steering.moves import Verdict, gained, judge
 
-from taskplace.spark.steering.measured_costs import Costs
-from taskplace.spark.steering.move_benefit import Verdict, gained, judge
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
 

@@ -9,13 +9,12 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from taskplace.spark.steering.measurements import FEWEST, Costs
 
+from taskplace.spark.steering.application import SteeredQueries
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.measured_costs import Costs
-from taskplace.spark.steering.steered_queries import SteeredQueries
-from taskplace.spark.steering.task_weights import FEWEST
 from tests.support.steering_simulation import CHEAP, Decider, cluster, even, grid, observed, slots
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def queries(layouts, names, down=(), draining=frozenset()) -> list[dict[TaskId, str]]:

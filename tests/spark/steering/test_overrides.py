@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from taskplace.spark.spark_settings import Facts
-from taskplace.spark.steering.overrides import OverrideWatch
-from topology.ids import TaskId
+from taskplace.spark.steering.decide import OverrideWatch
+from taskplace.spark.steering.observation import Facts
+from topology.tasks import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
 

@@ -7,15 +7,14 @@ from math import ceil
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from taskplace.spark.steering.measurements import Costs
 
 from taskplace.model.problem import Task
-from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState, decide, dry_run
-from taskplace.spark.steering.measured_costs import Costs
-from taskplace.spark.steering.observation import ExecutorSlots, Neighbours, NeighbourTask, Observation
+from taskplace.spark.steering.observation import ExecutorSlots, Facts, Neighbours, NeighbourTask, Observation
 from tests.support.steering_simulation import changed, grid, paid
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 NAMES = [f"executor-{i}" for i in range(4)]
 TASKS = grid(2, 3)

@@ -6,9 +6,9 @@ from itertools import count
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from taskplace.spark.steering.layout import QueryLayout
 
-from taskplace.spark.query_layout import QueryLayout
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.application import SteeredQueries
 from tests.support.steering_stand_in import Spark, on, pair, polled, steering_of, turned, unreadable
 from tests.support.steering_streams import wait_until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from taskplace.spark.steering.rounds import SentMoves
 
-from taskplace.spark.steering.sent_moves import SentMoves
 from tests.support.steering_simulation import grid
 
 TASKS = grid(1, 4)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.application import SteeredQueries
 from tests.support.steering_simulation import Decider, observed
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
 

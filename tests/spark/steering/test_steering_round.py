@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from taskplace.spark.bridge import Executor
-from taskplace.spark.spark_settings import Facts
-from taskplace.spark.steering import steering_round
+from taskplace.spark.steering import rounds as steering_round
+from taskplace.spark.steering.application import Executors
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.executors import Executors
+from taskplace.spark.steering.observation import Facts
 from taskplace.spark.steering.steering import Steering
 from tests.support.steering_stand_in import POLLS, Spark, polled, steering_of
 

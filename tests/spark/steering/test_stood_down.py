@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from taskplace.spark.spark_settings import Facts
+from taskplace.spark.steering.observation import Facts
 from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of, turned, unreadable
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.application import SteeredQueries
 from tests.support.steering_stand_in import Spark, failing, polled, steering_of, turned
 
 

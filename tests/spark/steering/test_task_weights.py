@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from taskplace.spark.steering.measurements import FEWEST, HEAVIEST, SAME, TaskWeights, WeightBackoff
 
-from taskplace.spark.steering.task_weights import FEWEST, HEAVIEST, SAME, TaskWeights, WeightBackoff
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
 
