@@ -36,6 +36,9 @@ EXECUTOR = Column("executor", text=True, least=12)
 #: The roles in the order in which they are shown, with their words.
 ROLES = {"active": "active", "standby": "standby", "warmup": "warm-up"}
 
+#: What holds for a placement that keeps the invariants.
+RULES = "each task is active exactly once, and no executor has two copies of it"
+
 
 def inspect(args: argparse.Namespace) -> int:
     """Print an inspection. Return 0 for a sound checkpoint, 1 for a damaged or incomplete one."""
@@ -237,10 +240,6 @@ def _sizes(found: Inspection, width: int) -> Iterator[str]:
 
 def _named(tasks: tuple[str, ...]) -> str:
     return listed(tasks, most=NAMED)
-
-
-#: What holds for a placement that keeps the invariants.
-RULES = "each task is active exactly once, and no executor has two copies of it"
 
 
 def verify(args: argparse.Namespace) -> int:

@@ -53,6 +53,7 @@ import pyarrow.compute as pc
 from pyarrow import types as of
 
 from taskplace.errors import InputError
+from taskplace.spark.types import canonical
 
 Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
 #: A number in a text, for Python's `re` and for Arrow.
@@ -62,6 +63,18 @@ _FLOAT = f"{NUMBER}|[+-]?(?i:nan|inf|infinity)"
 #: The digits of Arrow's widest decimal: a product of 38 digits and 10^38 does not wrap in it.
 _DIGITS = 76
 _EXACT = Context(prec=_DIGITS, traps=[InvalidOperation, Inexact])
+
+_INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
+#: The range of each integer type, narrow types first.
+INTEGERS = {
+    kind: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if of.is_signed_integer(kind) else (0, 2**bits - 1)
+    for bits in (8, 16, 32, 64)
+    for kind in (pa.type_for_alias(f"int{bits}"), pa.type_for_alias(f"uint{bits}"))
+}
+FLOATS = (pa.float16(), pa.float32(), pa.float64())
+UNITS = ("s", "ms", "us", "ns")
+PANDAS = "integers with a null among them come out of pandas as float64: use pd.Int64Dtype(), or fillna"
+_Rule = Callable[[pa.DataType, pa.DataType], pa.DataType | None]
 
 
 def cast(column: Column, kind: pa.DataType) -> Column:
@@ -192,9 +205,6 @@ def _refuse(column: Column, lost: Column, why: str) -> None:
         raise pa.ArrowInvalid(f"{str(value.as_py())[:100]} {why}")
 
 
-_INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
-
-
 def _overflown(column: Column, made: Column) -> Column:
     """Return which values became infinite by the cast."""
     wide = made.cast(pa.float32()) if of.is_float16(made.type) else made
@@ -219,8 +229,7 @@ def keeps_apart(given: pa.DataType, kept: pa.DataType) -> bool:
     >>> keeps_apart(pa.timestamp("us"), pa.timestamp("us", tz="UTC")), keeps_apart(pa.timestamp("us"), pa.date32())
     (True, False)
     """
-    if of.is_dictionary(given):
-        given = given.value_type
+    given = canonical(given)
     if given == kept:
         return True
     if _is_text(given):
@@ -258,8 +267,7 @@ def keeps_order(given: pa.DataType, kept: pa.DataType) -> bool:
     >>> keeps_order(pa.timestamp("us"), pa.timestamp("us", tz="UTC")), keeps_order(pa.timestamp("us"), pa.date32())
     (True, False)
     """
-    if of.is_dictionary(given):
-        given = given.value_type
+    given = canonical(given)
     if _is_text(given):
         return not of.is_floating(kept)
     if _is_text(kept):
@@ -274,34 +282,12 @@ def keeps_order(given: pa.DataType, kept: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    tests = (
-        of.is_string,
-        of.is_large_string,
-        of.is_string_view,
-        of.is_binary,
-        of.is_large_binary,
-        of.is_binary_view,
-    )
-    return any(test(kind) for test in (*tests, of.is_fixed_size_binary))
+    """Return whether the values are texts or bytes, in any layout but a dictionary."""
+    return bool(of.is_string(plain := canonical(kind)) or of.is_binary(plain)) and not of.is_dictionary(kind)
 
 
 def _is_wide_float(kind: pa.DataType) -> bool:
     return bool(of.is_float32(kind) or of.is_float64(kind))
-
-
-T = pa.types
-#: The range of each integer type, narrow types first.
-INTEGERS = {
-    kind: ((-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1))
-    for bits in (8, 16, 32, 64)
-    for signed, kind in (
-        (True, getattr(pa, f"int{bits}")()),
-        (False, getattr(pa, f"uint{bits}")()),
-    )
-}
-FLOATS = (pa.float16(), pa.float32(), pa.float64())
-UNITS = ("s", "ms", "us", "ns")
-PANDAS = "integers with a null among them come out of pandas as float64: use pd.Int64Dtype(), or fillna"
 
 
 def common(one: pa.DataType, other: pa.DataType, *, grow: bool = True) -> pa.DataType | None:
@@ -314,48 +300,24 @@ def common(one: pa.DataType, other: pa.DataType, *, grow: bool = True) -> pa.Dat
     >>> common(pa.int32(), pa.int64(), grow=False), common(pa.int64(), pa.int32(), grow=False)
     (None, DataType(int64))
     """
-    if T.is_null(one) or T.is_null(other):
-        return other if T.is_null(one) else one
+    if of.is_null(one) or of.is_null(other):
+        return other if of.is_null(one) else one
     if one.equals(other):
         return one
-    one, other = plain(one), plain(other)
+    one, other = canonical(one), canonical(other)
     if one.equals(other):
         return one
-    if is_list(one) and is_list(other):
+    if of.is_list(one) and of.is_list(other):
         inner = common(one.value_type, other.value_type, grow=grow)
-        large = any(T.is_large_list(kind) for kind in (one, other))
-        return inner and (pa.large_list(inner) if large else pa.list_(inner))
-    if T.is_struct(one) and T.is_struct(other):
+        return inner and pa.list_(inner)
+    if of.is_struct(one) and of.is_struct(other):
         return _struct(one, other, grow)
-    if T.is_map(one) and T.is_map(other):
+    if of.is_map(one) and of.is_map(other):
         key = common(one.key_type, other.key_type, grow=grow)
         item = common(one.item_type, other.item_type, grow=grow)
         return key and item and pa.map_(key, item)
     merged = next((kind for rule in _RULES if (kind := rule(one, other)) is not None), None)
     return merged if grow or merged is None or merged.equals(one) else None
-
-
-def plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values themselves, without dictionary, run-end encoding or extension type.
-
-    >>> plain(pa.dictionary(pa.int8(), pa.string()))
-    DataType(string)
-    """
-    while True:
-        if T.is_dictionary(kind) or T.is_run_end_encoded(kind):
-            kind = kind.value_type
-        elif isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        else:
-            return kind
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Return whether a type is a list type, of any layout."""
-    return any(
-        test(kind)
-        for test in (T.is_list, T.is_large_list, T.is_fixed_size_list, T.is_list_view, T.is_large_list_view)
-    )
 
 
 def converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
@@ -366,6 +328,31 @@ def converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
     if column.type.equals(to):
         return column
     return pa.chunked_array([_converted(chunk, to) for chunk in column.chunks], to)
+
+
+def canonical_rows(rows: pa.Table, node: str) -> pa.Table:
+    """Return the rows that a node has made with the same values in columns of `canonical` types.
+
+    O(bytes of the columns that are converted). Errors: `InputError` naming the node and the column, for a type from
+    which Arrow cannot select rows, such as a union of views.
+    """
+    for place, field in enumerate(rows.schema):
+        kind = canonical(field.type)
+        if kind.equals(field.type) and not of.is_nested(kind):
+            continue
+        try:
+            if not kind.equals(field.type):
+                column = converted(rows.column(place), kind)
+                rows = rows.set_column(place, field.with_type(kind), column)
+            rows.column(place).slice(0, 0).take(pa.array([], pa.int64()))
+        except pa.ArrowException as error:
+            raise InputError(
+                f"node {node!r}, column {field.name!r}",
+                found=f"{field.type} ({error})",
+                expected="a type from which Arrow can select rows",
+                hint="cast the column in the processor, for example to string or binary",
+            ) from None
+    return rows
 
 
 def united(schemas: Sequence[tuple[str, pa.Schema]], where: str, more: str = "") -> pa.Schema:
@@ -399,7 +386,7 @@ def united(schemas: Sequence[tuple[str, pa.Schema]], where: str, more: str = "")
 
 def cast_hint(*kinds: pa.DataType) -> str:
     """Return the remedy for types that have no common type."""
-    numbers = {T.is_integer(kind) or T.is_floating(kind) for kind in kinds} == {True}
+    numbers = {of.is_integer(kind) or of.is_floating(kind) for kind in kinds} == {True}
     return f"cast the column in the processor ({PANDAS})" if numbers else "cast the column in the processor"
 
 
@@ -471,7 +458,7 @@ def _floats(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if not (T.is_decimal(one) and T.is_decimal(other)):
+    if not (of.is_decimal(one) and of.is_decimal(other)):
         return None
     scale = max(one.scale, other.scale)
     digits = max(one.precision - one.scale, other.precision - other.scale) + scale
@@ -480,49 +467,23 @@ def _decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
 
 
-def _texts(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    def is_text(kind: pa.DataType) -> bool:
-        return T.is_string(kind) or T.is_large_string(kind) or T.is_string_view(kind)
-
-    if not (is_text(one) and is_text(other)):
-        return None
-    return pa.large_string() if T.is_large_string(one) or T.is_large_string(other) else pa.string()
-
-
-def _binaries(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    def is_bytes(kind: pa.DataType) -> bool:
-        tests = (T.is_binary, T.is_large_binary, T.is_binary_view, T.is_fixed_size_binary)
-        return any(test(kind) for test in tests)
-
-    if not (is_bytes(one) and is_bytes(other)):
-        return None
-    return pa.large_binary() if T.is_large_binary(one) or T.is_large_binary(other) else pa.binary()
-
-
 def _times(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if T.is_date(one) and T.is_date(other):
+    if of.is_date(one) and of.is_date(other):
         return pa.date32()
-    for test in (T.is_timestamp, T.is_duration, T.is_time):
+    for test in (of.is_timestamp, of.is_duration, of.is_time):
         if not (test(one) and test(other)):
             continue
         unit = max(one.unit, other.unit, key=UNITS.index)
-        if T.is_duration(one):
+        if of.is_duration(one):
             return pa.duration(unit)
-        if T.is_time(one):
+        if of.is_time(one):
             return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
         if (one.tz is None) == (other.tz is None):
             return pa.timestamp(unit, one.tz if one.tz == other.tz else "UTC")
     return None
 
 
-_RULES: tuple[Callable[[pa.DataType, pa.DataType], pa.DataType | None], ...] = (
-    _integers,
-    _floats,
-    _decimals,
-    _texts,
-    _binaries,
-    _times,
-)
+_RULES: tuple[_Rule, ...] = (_integers, _floats, _decimals, _times)
 
 
 # ------------------------------------------------------------------------------------------- conversion
@@ -532,27 +493,27 @@ def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
     kind = array.type
     if kind.equals(to):
         return array
-    if T.is_null(kind):
+    if of.is_null(kind):
         return pa.nulls(len(array), to)
-    if T.is_dictionary(kind):
-        return _converted(array.dictionary_decode(), to)
-    if T.is_run_end_encoded(kind):
-        return _converted(pc.run_end_decode(array), to)
+    # Values before they are repeated: Arrow cannot repeat a view.
+    if of.is_dictionary(kind):
+        values = _converted(array.dictionary, canonical(kind.value_type))
+        return _converted(pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode(), to)
+    if of.is_run_end_encoded(kind):
+        values = _converted(array.values, canonical(kind.value_type))
+        whole = pa.RunEndEncodedArray.from_arrays(array.run_ends, values)
+        return _converted(pc.run_end_decode(whole.slice(array.offset, len(array))), to)
     if isinstance(kind, pa.BaseExtensionType):
         return _converted(array.storage, to)
-    if T.is_struct(kind) and T.is_struct(to):
+    if of.is_struct(kind) and of.is_struct(to):
         columns = [_converted(array.field(field.name), field.type) for field in to]
         return pa.StructArray.from_arrays(columns, fields=list(to), mask=array.is_null())
-    if is_list(kind) and is_list(to):
-        make = pa.LargeListArray if T.is_large_list(to) else pa.ListArray
-        return make.from_arrays(
-            _offsets(array, T.is_large_list(to)),
-            _converted(array.flatten(), to.value_type),
-            type=to,
-            mask=array.is_null(),
-        )
-    if T.is_map(kind) and T.is_map(to):
-        array = array.take(pa.array(range(len(array))))  # a copy without data under nulls
+    if of.is_list(to) and hasattr(kind, "value_type"):
+        values = _converted(array.flatten(), to.value_type)
+        return pa.ListArray.from_arrays(_offsets(array), values, type=to, mask=array.is_null())
+    if of.is_map(kind) and of.is_map(to):
+        # A copy without data under nulls; Arrow cannot select from views.
+        array = array.cast(canonical(kind)).take(pa.array(range(len(array)), pa.int64()))
         return pa.MapArray.from_arrays(
             array.offsets,
             _converted(array.keys, to.key_type),
@@ -563,8 +524,8 @@ def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
     return cast(array, to)
 
 
-def _offsets(array: pa.Array, large: bool) -> pa.Array:
+def _offsets(array: pa.Array) -> pa.Array:
     """Return the offsets of an array's lists in the result of `flatten`, which omits values under nulls."""
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     ends = pc.cumulative_sum(lengths.cast(pa.int64()))
-    return pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int64() if large else pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())

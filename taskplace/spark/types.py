@@ -36,9 +36,8 @@ geometries, which would be stored as structs of their encoding.
 >>> text(readable(pa.dictionary(pa.int32(), pa.large_string()))), text(readable(pa.uint64()))
 ('string', 'decimal(20, 0)')
 
-**Rows of a processor** (`selectable`). Nodes select rows: a repartition takes those of each partition, a `Deduplicate`
-the first of each key. Arrow cannot do that for views and run-end encoded columns, alone or inside other types. So they
-get the type of their values: string_view becomes string.
+**Between nodes** (`canonical`), each kind of value has one type: a string, whether a processor returns strings, large
+ones, views, a dictionary or run-end encoded ones. So nodes can select rows, which Arrow cannot do of all layouts.
 """
 
 from __future__ import annotations
@@ -48,10 +47,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from taskplace.errors import InputError
-from taskplace.spark.casts import is_list, plain
 from taskplace.validation import NO_SURROGATES, has_surrogates, named, nearest
 from topology.errors import shown
 
@@ -67,6 +64,51 @@ DIGITS = 38
 _SHOWN = 60
 #: Types in types, at most.
 DEEPEST = 100
+
+#: Names that Arrow does not have, or that have another meaning here.
+ALIASES = {
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "date": pa.date32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+}
+#: The usual names, for the hint with the nearest one.
+USUAL = (
+    *(*ALIASES, "string", "binary", "bool", "double", "float", "int8", "int16", "int32", "int64", "float64"),
+    "decimal(9, 2)",
+)
+_KNOWN = {
+    **ALIASES,
+    "timestamp_ntz": pa.timestamp("us"),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+}
+#: In a word of Arrow's may stand more in brackets: `timestamp[us, tz=UTC]`.
+_WORDS = re.compile(r"\s*+(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?|\S)")
+_ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
+_DECIMALS = ("decimal", "decimal128", "numeric")
+_LISTS = ("list", "array")
+#: The key in the metadata of a struct's field that marks the struct as a value of Spark's: a variant, a geometry.
+MARKS = (b"variant", b"geometry", b"geography")
+_UNITS = ("year", "month", "day", "hour", "minute", "second")
+T = pa.types
+_LIST_KINDS = (T.is_list, T.is_large_list, T.is_fixed_size_list, T.is_list_view, T.is_large_list_view)
+_STAGED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+_SAME = {
+    *(pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    *(pa.string(), pa.binary(), pa.date32()),
+}
 
 
 class TypeTextError(ValueError):
@@ -174,50 +216,6 @@ class Tokens:
 def name_of(word: str) -> str:
     """Return the name that a word stands for: in backticks, it may have any letters."""
     return word[1:-1].replace("``", "`") if word.startswith("`") and len(word) > 1 else word
-
-
-#: Names that Arrow does not have, or that have another meaning here.
-ALIASES = {
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "date": pa.date32(),
-    "long": pa.int64(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "boolean": pa.bool_(),
-}
-#: The usual names, for the hint with the nearest one.
-USUAL = (
-    *ALIASES,
-    "string",
-    "binary",
-    "bool",
-    "double",
-    "float",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float64",
-    "decimal(9, 2)",
-)
-_KNOWN = {
-    **ALIASES,
-    "timestamp_ntz": pa.timestamp("us"),
-    "byte": pa.int8(),
-    "tinyint": pa.int8(),
-    "short": pa.int16(),
-    "smallint": pa.int16(),
-}
-
-
-#: In a word of Arrow's may stand more in brackets: `timestamp[us, tz=UTC]`.
-_WORDS = re.compile(r"\s*+(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?|\S)")
-_ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
-_DECIMALS = ("decimal", "decimal128", "numeric")
-_LISTS = ("list", "array")
-#: The key in the metadata of a struct's field that marks the struct as a value of Spark's: a variant, a geometry.
-MARKS = (b"variant", b"geometry", b"geography")
-_UNITS = ("year", "month", "day", "hour", "minute", "second")
 
 
 def _marked(mark: bytes, first: pa.Field, last: str) -> pa.DataType:
@@ -384,12 +382,8 @@ def parsed(written: str, path: str, expected: str) -> pa.DataType:
     except TypeTextError as error:
         if error.found == written.strip():  # all of it is one wrong word
             raise InputError(path, found=written, expected=expected, hint=error.hint) from None
-        raise InputError(
-            f"{path}{error.suffix}",
-            found=error.found,
-            expected=error.expected,
-            hint=error.hint,
-        ) from None
+        at = f"{path}{error.suffix}"
+        raise InputError(at, found=error.found, expected=error.expected, hint=error.hint) from None
 
 
 def table_given(rows: object, path: str) -> None:
@@ -439,44 +433,47 @@ cast the column before: a number has no unit of time
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_boolean(kind)
-    )
-
-
-T = pa.types
-_STAGED = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(),
-    pa.date64(): pa.date32(),
-}
-_SAME = {
-    *(pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
-    *(pa.string(), pa.binary(), pa.date32()),
-}
+    return any(test(kind) for test in (T.is_integer, T.is_floating, T.is_decimal, T.is_boolean))
 
 
 class Unreadable(ValueError):
     """A type that Parquet cannot store, or Spark cannot read; the message has the remedy."""
 
 
-def readable(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which a column of this type is staged. Errors: `Unreadable`."""
-    kind = plain(kind)
-    if kind in _SAME:
-        return kind
-    if kind in _STAGED:
-        return _STAGED[kind]
+def canonical(kind: pa.DataType) -> pa.DataType:
+    """Return the type that columns with values of a type have between nodes; most types stay as they are.
+
+    >>> canonical(pa.dictionary(pa.int8(), pa.large_string())), canonical(pa.list_(pa.binary_view(), 2))
+    (DataType(string), ListType(list<item: binary>))
+    """
+    if T.is_dictionary(kind) or T.is_run_end_encoded(kind):
+        return canonical(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return canonical(kind.storage_type)
     if T.is_large_string(kind) or T.is_string_view(kind):
         return pa.string()
     if T.is_large_binary(kind) or T.is_binary_view(kind) or T.is_fixed_size_binary(kind):
         return pa.binary()
+    if any(is_list(kind) for is_list in _LIST_KINDS):
+        return pa.list_(_canonical_field(kind.value_field))
+    if T.is_map(kind):
+        return pa.map_(_canonical_field(kind.key_field), _canonical_field(kind.item_field))
+    if T.is_struct(kind):
+        return pa.struct([_canonical_field(field) for field in kind])
+    return kind
+
+
+def _canonical_field(field: pa.Field) -> pa.Field:
+    return field.with_type(canonical(field.type))  # keeps `MARKS`
+
+
+def readable(kind: pa.DataType) -> pa.DataType:
+    """Return the type as which a column of this type is staged. Errors: `Unreadable`."""
+    kind = canonical(kind)
+    if kind in _SAME:
+        return kind
+    if kind in _STAGED:
+        return _STAGED[kind]
     if T.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")
     if T.is_decimal(kind):
@@ -487,7 +484,7 @@ def readable(kind: pa.DataType) -> pa.DataType:
                 f"Spark's decimals have at most {DIGITS} digits: cast the column to fewer digits, or to string"
             )
         return pa.decimal128(digits, scale)
-    if is_list(kind):
+    if T.is_list(kind):
         return pa.list_(readable(kind.value_type))
     if T.is_map(kind):
         return pa.map_(readable(kind.key_type), readable(kind.item_type))
@@ -503,11 +500,8 @@ def _check_marks(kind: pa.StructType) -> None:
     marks = {mark for field in kind for mark in MARKS if mark in (field.metadata or {})}
     if marks:
         what = marks.pop().decode()
-        cast = (
-            "cast it to string, or take its fields with variant_get"
-            if what == "variant"
-            else "use ST_AsBinary"
-        )
+        variant = "cast it to string, or take its fields with variant_get"
+        cast = variant if what == "variant" else "use ST_AsBinary"
         raise Unreadable(f"a {what} would be stored as a struct of its encoding: {cast}, in the source")
 
 
@@ -527,7 +521,7 @@ def check_names(names: Sequence[str], what: str = "columns") -> None:
 
 def untyped(kind: pa.DataType) -> bool:
     """Return whether a type, or a part of it, is unknown (null)."""
-    if is_list(kind):
+    if T.is_list(kind):
         return untyped(kind.value_type)
     if T.is_map(kind):
         return untyped(kind.key_type) or untyped(kind.item_type)
@@ -544,7 +538,7 @@ def text(kind: pa.DataType) -> str:
         return "date"
     if T.is_decimal(kind):
         return f"decimal({kind.precision}, {kind.scale})"
-    if is_list(kind):
+    if T.is_list(kind):
         return f"list<{text(kind.value_type)}>"
     if T.is_map(kind):
         return f"map<{text(kind.key_type)}, {text(kind.item_type)}>"
@@ -555,58 +549,3 @@ def text(kind: pa.DataType) -> str:
 
 def _quoted(name: str) -> str:
     return name if re.fullmatch(r"\w+", name) else "`" + name.replace("`", "``") + "`"
-
-
-def selectable(rows: pa.Table, node: str) -> pa.Table:
-    """Return rows with the same values, in columns from which rows can be selected. O(bytes of replaced columns)."""
-    for place, field in enumerate(rows.schema):
-        kind = replaced(field.type)
-        if kind.equals(field.type) and not (T.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)):
-            continue
-        try:
-            if not kind.equals(field.type):
-                chunks = [_converted(chunk, kind) for chunk in rows.column(place).chunks]
-                rows = rows.set_column(place, field.with_type(kind), pa.chunked_array(chunks, kind))
-            rows.column(place).slice(0, 0).take(pa.array([], pa.int64()))
-        except pa.ArrowException as error:
-            raise InputError(
-                f"node {node!r}, column {field.name!r}",
-                found=f"{field.type} ({error})",
-                expected="a type from which Arrow can select rows",
-                hint="cast the column in the processor, for example to string or binary",
-            ) from None
-    return rows
-
-
-def replaced(kind: pa.DataType) -> pa.DataType:
-    """Return the type that replaces a type; the type itself if it can stay.
-
-    >>> replaced(pa.string_view()), replaced(pa.run_end_encoded(pa.int32(), pa.int64())), replaced(pa.large_string())
-    (DataType(string), DataType(int64), DataType(large_string))
-    >>> replaced(pa.list_(pa.binary_view()))
-    ListType(list<item: binary>)
-    """
-    if T.is_string_view(kind) or T.is_binary_view(kind):
-        return pa.string() if T.is_string_view(kind) else pa.binary()
-    if T.is_run_end_encoded(kind):
-        return replaced(kind.value_type)
-    if T.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, replaced(kind.value_type), kind.ordered)
-    if T.is_map(kind):
-        return pa.map_(replaced(kind.key_type), replaced(kind.item_type), kind.keys_sorted)
-    if T.is_struct(kind):
-        return pa.struct([field.with_type(replaced(field.type)) for field in kind])
-    if T.is_list(kind) or T.is_large_list(kind) or T.is_fixed_size_list(kind):
-        inner = kind.value_field.with_type(replaced(kind.value_type))
-        if T.is_fixed_size_list(kind):
-            return pa.list_(inner, kind.list_size)
-        return pa.large_list(inner) if T.is_large_list(kind) else pa.list_(inner)
-    return kind
-
-
-def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
-    if T.is_run_end_encoded(array.type):
-        values = _converted(array.values, to)  # before they are repeated: Arrow cannot repeat a view
-        whole = pa.RunEndEncodedArray.from_arrays(array.run_ends, values)
-        return pc.run_end_decode(whole.slice(array.offset, len(array)))
-    return array.cast(to)

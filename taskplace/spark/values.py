@@ -46,6 +46,17 @@ _POWERS = {32: 9, 64: 18, 128: 38, 256: 76}
 _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
 _NONE = type(None)
 
+#: By family: what to use instead of a value that a column does not hold.
+_REMEDIES = {
+    "integer": "use an int, such as int(value), or declare the column as float64 or decimal(p, s)",
+    "floating": "use a float, such as float(value), which is the nearest, or declare a wider type",
+    "decimal": "use an int or a Decimal, with value.quantize(...) for fewer digits, or declare more digits",
+    "date": "use a date, such as value.date() of a datetime",
+    "timestamp": "use a datetime, without a zone if the column has none, and not finer than its unit",
+    "time": "use a time without a zone, not finer than the column's unit",
+    "duration": "use a timedelta, not finer than the column's unit",
+}
+
 
 def table_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, path: str) -> pa.Table:
     """Return the table of rows that are dicts; a column that a row lacks is null. O(rows).
@@ -298,18 +309,6 @@ _RULES: Mapping[str, tuple[tuple[type, ...], Callable[[Any, pa.DataType], bool]]
     "instant": ((dt.datetime,), _in_timestamps),  # with any zone, to the microsecond
     "time": ((), _in_times),
     "duration": ((), _in_durations),
-}
-
-
-#: By family: what to use instead of a value that a column does not hold.
-_REMEDIES = {
-    "integer": "use an int, such as int(value), or declare the column as float64 or decimal(p, s)",
-    "floating": "use a float, such as float(value), which is the nearest, or declare a wider type",
-    "decimal": "use an int or a Decimal, with value.quantize(...) for fewer digits, or declare more digits",
-    "date": "use a date, such as value.date() of a datetime",
-    "timestamp": "use a datetime, without a zone if the column has none, and not finer than its unit",
-    "time": "use a time without a zone, not finer than the column's unit",
-    "duration": "use a timedelta, not finer than the column's unit",
 }
 
 

@@ -54,17 +54,16 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 # host has cores in every worker, and handing columns to it takes longer than decompressing them.
 READ = pa.ipc.IpcReadOptions(use_threads=False)
 
-
-def write_options(compression: str | None) -> pa.ipc.IpcWriteOptions:
-    """Return the options for writing Arrow files of the checkpoint."""
-    return pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
-
-
 #: The changes of one batch: store -> key -> value, None for a deleted key.
 Changes = dict[str, dict[bytes, bytes | None]]
 #: Keys and their values: they take less time than a tuple for each entry.
 Columns = tuple[list[bytes], list[bytes | None]]
 Value = TypeVar("Value", bytes, bytes | None)
+
+
+def write_options(compression: str | None) -> pa.ipc.IpcWriteOptions:
+    """Return the options for writing Arrow files of the checkpoint."""
+    return pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
 
 
 def file_name(name: str) -> str:

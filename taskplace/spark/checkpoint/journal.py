@@ -70,6 +70,13 @@ from taskplace.spark.types import UNTYPED
 from topology import TaskId
 from topology.errors import shown
 
+#: How often a driver reads again what other drivers change meanwhile.
+OPENINGS = 20
+BATCHES_KEPT = 2
+FULL_EVERY = 50
+#: The declaration of a journal without `declare`.
+UNDECLARED = Declaration("", {}, {}, {})
+
 
 def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
     """Refuse a driver whose identity, `own`, differs from the one that the checkpoint has, `kept`."""
@@ -179,10 +186,6 @@ class Epochs:
     def path(self, number: int) -> Path:
         """Return the file of a driver's declaration."""
         return self.folder.parent / epoch_file(number)
-
-
-#: How often a driver reads again what other drivers change meanwhile.
-OPENINGS = 20
 
 
 def checksum(root: Path, batch: int) -> str:
@@ -302,12 +305,6 @@ def _above(files: Iterable[str]) -> list[str]:
     while folders := {folder.rpartition("/")[0] for folder in folders if folder}:
         above |= folders
     return sorted(above)
-
-
-BATCHES_KEPT = 2
-FULL_EVERY = 50
-#: The declaration of a journal without `declare`.
-UNDECLARED = Declaration("", {}, {}, {})
 
 
 class Journal:

@@ -31,6 +31,9 @@ DIGITS = 10
 #: Numbers of batches and drivers fit into 64 bits.
 _LONGEST = 19
 
+SNAPSHOTS_KEPT = 2
+_FOLDER, _SUFFIX = "manifests", ".json"
+
 
 def number_of(name: str, suffix: str = "", digits: int = 1) -> int | None:
     """Return the number that is a file's name, before `suffix`, and with zeros in front up to `digits`; else None.
@@ -113,10 +116,6 @@ def read_declaration(root: Path, epoch: int) -> Declaration:
     if "/" in found.id:  # executors name their directory after it
         raise ValueError(f"the id {found.id!r} is no name")
     return found
-
-
-SNAPSHOTS_KEPT = 2
-_FOLDER, _SUFFIX = "manifests", ".json"
 
 
 def name_of(batch: int) -> str:

@@ -30,6 +30,10 @@ from topology import TaskId
 SETTLED_SECONDS = 2.5
 _GONE = (FileNotFoundError, NotADirectoryError, PermissionError)
 
+ABANDONED_SECONDS = 3600.0
+#: The directories of changes and snapshots.
+FOLDERS = ("changelog", "snapshots")
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -87,11 +91,6 @@ class Listings:
                 return _Known(state, seen, now, tuple(entry.name for entry in entries))
         except _GONE:
             return None
-
-
-ABANDONED_SECONDS = 3600.0
-#: The directories of changes and snapshots.
-FOLDERS = ("changelog", "snapshots")
 
 
 def unneeded(

@@ -66,6 +66,8 @@ CHECKED = ("known", "once", "disjoint", "stateful")
 #: How often an inspection begins again because a driver has committed meanwhile.
 ATTEMPTS = 5
 
+_EXPECTED = "the directory of a checkpoint"
+
 
 class TaskState(msgspec.Struct, frozen=True):
     """The committed state of a task.
@@ -480,9 +482,6 @@ def _violations(found: Inspection, tasks: list[Task]) -> Iterator[Violation]:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         text = f"there is state of {', '.join(unknown[:3])}{more}, which the topology does not have"
         yield Violation("known", text)
-
-
-_EXPECTED = "the directory of a checkpoint"
 
 
 def checkpoint_at(given: str | Path) -> Path:

@@ -40,6 +40,10 @@ from taskplace.wording import ago
 SILENT_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 
+POLL_SECONDS = 0.1
+#: A driver that has taken a request may take so much longer to answer it.
+TAKEN_SECONDS = 30.0
+
 
 @dataclass(frozen=True)
 class DriverSeen:
@@ -153,11 +157,6 @@ def _just_taken(root: Path, epoch: int, clock: Callable[[], float]) -> bool:
 def _named(status: Status) -> str:
     driver = status.driver
     return f"driver {status.epoch} ({driver.app}, process {driver.pid} on {driver.host})"
-
-
-POLL_SECONDS = 0.1
-#: A driver that has taken a request may take so much longer to answer it.
-TAKEN_SECONDS = 30.0
 
 
 def ask(

@@ -38,6 +38,28 @@ MAX_STORES = 64
 #: The database of the metadata and the undo record, and their keys.
 META, POSITION, UNDO = b"meta", b"position", b"undo"
 
+INITIAL_MAP = 64 << 20
+DATA, LOCK = "data.mdb", "lock.mdb"
+#: Both of LMDB's first pages begin with these bytes, behind a header.
+MAGIC, PAGE_HEADER = (0xBEEFC0DE).to_bytes(4, sys.byteorder), 16
+Txn: TypeAlias = "lmdb.Transaction[bytes]"
+#: The device and the inode of a file.
+FileId: TypeAlias = tuple[int, int]
+#: Errors that mean that a file is damaged, or that another version of LMDB has made it.
+DAMAGED = (
+    DamagedEntry,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+)
+#: The most environments that a process keeps open. Each takes a part of the address space and three file descriptors.
+#: An executor's bins take turns on its workers, so a worker sees all its copies; with fewer, it would open most anew.
+ENVIRONMENTS_LIMIT = 1024
+#: At most this part of the file descriptors that a process may have.
+DESCRIPTORS_SHARE = 1 / 8
+
 
 @cache
 def boot_id() -> str:
@@ -60,26 +82,6 @@ def decode_meta(raw: bytes) -> Meta | None:
     except (DamagedEntry, ValueError):
         return None
     return meta if meta.boot == boot_id() and meta.format == FORMAT else None
-
-
-INITIAL_MAP = 64 << 20
-DATA, LOCK = "data.mdb", "lock.mdb"
-#: Both of LMDB's first pages begin with these bytes, behind a header.
-MAGIC, PAGE_HEADER = (0xBEEFC0DE).to_bytes(4, sys.byteorder), 16
-
-Txn: TypeAlias = "lmdb.Transaction[bytes]"
-#: The device and the inode of a file.
-FileId: TypeAlias = tuple[int, int]
-
-#: Errors that mean that a file is damaged, or that another version of LMDB has made it.
-DAMAGED = (
-    DamagedEntry,
-    lmdb.InvalidError,
-    lmdb.VersionMismatchError,
-    lmdb.CorruptedError,
-    lmdb.PageNotFoundError,
-    lmdb.PanicError,
-)
 
 
 class Environment:
@@ -212,13 +214,6 @@ def check_length(env: lmdb.Environment, file: Path) -> None:
     needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     if file.stat().st_size < needed:  # read the size last: another process may be growing the file
         raise lmdb.CorruptedError(f"{file}: the file is shorter than its contents")
-
-
-#: The most environments that a process keeps open. Each takes a part of the address space and three file descriptors.
-#: An executor's bins take turns on its workers, so a worker sees all its copies; with fewer, it would open most anew.
-ENVIRONMENTS_LIMIT = 1024
-#: At most this part of the file descriptors that a process may have.
-DESCRIPTORS_SHARE = 1 / 8
 
 
 class Warm:

@@ -32,6 +32,14 @@ except ImportError:  # no wheel for this platform
 #: From so many bytes on, data is long.
 LONG = 256
 
+LMDB_MAX = 511
+DIGEST = 32
+SHORT = LMDB_MAX - DIGEST
+CHECKSUM = 4
+#: The longest value of LMDB, bytes.
+LARGEST_STORED = 2**32 - 1
+_checksum, _content = itemgetter(slice(CHECKSUM)), itemgetter(slice(CHECKSUM, None))
+
 
 def crc32(data: bytes | memoryview, start: int = 0) -> int:
     """Return the checksum of data; `start`: of the data before it.
@@ -50,16 +58,6 @@ def crc32_all(keys: Sequence[bytes], values: Sequence[bytes]) -> Iterator[int]:
     """
     of_value = crc32_of_long if sum(map(len, values)) >= LONG * len(values) else zlib.crc32
     return map(of_value, values, map(zlib.crc32, keys))
-
-
-LMDB_MAX = 511
-DIGEST = 32
-SHORT = LMDB_MAX - DIGEST
-CHECKSUM = 4
-#: The longest value of LMDB, bytes.
-LARGEST_STORED = 2**32 - 1
-
-_checksum, _content = itemgetter(slice(CHECKSUM)), itemgetter(slice(CHECKSUM, None))
 
 
 class DamagedEntry(CheckpointError):

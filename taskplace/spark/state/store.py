@@ -29,6 +29,10 @@ from taskplace.spark.state.rows import RowCodec, codec_of
 from taskplace.spark.types import arrow_schema, column_of
 from taskplace.validation import NO_SURROGATES, has_surrogates
 
+SCAN_ROWS = 65_536
+#: The bytes of encoded keys and values that are decoded at once; a decoded piece needs several times as much.
+SCAN_BYTES = 16 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class StoreSchema:
@@ -155,11 +159,6 @@ def _meaning(raw: object, path: str) -> tuple[tuple[str, str], ...]:
     for said in (said for pair in raw.items() for said in pair if has_surrogates(said)):
         raise InputError(path, found=said, expected=NO_SURROGATES)
     return tuple(sorted(raw.items()))
-
-
-SCAN_ROWS = 65_536
-#: The bytes of encoded keys and values that are decoded at once; a decoded piece needs several times as much.
-SCAN_BYTES = 16 << 20
 
 
 class Store:

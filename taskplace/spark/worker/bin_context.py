@@ -40,6 +40,14 @@ CHECKPOINTS = 16
 
 _lock = threading.Lock()
 
+log = logging.getLogger(__name__)
+#: The most input that a bin of several tasks should have in memory. The driver cuts bins by estimates.
+BIN_BYTES = 64 << 20
+#: From how many times as much on a bin is logged.
+LOGGED_FROM = 1.25
+#: How long an attempt on an unplanned executor without a copy waits for the driver to cancel the round.
+ELSEWHERE_SECONDS = 1.5
+
 
 @dataclass
 class Segment:
@@ -115,16 +123,6 @@ class BinFiles:
     def to_sync(self) -> list[SectionFile]:
         """Return the files to which attempts have written what must survive a crash of the host."""
         return [self.segment] if "segment" in self.__dict__ else []
-
-
-log = logging.getLogger(__name__)
-
-#: The most input that a bin of several tasks should have in memory. The driver cuts bins by estimates.
-BIN_BYTES = 64 << 20
-#: From how many times as much on a bin is logged.
-LOGGED_FROM = 1.25
-#: How long an attempt on an unplanned executor without a copy waits for the driver to cancel the round.
-ELSEWHERE_SECONDS = 1.5
 
 
 def cancellation_of(setting: Setting, program: Program) -> Path:

@@ -47,6 +47,18 @@ from taskplace.spark.worker.hashing import hashed_as, partition_of
 
 TURNS = 16
 
+#: One slice, with the position of its writer in `ListingHead.writers`.
+SLICE = np.dtype(
+    [
+        ("partition", "<i4"),
+        ("writer", "<i4"),
+        ("offset", "<i8"),
+        ("length", "<i8"),
+        ("rows", "<i8"),
+        ("crc", "<u4"),
+    ]
+)
+
 
 def write(
     file: SectionFile,
@@ -146,19 +158,6 @@ def _bytes(rows: pa.Table) -> npt.NDArray[np.int64]:
         else:
             total += column.nbytes // rows.num_rows
     return total
-
-
-#: One slice, with the position of its writer in `ListingHead.writers`.
-SLICE = np.dtype(
-    [
-        ("partition", "<i4"),
-        ("writer", "<i4"),
-        ("offset", "<i8"),
-        ("length", "<i8"),
-        ("rows", "<i8"),
-        ("crc", "<u4"),
-    ]
-)
 
 
 @dataclass(frozen=True)

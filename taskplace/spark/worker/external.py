@@ -33,6 +33,12 @@ TAG = "__topic"
 #: The column of the input with the partition of a row.
 PARTITION = "__partition"
 
+#: The column with the dead letter of a bad record.
+DEAD_LETTER = "dead_letter"
+#: The fields of a dead letter: the reason, and the record as it was.
+LETTER_FIELDS = ("reason", "key", "value", "topic", "partition", "offset", "timestamp", "headers")
+Pairs = Iterable[tuple[bytes, bytes]]
+
 
 class ExternalRows:
     """The rows of a bin. They are read and decoded when the first task asks for its own.
@@ -178,12 +184,6 @@ def _untagged(united: pa.Table, tag: int, topic: str) -> pa.Table:
     )
 
 
-#: The column with the dead letter of a bad record.
-DEAD_LETTER = "dead_letter"
-#: The fields of a dead letter: the reason, and the record as it was.
-LETTER_FIELDS = ("reason", "key", "value", "topic", "partition", "offset", "timestamp", "headers")
-
-
 def bad_records(rows: Mapping[str, pa.Table]) -> dict[str, int]:
     """Return the number of bad records of each topic that has any.
 
@@ -199,9 +199,6 @@ def bad_records(rows: Mapping[str, pa.Table]) -> dict[str, int]:
         if pa.types.is_struct(letters.type) and tuple(letters.type.names) == LETTER_FIELDS:
             found[topic] = len(letters) - letters.null_count
     return {topic: number for topic, number in found.items() if number}
-
-
-Pairs = Iterable[tuple[bytes, bytes]]
 
 
 def with_batches(function: Callable[[Iterator[Any]], Iterable[Any]], pairs: Pairs) -> Iterator[Any]:

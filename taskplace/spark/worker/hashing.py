@@ -39,6 +39,7 @@ from taskplace.errors import InputError
 from taskplace.groups.partitioner import murmur2
 from taskplace.spark.casts import converted
 from taskplace.spark.state.rows import canonical_floats
+from taskplace.spark.types import canonical
 from taskplace.validation import nearest
 
 #: Written into manifests: a checkpoint made with another hash must not be continued.
@@ -64,6 +65,13 @@ FEW = 32
 #: The bytes of one row that are hashed at a time: Python's integers take several times as much. A multiple of 4.
 AT_A_TIME = 1 << 20
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
+
+#: Of a key that decides no partition.
+ANY = -1
+#: A numpy round costs about as much as hashing this many keys one by one.
+_ALIASES = {"murmur2_random": "murmur2", "fnv1a_random": "fnv1a"}
+_MULTIPLIER, _SEED = np.uint32(0x5BD1E995), np.uint32(0x9747B28C)
+_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 
 
 def partition_of(columns: Sequence[pa.Array | pa.ChunkedArray], partitions: int) -> npt.NDArray[np.int32]:
@@ -111,14 +119,8 @@ def hashed_as(kind: pa.DataType) -> str:
 
 def _hashed_type(kind: pa.DataType) -> pa.DataType:
     """Return the type of the plain values, by which a column of this type is hashed."""
-    of = pa.types
-    while of.is_dictionary(kind) or of.is_run_end_encoded(kind):
-        kind = kind.value_type
-    if of.is_large_string(kind) or of.is_string_view(kind):
-        return pa.string()
-    if of.is_large_binary(kind) or of.is_binary_view(kind) or of.is_fixed_size_binary(kind):
-        return pa.binary()
-    return pa.int32() if of.is_int8(kind) or of.is_int16(kind) else kind
+    kind = canonical(kind)
+    return pa.int32() if pa.types.is_int8(kind) or pa.types.is_int16(kind) else kind
 
 
 def _hash_column(array: pa.Array, seed: Words) -> Words:
@@ -226,14 +228,6 @@ def _finish(hashes: Words, lengths: Words | np.uint32) -> Words:
     hashes *= np.uint32(0xC2B2AE35)
     hashes ^= hashes >> np.uint32(16)
     return hashes
-
-
-#: Of a key that decides no partition.
-ANY = -1
-#: A numpy round costs about as much as hashing this many keys one by one.
-_ALIASES = {"murmur2_random": "murmur2", "fnv1a_random": "fnv1a"}
-_MULTIPLIER, _SEED = np.uint32(0x5BD1E995), np.uint32(0x9747B28C)
-_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 
 
 def known_partitioner(name: object, path: str) -> str:

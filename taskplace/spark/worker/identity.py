@@ -39,6 +39,9 @@ OWNER, WORKERS, ORPHANED = "owner.json", "workers", "orphaned"
 #: The prefix of the name of a copy that is being removed.
 REMOVED = ".removed-"
 
+#: How many modules were loaded when this process froze its objects; 0: it has not.
+_frozen_modules = 0
+
 
 def owner_of(process: psutil.Process) -> Owner:
     """Return the identity of a process: unique on this host, also across restarts."""
@@ -263,10 +266,6 @@ def _locked(root: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-#: How many modules were loaded when this process froze its objects; 0: it has not.
-_frozen_modules = 0
 
 
 def begin() -> None:

@@ -40,6 +40,12 @@ from taskplace.spark.types import UNTYPED
 from taskplace.spark.worker.external import DEAD_LETTER
 from taskplace.spark.worker.hashing import ANY, HASHED_TYPES, hashed_as, partition_of, partitions_of
 
+SAMPLED = 64
+#: Kafka's column with the number of a record in its partition. Errors name it if the rows have it.
+OFFSET = "offset"
+#: The digits of a key's hash in an error: enough to find the key among those of a partition.
+DIGITS = 8
+
 
 class KeyColumn(NamedTuple):
     """A key column of a topic, in the key of a store. Nodes in between may have given it a new name.
@@ -207,13 +213,6 @@ def _back(column: pa.ChunkedArray, hashed: pa.DataType) -> pa.ChunkedArray:
         if not pa.types.is_timestamp(hashed):
             raise
         return cast(column, pa.timestamp("us"))  # texts of times without a zone
-
-
-SAMPLED = 64
-#: Kafka's column with the number of a record in its partition. Errors name it if the rows have it.
-OFFSET = "offset"
-#: The digits of a key's hash in an error: enough to find the key among those of a partition.
-DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

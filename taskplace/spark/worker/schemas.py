@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import InputError
-from taskplace.spark.casts import cast_hint, common, converted, plain
+from taskplace.spark.casts import cast_hint, common, converted
 from taskplace.spark.messages import SinkSchema, TypedColumns
-from taskplace.spark.types import Unreadable, check_names, parse, parsed, readable, text, untyped
+from taskplace.spark.types import Unreadable, canonical, check_names, parse, parsed, readable, text, untyped
 
 T = pa.types
 #: The key in the metadata of a staged file: the columns that it leaves out, with their positions, as JSON.
@@ -95,8 +95,7 @@ def fits(fixed: pa.DataType, given: pa.DataType, *, declared: bool = False) -> p
     >>> fits(pa.int64(), pa.int32()), fits(pa.int64(), pa.float64()), fits(pa.float64(), pa.int64(), declared=True)
     (DataType(int64), None, DataType(double))
     """
-    given = plain(given)
-    if declared and T.is_floating(fixed) and T.is_integer(given):
+    if declared and T.is_floating(fixed) and T.is_integer(canonical(given)):
         return fixed
     return common(fixed, readable(given), grow=False)
 

@@ -41,6 +41,12 @@ RANGES = pa.schema(
     ]
 )
 
+#: Gets records with the columns `key` and `offset`, part by part. Raises `InputError` for what is wrong with them.
+Check = Callable[[pa.Table], None]
+log = logging.getLogger(__name__)
+#: By what is read, and the folder. A worker process reads many batches.
+_REPEATED = RepeatedWarnings()
+
 
 class StreamOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The end of a batch: the topic's id, and by partition the offset that comes next.
@@ -61,10 +67,6 @@ def stream_offsets(path: Path) -> list[StreamOffset]:
             with suppress(ValueError):
                 found.append(decoded(StreamOffset, line))
     return found
-
-
-#: Gets records with the columns `key` and `offset`, part by part. Raises `InputError` for what is wrong with them.
-Check = Callable[[pa.Table], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +163,6 @@ def read_of(
     ends = {partition: of[-1][1] for partition, of in by_partition.items()}
     backlog = tuple(sorted({p for each in ranges["backlog"].to_pylist() for p in each or ()}))
     return {topic: TopicRead(ids[0], starts, ends, rows, times=times or {}, backlog=backlog)} if ids else {}
-
-
-log = logging.getLogger(__name__)
-
-#: By what is read, and the folder. A worker process reads many batches.
-_REPEATED = RepeatedWarnings()
 
 
 class CollectedRows:
