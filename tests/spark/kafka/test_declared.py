@@ -192,7 +192,7 @@ WRONG = [
     ({"value": {"format": "avro", "schema": DELAY, "writers": {"7": DELAY}}}, r"\.value\.writers: "),
     ({"include": ["offst"]}, r"\.include\.offst: .*'offset'"),
     ({"include": ["key"], "tombstone": "KEY"}, r": found \"two columns 'KEY'\""),
-    ({"bad_records": "drop"}, r"\.bad_records: found 'drop', expected 'stop' or 'dead_letters'"),
+    ({"bad_records": "drop"}, r"\.bad_records: found 'drop', expected one of stop, dead_letters"),
     ({"starting": "newest"}, r"\.starting: found 'newest'"),
     ({"most_records": 0}, r"\.most_records: found 0"),
     ({"patience": "soon"}, r"\.patience: found 'soon'"),
