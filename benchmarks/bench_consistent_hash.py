@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 
-from taskplace.group import ConsistentHash, ConsumerMetadata
+from taskplace.groups.membership import ConsistentHash, ConsumerMetadata
 
 PARTITIONS, GROUPS = 1_000, 20
 

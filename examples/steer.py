@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from anywhere
 
 import psutil
+from taskplace.spec.application import MOST_ACTIVE, Settings
 
 from examples.flights.data import FLIGHT_KEY, prepare
 from examples.flights.topology import FLIGHT_COLUMNS
 from taskplace.errors import ConfigError, TaskplaceError
-from taskplace.settings import MOST_ACTIVE, Settings
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.yaml_io import override, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from taskplace.spec.application import ChaosSettings
 
-    from taskplace.settings import ChaosSettings
     from taskplace.spark.steering import Steering
 
 INPUT = {"dir": "var/steer/input", "files": 0, "repeated": 0.02, "seed": 2013, "pause": 0}

@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from taskplace.record.json_lines import LINES, SCHEMA, schema
+
 from taskplace.cli import parser
 from taskplace.cli.codes import BAD_INPUT, INTERRUPTED, MEANINGS
 from taskplace.cli.parsers import FIRST, GROUPS, CommandParser, all_codes
-from taskplace.report.json_lines import LINES, SCHEMA, schema
 
 FILE = Path(__file__).parents[1] / "docs" / "command_line.md"
 HEAD = """# Command line
@@ -52,7 +53,7 @@ LINES_HEAD = """## Lines of a run
 
 `taskplace run FILE --output json`, or the key `report.progress: json`, prints one line of JSON for each event. The
 first line is the `start`, with the `schema` {schema}; the last one is the `finish`, also after an error. What else is
-printed goes to standard error. `taskplace.report.json_lines.schema()` returns the JSON Schema of a line.
+printed goes to standard error. `taskplace.record.json_lines.schema()` returns the JSON Schema of a line.
 
 Each line has its `event`, and the `time` when it was written, in UTC."""
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import yaml
-
-from taskplace.metrics.catalogue import SECTIONS, Metric
+from taskplace.record.metrics import SECTIONS, Metric
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "metrics.md"

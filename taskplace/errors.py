@@ -4,7 +4,7 @@ TaskplaceError
 ├── InputError            bad input: configuration, problem, plan file (exit code 2)
 │   └── ConfigError       a configuration key or value
 ├── InvalidPlan           a plan that breaks an invariant; it is never put in force
-├── GroupError            an error of a group's members or coordinator: see taskplace.group.errors
+├── GroupError            an error of a group's members or coordinator: see taskplace.groups.messages
 ├── UnsupportedSpark      this Spark version or mode cannot be used, and why
 ├── CheckpointError       the checkpoint does not fit, or a file in it is damaged
 ├── SinkError             a sink cannot take a batch that is committed; it gets the batch again at the next start
@@ -27,8 +27,7 @@ from collections.abc import Iterable, Mapping
 
 from taskplace.redaction import redacted, scrubbed
 from taskplace.wording import count as counted
-from topology.likeness import nearest_name
-from topology.shown import shown
+from topology.errors import nearest_name, shown
 
 
 class TaskplaceError(Exception):

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from taskplace.addresses import listen
+from taskplace.record.http_server import listen
 
 #: The most connections of a server at the same time: its part of the process's handles.
 MOST_CONNECTIONS = 40

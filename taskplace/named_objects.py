@@ -27,7 +27,7 @@ def load(name: str) -> Any:
     'JSONDecoder.decode'
     >>> load("json:dumpps")
     Traceback (most recent call last):
-    taskplace.named_objects.UnknownName: 'json:dumpps' is not in module 'json'
+    taskplace.model.callables.UnknownName: 'json:dumpps' is not in module 'json'
     """
     module, colon, attributes = name.partition(":")
     if not (module and colon and attributes):

@@ -11,20 +11,28 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from taskplace import validation
-from taskplace.assign.slots import slots_of
 from taskplace.assign.target import find_target, stateless_for_now
 from taskplace.assign.weights import level, load_and_bound, uneven
 from taskplace.errors import InvalidPlan
 from taskplace.model.config import PlacementConfig
-from taskplace.model.ids import TaskId
-from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target, handed_over
+from taskplace.model.placement import (
+    FIXED,
+    FORCED,
+    RESUME,
+    Step,
+    Target,
+    changelog_reads,
+    cross_rack_reads,
+    handed_over,
+)
 from taskplace.model.plan import MOVE_ROLES, Move, Optimality, Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import Bools, Columns, Ints, Role
-from taskplace.model.reads import changelog_reads, cross_rack_reads
+from taskplace.planner import slots_of
 from taskplace.refine.step import next_step
 from taskplace.verify import violations
 from taskplace.wording import count, noun
+from topology.tasks import TaskId
 
 _T = TypeVar("_T")
 

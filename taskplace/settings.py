@@ -42,8 +42,8 @@ from taskplace.misplaced import check_sections
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Boolean, Choice, Configuration, Integer, Text, key
 from taskplace.model.placed_options import DurationAboveZero, PlacedOptions
-from taskplace.paths import is_uri, local_path
 from taskplace.redaction import redacted
+from taskplace.spec.paths import is_uri, local_path
 from taskplace.yaml_io import graft, override, read
 
 MOST_ACTIVE = "executor-with-most-active"

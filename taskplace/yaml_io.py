@@ -1,6 +1,6 @@
 """Reading an application's YAML: a file as a mapping, nested keys as dotted paths, and overrides.
 
-What the keys mean is `taskplace.settings`'s affair.
+What the keys mean is `taskplace.spec.application`'s affair.
 
 Errors: `InputError` for a file that cannot be read, with its line; `ConfigError` for a key.
 """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 
 import pytest
+from taskplace.model.callables import check_function, unfit
 
-from taskplace.callables import check_function, unfit
 from taskplace.errors import ConfigError, InputError
 
 

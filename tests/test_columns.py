@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskplace.columns import Column, fit
-from taskplace.wrapping import wrapped
+from taskplace.wording import Column, fit, wrapped
 
 COLUMNS = (
     Column("executor", text=True, least=12),

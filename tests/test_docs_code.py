@@ -14,9 +14,9 @@ import re
 import shlex
 
 import pytest
+from taskplace.spec.application import SECTIONS, Settings
 
 from taskplace.cli import parser
-from taskplace.settings import SECTIONS, Settings
 from taskplace.yamls import load
 from tests.support.pages import PAGES, ROOT, blocks
 
@@ -29,7 +29,7 @@ RUN = {
     "docs/kafka.md": "tests/spark/test_docs_snippets.py",
     "docs/metrics.md": "tests/spark/test_docs_metrics.py",
     "docs/operations.md": "tests/cli/test_docs_operations.py",
-    "docs/partitions.md": "tests/partitions/test_docs.py",
+    "docs/partitions.md": "tests/groups/test_docs.py",
     "docs/placement.md": "tests/test_docs_placement.py",
     "docs/processors.md": "tests/spark/test_docs_pages.py",
     "docs/quickstart.md": "tests/spark/test_docs_snippets.py",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.spec.application import Settings
 
 from taskplace.dotted_keys import entries, topology_section
 from taskplace.errors import ConfigError
-from taskplace.settings import Settings
 from taskplace.yaml_fields import INPUT, OUTPUT
 from topology.entry_fields import SECTIONS
 

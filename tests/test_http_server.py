@@ -9,11 +9,10 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-
-from taskplace import http_server
-from taskplace.http_server import MOST_CONNECTIONS, HttpServer
-from taskplace.report.html.live import MOST_LISTENERS, LivePage
-from tests.report.html.test_live_page import Told
+from taskplace.record import http_server
+from taskplace.record.html.live import MOST_LISTENERS, LivePage
+from taskplace.record.http_server import MOST_CONNECTIONS, HttpServer
+from tests.record.html.test_live_page import Told
 
 
 def hello(environ, start):

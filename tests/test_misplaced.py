@@ -6,10 +6,10 @@ import copy
 
 import pytest
 import yaml
+from taskplace.spec.application import Settings, section_keys
 
 from taskplace.errors import ConfigError
 from taskplace.misplaced import _MEANT, check_entries, check_sections, check_topology
-from taskplace.settings import Settings, section_keys
 
 FILE = """
 application: {id: orders}

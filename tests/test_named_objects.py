@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from taskplace.named_objects import UnknownName, load
+from taskplace.model.callables import UnknownName, load
 
 
 @pytest.fixture

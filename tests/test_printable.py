@@ -7,16 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from taskplace.record.events import BatchDone, ExecutorLost, InstanceView
+from taskplace.record.terminal import Screen, TerminalReporter
 
 from taskplace.cli import main
-from taskplace.cli.status_table import StatusView
-from taskplace.cli.status_words import lines
-from taskplace.model.events import BatchDone, ExecutorLost, InstanceView
-from taskplace.printable import Printable, behind
-from taskplace.report.bars import Screen
-from taskplace.report.terminal import TerminalReporter
+from taskplace.cli.status import StatusView, lines
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, FailedBatch, LossStatus, Status
+from taskplace.wording import Printable, behind
 
 HOSTILE, SHOWN = "a\x1b]0;x\x9b2J\x7f\u202e", r"a\u001b]0;x\u009b2J\u007f\u202e"
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")

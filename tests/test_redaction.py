@@ -12,11 +12,12 @@ import yaml
 
 pytest.importorskip("pyspark")
 
+from taskplace.spec.application import Settings
+
 from taskplace.cli import main
 from taskplace.cli.run import _Warnings
 from taskplace.errors import ConfigError, InputError, SinkError
 from taskplace.redaction import HIDDEN, SHAPES, is_secret, redacted, scrubbed
-from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication, declared_topology
 from taskplace.yaml_io import override as read_override
 from taskplace.yamls import load

@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taskplace.repeated_warnings import (
-    FIRST_SECONDS,
-    FORGOTTEN_SECONDS,
-    MOST_KINDS,
-    MOST_SECONDS,
-    RepeatedWarnings,
-)
+from taskplace.logs import FIRST_SECONDS, FORGOTTEN_SECONDS, MOST_KINDS, MOST_SECONDS, RepeatedWarnings
 
 
 class Clock:

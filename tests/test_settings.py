@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from taskplace.spec.application import SECTIONS, YAML_APPLICATION, ChaosSettings, Settings
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import SECTIONS, YAML_APPLICATION, ChaosSettings, Settings
 
 APP = {"application": {"id": "demo", "class": "shop.orders:Orders"}}
 

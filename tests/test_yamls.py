@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from taskplace.spec.application import Settings
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
 from taskplace.yamls import MOST, load
 
 APP = "application: {id: a, class: 'x:Y'}\n"

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from topology.builder import Topology as Topology
     from topology.built import BuiltTopology as BuiltTopology
+    from topology.draft import Stream as Stream
     from topology.errors import TopologyError as TopologyError
     from topology.errors import TopologyNotReady as TopologyNotReady
     from topology.evolution import Evolution as Evolution
     from topology.evolution import compare as compare
-    from topology.ids import TaskId as TaskId
     from topology.node import Node as Node
     from topology.node import Store as Store
+    from topology.node import Subtopology as Subtopology
     from topology.node import TopicPartition as TopicPartition
     from topology.partitions import Readiness as Readiness
     from topology.partitions import Reason as Reason
-    from topology.stream import Stream as Stream
     from topology.tasks import Task as Task
-    from topology.topics import TopicGroup as TopicGroup
-    from topology.topics import group_topics as group_topics
+    from topology.tasks import TaskId as TaskId
+    from topology.tasks import TopicGroup as TopicGroup
+    from topology.tasks import group_topics as group_topics
     from topology.verify import violations as violations
-    from topology.view import Subtopology as Subtopology
 
 _HOME = {
     "BuiltTopology": "built",

@@ -22,11 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from topology.draft import TopologyDraft
+from topology.draft import Stream, TopologyDraft
+from topology.entry_fields import SOURCE, STEP, STORE, check_options
 from topology.node import Store, StoreSpec
-from topology.options import SOURCE, STEP, STORE, check_options
 from topology.stores import listed
-from topology.stream import Stream
 
 if TYPE_CHECKING:
     from topology.built import BuiltTopology

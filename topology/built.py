@@ -17,14 +17,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from topology.copartition import Group, copartition_groups, with_keys
-from topology.errors import TopologyError, TopologyNotReady, nearest
+from topology.errors import TopologyError, TopologyNotReady, nearest, shown
 from topology.graph import Shape, split
 from topology.names import MOST_PARTITIONS, check_count
-from topology.node import Node, Store
-from topology.partitions import changed, differing, settle, width
-from topology.shown import shown
-from topology.view import Subtopology, TopologyView
+from topology.node import Node, Store, Subtopology, TopologyView
+from topology.partitions import Group, changed, copartition_groups, differing, settle, width, with_keys
 
 if TYPE_CHECKING:
     from topology.tasks import Task
@@ -153,7 +150,7 @@ class BuiltTopology(TopologyView):
 
     def to_dot(self) -> str:
         """Return the graph in the DOT language, for Graphviz; see `topology.dot`."""
-        from topology.dot import to_dot
+        from topology.describe import to_dot
 
         return to_dot(self)
 

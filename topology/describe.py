@@ -15,8 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from topology.node import Node
-    from topology.view import TopologyView
+    from topology.node import Node, TopologyView
 
 
 def describe(built: TopologyView) -> str:

@@ -40,14 +40,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from topology import options as parameters
+from topology import entry_fields as parameters
+from topology.document import known_fields, placed, read_entries, read_options
 from topology.draft import TopologyDraft
 from topology.entry_fields import SOURCE, STORE, TOPOLOGY, VERBS
-from topology.errors import TopologyError, nearest
-from topology.fields import known_fields, placed, read_entries, read_options
+from topology.errors import TopologyError, nearest, shown
 from topology.names import check_count, check_key, check_name
 from topology.node import Store
-from topology.shown import shown
 
 Registry = Mapping[str, Callable[..., Any]]
 DraftT = TypeVar("DraftT", bound=TopologyDraft)

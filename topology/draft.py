@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from topology.errors import TopologyError
+from topology.draft import Stream, check_processor
+from topology.errors import TopologyError, shown
 from topology.names import (
     AutoNames,
     check_count,
@@ -22,10 +23,7 @@ from topology.names import (
     check_sink_name,
 )
 from topology.node import Node, Store, StoreSpec
-from topology.processors import check_processor
-from topology.shown import shown
 from topology.stores import check_store, inline, laid_out, listed, unlike
-from topology.stream import Stream
 
 
 class TopologyDraft:

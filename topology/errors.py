@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topology.likeness import nearest_name
+from topology.errors import nearest_name
 
 _LISTED = 8  # the most known names that a message lists
 

@@ -30,10 +30,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from topology.errors import TopologyError
-from topology.shown import shown
-from topology.splits import Inputs, Layout
-from topology.structure import SCHEMA, damage
+from topology.errors import TopologyError, shown
+from topology.structure import SCHEMA, Inputs, Layout, damage
 
 if TYPE_CHECKING:
     from topology.built import BuiltTopology

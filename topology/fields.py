@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from topology.errors import TopologyError, nearest
+from topology.entry_fields import check_options
+from topology.errors import TopologyError, nearest, shown
 from topology.names import check_name
-from topology.options import check_options
-from topology.shown import shown
 
 _OWN = re.compile(r"(?:node|store|source|repartition) '([^']*)'(?=[.:])")
 

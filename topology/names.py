@@ -8,8 +8,7 @@ import unicodedata
 from collections.abc import Container, Sequence
 from urllib.parse import quote
 
-from topology.errors import TopologyError
-from topology.shown import shown
+from topology.errors import TopologyError, shown
 
 # Names of stores and repartitions become names of topics and directories, so they follow Kafka's rule for topics.
 _LONGEST = 200

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from topology.copartition import Group
 from topology.graph import Shape
 from topology.node import Node
+from topology.partitions import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ Errors: `TopologyError` with the node, what was found, and the remedy.
 
 from __future__ import annotations
 
-from topology.errors import TopologyError
-from topology.shown import shown
+from topology.errors import TopologyError, shown
 
 _PLAIN = (bool, int, float, complex, bytes, bytearray, list, dict, set, frozenset)
 

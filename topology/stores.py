@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from topology.errors import TopologyError
+from topology.entry_fields import STORE, check_options
+from topology.errors import TopologyError, shown
 from topology.names import check_legal_name, check_number
 from topology.node import Store
-from topology.options import STORE, check_options
-from topology.shown import shown
 
 
 def listed(given: Any, where: str, expected: str) -> list[Any]:

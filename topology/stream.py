@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from topology.entry_fields import MERGE, REPARTITION, SINK, STEP, check_options
 from topology.node import StoreSpec
-from topology.options import MERGE, REPARTITION, SINK, STEP, check_options
 
 
 class NodeCollector(Protocol):

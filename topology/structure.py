@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from topology.shown import shown
+from topology.errors import shown
 
 if TYPE_CHECKING:
-    from topology.node import Node
-    from topology.view import TopologyView
+    from topology.node import Node, TopologyView
 
 SCHEMA = "taskplace.topology/1"
 

@@ -18,8 +18,8 @@ from itertools import pairwise, repeat
 from typing import NamedTuple
 
 from topology.errors import TopologyError
-from topology.ids import TaskId
 from topology.node import TopicPartition
+from topology.tasks import TaskId
 
 
 class Task(NamedTuple):

@@ -23,9 +23,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from topology.errors import TopologyError, nearest
+from topology.errors import TopologyError, nearest, shown
 from topology.names import check_count, check_name
-from topology.shown import shown
 from topology.stores import listed
 
 if TYPE_CHECKING:

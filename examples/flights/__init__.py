@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from taskplace.record.events import CheckResult
+from taskplace.spec.application import Settings
+
 from examples.flights.own_keys import OwnKeys, PreparedInput
-from taskplace.model.events import CheckResult
-from taskplace.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

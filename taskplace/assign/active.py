@@ -4,7 +4,7 @@
     task -> anywhere(subtopology) -> (subtopology, instance)
 
 The bounds on (subtopology, instance) and on instance -> sink are the two balances (`taskplace.model.shares`). The costs
-(`taskplace.assign.active_costs`) prefer, each strictly before the next: the fewest moves, the fewest new copies, the
+(`taskplace.assign.active`) prefer, each strictly before the next: the fewest moves, the fewest new copies, the
 least lag. Fixed weights of tasks and of (subtopology, instance) pairs break ties, so the target stays the same while
 the cluster works towards it.
 
@@ -27,11 +27,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskplace.assign.active_costs import ActiveCosts
-from taskplace.assign.flow import Network
-from taskplace.model.groups import group_starts
+from taskplace.assign.active import ActiveCosts
+from taskplace.model.flow import Network
 from taskplace.model.placement import FIXED, OPEN, moved
-from taskplace.model.problem_columns import NONE, Columns, Ints
+from taskplace.model.problem_columns import NONE, Columns, Ints, group_starts
 from taskplace.model.shares import floors_and_ceilings
 
 

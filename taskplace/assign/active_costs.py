@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from taskplace.assign.flow import cost_budget
+from taskplace.model.flow import cost_budget
 from taskplace.model.placement import FIXED, OPEN
 from taskplace.model.problem_columns import NONE, WARMUP, Columns, Ints
 

@@ -15,7 +15,7 @@ from taskplace.model.placement import bases
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.shares import is_even
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: A list of slots ends here, unless there are more tasks: the slots of a larger instance stay empty.
 MOST_EMPTY = 256

@@ -23,10 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskplace.assign.flow import Network
-from taskplace.assign.standby_costs import StandbyCosts, sink_arcs
-from taskplace.model.groups import group_starts, rank_in_group
-from taskplace.model.problem_columns import STANDBY, Bools, Ints
+from taskplace.assign.standby import StandbyCosts, sink_arcs
+from taskplace.model.flow import Network
+from taskplace.model.problem_columns import STANDBY, Bools, Ints, group_starts, rank_in_group
 
 TRIES = 10_000
 """The most exchanges that are tried for one wrong place."""

@@ -30,9 +30,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskplace.assign.flow import Network
-from taskplace.assign.sparse_standbys import place_sparse_standbys
-from taskplace.assign.standby_costs import StandbyCosts, Traffic, sink_arcs
+from taskplace.assign.standby import StandbyCosts, Traffic, place_sparse_standbys, sink_arcs
+from taskplace.model.flow import Network
 from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.shares import level_loads
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskplace.assign.flow import Network, cost_budget
 from taskplace.errors import ConfigError
 from taskplace.model.config import PlacementConfig
-from taskplace.model.groups import rank_in_group
-from taskplace.model.problem_columns import NONE, STANDBY, Columns, Ints
-from taskplace.model.reads import changelog_reads, reduced_costs
+from taskplace.model.flow import Network, cost_budget
+from taskplace.model.placement import changelog_reads, reduced_costs
+from taskplace.model.problem_columns import NONE, STANDBY, Columns, Ints, rank_in_group
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,15 +11,13 @@ from taskplace.assign import registry, weights
 from taskplace.assign.active import ActiveTarget, place_actives
 from taskplace.assign.rack_actives import place_near_input, place_stateless_near_input
 from taskplace.assign.rack_standbys import place_rack_standbys, shared_values, sharing_notes
-from taskplace.assign.standby import StandbyTarget, place_standbys, replicas_possible
-from taskplace.assign.standby_costs import Traffic
+from taskplace.assign.standby import StandbyTarget, Traffic, place_standbys, replicas_possible
 from taskplace.assign.stateless import place_stateless
-from taskplace.assign.sticky import place_sticky
+from taskplace.assign.target import place_sticky
 from taskplace.model.config import PlacementConfig
-from taskplace.model.placement import FIXED, Target, bases, moved
+from taskplace.model.placement import FIXED, RACK_TAG, Target, bases, moved
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
-from taskplace.model.reads import RACK_TAG
 from taskplace.model.shares import floors_and_ceilings, level_loads
 
 UNKNOWN_RACKS = (

@@ -27,9 +27,9 @@ from taskplace.cli import (
 )
 from taskplace.cli.parsers import MainParser
 from taskplace.errors import TaskplaceError
-from taskplace.paths import why_not
-from taskplace.printable import Printable, printable
 from taskplace.redaction import scrubbed
+from taskplace.spec.paths import why_not
+from taskplace.wording import Printable, printable
 from topology.errors import TopologyError
 
 

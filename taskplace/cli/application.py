@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taskplace import named_objects
-from taskplace.callables import unfit
 from taskplace.cli.documents import application_document
 from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError
-from taskplace.settings import YAML_APPLICATION, Settings
+from taskplace.model import callables as named_objects
+from taskplace.model.callables import unfit
+from taskplace.spec.application import YAML_APPLICATION, Settings
 from taskplace.yaml_io import graft, override
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.cli import codes
+from taskplace.cli.config import Effective, Entry, Origin, effective
 from taskplace.cli.documents import placed_application
-from taskplace.cli.effective import Effective, Entry, Origin, effective
 from taskplace.cli.terminal import columns, show
 from taskplace.model.keys import as_yaml
-from taskplace.wording import count
-from taskplace.wrapping import wrapped
+from taskplace.wording import count, wrapped
 
 SCHEMA = "taskplace.config/1"
 #: The most letters of a value that the text shows; and of a column: what is longer ends its line.

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from taskplace.cli import codes
-from taskplace.cli.doctor_facts import gather
+from taskplace.cli.doctor import gather
 from taskplace.cli.terminal import INDENT, columns
 from taskplace.doctor import Diagnosis, Finding, Severity, diagnose
-from taskplace.wording import count
-from taskplace.wrapping import wrapped
+from taskplace.wording import count, wrapped
 
 #: How wide texts are at most. Remedies to paste are never broken; those that begin with # are comments.
 WIDTH = 110

@@ -14,7 +14,7 @@ from taskplace.cli.application import built_topology, judge, load_application
 from taskplace.doctor import MissingInput, StoreFacts, WrongInput
 from taskplace.dotted_keys import topology_section
 from taskplace.errors import InputError
-from taskplace.settings import YAML_APPLICATION, Settings
+from taskplace.spec.application import YAML_APPLICATION, Settings
 from taskplace.wording import listed
 from topology import BuiltTopology, Node
 from topology.errors import TopologyError

@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.cli import documents
-from taskplace.cli.doctor_application import Judged, judged
-from taskplace.cli.doctor_host import installed, this_host
+from taskplace.cli.doctor import Judged, installed, judged, this_host
 from taskplace.doctor import CheckpointFacts, Facts, Need, SparkProperties, read_properties
 from taskplace.errors import CheckpointError, ConfigError
-from taskplace.paths import local_path
-from taskplace.settings import SECTIONS, Settings
-from taskplace.spark.inspection.checkpoint import inspect
+from taskplace.spark.inspection.checkpoint import inspect, is_checkpoint
 from taskplace.spark.inspection.driver_seen import look
-from taskplace.spark.inspection.opening import is_checkpoint
 from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spec.application import SECTIONS, Settings
+from taskplace.spec.paths import local_path
 from taskplace.yaml_io import override
 
 #: The section of a file that steers a query of Spark's own, as in conf/steer.yaml.

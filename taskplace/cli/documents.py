@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from taskplace.errors import InputError, plainly
-from taskplace.report.run_lines import is_run_lines
+from taskplace.record.json_lines import is_run_lines
 from taskplace.wording import listed
-from topology.likeness import nearest_name
+from topology.errors import nearest_name
 
 #: A file to read that is standard input, and a file to write that is standard output.
 STDIN = STDOUT = "-"
@@ -201,7 +201,7 @@ def is_directory(path: str, *wanted: str) -> bool:
     given = Path(path)
     if path == STDIN or given.exists() or given.suffix == ".json":
         return path != STDIN and given.is_dir()
-    from taskplace.spark.inspection.opening import is_checkpoint
+    from taskplace.spark.inspection.checkpoint import is_checkpoint
     from taskplace.yaml_io import nearest_file
 
     near = nearest_file(given, "*", lambda one: one.suffix == ".json" or is_checkpoint(one))
@@ -309,7 +309,7 @@ def checkpoint(path: str) -> Path:
 
     Errors: `InputError`; for an application's file, it names the checkpoint that the file says.
     """
-    from taskplace.spark.inspection.opening import checkpoint_at
+    from taskplace.spark.inspection.checkpoint import checkpoint_at
 
     if Path(path).is_file():
         if own := _own_checkpoint(path):
@@ -333,7 +333,7 @@ def _kind_of_file(path: str) -> str | None:
 
 def _own_checkpoint(path: str) -> str:
     """Return the checkpoint of the application in a file; "" if it is none."""
-    from taskplace.settings import Settings
+    from taskplace.spec.application import Settings
 
     with suppress(InputError):
         return Settings.from_mapping(application_document(path)).checkpoint_dir
@@ -341,7 +341,7 @@ def _own_checkpoint(path: str) -> str:
 
 
 def _refuse_directory(path: str, wanted: Collection[str]) -> NoReturn:
-    from taskplace.spark.inspection.opening import is_checkpoint
+    from taskplace.spark.inspection.checkpoint import is_checkpoint
 
     if is_checkpoint(Path(path)):
         _refuse(path, "checkpoint", wanted)
@@ -362,7 +362,7 @@ def _refuse(path: str, kind: str, wanted: Collection[str], hint: str = "") -> No
 
 def _shows_sealed(path: str) -> str:
     """Return a hint with the command that shows what a file of a checkpoint says."""
-    from taskplace.spark.inspection.opening import is_checkpoint
+    from taskplace.spark.inspection.checkpoint import is_checkpoint
     from taskplace.spark.operator_messages import STATUS_FILE
 
     root = next((str(above) for above in Path(path).parents if is_checkpoint(above)), "CHECKPOINT")

@@ -16,8 +16,7 @@ from taskplace.cli.terminal import show
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Held, Stuck, Wait
 from taskplace.explanation.removal import stuck_text
-from taskplace.spark.inspection.asking import ask
-from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.inspection.driver_seen import ask, look
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.operator_messages import (
     ANSWER_SCHEMA,
@@ -28,7 +27,7 @@ from taskplace.spark.operator_messages import (
     Status,
 )
 from taskplace.wording import about, count, listed
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: How many moves, and tasks that must catch up, are shown.
 SHOWN = 20

@@ -21,8 +21,8 @@ from typing import Any, Literal
 from taskplace.cli.ignored import ignored, reason
 from taskplace.model.keys import Key
 from taskplace.redaction import redacted
-from taskplace.settings import FREE, SECTIONS, YAML_APPLICATION, Settings, overridden
 from taskplace.spark.session_conf import SparkProperty, application_properties, later_properties
+from taskplace.spec.application import FREE, SECTIONS, YAML_APPLICATION, Settings, overridden
 from taskplace.yaml_io import override
 from taskplace.yaml_lines import key_lines
 from taskplace.yamls import load

@@ -30,9 +30,9 @@ from taskplace.explanation import Explainer, can_remove, explain_plan, plan_expl
 from taskplace.explanation.explained import WIDTH
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
-from taskplace.report import long_work
-from taskplace.report.html import Report, page, report_of_plan, report_of_simulation, write_page
-from taskplace.simulation.failures import MOST_EVENTS, random_events
+from taskplace.record import long_work
+from taskplace.record.html import Report, page, report_of_plan, report_of_simulation, write_page
+from taskplace.simulation.cluster import MOST_EVENTS, random_events
 from taskplace.simulation.run import MOST_ROUNDS
 from taskplace.verify import changes, stable
 from taskplace.verify import verify as verify_plan
@@ -102,7 +102,7 @@ def verify(args: argparse.Namespace) -> int:
     A directory is taken for a checkpoint.
     """
     if is_directory(args.file, "problem"):
-        from taskplace.cli import verify_checkpoint
+        from taskplace.cli import inspect as verify_checkpoint
 
         return verify_checkpoint.verify(args)
     one_stdin(args.file, "--plan", args.plan)

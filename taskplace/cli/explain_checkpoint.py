@@ -9,20 +9,18 @@ from typing import Any
 
 from taskplace.cli import codes
 from taskplace.cli.documents import as_options
-from taskplace.cli.status_words import headline, introduction, unchecked
+from taskplace.cli.status import headline, introduction, unchecked
 from taskplace.cli.terminal import columns, show, shown
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.explanation.explained import WIDTH
-from taskplace.spark.inspection.checkpoint import committed
+from taskplace.spark.inspection.checkpoint import checkpoint_at, committed
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
-from taskplace.spark.inspection.opening import checkpoint_at
 from taskplace.spark.inspection.situation import Situation, situation
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.messages import Manifest
-from taskplace.wording import count, listed, noun, one_of
-from taskplace.wrapping import wrapped
-from topology.ids import TaskId
+from taskplace.wording import count, listed, noun, one_of, wrapped
+from topology.tasks import TaskId
 
 #: How many tasks on their way are explained in full if no task is named.
 IN_FULL = 5

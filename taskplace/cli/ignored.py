@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from taskplace.doctor import Facts, SparkProperties
 from taskplace.doctor.findings import Rule
 from taskplace.doctor.rules import RULES
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
 
 #: Keys whose values are mappings: a reason is that of all their entries.
 _MAPPINGS = ("runtime.tags", "runtime.weights")

@@ -9,15 +9,13 @@ import time
 from collections.abc import Iterator, Sequence
 
 from taskplace.cli import codes, documents
-from taskplace.cli.status_words import input_table
+from taskplace.cli.status import input_table
 from taskplace.cli.terminal import columns, show
-from taskplace.columns import Column, fit
-from taskplace.report import long_work
+from taskplace.record import long_work
 from taskplace.spark.inspection import checkpoint
 from taskplace.spark.inspection.checkpoint import Inspection, TaskState
 from taskplace.spark.inspection.now import input_figures
-from taskplace.wording import ago, count, counted_since, listed
-from taskplace.wrapping import wrapped
+from taskplace.wording import Column, ago, count, counted_since, fit, listed, wrapped
 from topology import TaskId
 
 #: How many lines of a list are shown.

@@ -27,7 +27,7 @@ from taskplace.errors import InputError
 from taskplace.explanation import Explainer
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
-from taskplace.report.html import (
+from taskplace.record.html import (
     Report,
     page,
     report_of_lines,
@@ -35,7 +35,7 @@ from taskplace.report.html import (
     report_of_simulation,
     write_page,
 )
-from taskplace.report.run_lines import is_run_lines, read_run_lines
+from taskplace.record.json_lines import is_run_lines, read_run_lines
 
 SCHEMA = "taskplace.page/1"
 #: The kinds of documents that have a page.

@@ -20,22 +20,21 @@ from taskplace.cli.application import (
     load_application,
     shown_topology,
 )
-from taskplace.cli.doctor_application import missing_inputs, wrong_inputs
+from taskplace.cli.doctor import missing_inputs, wrong_inputs
 from taskplace.cli.documents import page_option, placed_application
 from taskplace.cli.termination import interrupted_by_sigterm
 from taskplace.doctor import Facts, SparkProperties, refusals
 from taskplace.errors import ConfigError, InputError, UnsupportedSpark
 from taskplace.logs import logging_to
-from taskplace.metrics.endpoint import check_serving
 from taskplace.model.work import Work
-from taskplace.printable import behind
+from taskplace.record import Reporter, reporter_for
+from taskplace.record.html.page import check_report
+from taskplace.record.json_lines import JsonReporter
+from taskplace.record.prometheus import check_serving
+from taskplace.record.reporters import FanOut
 from taskplace.redaction import scrubbed
-from taskplace.report import Reporter, reporter_for
-from taskplace.report.checks import check_report
-from taskplace.report.fan_out import FanOut
-from taskplace.report.json_lines import JsonReporter
-from taskplace.settings import Settings
-from taskplace.wording import count
+from taskplace.spec.application import Settings
+from taskplace.wording import behind, count
 from topology import BuiltTopology
 from topology.errors import TopologyError
 

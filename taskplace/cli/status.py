@@ -15,7 +15,7 @@ import msgspec
 
 from taskplace import validation
 from taskplace.cli import codes, documents
-from taskplace.cli.status_words import line, lines
+from taskplace.cli.status import line, lines
 from taskplace.cli.terminal import columns, show
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.operator_messages import Status
@@ -79,8 +79,8 @@ def _shown(output: str) -> Iterator[tuple[Callable[[DriverSeen], None], Key]]:
     elif sys.stdout.isatty():
         from rich.live import Live
 
-        from taskplace.cli.status_table import StatusView
-        from taskplace.report.bars import Screen
+        from taskplace.cli.status import StatusView
+        from taskplace.record.terminal import Screen
 
         with Live(console=Screen(), auto_refresh=False) as live:
             yield (lambda seen: live.update(StatusView(seen), refresh=True)), written

@@ -6,12 +6,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from taskplace.cli.status_words import events, executors, headings, inputs, introduction
+from taskplace.cli.status import events, executors, headings, inputs, introduction
 from taskplace.cli.terminal import folded
-from taskplace.columns import BOX_EDGE, BOX_GAP
-from taskplace.report.terminal import add_columns
+from taskplace.record.terminal import add_columns
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import Status
+from taskplace.wording import BOX_EDGE, BOX_GAP
 
 
 class StatusView:

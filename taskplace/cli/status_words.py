@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from taskplace.columns import GAP, Column, Fitted, fit
-from taskplace.model.events import LateRows
-from taskplace.model.seen import Seen
+from taskplace.lag.ranking import Seen
+from taskplace.record.events import LateRows
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.inspection.now import (
     batch_text,
@@ -22,7 +21,7 @@ from taskplace.spark.inspection.now import (
 )
 from taskplace.spark.operator_messages import Status, TopicStatus
 from taskplace.spark.stuck import UNKNOWN, stuck
-from taskplace.wording import ago, before, count, duration, lasting, listed
+from taskplace.wording import GAP, Column, Fitted, ago, before, count, duration, fit, lasting, listed
 
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5

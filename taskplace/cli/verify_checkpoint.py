@@ -10,8 +10,8 @@ from taskplace.cli import codes, documents
 from taskplace.cli.inspect import damage_lines
 from taskplace.cli.terminal import show
 from taskplace.errors import InputError
-from taskplace.report import long_work
-from taskplace.spark.inspection.verification import CheckpointVerification, verify_checkpoint
+from taskplace.record import long_work
+from taskplace.spark.inspection.checkpoint import CheckpointVerification, verify_checkpoint
 from taskplace.wording import count
 
 #: What holds for a placement that keeps the invariants.

@@ -9,7 +9,7 @@ Nothing that a rule says shows a secret.
 
 Non-goals: what only a running stream shows (`taskplace status`); damage inside files (`taskplace verify`).
 
->>> from taskplace.settings import Settings
+>>> from taskplace.spec.application import Settings
 >>> settings = Settings.from_mapping({
 ...     "application": {"id": "demo", "class": "shop.orders:Orders"},
 ...     "checkpoint": {"dir": "/data/demo/checkpoint"}, "state": {"dir": "/data/demo/state"},

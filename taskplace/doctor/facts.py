@@ -1,6 +1,6 @@
 """The facts that the doctor's rules read.
 
-The command line gathers them once (`taskplace.cli.doctor_facts`). Facts that are not known are None; `unknown` says
+The command line gathers them once (`taskplace.cli.doctor`). Facts that are not known are None; `unknown` says
 why. So rules need neither files nor Spark, and tests write facts down.
 """
 
@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from packaging.specifiers import SpecifierSet
 
 from taskplace.doctor.spark_properties import SparkProperties
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
 from topology import BuiltTopology
 
 Need = Literal["topology", "stores", "checkpoint"]

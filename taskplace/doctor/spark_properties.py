@@ -17,7 +17,7 @@ from typing import NamedTuple
 import javaproperties
 
 from taskplace.errors import InputError, plainly
-from taskplace.settings import SparkSettings
+from taskplace.spec.application import SparkSettings
 
 _SECONDS = {
     "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0,

@@ -10,7 +10,7 @@ from taskplace.explanation.explained import Change, Outlook, Refusal, Role, Task
 from taskplace.explanation.plans import explain_plan, plan_explanation
 from taskplace.explanation.removal import Copy, Held, Removal, Stuck, Wait, can_remove, removable
 from taskplace.explanation.tasks import Explainer, explain
-from taskplace.model.seen import Seen
+from taskplace.lag.ranking import Seen
 
 __all__ = [
     "Change",

@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
+from taskplace.model.placement import changelog_reads, costs, cross_rack_reads
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import Ints
-from taskplace.model.reads import changelog_reads, costs, cross_rack_reads
 from taskplace.model.shares import floors_and_ceilings
 from taskplace.wording import count
 

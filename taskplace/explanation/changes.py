@@ -20,14 +20,13 @@ from taskplace.explanation.edits import Edit
 from taskplace.explanation.explained import Change
 from taskplace.explanation.fates import Fate, effect, fate
 from taskplace.explanation.outlook import Timetable
-from taskplace.lag.ranking import lacking
+from taskplace.lag.ranking import Seen, lacking
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, UNKNOWN
-from taskplace.model.seen import Seen
 from taskplace.planner import plan as plan_once
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: The most plans for one task; half as many for a problem of more than `MANY_TASKS`, whose plans take a second.
 MOST_PLANS = 8

@@ -23,7 +23,7 @@ from taskplace.model.cluster import Instance
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Problem
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 RECORD = "record"
 KINDS = ("lag", "lags", "config", "drain", "undrain", "lose", "join", "capacity", "release")

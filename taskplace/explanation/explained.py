@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 from taskplace.explanation.edits import Edit
 from taskplace.explanation.fates import Effect
-from taskplace.model import html_tables
-from taskplace.wording import listed
-from taskplace.wrapping import wrapped
-from topology.ids import TaskId
+from taskplace.model import tables as html_tables
+from taskplace.wording import listed, wrapped
+from topology.tasks import TaskId
 
 WIDTH = 110
 #: Kinds of changes that the outlook says in its own words: a copy catches up.

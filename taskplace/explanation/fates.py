@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from taskplace.model.plan import Plan
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class Fate(NamedTuple):

@@ -1,7 +1,7 @@
 """Says when a task is where it belongs: from the lags, the rates at which copies catch up, and the queue of warm-ups.
 
 **Idea.** A task waits for one copy. That copy catches up already, or it waits for its turn to warm up. The time of a
-copy that catches up is `taskplace.lag.catching_up.seconds_left`, or what the driver of the stream measured (`Seen`).
+copy that catches up is `taskplace.lag.ranking.seconds_left`, or what the driver of the stream measured (`Seen`).
 Turns are given in the order of the refiner: `max.warmup.replicas` copies at a time, and the next one as soon as one of
 them has caught up. Copies of one instance take turns there.
 
@@ -20,16 +20,14 @@ from taskplace.assign.target import find_target
 from taskplace.explanation.explained import CATCH_UP, Change, Outlook
 from taskplace.explanation.fates import Fate
 from taskplace.explanation.present import advice, sentences
-from taskplace.lag.catching_up import seconds_left, to_go
-from taskplace.lag.ranking import lacking, whole
+from taskplace.lag.ranking import Copy, Seen, lacking, seconds_left, to_go, whole
 from taskplace.model.placement import Step
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import Columns
-from taskplace.model.seen import Copy, Seen
 from taskplace.refine.step import next_step
 from taskplace.validation import MOST
 from taskplace.wording import about, count, noun
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from taskplace.explanation.tasks import Explainer
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.explanation/1"
 

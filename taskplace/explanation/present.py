@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from taskplace.explanation.explained import Change, Outlook, Role
 from taskplace.explanation.reasons import Why
 from taskplace.wording import listed, noun
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: The keys that a reader may raise for a task that waits.
 KEYS = ("max.warmup.replicas", "acceptable.recovery.lag")

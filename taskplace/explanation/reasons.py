@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 from taskplace.explanation.binding import Binding
 from taskplace.explanation.explained import Refusal
-from taskplace.lag.ranking import lacking
+from taskplace.lag.ranking import Copy, Seen, lacking
 from taskplace.model.placement import FIXED, FORCED, RESUME, bases
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
-from taskplace.model.seen import Copy, Seen
 from taskplace.wording import count, listed
 
 

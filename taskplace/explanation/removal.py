@@ -30,15 +30,13 @@ import numpy as np
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.lag.catching_up import seconds_left, to_go
-from taskplace.lag.ranking import best_first, lacking, whole
+from taskplace.lag.ranking import Seen, best_first, lacking, seconds_left, to_go, whole
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, STANDBY, WARMUP
-from taskplace.model.seen import Seen
 from taskplace.validation import MOST
 from taskplace.wording import about, count, listed, noun, one_of
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.removal/1"
 SHOWN = 5

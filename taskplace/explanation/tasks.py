@@ -12,13 +12,13 @@ from taskplace.explanation.explained import Change, Outlook, Role, TaskExplanati
 from taskplace.explanation.fates import fate
 from taskplace.explanation.present import paragraph, place
 from taskplace.explanation.reasons import OneTask, Reasons
+from taskplace.lag.ranking import Copy, Seen
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, Columns
-from taskplace.model.seen import Copy, Seen
 from taskplace.validation import of_type
 from taskplace.wording import count, one_of
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 if TYPE_CHECKING:
     from taskplace.explanation.changes import Changes

@@ -1,6 +1,6 @@
 """Group membership: members, a coordinator and generations, as in Kafka's client-side assignment proposal.
 
-    from taskplace.group import ConsumerProtocol, LocalCoordinator, LocalMember, Topics
+    from taskplace.groups.membership import ConsumerProtocol, LocalCoordinator, LocalMember, Topics
 
 Reading order: `messages`, `choice` (protocol, leader, sub-group), `state`, `phases` and `group` (the coordinator's
 side), `coordinator` (many groups), `protocol` and `member` (the member's side). Consumers add `topics`, `pattern`,
@@ -10,28 +10,50 @@ encodes bytes.
 The state machines have no threads and no clock. They take events and the time, and return messages and effects.
 """
 
-from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, RoundRobin, Shares
-from taskplace.group.choice import always, choose_protocol, largest_matching, newest_then_latest
-from taskplace.group.consistent import ConsistentHash
-from taskplace.group.consumer import ConsumerProtocol
-from taskplace.group.coordinator import Coordinator
-from taskplace.group.errors import (
+from taskplace.groups.consumer import ConsumerProtocol
+from taskplace.groups.coordinator import (
+    Coordinator,
+    Description,
+    GroupState,
+    always,
+    choose_protocol,
+    largest_matching,
+    newest_then_latest,
+)
+from taskplace.groups.local import LocalCoordinator, LocalMember
+from taskplace.groups.member import (
+    Assigned,
+    Failed,
+    GroupProtocol,
+    Member,
+    MemberState,
+    Revoked,
+    Round,
+    Send,
+    TryAgain,
+)
+from taskplace.groups.messages import (
     Code,
     GroupError,
     GroupFailed,
+    Mode,
+    Offer,
     ProtocolError,
     StaleGeneration,
     UnknownVersion,
+    decode,
+    encode,
 )
-from taskplace.group.local import LocalCoordinator, LocalMember
-from taskplace.group.member import Member, MemberState
-from taskplace.group.messages import Mode, Offer, decode, encode
-from taskplace.group.protocol import Assigned, Failed, GroupProtocol, Revoked, Round, Send, TryAgain
-from taskplace.group.settings import CoordinatorSettings, MemberSettings
-from taskplace.group.state import Description, GroupState
-from taskplace.group.strategies import Strategy
-from taskplace.group.subscription import Assignment, Subscription
-from taskplace.group.topics import Topics
+from taskplace.groups.metadata import Assignment, Subscription, Topics
+from taskplace.groups.settings import CoordinatorSettings, MemberSettings
+from taskplace.groups.strategies import (
+    ConsistentHash,
+    ConsumerMetadata,
+    PartitionAssigner,
+    RoundRobin,
+    Shares,
+    Strategy,
+)
 
 __all__ = [
     "Assigned",

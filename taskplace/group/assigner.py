@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
-from taskplace.group.errors import ProtocolError
-from taskplace.group.topics import Topics
+from taskplace.groups.messages import ProtocolError
+from taskplace.groups.metadata import Topics
 from topology.node import TopicPartition
 
 T = TypeVar("T")

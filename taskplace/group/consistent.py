@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from taskplace.errors import InputError
-from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner
+from taskplace.groups.strategies import ConsumerMetadata, PartitionAssigner
 from topology.node import TopicPartition
 
 log = logging.getLogger(__name__)

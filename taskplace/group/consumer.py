@@ -25,15 +25,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, RoundRobin, Shares
-from taskplace.group.choice import in_step, largest_matching
-from taskplace.group.errors import Code, GroupFailed, ProtocolError, UnknownVersion
-from taskplace.group.messages import Mode, Offer
-from taskplace.group.pattern import Pattern
-from taskplace.group.protocol import Round, TryAgain
-from taskplace.group.subscription import NEWEST, Assignment, Probe, Subscription, by_topics
-from taskplace.group.topics import Topics, subscription_hash
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.groups.coordinator import in_step, largest_matching
+from taskplace.groups.member import Round, TryAgain
+from taskplace.groups.messages import Code, GroupFailed, Mode, Offer, ProtocolError, UnknownVersion
+from taskplace.groups.metadata import (
+    NEWEST,
+    Assignment,
+    Pattern,
+    Probe,
+    Subscription,
+    Topics,
+    by_topics,
+    subscription_hash,
+)
+from taskplace.groups.strategies import ConsumerMetadata, PartitionAssigner, RoundRobin, Shares
+from taskplace.logs import RepeatedWarnings
 from taskplace.validation import optional_text, text
 from topology.node import TopicPartition
 
@@ -46,7 +52,7 @@ DEFAULT = "default"  # the only protocol of the mode SINGLE, where the leader ch
 class ConsumerProtocol:
     """A consumer of topics, for a `Member`.
 
-    It subscribes to `topics`, or to all topics whose whole names match `pattern` (`taskplace.group.pattern`).
+    It subscribes to `topics`, or to all topics whose whole names match `pattern` (`taskplace.groups.metadata`).
 
     - `fetch`: returns the current view of the topics. It is called before the first join, by a leader before it
       assigns, on a disagreement, and by `refresh` (which `LocalMember` calls every `metadata.max.age.ms`). If it

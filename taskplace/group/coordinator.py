@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from taskplace.errors import InputError
-from taskplace.group.choice import LeaderRule, newest_then_latest
-from taskplace.group.errors import Code, StaleGeneration
-from taskplace.group.group import Group
-from taskplace.group.messages import Join, Request
-from taskplace.group.phases import Replies
-from taskplace.group.settings import CoordinatorSettings
-from taskplace.group.state import Description, GroupState
+from taskplace.groups.coordinator import (
+    Description,
+    Group,
+    GroupState,
+    LeaderRule,
+    Replies,
+    newest_then_latest,
+)
+from taskplace.groups.messages import Code, Join, Request, StaleGeneration
+from taskplace.groups.settings import CoordinatorSettings
 
 
 class Coordinator:
@@ -28,7 +31,7 @@ class Coordinator:
     - `forget_after`: an empty group is removed after this many seconds
 
     >>> coordinator = Coordinator()
-    >>> from taskplace.group.messages import Heartbeat
+    >>> from taskplace.groups.messages import Heartbeat
     >>> [(address, ack)] = coordinator.handle("there", Heartbeat("orders", "m1", 1, 7), now=0.0)
     >>> ack.code.name
     'UNKNOWN_MEMBER_ID'
@@ -97,7 +100,7 @@ class Coordinator:
 
         >>> Coordinator().fence("orders", "m1", 3)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        taskplace.group.errors.StaleGeneration: orders: found m1 in generation 3, expected ... UNKNOWN_MEMBER_ID
+        taskplace.groups.messages.StaleGeneration: orders: found m1 in generation 3, expected ... UNKNOWN_MEMBER_ID
         """
         group = self.groups.get(name)
         code = group.check(member_id, generation) if group else Code.UNKNOWN_MEMBER_ID

@@ -47,7 +47,7 @@ class ProtocolError(GroupError):
 
     >>> raise ProtocolError("join.group", found="3 bytes left", expected="a string of 9 bytes")
     Traceback (most recent call last):
-    taskplace.group.errors.ProtocolError: join.group: found 3 bytes left, expected a string of 9 bytes
+    taskplace.groups.messages.ProtocolError: join.group: found 3 bytes left, expected a string of 9 bytes
     """
 
     def __init__(self, path: str, *, found: object, expected: str) -> None:
@@ -71,7 +71,7 @@ class GroupFailed(GroupError):
 
     >>> raise GroupFailed(Code.FENCED_INSTANCE_ID, "'db-1' has been taken over")
     Traceback (most recent call last):
-    taskplace.group.errors.GroupFailed: FENCED_INSTANCE_ID: 'db-1' has been taken over
+    taskplace.groups.messages.GroupFailed: FENCED_INSTANCE_ID: 'db-1' has been taken over
     """
 
     def __init__(self, code: Code, detail: str) -> None:

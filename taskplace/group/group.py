@@ -12,7 +12,7 @@ Properties:
 - Late, repeated and reordered messages do no harm. A repeated join gets the same answer, an older one is dropped, and a
   sync for another generation is refused.
 
-Non-goals: transport and encoding (`taskplace.group.messages`), choosing among coordinators, durable storage. A new
+Non-goals: transport and encoding (`taskplace.groups.messages`), choosing among coordinators, durable storage. A new
 coordinator needs the generation to continue from.
 
 Source: "Protocol" and "Single Client Assignor" in the client-side assignment proposal; KIP-345 (static membership).
@@ -20,12 +20,18 @@ Source: "Protocol" and "Single Client Assignor" in the client-side assignment pr
 
 from __future__ import annotations
 
-from taskplace.group.choice import LeaderRule, newest_then_latest, supported_by_all
-from taskplace.group.errors import Code
-from taskplace.group.messages import Ack, Heartbeat, Join, Joined, Leave, Request, Response, Role, Sync
-from taskplace.group.phases import Phases, Replies
-from taskplace.group.settings import CoordinatorSettings
-from taskplace.group.state import Description, GroupState, Seat
+from taskplace.groups.coordinator import (
+    Description,
+    GroupState,
+    LeaderRule,
+    Phases,
+    Replies,
+    Seat,
+    newest_then_latest,
+    supported_by_all,
+)
+from taskplace.groups.messages import Ack, Code, Heartbeat, Join, Joined, Leave, Request, Response, Role, Sync
+from taskplace.groups.settings import CoordinatorSettings
 
 # A group continues from a member's generation, but a single jump must not use up the numbers that the wire allows.
 _JUMP, _LATEST = 2**32, 2**52
@@ -40,7 +46,7 @@ class Group(Phases):
     generation) waits once for a whole session, because unknown members may still be working.
 
     >>> group = Group("orders", CoordinatorSettings(group_initial_rebalance_delay_ms=0))
-    >>> from taskplace.group.messages import Mode, Offer
+    >>> from taskplace.groups.messages import Mode, Offer
     >>> join = Join("orders", "m1", "", 1, 1, 45_000, 300_000, Mode.EVERY, "consumer", 0, 0, (Offer("range"),))
     >>> [(address, answer)] = group.handle("there", join, now=0.0)
     >>> address, answer.generation, answer.protocol, answer.members, group.state.value

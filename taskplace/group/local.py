@@ -14,14 +14,20 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from taskplace.group.coordinator import Coordinator
-from taskplace.group.errors import Code, GroupError, GroupFailed, ProtocolError
-from taskplace.group.member import Member
-from taskplace.group.messages import Ack, Joined, decode, encode
-from taskplace.group.phases import Replies
-from taskplace.group.protocol import Assigned, Effect, Failed, GroupProtocol, Revoked, Send
-from taskplace.group.settings import CoordinatorSettings, MemberSettings
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.groups.coordinator import Coordinator, Replies
+from taskplace.groups.member import Assigned, Effect, Failed, GroupProtocol, Member, Revoked, Send
+from taskplace.groups.messages import (
+    Ack,
+    Code,
+    GroupError,
+    GroupFailed,
+    Joined,
+    ProtocolError,
+    decode,
+    encode,
+)
+from taskplace.groups.settings import CoordinatorSettings, MemberSettings
+from taskplace.logs import RepeatedWarnings
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +121,7 @@ class LocalMember:
     called every `metadata.max.age.ms`; if it returns true, the member joins again. `kill` simulates a crash: the member
     stops without a message.
 
-    >>> from taskplace.group import ConsumerProtocol, Topics
+    >>> from taskplace.groups.membership import ConsumerProtocol, Topics
     >>> view = Topics({"orders": 2})
     >>> with LocalCoordinator(CoordinatorSettings(group_initial_rebalance_delay_ms=0)) as coordinator:
     ...     member = LocalMember(coordinator, "shop", ConsumerProtocol(["orders"], fetch=lambda: view))

@@ -29,10 +29,23 @@ import random
 from dataclasses import replace
 from enum import Enum
 
-from taskplace.group.errors import Code, GroupError, GroupFailed
-from taskplace.group.messages import Ack, Heartbeat, Join, Joined, Leave, Mode, Request, Response, Role, Sync
-from taskplace.group.protocol import Assigned, Effect, Failed, GroupProtocol, Revoked, Round, Send, TryAgain
-from taskplace.group.settings import MemberSettings
+from taskplace.groups.member import Assigned, Effect, Failed, GroupProtocol, Revoked, Round, Send, TryAgain
+from taskplace.groups.messages import (
+    Ack,
+    Code,
+    GroupError,
+    GroupFailed,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Mode,
+    Request,
+    Response,
+    Role,
+    Sync,
+)
+from taskplace.groups.settings import MemberSettings
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +70,7 @@ class Member:
     - `owned`: the last `Assigned`, or None if it was revoked
     - `generation`: the newest known generation
 
-    >>> from taskplace.group import ConsumerProtocol, Topics
+    >>> from taskplace.groups.membership import ConsumerProtocol, Topics
     >>> member = Member("orders", "m1", ConsumerProtocol(["orders"], fetch=lambda: Topics({"orders": 2})))
     >>> [sent] = member.start(now=0.0)
     >>> sent.message.protocol_type, member.state.value

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
-from taskplace.group.errors import Code, ProtocolError
-from taskplace.group.wire import GENERATION, Reader, Writer, seal, unseal
+from taskplace.groups.messages import GENERATION, Code, ProtocolError, Reader, Writer, seal, unseal
 
 _I32 = 2**31 - 1
 

@@ -1,6 +1,6 @@
 """The phases of a group's rebalance (prepare, complete, answer), and the removal of members.
 
-`Phases` has the members and the outcome. `taskplace.group.group` adds the requests.
+`Phases` has the members and the outcome. `taskplace.groups.coordinator` adds the requests.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ import logging
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from taskplace.group.choice import Candidate, LeaderRule, choose_protocol
-from taskplace.group.errors import Code, GroupError
-from taskplace.group.messages import Mode, Response, Role
-from taskplace.group.settings import CoordinatorSettings
-from taskplace.group.state import GroupState, Outcome, Seat
+from taskplace.groups.coordinator import Candidate, GroupState, LeaderRule, Outcome, Seat, choose_protocol
+from taskplace.groups.messages import Code, GroupError, Mode, Response, Role
+from taskplace.groups.settings import CoordinatorSettings
 
 log = logging.getLogger(__name__)
 

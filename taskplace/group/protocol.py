@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from taskplace.group.errors import Code, GroupError
-from taskplace.group.messages import Mode, Offer, Request
+from taskplace.groups.messages import Code, GroupError, Mode, Offer, Request
 
 
 @dataclass(frozen=True, slots=True)

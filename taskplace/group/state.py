@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from taskplace.group.errors import Code
-from taskplace.group.messages import Join, Joined, Mode, Offer, Role
+from taskplace.groups.messages import Code, Join, Joined, Mode, Offer, Role
 
 
 class GroupState(Enum):

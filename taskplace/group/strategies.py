@@ -1,4 +1,4 @@
-"""The assignors of `taskplace.partitions`, as strategies of a group.
+"""The assignors of `taskplace.groups.partitions`, as strategies of a group.
 
 A member's metadata has its partitions and their generation. So any member can assign stickily: a new leader, or in the
 mode EVERY each member for itself.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from taskplace.errors import InputError
-from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, Shares
-from taskplace.group.topics import Topics
+from taskplace.groups.metadata import Topics
+from taskplace.groups.strategies import ConsumerMetadata, PartitionAssigner, Shares
 from taskplace.validation import integer, nearest
 from topology.node import TopicPartition
 
@@ -87,7 +87,7 @@ round_robin, copartitioned; did you mean 'fair_sticky'?
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
     ) -> Shares:
         """Return the partitions and standbys of all consumers, with warnings for requirements that were not met."""
-        from taskplace.partitions import Member, Subscriptions, assign_partitions  # late: needs numpy
+        from taskplace.groups.partitions import Member, Subscriptions, assign_partitions  # late: needs numpy
 
         members = {
             c.name: Member(

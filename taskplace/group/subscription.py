@@ -27,9 +27,17 @@ from itertools import groupby
 from operator import itemgetter
 
 from taskplace.errors import InputError
-from taskplace.group.errors import ProtocolError, UnknownVersion
-from taskplace.group.pattern import Pattern
-from taskplace.group.wire import GENERATION, WORTH_IT, Reader, Writer, deflate, inflate
+from taskplace.groups.messages import (
+    GENERATION,
+    WORTH_IT,
+    ProtocolError,
+    Reader,
+    UnknownVersion,
+    Writer,
+    deflate,
+    inflate,
+)
+from taskplace.groups.metadata import Pattern
 from topology.node import TopicPartition
 
 NEWEST = 2
@@ -214,7 +222,7 @@ def _pairs(held: Mapping[str, tuple[int, ...]]) -> tuple[TopicPartition, ...]:
 
 
 def _check_pattern(pattern: str) -> None:
-    """Raise `ProtocolError` unless this is a regular expression within the limits of `taskplace.group.pattern`."""
+    """Raise `ProtocolError` unless this is a regular expression within the limits of `taskplace.groups.metadata`."""
     try:
         Pattern(pattern)
     except InputError as error:

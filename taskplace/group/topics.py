@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from taskplace.errors import InputError
-from taskplace.group.pattern import Pattern
-from taskplace.group.wire import Writer
+from taskplace.groups.messages import Writer
+from taskplace.groups.metadata import Pattern
 from taskplace.validation import text
 
 HASH_BYTES = 16
@@ -61,7 +61,7 @@ class Topics:
         object.__setattr__(self, "leaders", {topic: tuple(racks) for topic, racks in self.leaders.items()})
 
     def matching(self, pattern: str) -> list[str]:
-        """Return the topics whose whole name matches a regular expression (`taskplace.group.pattern`), sorted."""
+        """Return the topics whose whole name matches a regular expression (`taskplace.groups.metadata`), sorted."""
         compiled = Pattern(pattern)
         return sorted(topic for topic in self.partitions if compiled.matches(topic))
 

@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from taskplace.group.errors import ProtocolError, UnknownVersion
+from taskplace.groups.messages import ProtocolError, UnknownVersion
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class Reader:
 
     >>> Reader(b"\\x09abc", "join.group").text()
     Traceback (most recent call last):
-    taskplace.group.errors.ProtocolError: join.group: found 3 bytes left, expected 9 bytes at offset 1
+    taskplace.groups.messages.ProtocolError: join.group: found 3 bytes left, expected 9 bytes at offset 1
     """
 
     def __init__(self, data: bytes, path: str) -> None:

@@ -8,6 +8,6 @@
 `Placed.metrics` returns the values as a plain dict.
 """
 
-from taskplace.metrics.catalogue import METRICS, Metric
+from taskplace.record.metrics import METRICS, Metric
 
 __all__ = ["METRICS", "Metric"]

@@ -1,7 +1,7 @@
 """The table of all metrics of a placed stream: names, kinds, units, labels and meanings.
 
 **Idea.** Each metric is declared once. The driver computes the values (`taskplace.spark.driver.metrics`), the collector
-exports them (`taskplace.metrics.prometheus`), and scripts/metrics.py writes docs/metrics.md. None of them has names of
+exports them (`taskplace.record.prometheus`), and scripts/metrics.py writes docs/metrics.md. None of them has names of
 its own, so they cannot differ.
 
 Names are Kafka's, in Kafka's notation ("rebalance-latency-avg"), where Kafka has such a metric. Times in the dict are

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from taskplace.addresses import check_free
 from taskplace.errors import InputError
-from taskplace.http_server import HttpServer
+from taskplace.record.http_server import HttpServer, check_free
 
 
 def serve(
@@ -24,7 +23,7 @@ def serve(
     """
     path = "serve_metrics"
     _check_installed(path)
-    from taskplace.metrics.prometheus import application
+    from taskplace.record.prometheus import application
 
     return HttpServer(application(read, stream=stream), port=port, host=host, path=path, at="metrics")
 

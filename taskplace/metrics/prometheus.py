@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector as _Collector
 
-from taskplace.metrics.catalogue import METRICS, STREAM, Metric
+from taskplace.record.metrics import METRICS, STREAM, Metric
 
 
 class Collector(_Collector):

@@ -14,11 +14,24 @@ import numpy as np
 
 from taskplace.lag import ranking
 from taskplace.model.cluster import Instance, Task
-from taskplace.model.column_reading import InstanceColumns, TaskColumns, read_instances, read_tasks
 from taskplace.model.config import PlacementConfig
-from taskplace.model.copies import Copies, Roles, read_copies, read_kept, read_parked
 from taskplace.model.locate import Locator
-from taskplace.model.problem_columns import ACTIVE, NONE, Bools, Columns, Ints
+from taskplace.model.problem_columns import (
+    ACTIVE,
+    NONE,
+    Bools,
+    Columns,
+    Copies,
+    InstanceColumns,
+    Ints,
+    Roles,
+    TaskColumns,
+    read_copies,
+    read_instances,
+    read_kept,
+    read_parked,
+    read_tasks,
+)
 from taskplace.wording import count
 
 

@@ -19,7 +19,7 @@ from taskplace.errors import InputError
 from taskplace.model.cluster import Instance, Task
 from taskplace.model.locate import pairs_of
 from taskplace.model.problem_columns import UNKNOWN, Bools, Ints
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,10 +18,18 @@ import numpy.typing as npt
 
 from taskplace.errors import InputError
 from taskplace.model.cluster import Instance
-from taskplace.model.column_reading import integers
 from taskplace.model.locate import Locator, pairs_of
-from taskplace.model.problem_columns import ACTIVE, NO_COPY, ROLE_NAMES, STANDBY, WARMUP, Bools, Ints
-from topology.ids import TaskId
+from taskplace.model.problem_columns import (
+    ACTIVE,
+    NO_COPY,
+    ROLE_NAMES,
+    STANDBY,
+    WARMUP,
+    Bools,
+    Ints,
+    integers,
+)
+from topology.tasks import TaskId
 
 Roles = npt.NDArray[np.int8]
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from taskplace.model.config import PlacementConfig
+from taskplace.model.placement import changelog_reads, costs
 from taskplace.model.problem_columns import STANDBY, Columns, Ints
-from taskplace.model.reads import changelog_reads, costs
 from taskplace.model.shares import level_loads
 
 FAR = 1 << 60  # no hand-over; above any sum of costs

@@ -8,7 +8,7 @@ Properties:
 - batch ids count from 0, as Spark's do. Seconds are wall-clock seconds. Lags and counts are in records;
 - this module imports neither Spark nor a terminal library.
 
-Non-goals: metrics for machines, see `taskplace.metrics`; measuring how far work has come, see `taskplace.model.work`.
+Non-goals: metrics for machines, see `taskplace.record`; measuring how far work has come, see `taskplace.model.work`.
 """
 
 from __future__ import annotations

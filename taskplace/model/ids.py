@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 __all__ = ["TaskId"]

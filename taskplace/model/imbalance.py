@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from taskplace.model.cluster import Instance, Task
 from taskplace.model.plan import Roles
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def imbalance(

@@ -14,7 +14,7 @@ from typing import Any
 from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.model.config import PlacementConfig
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 _TASK = ("id", "stateful", "end_offset", "weight", "logged", "racks", "changelog_racks")
 _INSTANCE = (

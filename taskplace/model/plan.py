@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskplace import named_objects, validation
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import html_tables
+from taskplace.model import callables as named_objects
+from taskplace.model import tables as html_tables
 from taskplace.model.cluster import Instance
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 if TYPE_CHECKING:
     from taskplace.model.problem import Problem

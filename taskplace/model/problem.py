@@ -14,12 +14,11 @@ from taskplace.errors import InputError
 from taskplace.lag import LagIndex
 from taskplace.model.cluster import Instance as Instance
 from taskplace.model.cluster import Task as Task
-from taskplace.model.column_building import build
 from taskplace.model.config import PlacementConfig
-from taskplace.model.judge import judge
-from taskplace.model.problem_columns import Columns
+from taskplace.model.problem import judge
+from taskplace.model.problem_columns import Columns, build
 from taskplace.wording import one_of
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.problem/1"
 

@@ -20,7 +20,7 @@ from taskplace.lag.ranking import NO_COPY as NO_COPY
 from taskplace.lag.ranking import UNKNOWN as UNKNOWN
 from taskplace.lag.ranking import Bools as Bools
 from taskplace.lag.ranking import Ints as Ints
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class Role(IntEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: An instance and a task.
 Copy = tuple[str, TaskId]

@@ -11,7 +11,7 @@ import numpy as np
 
 from taskplace.model.flow import Network
 from taskplace.model.problem_columns import Columns, Ints
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def floors_and_ceilings(count: int, open_slots: Ints) -> tuple[Ints, Ints]:

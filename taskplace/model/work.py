@@ -5,7 +5,7 @@ The rate is that of the last `WINDOW_SECONDS`, so that a pause, or a slow begin,
 
 Properties: a call costs a microsecond, and at most one in `LEAST_SECONDS` is shown. Not thread-safe: one thread works.
 
-Non-goals: how it is shown (`taskplace.report`), and how long work must take to be worth a line.
+Non-goals: how it is shown (`taskplace.record`), and how long work must take to be worth a line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-from taskplace.model.events import WorkProgress
+from taskplace.record.events import WorkProgress
 
 #: Gets the progress of work, such as `Reporter.progress`. An error of it ends the work.
 Show = Callable[[WorkProgress], object]

@@ -25,12 +25,16 @@ Reading order: `config`, `interface`, `hashing` (records with a key), `turns` (r
 Source: KIP-794, first version (uniform) and as released (adaptive).
 """
 
-from taskplace.partitioner.arguments import MOST_BYTES, MOST_COUNTED
-from taskplace.partitioner.config import PartitionerConfig
-from taskplace.partitioner.hashing import murmur2, partition_for_key
-from taskplace.partitioner.interface import Partitioner
-from taskplace.partitioner.sticky import UniformStickyPartitioner
-from taskplace.partitioner.topics import TopicPartitioner
+from taskplace.groups.partitioner import (
+    MOST_BYTES,
+    MOST_COUNTED,
+    Partitioner,
+    TopicPartitioner,
+    UniformStickyPartitioner,
+    murmur2,
+    partition_for_key,
+)
+from taskplace.groups.settings import PartitionerConfig
 
 __all__ = [
     "MOST_BYTES",

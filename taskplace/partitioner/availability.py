@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from taskplace.partitioner import arguments
-from taskplace.partitioner.config import PartitionerConfig
+from taskplace.groups import partitioner as arguments
+from taskplace.groups.settings import PartitionerConfig
 
 
 class Candidates(NamedTuple):

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.partitioner import arguments
-from taskplace.partitioner.availability import Availability
-from taskplace.partitioner.config import PartitionerConfig
-from taskplace.partitioner.hashing import partition_for_key
-from taskplace.partitioner.turns import Turns
+from taskplace.groups import partitioner as arguments
+from taskplace.groups.partitioner import Availability, Turns, partition_for_key
+from taskplace.groups.settings import PartitionerConfig
 
 _KEYLESS = -1  # in place of a partition
 

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.partitioner.arguments import partition_count
-from taskplace.partitioner.config import PartitionerConfig
-from taskplace.partitioner.sticky import UniformStickyPartitioner
+from taskplace.groups.partitioner import UniformStickyPartitioner, partition_count
+from taskplace.groups.settings import PartitionerConfig
 
 _FORGET = "forget(topic), if it was deleted and created again"
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from taskplace.partitioner.availability import Candidates
+from taskplace.groups.partitioner import Candidates
 
 _MOST = 2**63 - 1
 _MOST_SUM = 2**62  # of the sizes that are summed in one column

@@ -7,12 +7,10 @@ Reading order: `subscriptions` (the input), `result` (the output), `holders` (th
 here imports them.
 """
 
-from taskplace.partitions.assignors import assign_partitions
-from taskplace.partitions.copartitioned import CopartitionedAssignor
-from taskplace.partitions.holders import Holders, Location
-from taskplace.partitions.listener import StickyListener, change
-from taskplace.partitions.result import PartitionAssignment
-from taskplace.partitions.subscriptions import Member, Subscriptions
+from taskplace.groups.assignment import Holders, Location, PartitionAssignment, StickyListener, change
+from taskplace.groups.copartitioned import CopartitionedAssignor
+from taskplace.groups.partitions import assign_partitions
+from taskplace.groups.subscriptions import Member, Subscriptions
 from topology.node import TopicPartition
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Runs the exact assignors in a Kafka consumer group, through aiokafka: `pip install "taskplace[aiokafka]"`.
 
     from aiokafka import AIOKafkaConsumer
-    from taskplace.partitions.aiokafka import TaskplaceAssignor
+    from taskplace.groups.aiokafka import TaskplaceAssignor
 
     AIOKafkaConsumer(..., partition_assignment_strategy=[TaskplaceAssignor()])
 
@@ -13,7 +13,7 @@ aiokafka does not tell an assignor the generation. So our leader numbers its ass
 that a member has sent, and puts the number into their user data. If two members claim a partition, the higher number
 wins. Members know no number after an assignment of another leader.
 
-Protocol names are those of `taskplace.partitions.kafka_python`, so consumers of both clients can be in one group.
+Protocol names are those of `taskplace.groups.kafka_python`, so consumers of both clients can be in one group.
 
 Non-goals, since the interface has no place for them: cooperative rebalancing, racks of members, and instance ids of
 static members, which aiokafka drops before the leader sees them.
@@ -26,8 +26,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.partitions.assignors import ALIASES, NAMES
-from taskplace.partitions.joining import (
+from taskplace.groups.clients import (
     MARK,
     Joining,
     assigned,
@@ -37,7 +36,8 @@ from taskplace.partitions.joining import (
     load,
     protocol_name,
 )
-from taskplace.partitions.subscriptions import NO_GENERATION
+from taskplace.groups.partitions import ALIASES, NAMES
+from taskplace.groups.subscriptions import NO_GENERATION
 from topology.node import TopicPartition
 
 try:

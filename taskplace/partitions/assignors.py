@@ -7,7 +7,7 @@
 | `fair` | KIP-54's second alternative: as balanced as possible, regardless of owners |
 | `range`, `round_robin` (`roundrobin`) | as Kafka's consumer does |
 | `cooperative` (`cooperative-sticky`) | `fair_sticky` in two phases (KIP-429), as any mode with `cooperative=True` |
-| `copartitioned` | Faust: co-partitions equal topics, with standbys (see `taskplace.partitions.copartitioned`) |
+| `copartitioned` | Faust: co-partitions equal topics, with standbys (see `taskplace.groups.copartitioned`) |
 
 Names in brackets are Kafka's and mean the same, except for racks: `sticky` and `cooperative-sticky` put racks before
 moves, as Kafka's do since KIP-881, unless `rack_priority` is set.
@@ -23,11 +23,10 @@ import numpy as np
 
 from taskplace import validation
 from taskplace.errors import InputError, InvalidPlan
-from taskplace.partitions import classic, optimal
-from taskplace.partitions.cooperative import held_elsewhere
-from taskplace.partitions.result import PartitionAssignment, make
-from taskplace.partitions.subscription_columns import Columns, Ints
-from taskplace.partitions.subscriptions import Subscriptions, check_rack_priority
+from taskplace.groups import classic
+from taskplace.groups import sticky as optimal
+from taskplace.groups.assignment import PartitionAssignment, held_elsewhere, make
+from taskplace.groups.subscriptions import Columns, Ints, Subscriptions, check_rack_priority
 
 MODES: dict[str, Callable[[Columns], Ints]] = {
     "fair_sticky": optimal.fair_sticky,
@@ -82,7 +81,7 @@ def assign_partitions(
     staged = staged or (s.cooperative if cooperative is None else cooperative)
     check_rack_priority(rack_priority)
     if mode == "copartitioned":
-        from taskplace.partitions.copartitioned import CopartitionedAssignor  # loads the placement engine
+        from taskplace.groups.copartitioned import CopartitionedAssignor  # loads the placement engine
 
         return CopartitionedAssignor(s.replicas, s.seed).assign(s, cooperative=staged)
     if mode not in MODES:

@@ -1,15 +1,15 @@
 """Kafka's `range` and `round_robin`, for comparison and for groups that use them.
 
 Both ignore what members own. Members are in Kafka's order: static members first, by instance id, then the others by
-name. `range` considers known racks (`taskplace.partitions.rack_range`). `round_robin` ignores them, as in Kafka.
+name. `range` considers known racks (`taskplace.groups.classic`). `round_robin` ignores them, as in Kafka.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from taskplace.partitions.rack_range import range_near_racks
-from taskplace.partitions.subscription_columns import Columns, Ints
+from taskplace.groups.classic import range_near_racks
+from taskplace.groups.subscriptions import Columns, Ints
 
 
 def range_(c: Columns) -> Ints:

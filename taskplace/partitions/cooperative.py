@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskplace.partitions.subscription_columns import Columns, Ints
+from taskplace.groups.subscriptions import Columns, Ints
 
 
 def held_elsewhere(c: Columns, goal: Ints) -> Ints:

@@ -18,7 +18,7 @@ Properties:
   member of the group's partition. If members subscribed to it one after the other, no more partitions move than balance
   needs;
 - topics with the same count and different subscribers: a member that subscribes to both gets the same partition
-  numbers, as far as the balance of each allows it (`taskplace.partitions.together`);
+  numbers, as far as the balance of each allows it (`taskplace.groups.copartitioned`);
 - standbys that cannot be placed are reported in a warning, with counts and remedy;
 - every subscriber of a global topic has all of its partitions, active or standby. These standbys do not count as
   `replicas`: they are not spread or balanced, and missing ones cause no warning. A follower of a global topic has no
@@ -38,17 +38,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taskplace.groups.assignment import Held, PartitionAssignment, held_by, held_elsewhere, make
+from taskplace.groups.copartitioned import open_questions, settle, settle_everywhere
+from taskplace.groups.subscriptions import Bools, Columns, Ints, Subscriptions, locate
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.partitions.cooperative import held_elsewhere
-from taskplace.partitions.result import Held, PartitionAssignment, held_by, make
-from taskplace.partitions.subscription_columns import Bools, Columns, Ints, locate
-from taskplace.partitions.subscriptions import Subscriptions
-from taskplace.partitions.together import open_questions, settle, settle_everywhere
 from taskplace.planner import plan
 from taskplace.validation import integer, of_type
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class CopartitionedAssignor:

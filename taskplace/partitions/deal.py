@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskplace.model.groups import rank_in_group
-from taskplace.partitions.subscription_columns import Ints
+from taskplace.groups.subscriptions import Ints
+from taskplace.model.problem_columns import rank_in_group
 
 
 class Returns(NamedTuple):

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.partitions.members import Pair, topic_partitions
+from taskplace.groups.subscriptions import Pair, topic_partitions
 from topology.node import TopicPartition
 
 SCHEMA = "taskplace.partition_assignment/1"
@@ -139,7 +139,7 @@ class Holders:
         """Return the holders of a key's partition; O(key).
 
         `partition_for(key, partitions)`: the producers' function from a key to a partition number. For Kafka's own
-        producers, it is `taskplace.partitioner.partition_for_key`.
+        producers, it is `taskplace.groups.partitioner.partition_for_key`.
         """
         chosen = partition_for(key, self._count(topic))
         try:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.partitions.assignors import assign_partitions
-from taskplace.partitions.subscriptions import NO_GENERATION, Member, Subscriptions
+from taskplace.groups.partitions import assign_partitions
+from taskplace.groups.subscriptions import NO_GENERATION, Member, Subscriptions
 from topology.node import TopicPartition
 
 KAFKAS = ("range", "roundrobin", "sticky", "cooperative-sticky")

@@ -5,7 +5,7 @@ for the assignment if it is the leader (`assign`), and when it has received its 
 assignment itself is that of `assign_partitions`.
 
     from kafka import KafkaConsumer
-    from taskplace.partitions.kafka_python import TaskplaceAssignor
+    from taskplace.groups.kafka_python import TaskplaceAssignor
 
     KafkaConsumer(..., partition_assignment_strategy=[TaskplaceAssignor()])                    # eager
     KafkaConsumer(..., partition_assignment_strategy=[TaskplaceAssignor(cooperative=True)])    # KIP-429
@@ -46,8 +46,7 @@ from typing import Any
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.partitions.assignors import ALIASES, NAMES, racks_first
-from taskplace.partitions.joining import (
+from taskplace.groups.clients import (
     KAFKAS,
     MARK,
     Joining,
@@ -60,7 +59,8 @@ from taskplace.partitions.joining import (
     load,
     protocol_name,
 )
-from taskplace.partitions.subscriptions import NO_GENERATION, check_rack_priority
+from taskplace.groups.partitions import ALIASES, NAMES, racks_first
+from taskplace.groups.subscriptions import NO_GENERATION, check_rack_priority
 from topology.node import TopicPartition
 
 try:

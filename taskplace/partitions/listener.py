@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from taskplace.partitions.subscriptions import Pair
+from taskplace.groups.subscriptions import Pair
 
 Action = Callable[[Pair], object]
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from taskplace.errors import TaskplaceError
-from taskplace.partitions.subscription_columns import Bools, Ints
+from taskplace.groups.subscriptions import Bools, Ints
 
 
 def balance_score(loads: Ints) -> int:

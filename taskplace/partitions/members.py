@@ -24,7 +24,7 @@ class Member:
     - `rack`: the member's rack
     - `instance_id`: the id of a static member. It orders members in `range` and `round_robin`, as in Kafka
     - `standby`: the partitions that the member follows as a replica (`copartitioned` only)
-    - `url`: where other members reach it. The assignment contains it (`taskplace.partitions.holders`)
+    - `url`: where other members reach it. The assignment contains it (`taskplace.groups.assignment`)
 
     Errors: `InputError` for bad topics, partitions, generations or URLs.
 

@@ -33,10 +33,9 @@ from typing import NamedTuple
 import numpy as np
 
 from taskplace.errors import TaskplaceError
+from taskplace.groups.sticky import Returns, best_loads, deal
+from taskplace.groups.subscriptions import Bools, Columns, Ints
 from taskplace.model.flow import Network, cost_budget
-from taskplace.partitions.deal import Returns, deal
-from taskplace.partitions.loads import best_loads
-from taskplace.partitions.subscription_columns import Bools, Columns, Ints
 
 
 class Classes(NamedTuple):
@@ -237,7 +236,7 @@ def _flow(q: _Question, returns: Returns | None) -> tuple[Ints, Ints, Returns | 
     flow = net.solve()
     if flow is None:
         raise TaskplaceError(
-            f"no assignment meets the loads of {m} members: a defect of taskplace.partitions.loads"
+            f"no assignment meets the loads of {m} members: a defect of taskplace.groups.sticky"
         )
     kept = np.zeros_like(q.owned)
     kept[arcs.row, arcs.column] = flow[arcs.keep]

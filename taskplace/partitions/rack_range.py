@@ -32,8 +32,8 @@ from typing import NamedTuple
 import numpy as np
 
 from taskplace.errors import TaskplaceError
+from taskplace.groups.subscriptions import Bools, Columns, Ints
 from taskplace.model.flow import Network
-from taskplace.partitions.subscription_columns import Bools, Columns, Ints
 
 
 class Together(NamedTuple):

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from taskplace.partitions.holders import SCHEMA, Holders
-from taskplace.partitions.loads import balance_score
-from taskplace.partitions.subscription_columns import Columns, Ints
+from taskplace.groups.assignment import SCHEMA, Holders
+from taskplace.groups.sticky import balance_score
+from taskplace.groups.subscriptions import Columns, Ints
 from topology.node import TopicPartition
 
 Held = tuple[TopicPartition, ...]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from taskplace.errors import InputError
 
 if TYPE_CHECKING:
-    from taskplace.partitions.members import Member, Pair
+    from taskplace.groups.subscriptions import Member, Pair
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

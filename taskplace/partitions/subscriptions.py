@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.partitions.members import NO_GENERATION as NO_GENERATION
-from taskplace.partitions.members import Member as Member
-from taskplace.partitions.members import Pair as Pair
-from taskplace.partitions.members import topic_partitions
+from taskplace.groups.subscriptions import NO_GENERATION as NO_GENERATION
+from taskplace.groups.subscriptions import Member as Member
+from taskplace.groups.subscriptions import Pair as Pair
+from taskplace.groups.subscriptions import topic_partitions
 
 if TYPE_CHECKING:
-    from taskplace.partitions.subscription_columns import Columns
+    from taskplace.groups.subscriptions import Columns
 
 SCHEMA = "taskplace.subscriptions/1"
 RACK_PRIORITIES = ("stickiness", "racks")
@@ -120,7 +120,9 @@ class Subscriptions:
     @cached_property
     def columns(self) -> Columns:
         """The subscriptions as numpy columns; computed once."""
-        from taskplace.partitions import subscription_columns  # imported late, because it needs numpy
+        from taskplace.groups import (
+            subscriptions as subscription_columns,  # imported late, because it needs numpy
+        )
 
         return subscription_columns.build(self.topics, self.members, self.racks)
 

@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from taskplace.errors import TaskplaceError
+from taskplace.groups.subscriptions import Bools, Ints
 from taskplace.model.flow import Network, cost_budget
 from taskplace.model.shares import floors_and_ceilings
-from taskplace.partitions.subscription_columns import Bools, Ints
 
 
 def settle(

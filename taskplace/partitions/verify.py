@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from taskplace.partitions.loads import balance_score
-from taskplace.partitions.result import Held, PartitionAssignment
-from taskplace.partitions.subscriptions import Pair, Subscriptions
+from taskplace.groups.assignment import Held, PartitionAssignment
+from taskplace.groups.sticky import balance_score
+from taskplace.groups.subscriptions import Pair, Subscriptions
 from taskplace.verify import Violation
 from topology.node import TopicPartition
 

@@ -22,14 +22,14 @@ from dataclasses import dataclass
 
 from taskplace.errors import InvalidPlan
 from taskplace.lag import LagIndex
+from taskplace.logs import RepeatedWarnings
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles, with_roles
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.rebalance.schedule import ProbingSchedule
+from taskplace.rebalance.loop import ProbingSchedule
 from taskplace.rebalance.triggers import EVENTS, RULES, Situation, Trigger
 from taskplace.refine.parking import ProgressWatch, with_parked
-from taskplace.repeated_warnings import RepeatedWarnings
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class RebalanceLoop:
     Lifetime: `plan`, `problem` and `generation` change only in `look`. `plan` was made for `problem`; both are None
     before the first plan. `failed` counts invalid plans. A changed assignment empties `_ignored`.
 
-    >>> from taskplace.model.ids import TaskId
+    >>> from topology.tasks import TaskId
     >>> loop = RebalanceLoop(PlacementConfig())
     >>> decision = loop.look([Task(TaskId(0, 0))], [Instance("a")])
     >>> decision.generation, decision.reason

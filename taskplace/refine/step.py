@@ -30,10 +30,9 @@ import numpy as np
 
 from taskplace.lag.ranking import lacking, whole
 from taskplace.model.flow import Network, cost_budget
-from taskplace.model.groups import rank_in_group
 from taskplace.model.placement import Step, Target, best_at, lagging_owners
-from taskplace.model.problem_columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
-from taskplace.refine.budget import Want, within_budget
+from taskplace.model.problem_columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints, rank_in_group
+from taskplace.refine.step import Want, within_budget
 
 FINE = 1 << 10
 """The resolution of loads per capacity: 1 / FINE of a task."""

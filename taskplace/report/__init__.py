@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from taskplace.model.events import (
+from taskplace.record.events import (
     BatchDone,
     CheckResult,
     ExecutorLost,
@@ -24,8 +24,7 @@ from taskplace.model.events import (
     Summary,
     WorkProgress,
 )
-from taskplace.report.plain import PlainReporter, SilentReporter
-from taskplace.report.work import long_work, redraws
+from taskplace.record.reporters import PlainReporter, SilentReporter, long_work, redraws
 
 __all__ = [
     "BatchDone",
@@ -61,9 +60,9 @@ def reporter_for(mode: str, stream: TextIO | None = None) -> Reporter:
     if mode == "plain":
         return PlainReporter(stream)
     if mode == "json":
-        from taskplace.report.json_lines import JsonReporter
+        from taskplace.record.json_lines import JsonReporter
 
         return JsonReporter(stream)
-    from taskplace.report.terminal import TerminalReporter  # rich takes a while to load
+    from taskplace.record.terminal import TerminalReporter  # rich takes a while to load
 
     return TerminalReporter(stream)

@@ -18,10 +18,9 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from taskplace.model.events import WorkProgress
-from taskplace.printable import behind, printable
-from taskplace.report import words
-from taskplace.wording import clock
+from taskplace.record import words
+from taskplace.record.events import WorkProgress
+from taskplace.wording import behind, clock, printable
 
 #: The least and the most width of a bar, and the least of a name.
 SHORT_BAR, LONG_BAR, SHORT_NAME = 8, 40, 10

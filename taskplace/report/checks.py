@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from taskplace.addresses import check_free
 from taskplace.errors import InputError
-from taskplace.report.html.page import check_page
-from taskplace.settings import ReportSettings
+from taskplace.record.html.page import check_page
+from taskplace.record.http_server import check_free
+from taskplace.spec.application import ReportSettings
 
 
 def check_report(settings: ReportSettings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Reporter, Summary, WorkProgress
+from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced, Reporter, Summary, WorkProgress
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """One JSON line for each event of a run, for programs: `taskplace run --output json`, or `report.progress: json`.
 
 `report.events` writes the same lines into a file, and `taskplace report` makes a page of them
-(`taskplace.report.run_lines` reads them).
+(`taskplace.record.json_lines` reads them).
 
 **Idea.** Each kind of line is a type, so that its fields can be relied on. `docs/command_line.md` lists them from these
 types, and `schema()` returns their JSON Schema. A field may be added in a later version; one that is removed or changes
@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta
 
 from taskplace import __version__
-from taskplace.model.events import (
+from taskplace.record.events import (
     BatchDone,
     BatchRecovery,
     Change,
@@ -35,8 +35,8 @@ from taskplace.model.events import (
     WarmupState,
     WorkProgress,
 )
+from taskplace.record.reporters import Seldom
 from taskplace.redaction import scrubbed
-from taskplace.report.seldom import Seldom
 from topology import BuiltTopology
 
 SCHEMA = "taskplace.run/1"
@@ -191,7 +191,7 @@ class Loss(Line, frozen=True, kw_only=True, tag="loss"):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of a run; see `taskplace.model.events.Summary`."""
+    """The counts of a run; see `taskplace.record.events.Summary`."""
 
     batches: int
     rows: int

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable
 from typing import TextIO
 
-from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Summary, WorkProgress
-from taskplace.report import words
-from taskplace.report.seldom import Seldom
+from taskplace.record import words
+from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced, Summary, WorkProgress
+from taskplace.record.reporters import Seldom
 
 
 class WorkLines:

@@ -1,4 +1,4 @@
-"""Reads the JSON lines of a run (`taskplace.report.json_lines`), and tells its events again to a reporter.
+"""Reads the JSON lines of a run (`taskplace.record.json_lines`), and tells its events again to a reporter.
 
 Properties: a reader ignores lines and fields that it does not know, because a newer version may write more. The last
 line may be cut off: the driver was killed while it wrote.
@@ -14,8 +14,8 @@ from typing import Protocol
 import msgspec
 
 from taskplace.errors import InputError
-from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Reporter, Summary
-from taskplace.report import json_lines
+from taskplace.record import json_lines
+from taskplace.record.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Reporter, Summary
 
 SCHEMA = json_lines.SCHEMA
 _KINDS = {line.__struct_config__.tag: line for line in json_lines.LINES}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskplace.model.events import WorkProgress
+from taskplace.record.events import WorkProgress
 
 #: Work that takes less time gets no line of its own.
 LONG_SECONDS = 2.0

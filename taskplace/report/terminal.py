@@ -13,12 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
-from taskplace.columns import BOX_EDGE, BOX_GAP, Column, Fitted, fit
-from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary, WorkProgress
-from taskplace.report import words
-from taskplace.report.bars import Screen, WorkBars
-from taskplace.report.seldom import LONG_SECONDS
-from taskplace.wording import clock, count, duration
+from taskplace.record import words
+from taskplace.record.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary, WorkProgress
+from taskplace.record.reporters import LONG_SECONDS
+from taskplace.record.terminal import Screen, WorkBars
+from taskplace.wording import BOX_EDGE, BOX_GAP, Column, Fitted, clock, count, duration, fit
 
 WIDTH = 44  # the least width of a table, so that titles stay on one line
 #: The columns of the placement; on a narrow terminal the standbys go first, and the lag last.

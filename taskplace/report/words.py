@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from taskplace.model.events import (
+from taskplace.record.events import (
     OF_TASKS,
     WHOLE,
     BatchDone,
@@ -187,7 +187,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
 def late_rows(summary: Summary) -> list[tuple[str, str]]:
     """Return the late rows of the driver, and in all if that is known.
 
-    >>> from taskplace.model.events import LateRows
+    >>> from taskplace.record.events import LateRows
     >>> late_rows(Summary(1, 9, 0, 0, 0, 0, 0, 0, late_rows=2, late=LateRows(5, 2)))
     [('late rows since the checkpoint was created', '5'), ('late rows since this driver started', '2')]
     """

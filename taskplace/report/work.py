@@ -12,12 +12,12 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from taskplace.model.events import WorkProgress
 from taskplace.model.work import Show
-from taskplace.report.plain import WorkLines
+from taskplace.record.events import WorkProgress
+from taskplace.record.reporters import WorkLines
 
 if TYPE_CHECKING:
-    from taskplace.report.bars import LiveBars
+    from taskplace.record.terminal import LiveBars
 
 #: Work gets a bar only after this time, so that short work neither flickers nor loads rich.
 BAR_SECONDS = 0.5
@@ -86,7 +86,7 @@ class _Bars:
                 self._timer.start()
 
     def _begin(self) -> None:
-        from taskplace.report.bars import LiveBars  # rich takes a while to load
+        from taskplace.record.terminal import LiveBars  # rich takes a while to load
 
         with self._lock:
             if self._closed:

@@ -6,8 +6,7 @@ Nothing here sleeps or draws unseeded random numbers: the same events give the s
 
 from __future__ import annotations
 
-from taskplace.simulation.cluster import Cluster
-from taskplace.simulation.events import Event
+from taskplace.simulation.cluster import Cluster, Event
 from taskplace.simulation.run import Round, Trajectory, replay, simulate
 
 __all__ = ["Cluster", "Event", "Round", "Trajectory", "replay", "simulate"]

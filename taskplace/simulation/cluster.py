@@ -10,7 +10,7 @@ from taskplace.errors import InputError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Instance, Problem, Task
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(slots=True)

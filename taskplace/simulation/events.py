@@ -10,7 +10,7 @@ from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.model.problem import read_task
 from taskplace.simulation.cluster import Cluster
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 # For each kind: the options it must have, and those it may have.
 OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

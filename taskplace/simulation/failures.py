@@ -6,7 +6,7 @@ import random
 
 from taskplace import validation
 from taskplace.model.problem import Problem
-from taskplace.simulation.events import Event
+from taskplace.simulation.cluster import Event
 
 MOST_EVENTS = 100_000
 """The most random events at a time: each is planned at least once."""

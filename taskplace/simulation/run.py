@@ -8,20 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from taskplace import validation
-from taskplace.callables import check_function
 from taskplace.errors import InputError
-from taskplace.model import html_tables
-from taskplace.model.imbalance import imbalance_of
+from taskplace.model import tables as html_tables
+from taskplace.model.callables import check_function
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
+from taskplace.model.shares import imbalance_of
 from taskplace.model.work import Show
 from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
-from taskplace.simulation.cluster import Cluster
-from taskplace.simulation.events import Event
-from taskplace.simulation.following import following
+from taskplace.simulation.cluster import Cluster, Event
+from taskplace.simulation.run import following
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.transcript/1"
 
@@ -38,7 +37,7 @@ class Round:
     - `moved`: stateful actives that changed their instance in this round as planned; `promoted`: forced
     - `lags`: by instance, the records that its standbys and warm-ups lack when the plan is put in force; none of those
       that lack nothing
-    - `imbalance`: of the active tasks under the plan (`taskplace.model.imbalance`)
+    - `imbalance`: of the active tasks under the plan (`taskplace.model.shares`)
     - `placed`: tasks that were not running and start in this round
     """
 
@@ -194,7 +193,7 @@ def simulate(
     Each group happens at once; then the cluster is planned every `probing.rebalance.interval.ms` of virtual time
     until no follow-up is needed (at most `limit` rounds). `restore_rate`: records per second that a copy catches up;
     None: any copy catches up within a round. `progress` gets a `WorkProgress` after a round, ten times a second at
-    most (`taskplace.report.long_work` shows it); an error of it ends the simulation.
+    most (`taskplace.record.long_work` shows it); an error of it ends the simulation.
 
     Errors: `InputError` for a bad problem, event, rate, limit or function, before anything is planned.
 

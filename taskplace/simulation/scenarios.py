@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.simulation.events import Event
-from topology.ids import TaskId
+from taskplace.simulation.cluster import Event
+from topology.tasks import TaskId
 
 KINDS = (
     "fresh-start",

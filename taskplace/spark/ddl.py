@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pyspark.errors import PySparkException
 from pyspark.sql import types as spark
 
-from taskplace.spark.state.type_text import WORDS, Tokens, TypeTextError, name_of
+from taskplace.spark.types import WORDS, Tokens, TypeTextError, name_of
 
 _SIMPLE: dict[str, type[spark.DataType]] = {
     "boolean": spark.BooleanType,
@@ -77,7 +77,7 @@ def read_type(written: str, timestamp: str = "TIMESTAMP_LTZ") -> spark.DataType 
 
     >>> read_type("struct<a: int, b: array<innt>>")
     Traceback (most recent call last):
-    taskplace.spark.state.type_text.TypeTextError: in b.element: found 'innt', expected a type; did you mean 'int'?
+    taskplace.spark.types.TypeTextError: in b.element: found 'innt', expected a type; did you mean 'int'?
     """
     reader = _Reader(Tokens(written, WORDS), timestamp)
     kind = reader.type()

@@ -27,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from taskplace.paths import has_wildcards
+from taskplace.spec.paths import has_wildcards
 
 #: How many files and directories are looked at, and the bytes of each file.
 MOST_FILES, MOST_DIRECTORIES, HEAD = 100, 1000, 512

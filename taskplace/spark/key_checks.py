@@ -15,9 +15,9 @@ Checked, whatever lies between the topic and the node (`taskplace.spark.key_flow
 
 Compared elsewhere:
 - the values, behind a node that may have changed them: in the task (`owned` lists the stores,
-  `taskplace.spark.worker.ownership` checks them);
-- the types: `splits` lists the comparisons within a task, `taskplace.spark.worker.splits` makes them; `alike` lists the
-  topics whose keys need equal types in all tasks, `taskplace.spark.driver.key_types` compares them.
+  `taskplace.spark.worker.partition_checks` checks them);
+- the types: `splits` lists the comparisons within a task, `taskplace.spark.worker.partition_checks` makes them; `alike` lists the
+  topics whose keys need equal types in all tasks, `taskplace.spark.compile.keys` compares them.
 
 Not checked:
 - a class that states traits without `by_has_split_key`: its author answers for the columns;
@@ -37,8 +37,7 @@ import pyarrow as pa
 from taskplace.spark.key_flow import Route, Routes, inputs, routes
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.processors.traits import states_traits, traits_of
-from taskplace.spark.worker.ownership import Owned
-from taskplace.spark.worker.splits import KeyColumn, Split
+from taskplace.spark.worker.partition_checks import KeyColumn, Owned, Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
 
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer
-from taskplace.report.fan_out import FanOut
-from taskplace.report.html.live import LivePage
-from taskplace.report.html.of_plan import reason_of, reasons_of
-from taskplace.report.html.of_run import RunRecorder
-from taskplace.report.html.values import Now, Reason, Report
-from taskplace.report.run_lines import Ended
-from taskplace.spark.driver.batch_runner import BatchRunner
+from taskplace.record.html.live import LivePage
+from taskplace.record.html.of_plan import reason_of, reasons_of
+from taskplace.record.html.of_run import RunRecorder
+from taskplace.record.html.values import Now, Reason, Report
+from taskplace.record.json_lines import Ended
+from taskplace.record.reporters import FanOut
+from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.inspection.now import figures_of, input_rows, now_of
 from taskplace.spark.inspection.situation import situation
 

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import field
 
 from taskplace.spark.codec import Message, Tally, TaskKey, decoded, encoded
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: Microseconds since 1970 (UTC); None: unknown yet.
 Watermark = int | None
@@ -301,7 +301,7 @@ class AttemptDescriptor(Message, frozen=True):
     """The starting point of one attempt: the task, the instance it was planned for, and its committed history.
 
     `tail`: whether `history` has only its last changes, which are enough for a copy that is at the end, or one or two
-    batches off. The manifests have the whole one (`taskplace.spark.state.committed`).
+    batches off. The manifests have the whole one (`taskplace.spark.checkpoint.manifests`).
     `held`: the watermarks of this task's stores in the previous batch, where they differ from `Setting.late` because
     some due windows were not yet emitted.
     """

@@ -25,8 +25,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from taskplace.errors import CheckpointError
-from taskplace.paths import why_not
 from taskplace.spark.codec import Message, decoded, read_file, sealed, unsealed
+from taskplace.spec.paths import why_not
 
 STATUS_FILE = "status.json"
 WAITING_FILE = "waiting.json"
@@ -158,7 +158,7 @@ class BatchStatus(Exchanged, frozen=True):
 
 
 class TotalsStatus(Exchanged, frozen=True):
-    """What the checkpoint has counted over restarts (`taskplace.spark.driver.totals`).
+    """What the checkpoint has counted over restarts (`taskplace.record.events`).
 
     - `since`: the first batch that is counted; 0: all since the checkpoint was created
     - `rows`, `late`: the totals; `late_here`: the late rows since this driver started

@@ -5,7 +5,7 @@ committed. The query's `foreachBatch` is `Placed.process_batch`, which runs the 
 
     rebalance (between batches) -> one pinned job per subtopology -> manifest -> sinks -> followers catch up
 
-`Placed` embeds the stream and answers questions about it; `taskplace.spark.driver.batch_runner` runs the batches.
+`Placed` embeds the stream and answers questions about it; `taskplace.spark.driver.runner` runs the batches.
 
 Properties: state is effectively once, under the loss of any executor and of the driver. Sinks get each batch at least
 once, always with the same rows under the same batch id.
@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace import validation
-from taskplace.callables import check_function
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
-from taskplace.model import html_tables
+from taskplace.model import tables as html_tables
+from taskplace.model.callables import check_function
 from taskplace.model.config import PlacementConfig
-from taskplace.model.events import InstanceView, Reporter, Summary
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
-from taskplace.report.fan_out import FanOut
-from taskplace.report.html.of_run import RunRecorder
+from taskplace.record.events import InstanceView, Reporter, Summary
+from taskplace.record.html.of_run import RunRecorder
+from taskplace.record.reporters import FanOut
 from taskplace.spark import options as checks
 from taskplace.spark.bridge import Bridge, start_query
 from taskplace.spark.cluster import Cluster
@@ -47,7 +47,7 @@ from taskplace.wording import count
 from topology import BuiltTopology, TaskId, Topology
 
 if TYPE_CHECKING:
-    from taskplace.http_server import HttpServer
+    from taskplace.record.http_server import HttpServer
 
 
 class Placed:
@@ -58,7 +58,7 @@ class Placed:
     - `config`: Kafka's keys (see `PlacementConfig`), or the object
     - `options`, or its fields as keywords: `PlacedOptions`. Field names carry units (`locality_wait_ms`,
       `snapshot_bytes`); a duration is a text with its unit ("10 minutes")
-    - `reporter`: receives the events of the stream (`taskplace.report`)
+    - `reporter`: receives the events of the stream (`taskplace.record`)
     - `bridge`: the cluster to run on; None: that of `spark`. Tests pass a stand-in
 
     Errors: `UnsupportedSpark`; `InputError` and `TopologyError` for a wrong argument or topology; `CheckpointError` if
@@ -345,7 +345,7 @@ class Placed:
 
             placed.serve_metrics(port=9404).url
         """
-        from taskplace.metrics.endpoint import serve
+        from taskplace.record.prometheus import serve
 
         server = serve(self.metrics, stream=self.built.name, port=port, host=host)
         self._servers.append(server)

@@ -13,7 +13,7 @@ from taskplace.spark.bridge.queries import jvm_running
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-    from taskplace.model.events import InstanceView
+    from taskplace.record.events import InstanceView
 
 
 class Closeable(Protocol):

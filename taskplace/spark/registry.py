@@ -39,10 +39,10 @@ from functools import partial, update_wrapper
 from types import MappingProxyType
 from typing import Any
 
-from taskplace import named_objects
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
+from taskplace.model import callables as named_objects
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -58,17 +58,15 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.processors.arguments import nearest_argument
-from taskplace.spark.state.column_types import USUAL
-from taskplace.spark.state.columns import parsed
+from taskplace.spark.processors.parts import Aggregation
 from taskplace.spark.stub_processors import store_of
+from taskplace.spark.types import USUAL, parsed
 from taskplace.spark.yaml_paths import option_path
 from taskplace.spark.yaml_words import said
 from topology import TopologyError
-from topology.errors import nearest
+from topology.errors import nearest, shown
 from topology.names import check_legal_name
-from topology.shown import shown
 
 FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
     "count": count,

@@ -11,17 +11,16 @@ from pathlib import Path
 from types import TracebackType
 
 from taskplace.errors import TaskplaceError
-from taskplace.model.events import Reporter
+from taskplace.record.events import Reporter
+from taskplace.record.html.live import LivePage
+from taskplace.record.html.of_run import RunRecorder
+from taskplace.record.html.page import check_report, write_page
+from taskplace.record.json_lines import Ended
+from taskplace.record.reporters import FanOut
 from taskplace.redaction import scrubbed
-from taskplace.report.checks import check_report
-from taskplace.report.fan_out import FanOut
-from taskplace.report.html.live import LivePage
-from taskplace.report.html.of_run import RunRecorder
-from taskplace.report.html.page import write_page
-from taskplace.report.run_lines import Ended
-from taskplace.settings import ReportSettings
 from taskplace.spark.live_run import LiveRun
 from taskplace.spark.placed import Placed
+from taskplace.spec.application import ReportSettings
 
 log = logging.getLogger(__name__)
 

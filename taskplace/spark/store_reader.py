@@ -29,18 +29,18 @@ from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
 from taskplace.spark.processors.traits import traits_of
-from taskplace.spark.state.columns import table_given
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.values import dicts_of, table_of
+from taskplace.spark.types import table_given
+from taskplace.spark.values import dicts_of, table_of
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.lookup import answer_all
 from taskplace.validation import nearest
 from topology import TaskId
 
 if TYPE_CHECKING:
+    from taskplace.spark.checkpoint.journal import Journal
     from taskplace.spark.cluster import Cluster
     from taskplace.spark.driver.cluster_state import ClusterState
-    from taskplace.spark.driver.journal import Journal
     from taskplace.spark.driver.rebalancer import Rebalancer
     from taskplace.spark.worker.program import Program
 

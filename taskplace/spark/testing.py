@@ -19,17 +19,17 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.driver import programs
+from taskplace.spark.compile import programs
 from taskplace.spark.messages import Change, History
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import as_datetime
 from taskplace.spark.state.store import Store
-from taskplace.spark.state.values import dicts_of, python_of
+from taskplace.spark.values import dicts_of, python_of
 from taskplace.spark.worker.program import Outputs
 from taskplace.validation import integer, nearest
 from taskplace.wording import count
 from topology import Topology
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 _INPUTS = ("rows", "table")
 _TASK = TaskId(0, 0)

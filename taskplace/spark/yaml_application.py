@@ -61,13 +61,20 @@ from taskplace.dotted_keys import entries, nested_options, topology_section
 from taskplace.durations import named_by
 from taskplace.errors import ConfigError, InputError
 from taskplace.misplaced import check_entries, check_topology
-from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
-from taskplace.settings import YAML_APPLICATION, Settings, absolute, section_keys
 from taskplace.spark.targets import is_target
-from taskplace.spark.yaml_inputs import YamlInput, YamlSource, inputs_of, records_of, schemas_of, with_counts
+from taskplace.spark.yaml_application import (
+    YamlInput,
+    YamlSource,
+    inputs_of,
+    records_of,
+    schemas_of,
+    with_counts,
+)
 from taskplace.spark.yaml_paths import YamlPaths, named_entries, node_path
 from taskplace.spark.yaml_words import in_yaml, refused
+from taskplace.spec.application import YAML_APPLICATION, Settings, absolute, section_keys
+from taskplace.spec.paths import local_path
 from taskplace.yaml_fields import INPUT, KAFKA_OUTPUT, OUTPUT
 from topology import BuiltTopology, Topology, TopologyError
 from topology.entry_fields import SOURCE
@@ -91,7 +98,7 @@ class YamlApplication:
     """The application class for a YAML file with a `topology`. It needs only the file."""
 
     def __init__(self, settings: Settings) -> None:
-        from taskplace.spark.driver.programs import external_topics
+        from taskplace.spark.compile.programs import external_topics
 
         output = entries("output", settings.output, OUTPUT)
         given = entries("input", settings.input, INPUT)
@@ -153,13 +160,13 @@ def judge(
 
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
+    from taskplace.spark.compile.forms import check_forms
+    from taskplace.spark.compile.sources import check_sources
     from taskplace.spark.driver.definition import StreamDefinition
     from taskplace.spark.driver.directory_overlaps import check_overlaps
     from taskplace.spark.driver.no_data_batches import check_idle_closing
-    from taskplace.spark.driver.processor_forms import check_forms
     from taskplace.spark.driver.publishing import check_targets
     from taskplace.spark.driver.rebalancer import check_weights
-    from taskplace.spark.driver.sources import check_sources
     from taskplace.spark.driver.staging import SinkSchemas
     from taskplace.spark.options import check_supported
     from taskplace.spark.options import local_path as shared_path

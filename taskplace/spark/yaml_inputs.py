@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError, InputError
-from taskplace.paths import has_wildcards, local_path
-from taskplace.settings import Settings, absolute
 from taskplace.spark.input_files import WrongFile, wrong_file
 from taskplace.spark.selected_columns import FIXED, UNKNOWN_TYPE, selected
-from taskplace.spark.state.type_text import TypeTextError
+from taskplace.spark.types import TypeTextError
+from taskplace.spec.application import Settings, absolute
+from taskplace.spec.paths import has_wildcards, local_path
 from taskplace.validation import nearest
 from taskplace.yaml_fields import FILES, FORMATS, INPUT
 from topology import BuiltTopology, Node

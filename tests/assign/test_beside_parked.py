@@ -9,8 +9,9 @@ import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
-from taskplace.assign import active, active_costs
-from taskplace.assign.flow import Network
+from taskplace.assign import active
+from taskplace.assign import active as active_costs
+from taskplace.model.flow import Network
 from taskplace.model.placement import bases
 from tests.support.stateful_tasks import ids, stateful
 

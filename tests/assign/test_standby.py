@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task
@@ -17,7 +18,6 @@ from taskplace.model.placement import bases
 from taskplace.model.problem_columns import NONE, STANDBY
 from taskplace.model.shares import level_loads
 from taskplace.simulation import Cluster
-from taskplace.simulation.scenarios import KINDS, scenario
 from tests.support.targets import END, ids, small_problems
 
 

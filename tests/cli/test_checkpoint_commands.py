@@ -9,18 +9,16 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from taskplace.record.json_lines import schema as line_schema
 
 from taskplace.cli import main
 from taskplace.cli.drain import json_schema as answer_schema
 from taskplace.cli.inspect import lag_lines
-from taskplace.cli.status import json_schema
-from taskplace.cli.status_words import events
+from taskplace.cli.status import events, json_schema
 from taskplace.model import schema as schemas
 from taskplace.model.schema import schema
-from taskplace.report.json_lines import schema as line_schema
-from taskplace.spark.inspection.checkpoint import Inspection
+from taskplace.spark.inspection.checkpoint import Inspection, LastStatus
 from taskplace.spark.inspection.driver_seen import look
-from taskplace.spark.inspection.last_status import LastStatus
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     RebalanceStatus,
@@ -177,7 +175,7 @@ def test_the_schema_of_an_answer_is_that_of_its_message():
 
 
 def test_the_schema_of_a_line_is_that_of_its_types():
-    _is_written("run", line_schema(), "taskplace.report.json_lines.schema()")
+    _is_written("run", line_schema(), "taskplace.record.json_lines.schema()")
 
 
 def _is_written(name, made, by):
@@ -202,7 +200,7 @@ def test_status_says_how_many_moves_it_leaves_out(moves, last):
 def test_status_on_a_terminal(placed, capsys, monkeypatch):
     from rich.console import Console
 
-    from taskplace.cli.status_table import StatusView
+    from taskplace.cli.status import StatusView
 
     console = Console(width=100, record=True)
     console.print(StatusView(look(placed.checkpoint)))

@@ -11,11 +11,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from taskplace.spec.application import SECTIONS, Settings
 
 from taskplace.cli import main
 from taskplace.cli.ignored import rules_of_ignored_keys
 from taskplace.model.schema import schema
-from taskplace.settings import SECTIONS, Settings
 from tests.support.command_line import one_line
 from tests.support.pages import ROOT
 

@@ -32,7 +32,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def test_the_command_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a host of which nothing is known, and without a checkpoint at the file's place."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("taskplace.cli.doctor_facts.this_host", HostFacts)
+    monkeypatch.setattr("taskplace.cli.doctor.this_host", HostFacts)
     (tmp_path / "clicks.yaml").write_text(blocks(PAGE, "yaml clicks.yaml")[0])
     (tmp_path / "in").mkdir()
     (text,) = blocks(PAGE, "console")

@@ -238,7 +238,7 @@ def test_a_secret_is_found_and_not_shown(orders: str, capsys: pytest.CaptureFixt
 def test_without_spark_the_topology_of_the_file_is_still_looked_at(
     orders: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taskplace.cli.doctor_application.NEEDED", ("pyspark", "no_such_package"))
+    monkeypatch.setattr("taskplace.cli.doctor.NEEDED", ("pyspark", "no_such_package"))
     code, diagnosis = found(
         capsys, orders, "--set", "topology.sources.orders.partitions=96", "--set", "spark.master=yarn"
     )

@@ -10,8 +10,7 @@ pytest.importorskip("pyspark")
 
 import yaml
 
-from taskplace.cli.doctor_facts import gather
-from taskplace.cli.doctor_host import installed, this_host
+from taskplace.cli.doctor import gather, installed, this_host
 from taskplace.doctor import diagnose
 from tests.support.operators import run, stream
 from tests.support.placed_without_spark import World

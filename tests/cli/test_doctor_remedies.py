@@ -12,10 +12,11 @@ import yaml
 
 pytest.importorskip("pyspark")
 
+from taskplace.spec.application import overridden
+
 from taskplace.cli import main
-from taskplace.cli.doctor_facts import gather
+from taskplace.cli.doctor import gather
 from taskplace.doctor import Finding, diagnose
-from taskplace.settings import overridden
 from taskplace.yaml_io import override
 from tests.doctor.test_rules import BY_ID, FIRING
 from tests.support.doctor.cases import Case

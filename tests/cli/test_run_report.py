@@ -7,10 +7,10 @@ import socket
 from pathlib import Path
 
 import pytest
+from taskplace.spec.application import Settings
 
 from taskplace.cli import main
 from taskplace.errors import TaskplaceError
-from taskplace.settings import Settings
 from tests.support.run_events import SUMMARY, Clock, tell
 
 

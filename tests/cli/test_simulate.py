@@ -102,7 +102,7 @@ def test_bars_go_to_standard_error_and_the_answer_does_not_change(problem, tmp_p
     code = f"""
 from pathlib import Path
 from taskplace.cli import main
-from taskplace.report import work
+from taskplace.record import work
 from taskplace.simulation import run
 work.BAR_SECONDS = 0.0
 def plan(problem):

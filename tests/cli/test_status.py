@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from taskplace.cli import main
 from taskplace.cli.drain import emptiness
-from taskplace.cli.status_words import events, headings, lines
+from taskplace.cli.status import events, headings, lines
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.operator_messages import (
     DriverIdentity,
@@ -135,7 +135,7 @@ def test_the_times_of_a_status_are_relative_to_one_point():
 
 def test_a_status_looks_for_stuck_copies_once(monkeypatch):
     asked = []
-    monkeypatch.setattr("taskplace.cli.status_words.stuck", lambda *_, **__: asked.append(1) or iter(()))
+    monkeypatch.setattr("taskplace.cli.status.stuck", lambda *_, **__: asked.append(1) or iter(()))
     list(events(Status("id", "t", 1, DriverIdentity("h", 7, "app", 0.0), 9.0, 1, 2.0)))
     assert asked == [1]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from taskplace.spark.compile import programs
 
-from taskplace.spark.driver import programs
 from tests.differential import fuzz
 from tests.differential.case import Case, Node, Source
 from tests.differential.routing import MAY, MUST, has_cycle, one_task, predicted

@@ -7,11 +7,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from taskplace.spec.application import SparkSettings
 
 from taskplace.doctor import SparkProperties, read_properties
 from taskplace.doctor.known_properties import misspelled
 from taskplace.errors import InputError
-from taskplace.settings import SparkSettings
 
 
 def of(master: str | None = None, /, file: dict[str, str] | None = None, **conf: str) -> SparkProperties:

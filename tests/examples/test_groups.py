@@ -9,8 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-
-from taskplace.group import (
+from taskplace.groups.membership import (
     Assigned,
     ConsumerProtocol,
     CoordinatorSettings,

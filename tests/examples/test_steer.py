@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from taskplace.spec.application import ChaosSettings
 
-from taskplace.settings import ChaosSettings
 from taskplace.spark.steering.status import SteeringStatus
 
 ROOT = Path(__file__).parents[2]

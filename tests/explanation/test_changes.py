@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
@@ -15,7 +16,6 @@ from taskplace.explanation.changes import Changes
 from taskplace.explanation.outlook import Timetable
 from taskplace.model.plan import Plan
 from taskplace.simulation import Cluster
-from taskplace.simulation.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 END = 50_000

@@ -10,13 +10,13 @@ import re
 from pathlib import Path
 
 import pytest
+from taskplace.spark.checkpoint import manifests as versions
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.checkpoint.manifests import read_manifest, readable
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import sealed, unsealed
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import SCHEMA
-from taskplace.spark.state import versions
-from taskplace.spark.state.versions import read_manifest, readable
 from tests.golden.formats import HERE, Golden, from_json, unpack
 from tests.golden.going_on import go_on
 from tests.golden.streams import STREAMS

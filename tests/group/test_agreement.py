@@ -5,9 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-
-from taskplace.errors import InputError
-from taskplace.group import (
+from taskplace.groups.membership import (
     Assignment,
     Code,
     ConsistentHash,
@@ -19,7 +17,9 @@ from taskplace.group import (
     RoundRobin,
     Topics,
 )
-from taskplace.group.subscription import Subscription
+from taskplace.groups.metadata import Subscription
+
+from taskplace.errors import InputError
 from tests.support.consumers import consumer, numbers
 from tests.support.network import GROUP, Network
 from topology import TopicPartition

@@ -6,11 +6,11 @@ import itertools
 from typing import Any
 
 import pytest
+from taskplace.groups.membership import Code, ConsumerProtocol, Mode, RoundRobin, Topics
+from taskplace.groups.messages import Writer
+from taskplace.groups.metadata import Subscription
 
 from taskplace.errors import InputError
-from taskplace.group import Code, ConsumerProtocol, Mode, RoundRobin, Topics
-from taskplace.group.subscription import Subscription
-from taskplace.group.wire import Writer
 from tests.support.consumers import Odd, consumer, numbers
 from tests.support.network import GROUP, Network
 from topology import TopicPartition

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from hypothesis import given
-
-from taskplace.group import choose_protocol, largest_matching, newest_then_latest
-from taskplace.group.choice import Candidate
+from taskplace.groups.coordinator import Candidate
+from taskplace.groups.membership import choose_protocol, largest_matching, newest_then_latest
 
 
 def test_the_preferred_common_protocol_is_chosen() -> None:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from taskplace.groups.membership import ConsistentHash, ConsumerMetadata, ProtocolError, RoundRobin
+from taskplace.groups.metadata import Subscription
 
 from taskplace.errors import InputError
-from taskplace.group import ConsistentHash, ConsumerMetadata, ProtocolError, RoundRobin
-from taskplace.group.subscription import Subscription
 from tests.support.consumers import consumer
 from tests.support.network import Network
 from topology import TopicPartition

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from taskplace.errors import ConfigError, InputError
-from taskplace.group import (
+from taskplace.groups.membership import (
     Code,
     Coordinator,
     CoordinatorSettings,
@@ -15,7 +13,9 @@ from taskplace.group import (
     Mode,
     Offer,
 )
-from taskplace.group.messages import Join, Role
+from taskplace.groups.messages import Join, Role
+
+from taskplace.errors import ConfigError, InputError
 from tests.support.group_protocol import Plain, stable
 from tests.support.network import GROUP, Network
 

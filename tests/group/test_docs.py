@@ -10,9 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from taskplace import group
-from taskplace.group import Mode
+from taskplace.groups import membership as group
+from taskplace.groups.membership import Mode
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "groups.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskplace.group import (
+from taskplace.groups.membership import (
     Assigned,
     Code,
     Coordinator,
@@ -18,7 +18,8 @@ from taskplace.group import (
     Round,
     TryAgain,
 )
-from taskplace.group.messages import Join, Role, Sync
+from taskplace.groups.messages import Join, Role, Sync
+
 from tests.support.group_protocol import Plain, stable
 from tests.support.network import GROUP, Network
 

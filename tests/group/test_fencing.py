@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.groups.membership import Code, Member, MemberSettings, StaleGeneration
 
-from taskplace.group import Code, Member, MemberSettings, StaleGeneration
 from tests.support.group_protocol import Plain, stable
 from tests.support.network import GROUP, SETTINGS, Network, Weather
 

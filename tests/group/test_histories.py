@@ -6,9 +6,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import note, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from taskplace.groups.membership import (
+    ConsistentHash,
+    ConsumerProtocol,
+    MemberSettings,
+    Mode,
+    RoundRobin,
+    Topics,
+)
+from taskplace.groups.metadata import Assignment
 
-from taskplace.group import ConsistentHash, ConsumerProtocol, MemberSettings, Mode, RoundRobin, Topics
-from taskplace.group.subscription import Assignment
 from tests.support.network import GROUP, SETTINGS, Network, Weather
 from topology import TopicPartition
 

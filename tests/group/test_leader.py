@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from taskplace.group import (
+from taskplace.groups.membership import (
     ConsistentHash,
     ConsumerMetadata,
     ConsumerProtocol,
@@ -14,8 +14,9 @@ from taskplace.group import (
     Topics,
     always,
 )
-from taskplace.group.subscription import NEWEST
-from taskplace.group.wire import Writer
+from taskplace.groups.messages import Writer
+from taskplace.groups.metadata import NEWEST
+
 from tests.support.consumers import consumer, numbers
 from tests.support.network import GROUP, Network
 from topology import TopicPartition

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-
-from taskplace.group import (
+from taskplace.groups.membership import (
     Assigned,
     ConsumerProtocol,
     CoordinatorSettings,

@@ -10,10 +10,10 @@ import warnings
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from taskplace.groups.membership import ProtocolError, Subscription, Topics
+from taskplace.groups.metadata import MOST_LETTERS, Pattern
 
 from taskplace.errors import InputError
-from taskplace.group import ProtocolError, Subscription, Topics
-from taskplace.group.pattern import MOST_LETTERS, Pattern
 
 atoms = st.sampled_from(
     ["a", "b", "-", ".", "[ab]", "[^a]", "[a-c]", "[]a]", "[^]a]", "[a-]", r"\d", r"\w", r"\W", r"\s",

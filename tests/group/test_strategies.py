@@ -1,12 +1,12 @@
-"""The assignors of `taskplace.partitions` in a group: sticky by what members say, in both modes."""
+"""The assignors of `taskplace.groups.partitions` in a group: sticky by what members say, in both modes."""
 
 from __future__ import annotations
 
 import pytest
+from taskplace.groups.membership import ConsumerProtocol, Mode, Strategy, Topics
+from taskplace.groups.strategies import NAMES
 
 from taskplace.errors import InputError
-from taskplace.group import ConsumerProtocol, Mode, Strategy, Topics
-from taskplace.group.strategies import NAMES
 from tests.support.network import GROUP, Network
 from topology import TopicPartition
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.groups.membership import ConsumerProtocol, Mode, Topics
 
-from taskplace.group import ConsumerProtocol, Mode, Topics
 from tests.support.network import Network
 
 TOPICS = Topics({"t": 6})

@@ -11,11 +11,35 @@ from dataclasses import replace
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from taskplace.groups.membership import (
+    Code,
+    Mode,
+    Offer,
+    ProtocolError,
+    Subscription,
+    UnknownVersion,
+    decode,
+    encode,
+)
+from taskplace.groups.messages import (
+    LIMIT,
+    Ack,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Reader,
+    Role,
+    Sync,
+    Writer,
+    decode_body,
+    deflate,
+    inflate,
+    seal,
+    unseal,
+)
+from taskplace.groups.metadata import Assignment, Probe
 
-from taskplace.group import Code, Mode, Offer, ProtocolError, Subscription, UnknownVersion, decode, encode
-from taskplace.group.messages import Ack, Heartbeat, Join, Joined, Leave, Role, Sync, decode_body
-from taskplace.group.subscription import Assignment, Probe
-from taskplace.group.wire import LIMIT, Reader, Writer, deflate, inflate, seal, unseal
 from topology import TopicPartition
 
 names = st.text(max_size=8)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from taskplace.record.metrics import METRICS, STREAM
 
-from taskplace.metrics.catalogue import METRICS, STREAM
 from tests.support.pages import blocks
 from tests.support.promql import ALERTS, DASHBOARD, expressions, panels, rules, selected
 

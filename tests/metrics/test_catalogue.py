@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from taskplace.metrics.catalogue import BY_NAME, METRICS
+from taskplace.record.metrics import BY_NAME, METRICS
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,12 +7,11 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from taskplace.record import prometheus as endpoint
+from taskplace.record.metrics import METRICS
+from taskplace.record.prometheus import Collector, check_serving, serve
 
 from taskplace.errors import InputError
-from taskplace.metrics import endpoint
-from taskplace.metrics.catalogue import METRICS
-from taskplace.metrics.endpoint import check_serving, serve
-from taskplace.metrics.prometheus import Collector
 
 VALUES = {
     "batches-total": 7,

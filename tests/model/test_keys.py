@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from taskplace.groups.partitioner import PartitionerConfig
+from taskplace.groups.settings import CoordinatorSettings, MemberSettings
+from taskplace.spec.application import SECTIONS, ChaosSettings
 
 from taskplace.errors import ConfigError
-from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Boolean, Choice, Configuration, Integer, Number, Text, key
-from taskplace.partitioner import PartitionerConfig
-from taskplace.settings import SECTIONS, ChaosSettings
 from taskplace.spark.steering.config import SteeringConfig
 
 ALL = [

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from taskplace.record.events import BatchDone, InstanceView
 
 from taskplace import Instance, Plan, Problem, Task, TaskId, validation
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.config import PlacementConfig
-from taskplace.model.events import BatchDone, InstanceView
-from taskplace.model.judge import judge
 from taskplace.model.keys import Number
 from taskplace.model.placed_options import PlacedOptions
+from taskplace.model.problem import judge
 from taskplace.model.shares import floors_and_ceilings
 
 A = TaskId(0, 0)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Task
 from taskplace.cli import main
 from taskplace.model.schema import NAMES, schema
-from taskplace.simulation.events import OPTIONS
-from taskplace.simulation.scenarios import KINDS, scenario
+from taskplace.simulation.cluster import OPTIONS
 
 verify = importlib.import_module("taskplace.verify")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.record.events import WorkProgress
 
-from taskplace.model.events import WorkProgress
 from taskplace.model.work import LEAST_SECONDS, WINDOW_SECONDS, Work
 from tests.support.clocks import Clock
 

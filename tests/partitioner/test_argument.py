@@ -12,8 +12,8 @@ from types import ModuleType
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from taskplace.groups.partitioner import UniformStickyPartitioner
 
-from taskplace.partitioner import UniformStickyPartitioner
 from tests.support.records import config
 
 ROOT = Path(__file__).parents[2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from taskplace.groups.partitioner import PartitionerConfig, TopicPartitioner, UniformStickyPartitioner
 
 from taskplace.errors import InputError
-from taskplace.partitioner import PartitionerConfig, TopicPartitioner, UniformStickyPartitioner
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "7", None, True])

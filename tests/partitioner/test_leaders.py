@@ -8,9 +8,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import example, given
+from taskplace.groups.partitioner import PartitionerConfig, UniformStickyPartitioner, partition_for_key
 
 from taskplace.errors import InputError
-from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner, partition_for_key
 from tests.support.records import bytes_of, config
 
 

@@ -8,15 +8,15 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-
-from taskplace.errors import ConfigError, InputError
-from taskplace.partitioner import (
+from taskplace.groups.partitioner import (
     PartitionerConfig,
     TopicPartitioner,
     UniformStickyPartitioner,
     murmur2,
     partition_for_key,
 )
+
+from taskplace.errors import ConfigError, InputError
 from tests.support.records import config, record_sizes
 
 # What Kafka's own tests expect of its hash, as signed numbers.

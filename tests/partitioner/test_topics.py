@@ -7,9 +7,9 @@ import threading
 
 import numpy as np
 import pytest
+from taskplace.groups.partitioner import TopicPartitioner, partition_for_key
 
 from taskplace.errors import InputError
-from taskplace.partitioner import TopicPartitioner, partition_for_key
 from tests.support.records import config
 
 

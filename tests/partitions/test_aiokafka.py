@@ -11,9 +11,9 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor,
 )
 from aiokafka.coordinator.protocol import ConsumerProtocol, ConsumerProtocolMemberAssignment
+from taskplace.groups.aiokafka import TaskplaceAssignor
 
 from taskplace.errors import InputError
-from taskplace.partitions.aiokafka import TaskplaceAssignor
 
 
 class Cluster:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
+from taskplace.groups.partitions import MODES, Member, Subscriptions, assign_partitions
+from taskplace.groups.verify import verify
 
-from taskplace.partitions import Member, Subscriptions, assign_partitions
-from taskplace.partitions.assignors import MODES
-from taskplace.partitions.verify import verify
 from tests.support.groups import claims, home_of, subscriptions, tables
 
 

@@ -10,9 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-from taskplace.errors import InputError
-from taskplace.partitions import (
+from taskplace.groups.partitions import (
     CopartitionedAssignor,
     Member,
     PartitionAssignment,
@@ -20,7 +18,9 @@ from taskplace.partitions import (
     TopicPartition,
     assign_partitions,
 )
-from taskplace.partitions.verify import verify
+from taskplace.groups.verify import verify
+
+from taskplace.errors import InputError
 from tests.support.groups import group, home_of
 
 Tasks = dict[str, Counter[int]]

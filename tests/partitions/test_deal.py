@@ -7,8 +7,7 @@ from collections import Counter
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
-
-from taskplace.partitions.deal import deal
+from taskplace.groups.sticky import deal
 
 
 @st.composite

@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from taskplace.groups.partitions import Member, Subscriptions, TopicPartition, assign_partitions
+from taskplace.groups.sticky import balance_score
+from taskplace.groups.verify import verify
 
 from taskplace.model.flow import Network
-from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions
-from taskplace.partitions.loads import balance_score
-from taskplace.partitions.verify import verify
 from tests.support.groups import claims, everything, figures, home_of, subscriptions
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.groups import sticky as optimal
+from taskplace.groups.partitions import Member, Subscriptions, assign_partitions
 
 from taskplace.errors import TaskplaceError
-from taskplace.partitions import Member, Subscriptions, assign_partitions, optimal
 
 S = Subscriptions({"t": 4, "u": 3}, {"a": Member(["t"], [("t", 0)]), "b": Member(["t", "u"])})
 

@@ -8,9 +8,15 @@ from collections.abc import Mapping
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from taskplace.groups.partitions import (
+    Member,
+    PartitionAssignment,
+    Subscriptions,
+    TopicPartition,
+    assign_partitions,
+)
+from taskplace.groups.verify import verify
 
-from taskplace.partitions import Member, PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
-from taskplace.partitions.verify import verify
 from tests.support.groups import group, home_of
 
 THREE = {"bar": 0, "baz": 0, "foo": 0}

@@ -7,10 +7,17 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from taskplace.groups.partitioner import partition_for_key
+from taskplace.groups.partitions import (
+    Holders,
+    Location,
+    Member,
+    Subscriptions,
+    TopicPartition,
+    assign_partitions,
+)
 
 from taskplace.errors import InputError
-from taskplace.partitioner import partition_for_key
-from taskplace.partitions import Holders, Location, Member, Subscriptions, TopicPartition, assign_partitions
 from tests.support.groups import home_of, subscriptions
 
 TOPICS = {"orders": 6, "users": 6, "clicks": 4}

@@ -18,10 +18,10 @@ kafka = pytest.importorskip("kafka")
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor  # noqa: E402
 from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData  # noqa: E402
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription  # noqa: E402
+from taskplace.groups.kafka_python import TaskplaceAssignor  # noqa: E402
 
 from examples.kafka.broker import jars  # noqa: E402
 from taskplace.errors import InputError  # noqa: E402
-from taskplace.partitions.kafka_python import TaskplaceAssignor  # noqa: E402
 from tests.support.kafka_python_group import cluster  # noqa: E402
 
 HERE = Path(__file__).parent / "kafka_bytes"

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
+from taskplace.groups.partitions import Member, Subscriptions, assign_partitions
+from taskplace.groups.verify import verify
 
-from taskplace.partitions import Member, Subscriptions, assign_partitions
-from taskplace.partitions.verify import verify
 from tests.support.groups import subscriptions, tables
 
 

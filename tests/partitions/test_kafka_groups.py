@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("kafka")
 
 from confluent_kafka import Consumer
+from taskplace.groups.kafka_python import finish_joins
 
-from taskplace.partitions.kafka_python_joins import finish_joins
 from tests.support.kafka_broker import SharedBroker
 from tests.support.kafka_consumers import SECONDS, Assignor, ConsumerGroup, Held, consumer_group
 

@@ -21,9 +21,9 @@ from kafka.protocol.consumer.metadata import (  # noqa: E402
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from taskplace.groups.kafka_python import TaskplaceAssignor  # noqa: E402
 
 from taskplace.errors import InputError  # noqa: E402
-from taskplace.partitions.kafka_python import TaskplaceAssignor  # noqa: E402
 from tests.support.kafka_python_group import Held, cluster  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -200,7 +200,7 @@ def test_an_assignment_of_the_broker_is_refused_where_only_ours_may_lead() -> No
 def test_what_an_assignment_needs_is_loaded_before_the_first_one(mode: str, topics: tuple[str, ...]) -> None:
     """A slow first assignment stops the leader's heartbeats, and kafka-python may lose it."""
     text = (
-        "import sys; from taskplace.partitions.kafka_python import TaskplaceAssignor; "
+        "import sys; from taskplace.groups.kafka_python import TaskplaceAssignor; "
         "from tests.support.kafka_python_group import cluster; known = cluster({'t': 7, 'u': 7, 'v': 3}); "
         f"made = TaskplaceAssignor({mode!r}); before = set(sys.modules); "
         f"told = [(name, made.metadata(list(mine))) for name, mine in zip('ABC', {topics!r})]; "

@@ -15,9 +15,9 @@ from kafka.protocol.consumer.metadata import (  # noqa: E402
     ConsumerProtocolSubscription,
 )
 from kafka.structs import TopicPartition  # noqa: E402
+from taskplace.groups.kafka_python import TaskplaceAssignor  # noqa: E402
 
 from taskplace.errors import InputError  # noqa: E402
-from taskplace.partitions.kafka_python import TaskplaceAssignor  # noqa: E402
 from tests.support.kafka_python_group import PAIR, cluster, made_of, member, subscription  # noqa: E402
 
 FORMS = {

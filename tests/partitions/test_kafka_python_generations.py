@@ -13,8 +13,8 @@ from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData 
 from kafka.protocol.consumer.metadata import (  # noqa: E402
     ConsumerProtocolSubscription,
 )
+from taskplace.groups.kafka_python import TaskplaceAssignor  # noqa: E402
 
-from taskplace.partitions.kafka_python import TaskplaceAssignor  # noqa: E402
 from tests.support.kafka_python_group import PAIR, Held, cluster, made_of, subscription  # noqa: E402
 
 

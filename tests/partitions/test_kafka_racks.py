@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
+from taskplace.groups.partitions import Member, Subscriptions, assign_partitions
+from taskplace.groups.verify import verify
 
-from taskplace.partitions import Member, Subscriptions, assign_partitions
-from taskplace.partitions.verify import verify
 from tests.support.groups import home_of, levels
 from tests.support.kafka_sticky import home, parts
 

@@ -6,9 +6,15 @@ import itertools
 import random
 
 import pytest
+from taskplace.groups.partitions import (
+    Member,
+    PartitionAssignment,
+    Subscriptions,
+    TopicPartition,
+    assign_partitions,
+)
+from taskplace.groups.verify import verify
 
-from taskplace.partitions import Member, PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
-from taskplace.partitions.verify import verify
 from tests.support.groups import group, home_of, tables
 from tests.support.kafka_sticky import FACTS, KINDS, Fact, ask, told
 

@@ -7,9 +7,9 @@ compared is what they have in common.
 from __future__ import annotations
 
 import pytest
+from taskplace.groups.partitions import Member, PartitionAssignment, Subscriptions, assign_partitions
+from taskplace.groups.verify import verify
 
-from taskplace.partitions import Member, PartitionAssignment, Subscriptions, assign_partitions
-from taskplace.partitions.verify import verify
 from tests.support.groups import everything, figures, group, tables
 
 

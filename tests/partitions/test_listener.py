@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from taskplace.groups.partitions import StickyListener, assign_partitions, change
 
-from taskplace.partitions import StickyListener, assign_partitions, change
 from tests.support.groups import group
 
 pairs = st.sets(st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 4)))

@@ -7,8 +7,7 @@ import random
 
 import numpy as np
 import pytest
-
-from taskplace.partitions.loads import balance_score, best_loads
+from taskplace.groups.sticky import balance_score, best_loads
 
 
 def by_trying(supply: list[int], allowed: list[list[int]], base: list[int]) -> tuple[list[int], list[int]]:

@@ -10,8 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import run_state_machine_as_test
-
-from tests.partitions import (
+from tests.groups import (
     test_cooperative,
     test_copartitioned,
     test_exact,
@@ -19,6 +18,7 @@ from tests.partitions import (
     test_previous_owners,
     test_rack_priority,
 )
+
 from tests.support.groups import subscriptions
 
 pytestmark = pytest.mark.slow

@@ -10,10 +10,9 @@ from dataclasses import replace
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from taskplace.groups.partitions import MODES, Member, Subscriptions, assign_partitions
+from taskplace.groups.verify import verify
 
-from taskplace.partitions import Member, Subscriptions, assign_partitions
-from taskplace.partitions.assignors import MODES
-from taskplace.partitions.verify import verify
 from tests.support.groups import claims, group, home_of, subscriptions, tables
 
 modes = st.sampled_from([*MODES, "copartitioned"])
@@ -194,7 +193,7 @@ def test_one_move_is_not_worth_all_the_racks(owner: str, free: int) -> None:
 
 def test_the_same_bytes_in_another_process() -> None:
     code = (
-        "import hashlib, random; from taskplace.partitions import *; rng = random.Random(1);"
+        "import hashlib, random; from taskplace.groups.partitions import *; rng = random.Random(1);"
         "T = {f't{k}': rng.randint(1, 9) for k in range(6)};"
         "s = Subscriptions(T, {f'C{k}': Member(set(rng.sample(sorted(T), 3))) for k in range(7)}, replicas=1);"
         f"made = [assign_partitions(s, mode).to_json() for mode in {[*MODES, 'copartitioned']!r}];"

@@ -7,9 +7,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from taskplace.groups import sticky as optimal
+from taskplace.groups.partitions import Member, Subscriptions, TopicPartition, assign_partitions
+from taskplace.groups.verify import verify
 
-from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions, optimal
-from taskplace.partitions.verify import verify
 from tests.support.groups import claims, everything, figures, home_of, levels, previous, subscriptions, tables
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from taskplace.groups.partitions import Member, Subscriptions, TopicPartition, assign_partitions
+from taskplace.groups.verify import verify
 
 from taskplace.errors import InputError
 from taskplace.model.flow import Network
-from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions
-from taskplace.partitions.verify import verify
 from tests.support.groups import (
     claims,
     everything,

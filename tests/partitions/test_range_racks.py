@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
+from taskplace.groups.assignment import make
+from taskplace.groups.classic import kafkas_range
+from taskplace.groups.partitions import Member, Subscriptions, TopicPartition, assign_partitions
+from taskplace.groups.verify import verify
 
-from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions
-from taskplace.partitions.rack_range import kafkas_range
-from taskplace.partitions.result import make
-from taskplace.partitions.verify import verify
 from tests.support.groups import figures, home_of, subscriptions
 
 Home = dict[TopicPartition, str]

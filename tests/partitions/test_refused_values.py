@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from taskplace.groups import subscriptions
+from taskplace.groups.partitions import assign_partitions, check_complete
+from taskplace.groups.subscriptions import Member, Subscriptions
+from taskplace.groups.verify import verify
 
 from taskplace.errors import InputError, InvalidPlan
-from taskplace.partitions import subscriptions
-from taskplace.partitions.assignors import assign_partitions, check_complete
-from taskplace.partitions.subscriptions import Member, Subscriptions
-from taskplace.partitions.verify import verify
 from topology.node import TopicPartition
 
 ONE = {"C0": Member(["t"])}

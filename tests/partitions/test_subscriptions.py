@@ -10,14 +10,20 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from taskplace.groups.partitions import (
+    NAMES,
+    Member,
+    PartitionAssignment,
+    Subscriptions,
+    TopicPartition,
+    assign_partitions,
+)
+from taskplace.groups.subscriptions import RACK_PRIORITIES
+from taskplace.groups.verify import verify
 
 import taskplace
 from taskplace.errors import InputError
 from taskplace.model.schema import schema
-from taskplace.partitions import Member, PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
-from taskplace.partitions.assignors import NAMES
-from taskplace.partitions.subscriptions import RACK_PRIORITIES
-from taskplace.partitions.verify import verify
 from tests.support.groups import subscriptions
 
 

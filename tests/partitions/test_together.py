@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from taskplace.groups import copartitioned as together
 
 from taskplace.model.flow import Network
-from taskplace.partitions import together
 
 
 @pytest.mark.parametrize("topics", [1, 2, 9])

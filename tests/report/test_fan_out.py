@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.record import PlainReporter
+from taskplace.record.reporters import FanOut
 
-from taskplace.report import PlainReporter
-from taskplace.report.fan_out import FanOut
 from tests.support.run_events import SUMMARY, Clock, tell
 
 

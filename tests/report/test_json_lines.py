@@ -9,8 +9,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-
-from taskplace.model.events import (
+from taskplace.record import reporter_for
+from taskplace.record.events import (
     BatchDone,
     ExecutorLost,
     InstanceView,
@@ -19,8 +19,8 @@ from taskplace.model.events import (
     WarmupChange,
     WorkProgress,
 )
-from taskplace.report import reporter_for
-from taskplace.report.json_lines import LINES, SCHEMA, JsonReporter, schema
+from taskplace.record.json_lines import LINES, SCHEMA, JsonReporter, schema
+
 from topology import Topology
 
 VIEWS = (InstanceView("executor-1", 3, 2, 1, 40), InstanceView("executor-2", 0, 0, 0, 0, alive=False))

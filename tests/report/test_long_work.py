@@ -8,11 +8,11 @@ import sys
 
 import pytest
 from rich.console import Console
+from taskplace.record import long_work
+from taskplace.record.events import WorkProgress
+from taskplace.record.reporters import WorkLines
+from taskplace.record.terminal import MOST, WorkBars
 
-from taskplace.model.events import WorkProgress
-from taskplace.report import long_work
-from taskplace.report.bars import MOST, WorkBars
-from taskplace.report.plain import WorkLines
 from tests.support.clocks import Clock
 from tests.support.terminal import DECIDING, Terminal
 
@@ -70,7 +70,7 @@ def terminal_settings(monkeypatch):
     for name in DECIDING:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("taskplace.report.work.BAR_SECONDS", 0.0)
+    monkeypatch.setattr("taskplace.record.reporters.BAR_SECONDS", 0.0)
     return monkeypatch
 
 
@@ -105,7 +105,7 @@ def test_short_commands_do_not_load_rich(tmp_path):
     code = """
 import sys
 from taskplace.model.work import Work
-from taskplace.report import long_work, work
+from taskplace.record import long_work, work
 work.BAR_SECONDS = 60.0
 with long_work() as show, Work("reading", "files", 1, show=show) as reading:
     reading.add(1)
@@ -119,8 +119,8 @@ print([name for name in ("rich",) if name in sys.modules])
 WORK = """
 import sys
 from pathlib import Path
-from taskplace.model.events import WorkProgress
-from taskplace.report import work
+from taskplace.record.events import WorkProgress
+from taskplace.record import work
 work.BAR_SECONDS = 0.0
 with work.long_work() as show:
     show(WorkProgress("verifying", 1.2e9, 3.4e9, "bytes", seconds=12.0, rate=1e8, eta=22.0))

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 from rich.console import Console
-
-from taskplace.model.events import (
+from taskplace.record import PlainReporter, SilentReporter, reporter_for
+from taskplace.record.events import (
     BatchDone,
     Change,
     ExecutorLost,
@@ -17,8 +17,7 @@ from taskplace.model.events import (
     Summary,
     WorkProgress,
 )
-from taskplace.report import PlainReporter, SilentReporter, reporter_for
-from taskplace.report.terminal import TerminalReporter
+from taskplace.record.terminal import TerminalReporter
 
 PLACEMENT = (
     InstanceView("0", 12, 12, 1, 340),
@@ -211,6 +210,6 @@ def test_a_reader_that_has_gone_does_not_stop_the_run():
 
 
 def test_events_load_neither_spark_nor_rich():
-    code = "import sys, taskplace.model.events; print([m for m in ('rich', 'pyspark') if m in sys.modules])"
+    code = "import sys, taskplace.record.events; print([m for m in ('rich', 'pyspark') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

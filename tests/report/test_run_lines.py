@@ -6,10 +6,9 @@ import io
 from types import SimpleNamespace
 
 import pytest
+from taskplace.record.json_lines import Ended, JsonReporter, is_run_lines, read_run_lines, retell
 
 from taskplace.errors import InputError
-from taskplace.report.json_lines import JsonReporter
-from taskplace.report.run_lines import Ended, is_run_lines, read_run_lines, retell
 from tests.support.run_events import BEGAN, SUMMARY, Clock, events, tell
 
 

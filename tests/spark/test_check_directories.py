@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from taskplace.spec.application import Settings
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.driver.directory_overlaps import Used, check_overlaps, overlap
 from taskplace.spark.yaml_application import YamlApplication

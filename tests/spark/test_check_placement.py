@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.spec.application import Settings
 
 from taskplace.errors import InputError
-from taskplace.settings import Settings
 from taskplace.spark.yaml_application import judge
 from topology import Topology
 

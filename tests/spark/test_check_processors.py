@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 
 import pytest
+from taskplace.spark.compile.programs import programs
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import Aggregate, Count, PerKey, TableJoin, sum_
 from taskplace.spark.registry import Registry
 from topology import Topology, TopologyError

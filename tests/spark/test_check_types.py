@@ -5,12 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
+from taskplace.spark.casts import cast
+from taskplace.spark.compile.programs import programs
+from taskplace.spark.compile.sources import check_sources
+from taskplace.spark.processors.facts import arrow_types, columns_sent
+from taskplace.spark.types import arrow_schema
 
 from taskplace.errors import InputError
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.ddl import struct_type, written_columns
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.driver.sources import check_sources
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -25,9 +28,6 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.processors.columns import arrow_types, columns_sent
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import RowCodec
 from topology import Topology
 

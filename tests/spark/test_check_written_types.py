@@ -6,13 +6,12 @@ import re
 
 import pyarrow as pa
 import pytest
+from taskplace.spark.types import DEEPEST, TypeTextError, parse
+from taskplace.spec.application import Settings
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
 from taskplace.spark.ddl import read_type, struct_type, written_columns
 from taskplace.spark.processors import Count, sum_
-from taskplace.spark.state.column_types import parse
-from taskplace.spark.state.type_text import DEEPEST, TypeTextError
 from taskplace.spark.worker.schemas import declare
 from taskplace.spark.yaml_application import YamlApplication
 from topology import TopologyError

@@ -15,15 +15,16 @@ import yaml
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from taskplace import yaml_fields
-from taskplace.cli import main
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
-from taskplace.spark.driver.partition_columns import (
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
+from taskplace.spark.compile.partition_columns import (
     DEFAULT_PARTITIONER,
     PARTITION_OPTIONS,
     partitioned_topics,
 )
-from taskplace.spark.driver.programs import event_times
+from taskplace.spark.compile.programs import event_times
+
+from taskplace import yaml_fields
+from taskplace.cli import main
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.sink import KafkaSink, form_of_records
 from taskplace.spark.kafka.sink_topics import REPLICAS

@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from taskplace.spec.application import SECTIONS
+
 from taskplace.model.keys import Configuration
-from taskplace.settings import SECTIONS
 from taskplace.spark import targets
 from topology import Topology
 

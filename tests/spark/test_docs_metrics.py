@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
-pytest.importorskip("taskplace.metrics")
+pytest.importorskip("taskplace.record")
 pytest.importorskip("prometheus_client")
 
 from taskplace.spark.processors import Count

@@ -15,7 +15,8 @@ import yaml
 
 pytest.importorskip("pyspark")
 
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
+
 from taskplace.spark.processors import Context
 from taskplace.spark.state.store import Store
 from taskplace.spark.testing import ProcessorTester

@@ -19,8 +19,9 @@ import yaml
 
 pytest.importorskip("pyspark")
 
+from taskplace.spec.application import Settings
+
 from taskplace.cli import main
-from taskplace.settings import Settings
 from taskplace.spark import Placed
 from taskplace.spark.yaml_application import YamlApplication
 from tests.support.pages import ROOT, blocks

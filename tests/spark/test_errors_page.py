@@ -15,22 +15,23 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from taskplace.groups.coordinator import Coordinator
+from taskplace.groups.membership import ConsumerProtocol, Strategy
+from taskplace.groups.messages import unseal
+from taskplace.spark.checkpoint.history import next_step
+from taskplace.spark.types import readable
+
 import taskplace
 import topology
-from taskplace import named_objects
-from taskplace.group import ConsumerProtocol, Strategy
-from taskplace.group.coordinator import Coordinator
-from taskplace.group.wire import unseal
+from taskplace.model import callables as named_objects
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.spark import ddl
 from taskplace.spark.messages import Change, History, Position
 from taskplace.spark.processors import Count
-from taskplace.spark.state.history import next_step
 from taskplace.spark.state.keys import checked, verified
 from taskplace.spark.worker.bin_context import BinContext
-from taskplace.spark.worker.columns import readable
 from taskplace.spark.worker.guard import raising_disk_full
 from topology import TaskId, Topology
 
@@ -130,7 +131,13 @@ def no_topics(world, patch):
 
 
 def own_callback(world, patch):
-    from taskplace.group import CoordinatorSettings, LocalCoordinator, LocalMember, MemberSettings, Topics
+    from taskplace.groups.membership import (
+        CoordinatorSettings,
+        LocalCoordinator,
+        LocalMember,
+        MemberSettings,
+        Topics,
+    )
 
     with LocalCoordinator(CoordinatorSettings(group_initial_rebalance_delay_ms=0)) as coordinator:
         way = ConsumerProtocol(["t"], fetch=lambda: Topics({"t": 1}), assigners=[Strategy("fair_sticky")])

@@ -8,11 +8,11 @@ pytest.importorskip("pyspark")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from taskplace.spark.compile.keys import check_keys
+from taskplace.spec.application import Settings
 
-from taskplace.settings import Settings
-from taskplace.spark.key_checks import check_keys
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
-from taskplace.spark.processors.windows import WINDOW
+from taskplace.spark.processors.aggregate import WINDOW
 from taskplace.spark.yaml_application import YamlApplication
 from topology import Stream, Topology, TopologyError
 

@@ -7,9 +7,9 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from taskplace.record.html import RunRecorder
 
 from taskplace.errors import InputError
-from taskplace.report.html import RunRecorder
 from taskplace.spark.driver import operations
 from taskplace.spark.live_run import LiveRun
 from tests.support.operators import turn

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
+from taskplace.spark.checkpoint.manifests import read_manifest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark import operator_messages  # noqa: F401 - its messages are tested as well
@@ -36,7 +37,6 @@ from taskplace.spark.messages import (
     StagedFile,
     StoreLayout,
 )
-from taskplace.spark.state.versions import read_manifest
 from topology import TaskId
 
 ROOT = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
+from taskplace.spark.checkpoint.manifests import read_manifest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import checksum_of, sealed
 from taskplace.spark.messages import StagedFile
-from taskplace.spark.state.versions import read_manifest
 from tests.support.placed_without_spark import World
 from tests.support.sink_streams import Stream, table
 

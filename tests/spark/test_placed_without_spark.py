@@ -8,13 +8,13 @@ import time
 
 import pyarrow as pa
 import pytest
+from taskplace.spark.checkpoint.manifests import path_of
+from taskplace.spark.checkpoint.spark_checkpoint import planned_offsets
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import sealed, unsealed
-from taskplace.spark.driver.spark_checkpoint import planned_offsets
 from taskplace.spark.processors import Aggregate, sum_
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.state.committed import path_of
 from taskplace.spark.worker.hashing import partition_of
 from tests.support.placed_without_spark import Died
 from tests.support.word_counts import counts, words

@@ -17,11 +17,11 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from taskplace.spark.compile.forms import check_forms
+from taskplace.spark.compile.keys import check_keys
+from taskplace.spark.compile.sources import check_sources
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.driver.processor_forms import check_forms
-from taskplace.spark.driver.sources import check_sources
-from taskplace.spark.key_checks import check_keys
 from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.processors.traits import PASSES
 from taskplace.spark.sinks import ParquetSink

@@ -8,11 +8,11 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from taskplace.record import PlainReporter
+from taskplace.spec.application import ReportSettings
 
 from taskplace.errors import TaskplaceError
-from taskplace.report import PlainReporter
-from taskplace.settings import ReportSettings
-from taskplace.spark.run_report import RunReport
+from taskplace.spark.live_run import RunReport
 from tests.support.run_events import SUMMARY
 from tests.support.word_counts import counts, words
 

@@ -18,9 +18,9 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from taskplace.spark.compile import sources
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.driver import sources
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, count
 from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.spark.compile.keys import check_keys
 
-from taskplace.spark.key_checks import check_keys
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, TableJoin, count
 from topology import Topology, TopologyError
 

@@ -146,7 +146,8 @@ def test_each_sink_of_taskplace_has_all_members_a_key_in_yaml_and_a_line_in_the_
 
 
 def test_an_error_about_a_directory_has_the_path_of_its_key(tmp_path):
-    from taskplace.settings import Settings
+    from taskplace.spec.application import Settings
+
     from taskplace.spark.yaml_paths import YamlPaths
 
     section = {"sources": {"in": {"key": "k", "partitions": 2}}, "nodes": {"o": {"sink": "in"}}}
@@ -282,7 +283,7 @@ def test_rows_that_a_target_could_not_take_are_refused_before_the_commit(world):
 
 
 def test_columns_that_a_target_could_not_take_are_refused_at_the_start():
-    from taskplace.spark.driver.columns import _check_sink
+    from taskplace.spark.compile.infer import _check_sink
 
     (node,) = (node for node in numbers(Commits()).build().nodes if node.kind == "sink")
     _check_sink(node, {"n": pa.int64()}, None)

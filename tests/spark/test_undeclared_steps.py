@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from taskplace.spark.compile.keys import check_keys
+from taskplace.spark.compile.programs import programs
+from taskplace.spark.worker.partition_checks import Owned, Ownership
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.key_checks import check_keys
 from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.processors.traits import PASSES, renamed_keys, traits_of
 from taskplace.spark.registry import Registry
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.ownership import Owned, Ownership
 from tests.support.placed_without_spark import World
 from topology import Stream, Topology, TopologyError
 

@@ -12,12 +12,12 @@ import yaml
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+from taskplace.spark.compile.programs import programs
+from taskplace.spec.application import YAML_APPLICATION, Settings
 
 from taskplace.errors import ConfigError
-from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.driver import staging
-from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import PerKey
 from taskplace.spark.registry import Registry
 from taskplace.spark.yaml_application import YamlApplication

@@ -9,9 +9,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 
+from taskplace.spec.application import Settings
+
 from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication, declared_topology
 from tests.support.shop import HERE, node, settings
 from topology import TopologyError

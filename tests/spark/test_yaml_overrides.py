@@ -8,9 +8,10 @@ import yaml
 pytest.importorskip("pyspark")
 
 
+from taskplace.spec.application import Settings
+
 from taskplace.dotted_keys import entries, topology_section
 from taskplace.errors import ConfigError
-from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication
 from tests.support.shop import ORDERS, settings
 

@@ -14,8 +14,9 @@ import yaml
 pytest.importorskip("pyspark")
 
 
+from taskplace.spec.application import Settings
+
 from taskplace.cli import main
-from taskplace.settings import Settings
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL, StubRegistry
 from taskplace.spark.yaml_application import declared_topology

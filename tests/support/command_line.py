@@ -13,7 +13,7 @@ UNBALANCED = {
     "instances": [{"id": "a", "active": ["0_0", "0_1"], "lags": {"0_0": 0, "0_1": 0}}, {"id": "b"}],
 }
 APPLICATION = """
-from taskplace.model.events import CheckResult
+from taskplace.record.events import CheckResult
 from topology import Topology
 
 

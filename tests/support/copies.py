@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from taskplace.spark.messages import Position
-from taskplace.spark.state.look import look
+from taskplace.spark.state.view import look
 
 
 def peek(path: Path) -> Position | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from taskplace.model.events import (
+from taskplace.record.events import (
     BatchDone,
     BatchRecovery,
     Change,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 
 import yaml
-
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
 
 ORDERS = """
 application: {id: orders}

@@ -12,7 +12,7 @@ from taskplace.spark.steering.decide import StandDown, SteeringState, decide
 from taskplace.spark.steering.measurements import FEWEST, Costs
 from taskplace.spark.steering.observation import ExecutorSlots, Observation
 from taskplace.spark.steering.status import Decision
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 CHEAP = Costs(task=1.0, reload=0.001)
 CLUSTER = ("slots", "draining", "ending")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topology.likeness import nearest_name
+from topology.errors import nearest_name
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from topology import Topology, TopologyError
-from topology.shown import SHOWN, shown
+from topology.errors import SHOWN, shown
 
 plain = st.none() | st.booleans() | st.integers() | st.text("ab :{}[],'\"#-.0nulltrue", max_size=8)
 nested = st.recursive(

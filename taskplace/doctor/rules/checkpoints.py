@@ -10,7 +10,7 @@ from pathlib import Path
 from taskplace.doctor.facts import Facts
 from taskplace.doctor.findings import Found, Severity, rename, rule, set_key
 from taskplace.doctor.rules.directories import fresh
-from taskplace.paths import local_path
+from taskplace.spec.paths import local_path
 
 _DIR = "checkpoint.dir"
 _INSTALL = re.compile(r"pip install '[^']+'")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from taskplace.doctor.facts import Facts
 from taskplace.doctor.findings import Found, Severity, rule, set_key
-from taskplace.paths import local_path
+from taskplace.spec.paths import local_path
 
 #: Emptied by the system: at a boot, or file by file after some days.
 TEMPORARY = ("/tmp", "/dev/shm", "/run")

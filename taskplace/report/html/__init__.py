@@ -5,11 +5,11 @@ Reading order: `values` (what a page shows, as one JSON document), `of_plan`, `o
 draws the charts.
 """
 
-from taskplace.report.html.of_plan import report_of_plan
-from taskplace.report.html.of_run import RunRecorder, report_of_lines
-from taskplace.report.html.of_simulation import report_of_simulation
-from taskplace.report.html.page import page, write_page
-from taskplace.report.html.values import Report
+from taskplace.record.html.of_plan import report_of_plan
+from taskplace.record.html.of_run import RunRecorder, report_of_lines
+from taskplace.record.html.of_simulation import report_of_simulation
+from taskplace.record.html.page import page, write_page
+from taskplace.record.html.values import Report
 
 __all__ = [
     "Report",

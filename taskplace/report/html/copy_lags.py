@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from taskplace.report.html.values import CopyLag
+from taskplace.record.html.values import CopyLag
 
 #: A copy: its instance and its task.
 Copy = tuple[str, str]

@@ -6,22 +6,22 @@ import shlex
 import time
 
 from taskplace.explanation import Explainer
-from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
-from taskplace.report.html.placements import Placements
-from taskplace.report.html.values import (
+from taskplace.model.shares import imbalance_of
+from taskplace.record.html.values import (
     ROLES,
     CopyLag,
     Figure,
     InstanceRow,
     MoveRow,
+    Placements,
     Reason,
     Report,
     State,
 )
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: The most tasks that are explained; those that move come first.
 MOST_REASONS = 5_000

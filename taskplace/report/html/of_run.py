@@ -17,22 +17,23 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Summary, WorkProgress
-from taskplace.report.html.copy_lags import LagsNow, copy_lags
-from taskplace.report.html.placements import Placements
-from taskplace.report.html.run_figures import figures, summary_facts
-from taskplace.report.html.values import (
+from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced, Summary, WorkProgress
+from taskplace.record.html.of_run import figures, summary_facts
+from taskplace.record.html.values import (
     Happening,
     InstanceRow,
+    LagsNow,
     MoveRow,
+    Placements,
     Reason,
     Recovery,
     Report,
     Samples,
     State,
+    copy_lags,
 )
-from taskplace.report.run_lines import Ended, RunLines, retell
-from taskplace.report.words import move_text
+from taskplace.record.json_lines import Ended, RunLines, retell
+from taskplace.record.words import move_text
 from taskplace.wording import count
 
 #: The most batches with a sample of their own.
@@ -318,7 +319,7 @@ def label(generation: int) -> str:
 
 
 def report_of_lines(run: RunLines) -> Report:
-    """Return the report of a run from its lines (`taskplace.report.run_lines`)."""
+    """Return the report of a run from its lines (`taskplace.record.json_lines`)."""
     now = run.began
 
     def at(moment: float) -> None:

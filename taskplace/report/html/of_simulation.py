@@ -6,20 +6,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from taskplace.model.config import PlacementConfig
-from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
-from taskplace.report.html.copy_lags import LagsNow, copy_lags
-from taskplace.report.html.of_plan import before, move_rows
-from taskplace.report.html.placements import Placements
-from taskplace.report.html.values import (
+from taskplace.model.shares import imbalance_of
+from taskplace.record.html.of_plan import before, move_rows
+from taskplace.record.html.values import (
     Figure,
     Happening,
     InstanceRow,
+    LagsNow,
+    Placements,
     Recovery,
     Report,
     Samples,
     State,
+    copy_lags,
 )
 from taskplace.simulation.run import Round, Trajectory
 from taskplace.wording import count, duration

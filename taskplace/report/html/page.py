@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from taskplace.errors import InputError
-from taskplace.report.html.values import Report
+from taskplace.record.html.values import Report
 
 STYLES = ("vendor/uPlot.min.css", "static/page.css", "static/parts.css")
 SCRIPTS = (
@@ -37,7 +37,7 @@ SCRIPTS = (
 def page(report: Report, *, live: bool = False) -> str:
     """Return the page of a report as HTML text. `live`: it asks its server for news.
 
-    >>> from taskplace.report.html.values import State
+    >>> from taskplace.record.html.values import State
     >>> page(Report("plan", "a < b", State("stable"), made=0.0)).startswith("<!doctype html>")
     True
     """
@@ -99,7 +99,7 @@ def for_script(document: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    loader = PackageLoader("taskplace.report.html", "templates")
+    loader = PackageLoader("taskplace.record.html", "templates")
     return Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -107,5 +107,5 @@ def _environment() -> Environment:
 
 @cache
 def _joined(names: tuple[str, ...]) -> Markup:
-    folder = resources.files("taskplace.report.html")
+    folder = resources.files("taskplace.record.html")
     return Markup("\n".join((folder / name).read_text(encoding="utf-8") for name in names))

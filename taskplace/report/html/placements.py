@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from taskplace.model.plan import Roles
-from taskplace.report.html.values import Step
+from taskplace.record.html.values import Step
 
 #: By task, its (instance, role) pairs.
 Places = dict[int, tuple[tuple[int, int], ...]]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from taskplace.model.events import BatchDone, Rebalanced, Summary
-from taskplace.report.html.values import Figure
-from taskplace.report.words import phase_rows, summary_rows
+from taskplace.record.events import BatchDone, Rebalanced, Summary
+from taskplace.record.html.values import Figure
+from taskplace.record.words import phase_rows, summary_rows
 from taskplace.wording import counted_since, duration
 
 
 class Counted(Protocol):
-    """What a run has counted so far (`taskplace.report.html.of_run.Totals`)."""
+    """What a run has counted so far (`taskplace.record.html.of_run.Totals`)."""
 
     batches: int
     rows: int

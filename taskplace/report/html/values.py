@@ -1,4 +1,4 @@
-"""The values of a report: what the page shows, as one JSON document with the schema "taskplace.report/1".
+"""The values of a report: what the page shows, as one JSON document with the schema "taskplace.record/1".
 
 A report is of a plan, a simulation, a run or a checkpoint. It is made by `of_plan`, `of_simulation`, `of_run` and
 `taskplace.spark.inspection.report`, and the page (`page`) shows it. The page computes nothing but sums and formats, so
@@ -20,7 +20,7 @@ from typing import Literal
 
 import msgspec
 
-SCHEMA = "taskplace.report/1"
+SCHEMA = "taskplace.record/1"
 
 Kind = Literal["plan", "simulation", "run", "checkpoint"]
 #: How a figure or a state is meant: nothing special, good, under way, bad.

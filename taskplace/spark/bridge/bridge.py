@@ -29,7 +29,7 @@ from taskplace.spark.bridge.shuffles import Shuffles
 from taskplace.spark.cluster import DECOMMISSION_POLLS, ArrowInput, Executor, JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent
 from taskplace.spark.session_conf import LOCALITY_WAIT, TESTED
-from taskplace.spark.worker.bin_input import with_batches
+from taskplace.spark.worker.external import with_batches
 
 WORKS = f"taskplace works with PySpark classic {TESTED}.x on Java 17 or newer"
 #: So many elements are paired with as many ranges at once: `n` of them make `n * (n + 1)` partitions, most never run.

@@ -22,31 +22,28 @@ from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import Fenced
 from taskplace.rebalance import Trigger
+from taskplace.record.events import TOTALS, Totals
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.history import trimmed_since
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.checkpoint.spark_checkpoint import planned_offsets
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver import read_topics
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.followers import Followers
-from taskplace.spark.driver.histories import trimmed_since
+from taskplace.spark.driver.followers import Followers, Replicator, Visits
 from taskplace.spark.driver.idle_tasks import IdleTasks
-from taskplace.spark.driver.input_lag import InputLag
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.late_rows import LateRows
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations
 from taskplace.spark.driver.publishing import Publisher
+from taskplace.spark.driver.read_topics import InputLag
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.repeated_batch import check_repeated
-from taskplace.spark.driver.replication import Replicator
-from taskplace.spark.driver.spark_checkpoint import planned_offsets
-from taskplace.spark.driver.stage_runner import StageRunner
+from taskplace.spark.driver.stages import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
-from taskplace.spark.driver.takeover import Takeover
-from taskplace.spark.driver.totals import TOTALS, Totals
-from taskplace.spark.driver.visits import Visits
+from taskplace.spark.driver.takeover import Takeover, check_repeated
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Manifest, Report
 from taskplace.spark.worker.guard import raising_disk_full

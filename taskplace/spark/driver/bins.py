@@ -19,7 +19,7 @@ Properties:
 - Work is balanced: a task is in the bin in which the middle of its work lies. Larger bins come first, so that they do
   not end last.
 
-Work is counted in bytes of input that take as long. `taskplace.spark.driver.task_costs` estimates it, from the seconds
+Work is counted in bytes of input that take as long. `taskplace.spark.driver.bins` estimates it, from the seconds
 of the last attempts as well. Sizes are in bytes of decoded input.
 `shuffle_order` and `cut` are O(n log n) for n tasks.
 """

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.changes import Changes, merged
-from taskplace.spark.processors.columns import overrides_process
+from taskplace.spark.processors.facts import overrides_process
 from topology import BuiltTopology, Node
 
 

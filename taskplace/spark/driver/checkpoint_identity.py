@@ -11,7 +11,7 @@ from typing import Any
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.worker.hashing import UNTYPED
-from topology.shown import shown
+from topology.errors import shown
 
 
 def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) -> None:

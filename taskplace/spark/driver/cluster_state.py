@@ -22,15 +22,15 @@ from types import MappingProxyType
 
 from taskplace.explanation.removal import Copy, Held, Removal, removable
 from taskplace.lag import LagIndex
-from taskplace.model.events import InstanceView
+from taskplace.lag.ranking import Seen
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Task
-from taskplace.model.seen import Seen
 from taskplace.rebalance import RebalanceLoop
+from taskplace.record.events import InstanceView
+from taskplace.spark.checkpoint.history import records_to_read
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Executor
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import EMPTY, History, Position
-from taskplace.spark.state.history import records_to_read
 from topology import TaskId
 
 LEAST_RECORDS_MEASURED = 1_000

@@ -1,7 +1,7 @@
 """Checks the columns that nodes read, at the start: that they exist and have suitable types.
 
 **Idea.** A source's columns are known from its data frame or its declared schema. Each node declares the columns that
-it reads and emits (`taskplace.spark.processors.columns`); parents are checked first. Types are tested by running the
+it reads and emits (`taskplace.spark.processors.facts`); parents are checked first. Types are tested by running the
 task's operations on a row of nulls, so the answer is the same as in the first batch.
 
 Rules:
@@ -28,9 +28,10 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark import targets
+from taskplace.spark.casts import united
 from taskplace.spark.driver.staging import check_typed
 from taskplace.spark.messages import SinkSchema
-from taskplace.spark.processors.columns import (
+from taskplace.spark.processors.facts import (
     Columns,
     InputColumn,
     Types,
@@ -43,7 +44,6 @@ from taskplace.spark.processors.columns import (
 )
 from taskplace.spark.worker.hashing import spark_hash
 from taskplace.spark.worker.schemas import declare, fitted
-from taskplace.spark.worker.unify import united
 from taskplace.validation import nearest
 from topology import BuiltTopology, Node
 

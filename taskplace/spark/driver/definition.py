@@ -12,8 +12,9 @@ from pathlib import Path
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
-from taskplace.spark.driver import programs, structure
-from taskplace.spark.driver.programs import EventTime
+from taskplace.spark.compile import programs
+from taskplace.spark.compile.programs import EventTime
+from taskplace.spark.driver import structure
 from taskplace.spark.messages import Declaration, Manifest
 from taskplace.spark.worker.program import Program
 from taskplace.spark.worker.topic_reader import TopicReader

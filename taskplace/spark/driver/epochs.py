@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.files import create_exclusively, lasting_directory
+from taskplace.spark.checkpoint.manifests import DIGITS, numbered
 from taskplace.spark.codec import damaged, read_file, sealed, unsealed
 from taskplace.spark.messages import Declaration, epoch_file
-from taskplace.spark.state.files import create_exclusively, lasting_directory
-from taskplace.spark.state.numbered import DIGITS, numbered
 
 
 class Epochs:

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.errors import TaskplaceError
+from taskplace.logs import RepeatedWarnings
 from taskplace.model.placed_options import PlacedOptions
-from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.cluster_state import Member
+from taskplace.spark.driver.event_log import Troubles, shown_text
+from taskplace.spark.driver.followers import Order, Visit, raise_error
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.recent_events import shown_text
-from taskplace.spark.driver.troubles import Troubles
-from taskplace.spark.driver.visits import Order, Visit, raise_error
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
 from taskplace.spark.worker.program import Program

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from taskplace.spark.checkpoint.manifests import SNAPSHOTS_KEPT, trimmed
 from taskplace.spark.messages import Change, History, Manifest, Snapshot
-from taskplace.spark.state.committed import SNAPSHOTS_KEPT, trimmed
 from topology import TaskId
 
 

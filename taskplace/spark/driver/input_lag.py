@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from taskplace.errors import Fenced
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver import read_topics
-from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.event_log import shown_error
 from taskplace.spark.driver.logged_errors import log_repeated_failure
-from taskplace.spark.driver.recent_events import shown_error
 from taskplace.spark.messages import TopicRead
 from taskplace.spark.operator_messages import PartitionStatus, TopicStatus
 from taskplace.spark.worker.topic_reader import TopicReader

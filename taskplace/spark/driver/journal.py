@@ -13,9 +13,9 @@
 Properties:
 - A manifest names, per task, the winning attempt and its files with length and checksum. Files that no
   manifest names are not part of the checkpoint.
-- The manifest of a batch is created once, exclusively (`taskplace.spark.driver.manifests`).
+- The manifest of a batch is created once, exclusively (`taskplace.spark.checkpoint.journal`).
 - With each full manifest, the last sections that are needed of old segments move to a new one
-  (`taskplace.spark.driver.compaction`).
+  (`taskplace.spark.checkpoint.compaction`).
 - A checkpoint keeps its identity: the last manifest's driver has declared the structure, and every manifest has the
   key types, the schemas of sinks, the hash version and Spark's query. A mismatch is refused at the start, before the
   driver changes anything.
@@ -33,15 +33,23 @@ from typing import Any
 
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark import faults
-from taskplace.spark.driver import histories
-from taskplace.spark.driver.checkpoint_identity import check_bound, check_identity, with_keys, with_splits
-from taskplace.spark.driver.compaction import compacted, wasteful
-from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.driver.histories import continued, first_needed, kept_snapshots
-from taskplace.spark.driver.listings import Listings
-from taskplace.spark.driver.manifests import OPENINGS, Manifests
-from taskplace.spark.driver.pruning import (
+from taskplace.spark.checkpoint import history as histories
+from taskplace.spark.checkpoint.compaction import compacted, wasteful
+from taskplace.spark.checkpoint.files import sync_directory
+from taskplace.spark.checkpoint.history import continued, first_needed, kept_snapshots
+from taskplace.spark.checkpoint.journal import (
+    OPENINGS,
+    Epochs,
+    Manifests,
+    check_bound,
+    check_identity,
+    with_keys,
+    with_splits,
+)
+from taskplace.spark.checkpoint.manifests import read_histories
+from taskplace.spark.checkpoint.pruning import (
     FOLDERS,
+    Listings,
     abandoned,
     batch_files,
     numbered_below,
@@ -57,8 +65,6 @@ from taskplace.spark.messages import (
     Snapshot,
     StagedFile,
 )
-from taskplace.spark.state.committed import read_histories
-from taskplace.spark.state.files import sync_directory
 from topology import TaskId
 
 BATCHES_KEPT = 2

@@ -6,7 +6,7 @@ the types that the whole checkpoint is bound to (`Journal.bind_keys`): those of 
 have reported for internal topics. It does so when the sources are bound, and after each stage, before the commit.
 
 Properties: a column that had only nulls so far has no type yet and is not compared. The groups of topics are those of
-`taskplace.spark.key_checks.alike`.
+`taskplace.spark.compile.keys.alike`.
 
 Errors: `InputError` with the topics, their types, and the remedy.
 """
@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from taskplace.errors import InputError, listed
-from taskplace.spark.key_checks import alike
-from taskplace.spark.processors.columns import arrow_types
+from taskplace.spark.compile.keys import alike
+from taskplace.spark.processors.facts import arrow_types
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from topology import BuiltTopology
 

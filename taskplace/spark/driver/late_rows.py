@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
+from taskplace.record.events import Totals
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.totals import Totals
 from taskplace.wording import count, counted_since
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from taskplace.model.events import BatchDone, Reporter
+from taskplace.record.events import BatchDone, Reporter
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.stats import recovery_of

@@ -10,8 +10,8 @@ import logging
 import traceback
 from pathlib import Path
 
-from taskplace.repeated_warnings import RepeatedWarnings
-from taskplace.spark.driver.recent_events import shown_error
+from taskplace.logs import RepeatedWarnings
+from taskplace.spark.driver.event_log import shown_error
 
 
 def log_failure(log: logging.Logger, message: str, *args: object, error: BaseException) -> None:

@@ -16,12 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark.checkpoint.files import create_exclusively, sync_directory
+from taskplace.spark.checkpoint.journal import Epochs
+from taskplace.spark.checkpoint.manifests import numbers, path_of, read_manifest
 from taskplace.spark.codec import damaged, read_file, seal, sealed
-from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.messages import Manifest
-from taskplace.spark.state.committed import numbers, path_of
-from taskplace.spark.state.files import create_exclusively, sync_directory
-from taskplace.spark.state.versions import read_manifest
 
 #: How often a driver reads again what other drivers change meanwhile.
 OPENINGS = 20

@@ -1,4 +1,4 @@
-"""Computes the metrics of a stream from the driver's state: the values of `taskplace.metrics.catalogue`.
+"""Computes the metrics of a stream from the driver's state: the values of `taskplace.record.metrics`.
 
 **Idea.** The driver's state is looked at under its lock, and the values are computed without it. A look only copies
 references and a few dictionaries, so a batch waits for microseconds. If the lock is not free within `PATIENCE_SECONDS`,
@@ -15,16 +15,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from taskplace.metrics.catalogue import ROLES, Series
 from taskplace.model.config import PlacementConfig
-from taskplace.model.events import WHOLE
-from taskplace.model.imbalance import imbalance
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Task
-from taskplace.spark.driver.histories import settled_offset
+from taskplace.model.shares import imbalance
+from taskplace.record.events import WHOLE, Totals
+from taskplace.record.metrics import ROLES, Series
+from taskplace.spark.checkpoint.history import settled_offset
+from taskplace.spark.driver.cluster_state import Copy, Warmup
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.totals import Totals
-from taskplace.spark.driver.warmup_progress import Copy, Warmup
 from taskplace.spark.messages import EMPTY, History, Manifest, Position
 from taskplace.spark.operator_messages import TopicStatus
 from topology import TaskId

@@ -2,7 +2,7 @@
 
 Spark calls such a batch a no-data batch. There are two reasons for one. Either the last batch moved the watermark or
 could not remove all expired entries (`due`), or no source has had rows for the duration `idle_closing`
-(`taskplace.spark.driver.idle_sources`). Spark runs one only for a stream with the source of ticks
+(`taskplace.spark.driver.no_data_batches`). Spark runs one only for a stream with the source of ticks
 (`taskplace.spark.driver.tick_source`). Without that source the work waits for the next rows, and one warning is logged.
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from taskplace.errors import InputError
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.idle_sources import IdleSources
 from taskplace.spark.driver.idle_tasks import IdleTasks
-from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.no_data_batches import IdleSources
 from taskplace.spark.driver.tick_source import TickSource, carries_ticks
 from taskplace.spark.worker.guard import raising_disk_full
 

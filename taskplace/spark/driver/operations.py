@@ -4,7 +4,7 @@ It also reports the stream's long work (`stream_work`).
 
     <checkpoint>/status.json            see `taskplace.spark.operator_messages`
     <checkpoint>/waiting.json           likewise
-    <checkpoint>/requests/, answers/    see `taskplace.spark.driver.request_desk`
+    <checkpoint>/requests/, answers/    see `taskplace.spark.driver.requests`
 
 Properties:
 - Beside the batches: a batch only notes what happened (`RecentEvents`). An error here is logged, at growing intervals
@@ -27,14 +27,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from taskplace.errors import Fenced
-from taskplace.model.seen import Seen
-from taskplace.repeated_warnings import RepeatedWarnings
-from taskplace.spark.driver.journal import Journal
+from taskplace.lag.ranking import Seen
+from taskplace.logs import RepeatedWarnings
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.driver.event_log import RecentEvents
 from taskplace.spark.driver.logged_errors import log_failure
-from taskplace.spark.driver.recent_events import RecentEvents
-from taskplace.spark.driver.request_desk import RequestDesk
-from taskplace.spark.driver.status_board import StatusBoard
-from taskplace.spark.driver.stream_work import StreamWork
+from taskplace.spark.driver.operations import StreamWork
+from taskplace.spark.driver.requests import RequestDesk
+from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
     WAITING_FILE,

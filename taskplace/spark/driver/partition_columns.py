@@ -7,7 +7,7 @@ one, says which columns have one value in one partition only: state is kept by t
 | option of a source | meaning |
 |---|---|
 | `partition_column` | the integer column with the number of the row's partition, from 0 |
-| `key_partitioner` | the partitioner of the topic's producers (`taskplace.spark.worker.partitioners`); `murmur2` |
+| `key_partitioner` | the partitioner of the topic's producers (`taskplace.spark.worker.hashing`); `murmur2` |
 | `key_bytes` | the binary or string column with the serialized key, of which tasks check samples; none |
 | `check_keys` | whether samples of keys are checked; by default, if there is `key_bytes`, or `reads` and a key |
 | `reads` | a reader, with which tasks read the records of the ranges that Spark brings; see below |
@@ -19,7 +19,7 @@ What elsewhere depends on the hash:
 - topics that are joined, or that feed one state, have to be split alike: all by Spark's hash, or all by partition
   columns and one partitioner. A repartition splits by Spark's hash. Anything else is refused at the start;
 - a task cannot compute the partition of a state's key, so nodes that may have changed the key's columns are refused
-  before state that is kept by them (`taskplace.spark.worker.ownership` checks their keys in other topologies);
+  before state that is kept by them (`taskplace.spark.worker.partition_checks` checks their keys in other topologies);
 - a read of a store by key asks all tasks of the store (`taskplace.spark.store_reader`);
 - a checkpoint stays with what it began with: keys would move to other tasks.
 
@@ -49,10 +49,9 @@ from pyspark.sql.types import (
 )
 
 from taskplace.errors import InputError
-from taskplace.spark.key_checks import alike
-from taskplace.spark.worker.key_samples import PartitionedTopic
-from taskplace.spark.worker.ownership import Owned
-from taskplace.spark.worker.partitioners import known_partitioner
+from taskplace.spark.compile.keys import alike
+from taskplace.spark.worker.hashing import known_partitioner
+from taskplace.spark.worker.partition_checks import Owned, PartitionedTopic
 from taskplace.spark.worker.topic_reader import RANGES, TopicReader
 from taskplace.validation import named, nearest
 from topology import BuiltTopology

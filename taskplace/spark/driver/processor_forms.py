@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from taskplace.callables import check_function, unfit
 from taskplace.errors import InputError
+from taskplace.model.callables import check_function, unfit
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.processors.traits import renamed_keys, traits_of
 from taskplace.wording import count

@@ -14,9 +14,10 @@ from pyspark.sql.types import StructType
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark import targets
-from taskplace.spark.driver.changes import check_changes
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS, check_options
-from taskplace.spark.driver.partition_columns import (
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS, check_forms, check_options
+from taskplace.spark.compile.infer import stores_of
+from taskplace.spark.compile.keys import check_keys, keyed, owned, splits
+from taskplace.spark.compile.partition_columns import (
     PARTITION_OPTIONS,
     check_owned,
     partition_columns,
@@ -25,15 +26,13 @@ from taskplace.spark.driver.partition_columns import (
     readers,
     row_schemas,
 )
-from taskplace.spark.driver.processor_forms import check_forms
-from taskplace.spark.driver.sources import NOTHING, Fixed, check_sources, hashable, source_key
-from taskplace.spark.driver.stores import stores_of
+from taskplace.spark.compile.sources import NOTHING, Fixed, check_sources, hashable, source_key
+from taskplace.spark.driver.changes import check_changes
 from taskplace.spark.driver.times import with_times
-from taskplace.spark.key_checks import check_keys, keyed, owned, splits
 from taskplace.spark.processors.traits import traits_of
-from taskplace.spark.state.meta import MAX_STORES
+from taskplace.spark.state.environment import MAX_STORES
 from taskplace.spark.worker.external import PARTITION, TAG
-from taskplace.spark.worker.key_samples import PartitionedTopic
+from taskplace.spark.worker.partition_checks import PartitionedTopic
 from taskplace.spark.worker.program import Operator, Program
 from taskplace.validation import named
 from topology import BuiltTopology, Node, Subtopology

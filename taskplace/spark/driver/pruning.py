@@ -1,7 +1,7 @@
 """Finds the files of a checkpoint that are no longer needed, and removes them.
 
 A changelog segment has sections of several tasks. It is needed as long as one of them is, so the driver moves the last
-ones elsewhere (`taskplace.spark.driver.compaction`).
+ones elsewhere (`taskplace.spark.checkpoint.compaction`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from taskplace.spark.driver.histories import files_of
-from taskplace.spark.driver.listings import Listing
+from taskplace.spark.checkpoint.history import files_of
+from taskplace.spark.checkpoint.manifests import number_of
+from taskplace.spark.checkpoint.pruning import Listing
 from taskplace.spark.messages import FollowRequest, History, Snapshot, batch_dir
-from taskplace.spark.state.numbered import number_of
 from topology import TaskId
 
 ABANDONED_SECONDS = 3600.0

@@ -13,15 +13,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.model.callables import check_function
 from taskplace.spark import targets
-from taskplace.spark.driver import manifests, schemaless_output
+from taskplace.spark.checkpoint import journal as manifests
+from taskplace.spark.checkpoint.files import open_sealed
+from taskplace.spark.driver import schemaless_output
+from taskplace.spark.driver.event_log import shown_error
 from taskplace.spark.driver.logged_errors import log_failure
-from taskplace.spark.driver.recent_events import shown_error
 from taskplace.spark.driver.staging import declared, kept
 from taskplace.spark.messages import Manifest, StagedFile
-from taskplace.spark.state.files import open_sealed
 from topology import BuiltTopology
 
 log = logging.getLogger(__name__)

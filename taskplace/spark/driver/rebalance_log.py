@@ -13,8 +13,8 @@ import logging
 from collections.abc import Sequence
 
 from taskplace.logs import fields
-from taskplace.model.events import Rebalanced
 from taskplace.model.plan import Move
+from taskplace.record.events import Rebalanced
 
 LOG = logging.getLogger("taskplace")
 TASKS = logging.getLogger("taskplace.tasks")

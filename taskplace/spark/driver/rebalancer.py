@@ -16,21 +16,18 @@ from types import MappingProxyType
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
-from taskplace.model.events import Change, ExecutorLost, InstanceView, Rebalanced, Reporter
-from taskplace.model.imbalance import imbalance_of
+from taskplace.lag.ranking import Seen
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
-from taskplace.model.seen import Seen
+from taskplace.model.shares import imbalance_of
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
+from taskplace.record.events import Change, ExecutorLost, InstanceView, Rebalanced, Reporter
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster, Executor
-from taskplace.spark.driver.cluster_state import ClusterState
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.rebalance_log import log_rebalance
-from taskplace.spark.driver.recent_events import RecentEvents
-from taskplace.spark.driver.snapshot_loads import SnapshotLoads
+from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
+from taskplace.spark.driver.event_log import RecentEvents, log_rebalance
+from taskplace.spark.driver.rebalancer import warmup_changes
 from taskplace.spark.driver.stats import Stats
-from taskplace.spark.driver.warmup_changes import warmup_changes
-from taskplace.spark.driver.warmup_progress import Warmups
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.worker.program import Program
 from taskplace.validation import MOST_NUMBER

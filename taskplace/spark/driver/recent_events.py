@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from taskplace.errors import TaskplaceError
-from taskplace.model.events import ExecutorLost, Rebalanced
+from taskplace.record.events import ExecutorLost, Rebalanced
 from taskplace.redaction import scrubbed
 from taskplace.spark.operator_messages import (
     BatchStatus,

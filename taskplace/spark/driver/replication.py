@@ -15,10 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.cluster import Cluster
+from taskplace.spark.driver.followers import POLL_SECONDS, Order, Visits, raise_error
 from taskplace.spark.driver.logged_errors import log_repeated_failure
-from taskplace.spark.driver.visits import POLL_SECONDS, Order, Visits, raise_error
 
 log = logging.getLogger(__name__)
 

@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
+from taskplace.spark.casts import common, converted
 from taskplace.spark.driver.staging import read_staged, write_staged
 from taskplace.spark.messages import SinkSchema, StagedFile
-from taskplace.spark.state.values import python_of
-from taskplace.spark.worker.columns import Unreadable, readable, text, untyped
+from taskplace.spark.types import Unreadable, readable, text, untyped
+from taskplace.spark.values import python_of
 from taskplace.spark.worker.schemas import arrow
-from taskplace.spark.worker.unify import common, converted
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ Refused:
 - columns whose names Spark cannot tell apart, and columns of types that Spark does not pass to Python
 - key columns that are missing, have a collation, or differ in type between co-partitioned topics
 - a state key whose cast would merge different key values
-- columns that a node reads and no source has, or whose type does not suit the node (`taskplace.spark.driver.columns`)
+- columns that a node reads and no source has, or whose type does not suit the node (`taskplace.spark.compile.infer`)
 - event times without a zone, if the session's time zone is not UTC
 - a source without a key that has no column to spread its rows by
 - columns that options of a source name, such as its partition column, that are missing or have another type
@@ -28,15 +28,13 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from taskplace.errors import InputError, listed
-from taskplace.spark.driver.columns import check_columns
-from taskplace.spark.driver.key_types import check_group
-from taskplace.spark.driver.partition_columns import check_schema, partition_columns
-from taskplace.spark.driver.stores import stores_of
-from taskplace.spark.key_checks import alike, splits
+from taskplace.spark.compile.infer import check_columns, stores_of
+from taskplace.spark.compile.keys import alike, check_group, splits
+from taskplace.spark.compile.partition_columns import check_schema, partition_columns
 from taskplace.spark.messages import SinkSchema
-from taskplace.spark.processors.columns import Types, arrow_types
+from taskplace.spark.processors.facts import Types, arrow_types
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
-from taskplace.spark.worker.splits import check_splits
+from taskplace.spark.worker.partition_checks import check_splits
 from taskplace.validation import NO_SURROGATES, has_surrogates, nearest
 from topology import BuiltTopology
 

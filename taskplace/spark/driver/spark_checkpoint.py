@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.checkpoint.manifests import name_of, numbered
 from taskplace.spark.codec import decoded, read_file
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Manifest
-from taskplace.spark.state.committed import name_of
-from taskplace.spark.state.numbered import numbered
 
 #: The directory in Spark's checkpoint of the ended batches.
 COMMITS = "commits"

@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from taskplace.spark.cluster import ArrowInput
-from taskplace.spark.driver import bins, programs, read_topics, stages
+from taskplace.spark.compile import programs
+from taskplace.spark.compile.partition_columns import out_of_range
+from taskplace.spark.driver import bins, read_topics, stages
 from taskplace.spark.driver.batch import Batch
+from taskplace.spark.driver.bins import TaskCosts
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.listeners import Listeners
-from taskplace.spark.driver.partition_columns import out_of_range
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.staging import SinkSchemas
-from taskplace.spark.driver.task_costs import TaskCosts
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Boundary, History, Report, Setting
 from taskplace.spark.worker.external import PARTITION
 from taskplace.spark.worker.program import Program

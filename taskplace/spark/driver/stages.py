@@ -20,10 +20,10 @@ from typing import Any
 from msgspec import structs
 
 from taskplace.errors import TaskplaceError
+from taskplace.spark.checkpoint.files import private_directory
 from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
 from taskplace.spark.driver import bins
-from taskplace.spark.driver.bins import Bin
-from taskplace.spark.driver.task_costs import Estimates
+from taskplace.spark.driver.bins import Bin, Estimates
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import (
     AttemptDescriptor,
@@ -36,11 +36,9 @@ from taskplace.spark.messages import (
     cancellation_mark,
     inputs_file,
 )
-from taskplace.spark.state.files import private_directory
-from taskplace.spark.worker.attempt_reports import finished
-from taskplace.spark.worker.bins import run_stage
+from taskplace.spark.worker.bins import finished, run_stage
+from taskplace.spark.worker.boundary import write_listing
 from taskplace.spark.worker.guard import raising_disk_full
-from taskplace.spark.worker.listing import write_listing
 from taskplace.spark.worker.program import Program
 from topology import TaskId
 

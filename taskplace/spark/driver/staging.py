@@ -28,12 +28,12 @@ from msgspec import structs
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import targets
+from taskplace.spark.casts import common, conformed, united
+from taskplace.spark.checkpoint.files import read_sealed, write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Report, SinkSchema, StagedFile, TypedColumns
-from taskplace.spark.state.files import read_sealed, write_file
-from taskplace.spark.worker.columns import text, untyped
+from taskplace.spark.types import text, untyped
 from taskplace.spark.worker.schemas import arrow, columns_of, declare, parquet
-from taskplace.spark.worker.unify import common, conformed, united
 from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)

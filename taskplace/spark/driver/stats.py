@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskplace.model import tables
-from taskplace.model.events import OF_TASKS, WHOLE, BatchRecovery, LateRows, Summary
 from taskplace.model.plan import Move
-from taskplace.spark.driver.totals import Totals
+from taskplace.record.events import OF_TASKS, WHOLE, BatchRecovery, LateRows, Summary, Totals
 from taskplace.spark.messages import Report, TopicRead
 from taskplace.wording import counted_since
 

@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from taskplace.spark.driver.cluster_state import Member
+from taskplace.spark.driver.cluster_state import Copy, Member, Warmup
 from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.event_log import RecentEvents
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.recent_events import RecentEvents
-from taskplace.spark.driver.warmup_progress import Copy, Warmup
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     ExecutorStatus,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskplace.spark.processors.base import layouts
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from topology import Subtopology
 
 

@@ -6,7 +6,7 @@ and windows of the same size and time column. A store with a declared meaning an
 other. Everything else about a topology may change between two runs. Declarations of earlier versions have no columns of
 aggregates, or no meanings at all; there they are not compared.
 
-Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The declaration of the driver
+Every driver declares its structure under its epoch (`taskplace.spark.checkpoint.journal`). The declaration of the driver
 that made the last manifest counts. So a topology that was started but never committed a batch does not bind later
 drivers. If a driver was stopped during its commit and continues later, its declaration counts from that commit on.
 
@@ -32,8 +32,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.driver.structure_differences import columns_changed, meaning_in_words, meanings_changed
+from taskplace.spark.checkpoint.journal import Epochs
+from taskplace.spark.driver.structure import columns_changed, meaning_in_words, meanings_changed
 from taskplace.spark.messages import Declaration, StoreLayout, TypedColumns
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, Evolution, compare

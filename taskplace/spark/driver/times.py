@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
 from taskplace.spark.processors.times import TimeColumn, Times, declared, merged, together
 from taskplace.spark.state.expiry import DAY
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.program import Operator, Program
 from topology import BuiltTopology, Node, TopologyError
 

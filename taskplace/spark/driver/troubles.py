@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from taskplace.spark.driver.recent_events import shown_error, shown_text
+from taskplace.spark.driver.event_log import shown_error, shown_text
 from taskplace.spark.messages import FollowReport, Position
 from topology import TaskId
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from taskplace.model.events import WarmupChange, WarmupState
 from taskplace.model.plan import Roles
+from taskplace.record.events import WarmupChange, WarmupState
 from topology import TaskId
 
 

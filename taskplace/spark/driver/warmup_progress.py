@@ -5,7 +5,7 @@ while it follows, and grows with each batch. What counts is both together, so th
 The part of a snapshot that a copy has loaded does not count as lag here. Before there is a pace, the measured restore
 rate of the executor is used. While batches run, visits have only a share of the executor's time.
 
-Source of the estimate: `taskplace.lag.catching_up`.
+Source of the estimate: `taskplace.lag.ranking`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from taskplace.lag.catching_up import seconds_left, to_go
-from taskplace.spark.driver.cluster_state import ClusterState, Member
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.snapshot_loads import SnapshotLoads
+from taskplace.lag.ranking import seconds_left, to_go
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.driver.cluster_state import ClusterState, Member, SnapshotLoads
 from taskplace.spark.messages import EMPTY
 from topology import TaskId
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from taskplace.spark.messages import Manifest, Report, Watermark
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.clock import slowest
 from taskplace.spark.worker.program import Program
 from topology import TaskId

@@ -24,15 +24,20 @@ from msgspec import structs
 
 from taskplace.errors import CheckpointError
 from taskplace.model.work import Show, Work
+from taskplace.record.events import Totals
+from taskplace.spark.checkpoint.damage import Damage, Part, broken, damages, parts_of
+from taskplace.spark.checkpoint.manifests import (
+    DIGITS,
+    name_of,
+    numbered,
+    numbers,
+    read_histories,
+    read_manifest,
+)
 from taskplace.spark.codec import read_file, unsealed
-from taskplace.spark.driver.totals import Totals
-from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
-from taskplace.spark.inspection.last_status import LastStatus, last_status
+from taskplace.spark.inspection.checkpoint import LastStatus, last_status
 from taskplace.spark.messages import Declaration, History, Manifest, batch_dir, epoch_file, kept
 from taskplace.spark.operator_messages import PartitionStatus, TopicStatus
-from taskplace.spark.state.committed import name_of, numbers, read_histories
-from taskplace.spark.state.numbered import DIGITS, numbered
-from taskplace.spark.state.versions import read_manifest
 from topology import TaskId
 
 SCHEMA = "taskplace.inspection/1"

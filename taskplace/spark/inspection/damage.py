@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from taskplace.spark.checkpoint.history import is_whole
 from taskplace.spark.codec import open_regular
 from taskplace.spark.messages import Change, History, Manifest, Snapshot
-from taskplace.spark.state.history import is_whole
 from taskplace.wording import count
 from topology import TaskId
 

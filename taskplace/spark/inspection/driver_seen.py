@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.manifests import DIGITS, numbered
 from taskplace.spark.messages import epoch_file
 from taskplace.spark.operator_messages import STATUS_FILE, WAITING_FILE, Status, WaitingDriver, read
-from taskplace.spark.state.numbered import DIGITS, numbered
 from taskplace.wording import ago
 
 #: A driver that has written nothing for so long does not run. It writes every two seconds.

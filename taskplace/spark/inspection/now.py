@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from taskplace.report.html.values import CopyLag, Figure, InputRow, InstanceRow, Now, State
+from taskplace.record.html.values import CopyLag, Figure, InputRow, InstanceRow, Now, State
 from taskplace.spark.operator_messages import Status, TopicStatus, WarmupStatus
 from taskplace.spark.stuck import UNKNOWN, stuck
 from taskplace.wording import about, count, duration, lasting

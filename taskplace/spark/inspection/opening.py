@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from taskplace.errors import InputError, plainly
-from taskplace.paths import local_path, why_not
+from taskplace.spec.paths import local_path, why_not
 
 _EXPECTED = "the directory of a checkpoint"
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from taskplace.report.html.of_plan import reasons_of
-from taskplace.report.html.placements import Placements
-from taskplace.report.html.values import (
+from taskplace.record.html.of_plan import reasons_of
+from taskplace.record.html.values import (
     CopyLag,
     Figure,
     Happening,
     InstanceRow,
+    Placements,
     Reason,
     Report,
     Samples,

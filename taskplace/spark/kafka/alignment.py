@@ -28,9 +28,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from taskplace.spark.checkpoint.manifests import numbered
 from taskplace.spark.kafka.records import Extent, KafkaRecords, Numbers
 from taskplace.spark.messages import OFFSETS
-from taskplace.spark.state.numbered import numbered
 from taskplace.spark.worker.topic_reader import stream_offsets
 from topology import BuiltTopology
 

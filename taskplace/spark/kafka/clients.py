@@ -33,8 +33,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import InputError, SinkError
+from taskplace.logs import RepeatedWarnings
 from taskplace.redaction import HIDDEN, redacted, scrubbed
-from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.worker.identity import this_process
 
 if TYPE_CHECKING:

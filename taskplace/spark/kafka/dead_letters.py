@@ -33,10 +33,10 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.kafka.record_format import Part, Record, RecordFormat
 from taskplace.spark.processors.base import Context
-from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_sent
+from taskplace.spark.processors.facts import Columns, InputColumn, Types, columns_sent
 from taskplace.spark.processors.times import Times
 from taskplace.spark.processors.traits import UNKNOWN, Traits
-from taskplace.spark.worker.bad_records import DEAD_LETTER
+from taskplace.spark.worker.external import DEAD_LETTER
 from taskplace.validation import nearest
 
 PREFIX = "taskplace.errors."

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.formats import Faults, Format
-from taskplace.spark.worker.bad_records import DEAD_LETTER, LETTER_FIELDS
+from taskplace.spark.worker.external import DEAD_LETTER, LETTER_FIELDS
 from taskplace.validation import named, nearest, one_of
 
 TIME = pa.timestamp("us", tz="UTC")

@@ -40,8 +40,8 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.kafka.avro import SchemaRegistry, arrow_columns, number_of, read_schema, reader_of
 from taskplace.spark.processors.base import columns_of
-from taskplace.spark.state.columns import arrow_schema
-from taskplace.spark.state.values import table_of
+from taskplace.spark.types import arrow_schema
+from taskplace.spark.values import table_of
 from taskplace.validation import named, one_of
 
 #: By place in the list of payloads, why a payload could not be decoded.
@@ -72,7 +72,7 @@ class Json:
 
     Times are texts of RFC 3339 and are rounded to microseconds; a column with a zone needs one in the text, a column
     without a zone refuses one. Binaries are base64. Decimals are numbers, or texts of numbers as casts of columns take
-    them (`taskplace.spark.state.casts`): `"1.50"`, and not `"1_000"`. The keys of maps are texts.
+    them (`taskplace.spark.casts`): `"1.50"`, and not `"1_000"`. The keys of maps are texts.
 
     >>> flights = Json({"id": "int64", "tags": "array<string>"})
     >>> rows, faults = flights.read([b'{"id": 1, "tags": ["a"]}', b'{"id": "1"}'])

@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskplace.spark.processors.aggregate_arguments import check_arguments, parts_of
-from taskplace.spark.processors.aggregations import Aggregation, count
+from taskplace.spark.processors.aggregate import WINDOW, Tumbling, check_arguments, parts_of
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes, Column, Course
-from taskplace.spark.processors.columns import (
+from taskplace.spark.processors.facts import (
     Columns,
     InputColumn,
     Types,
@@ -26,12 +25,11 @@ from taskplace.spark.processors.columns import (
     is_time,
     row_of_nulls,
 )
-from taskplace.spark.processors.parts import Parts
+from taskplace.spark.processors.parts import Aggregation, Parts, count
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
-from taskplace.spark.processors.windows import WINDOW, Tumbling
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.store import Store
+from taskplace.spark.types import arrow_schema
 from taskplace.validation import boolean
 
 #: By function, how an aggregate's value develops as rows are added.

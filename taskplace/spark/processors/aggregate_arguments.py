@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.aggregations import Aggregation
-from taskplace.spark.processors.sums import check_sums
-from taskplace.spark.processors.windows import WINDOW, Tumbling
+from taskplace.spark.processors.aggregate import WINDOW, Tumbling
+from taskplace.spark.processors.parts import Aggregation, check_sums
 from taskplace.validation import named
 
 
@@ -71,7 +70,7 @@ def parts_of(
     Refuses names that occur twice, in the store or in the output, and sums that are no numbers. `by` has all columns of
     the store's key, with the window's.
 
-    >>> from taskplace.spark.processors.aggregations import avg
+    >>> from taskplace.spark.processors.parts import avg
     >>> parts_of("Aggregate('s')", by={"x_sum": "string"}, aggregates={"x": avg("n")}, window=None)
     Traceback (most recent call last):
     taskplace.errors.InputError: Aggregate('s').x: found "the column 'x_sum' twice", expected a different name for \

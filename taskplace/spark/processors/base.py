@@ -5,7 +5,7 @@ output are Arrow tables. There is one input per parent, in the topology's order.
 inputs and the stores: a repeated attempt must give the same result.
 
 Optionally, a processor declares the layout of its stores (`layouts()`), so that the topology need not. It may also
-declare the columns that it reads and emits (`taskplace.spark.processors.columns`), so that they are checked before
+declare the columns that it reads and emits (`taskplace.spark.processors.facts`), so that they are checked before
 anything starts.
 
 A task runs in the batches that have rows for it, and when the watermark moves, if one of its stores expires entries. A
@@ -23,11 +23,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from taskplace.callables import check_function
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
+from taskplace.model.callables import check_function
 from taskplace.spark.processors.arguments import known_arguments
-from taskplace.spark.processors.columns import (
+from taskplace.spark.processors.facts import (
     Columns,
     InputColumn,
     Types,
@@ -37,10 +37,10 @@ from taskplace.spark.processors.columns import (
     row_of_nulls,
 )
 from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
-from taskplace.spark.state.values import dicts_of, table_of
+from taskplace.spark.types import arrow_schema
+from taskplace.spark.values import dicts_of, table_of
 from taskplace.validation import named, nearest
 
 #: A store's layout: {"key": columns, "value": columns}. A store with expiry also has "time" and "retention_ms".

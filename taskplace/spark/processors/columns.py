@@ -30,8 +30,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from taskplace.spark.state.column_types import of_spark
-from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.types import arrow_schema, of_spark
 
 #: By column name, the type as Spark or Arrow names it; `UNKNOWN` for a type that is not known.
 Columns = Mapping[str, str]

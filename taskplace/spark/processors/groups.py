@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from taskplace.spark.processors.order import ranks, unranked
+from taskplace.spark.processors.groups import ranks, unranked
 
 
 class Groups:

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
+from taskplace.spark.casts import keeps_order
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes
-from taskplace.spark.processors.columns import (
+from taskplace.spark.processors.facts import (
     Columns,
     InputColumn,
     Types,
@@ -23,14 +24,12 @@ from taskplace.spark.processors.columns import (
     columns_taken,
     row_of_nulls,
 )
-from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.order import in_order, not_before, ranks
+from taskplace.spark.processors.groups import Groups, in_order, not_before, ranks
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.casts import keeps_order
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
+from taskplace.spark.types import arrow_schema
 from taskplace.validation import boolean, named
 
 

@@ -14,12 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.aggregations import Aggregation
+from taskplace.spark.casts import cast
 from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.sums import addable, has_digits, has_wrapped, is_exact, may_wrap, room_of
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.columns import arrow_schema, check_cast, column_of
+from taskplace.spark.processors.parts import (
+    Aggregation,
+    addable,
+    has_digits,
+    has_wrapped,
+    is_exact,
+    may_wrap,
+    room_of,
+)
 from taskplace.spark.state.rows import canonical_floats, codec_of
+from taskplace.spark.types import arrow_schema, check_cast, column_of
 
 
 class Parts:
@@ -31,7 +38,7 @@ class Parts:
 
     Errors: `InputError` with the part's path, for a value that does not fit its type.
 
-    >>> from taskplace.spark.processors.aggregations import sum_
+    >>> from taskplace.spark.processors.parts import sum_
     >>> parts = Parts("Aggregate('s')", {"k": "string"}, {"total": sum_("n", "int64")})
     >>> rows, stored = pa.table({"k": ["a", "b", "a"], "n": [1, 1, 2]}), pa.table({"total": [5, None]})
     >>> parts.merged(stored, np.array([True, False]), parts.of_rows(rows, rows)).to_pylist()

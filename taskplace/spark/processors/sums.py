@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.casts import cast
+from taskplace.spark.types import arrow_schema
 
 #: Digits of the accumulator for decimals, and for integers in decimal sums. Sums of 38-digit values fit.
 WIDE = 76

@@ -7,7 +7,7 @@ this in one place, the class attribute `traits`. The runtime reads it with `trai
 Properties:
 - a field has no default: a class that states its traits states each of them, else it cannot be imported;
 - a class without traits, and a function, have `UNKNOWN`. Nothing is known of their output, so state behind them is
-  checked in the task (`taskplace.spark.worker.ownership`). Their own stores are checked like those of a built-in
+  checked in the task (`taskplace.spark.worker.partition_checks`). Their own stores are checked like those of a built-in
   processor, unless they state traits;
 - a subclass without traits of its own inherits what its base class needs, and no promise about the output: it may
   emit other columns;

@@ -13,7 +13,7 @@ import re
 
 import pyarrow as pa
 
-from taskplace.spark.state.type_text import Tokens, name_of
+from taskplace.spark.types import Tokens, name_of
 
 #: Names that Arrow does not have, or that have another meaning here.
 ALIASES = {
@@ -78,7 +78,7 @@ def parse(written: str) -> pa.DataType:
     (Decimal128Type(decimal128(9, 2)), MapType(map<string, list<item: timestamp[us, tz=UTC]>>))
     >>> parse("struct<a: list<innt>>")
     Traceback (most recent call last):
-    taskplace.spark.state.type_text.TypeTextError: in a.element: found 'innt', expected a type; did you mean 'int'?
+    taskplace.spark.types.TypeTextError: in a.element: found 'innt', expected a type; did you mean 'int'?
     """
     return _parsed(written, of_spark=False)
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.state.column_types import parse
-from taskplace.spark.state.type_text import TypeTextError
+from taskplace.spark.types import TypeTextError, parse
 from taskplace.validation import NO_SURROGATES, has_surrogates, named, nearest
 
 

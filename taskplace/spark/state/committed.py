@@ -11,9 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.manifests import DIGITS, numbered, read_manifest
 from taskplace.spark.messages import Change, History, Manifest, Snapshot
-from taskplace.spark.state.numbered import DIGITS, numbered
-from taskplace.spark.state.versions import read_manifest
 from topology import TaskId
 
 SNAPSHOTS_KEPT = 2

@@ -29,13 +29,12 @@ import lmdb
 from msgspec.structs import replace
 
 from taskplace.errors import InputError
+from taskplace.spark.checkpoint.files import Changes, Columns, encode_columns, in_order, pieces
 from taskplace.spark.messages import EMPTY, Fence, History, Meta, Position, Recovery
-from taskplace.spark.state import warm
+from taskplace.spark.state import environment as warm
 from taskplace.spark.state.catching_up import CatchingUp, CheckpointFiles, Progress, restored_attempt
-from taskplace.spark.state.environment import DAMAGED
-from taskplace.spark.state.files import Changes, Columns, encode_columns, in_order, pieces
+from taskplace.spark.state.environment import DAMAGED, META
 from taskplace.spark.state.keys import CHECKSUM, LARGEST_STORED
-from taskplace.spark.state.meta import META
 from taskplace.spark.state.transaction import Transaction
 
 T = TypeVar("T")

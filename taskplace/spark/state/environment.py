@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 import lmdb
 
-from taskplace.spark.state.files import private_directory
+from taskplace.spark.checkpoint.files import private_directory
+from taskplace.spark.state.environment import MAX_STORES
 from taskplace.spark.state.keys import DamagedEntry
-from taskplace.spark.state.meta import MAX_STORES
 
 INITIAL_MAP = 64 << 20
 DATA, LOCK = "data.mdb", "lock.mdb"

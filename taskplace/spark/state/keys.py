@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.crc import crc32, crc32_all
+from taskplace.spark.state.keys import crc32, crc32_all
 from taskplace.wording import count as counted
 
 LMDB_MAX = 511

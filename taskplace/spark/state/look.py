@@ -7,9 +7,8 @@ from pathlib import Path
 import lmdb
 
 from taskplace.spark.messages import Meta
-from taskplace.spark.state import warm
-from taskplace.spark.state.environment import DATA, Environment, check_length
-from taskplace.spark.state.meta import META, POSITION, decode_meta
+from taskplace.spark.state import environment as warm
+from taskplace.spark.state.environment import DATA, META, POSITION, Environment, check_length, decode_meta
 
 
 def look(path: Path) -> Meta | None:

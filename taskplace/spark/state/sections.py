@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.files import NEW, open_file, sync_directory
 from taskplace.spark.codec import checksum_of, open_regular
-from taskplace.spark.state.files import NEW, open_file, sync_directory
 
 #: A section up to this size is read at once; a larger one in parts, so that it takes the memory of a part.
 READ_AT_ONCE = 1 << 20

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from taskplace.spark.checkpoint.files import Changes, in_order, pieces
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import Changes, in_order, pieces
 from taskplace.spark.state.rows import codec_of
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 
 SCAN_ROWS = 65_536
 #: The bytes of encoded keys and values that are decoded at once; a decoded piece needs several times as much.

@@ -11,8 +11,8 @@ import pyarrow as pa
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.state import expiry
-from taskplace.spark.state.columns import arrow_schema, column_of
 from taskplace.spark.state.rows import RowCodec, codec_of
+from taskplace.spark.types import arrow_schema, column_of
 from taskplace.validation import NO_SURROGATES, has_surrogates
 
 

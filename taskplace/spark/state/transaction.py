@@ -12,10 +12,9 @@ import lmdb
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.files import RecordFile
 from taskplace.spark.messages import Meta
-from taskplace.spark.state.entries import get_values
-from taskplace.spark.state.environment import Environment
-from taskplace.spark.state.files import RecordFile
+from taskplace.spark.state.environment import META, POSITION, UNDO, Environment, decode_meta, encode_meta
 from taskplace.spark.state.keys import (
     checked,
     physical,
@@ -23,7 +22,7 @@ from taskplace.spark.state.keys import (
     store_all,
     verified,
 )
-from taskplace.spark.state.meta import META, POSITION, UNDO, decode_meta, encode_meta
+from taskplace.spark.state.transaction import get_values
 
 
 class Transaction:

@@ -1,6 +1,6 @@
 """The words of a written type, one after the other, and errors that name the place inside it.
 
-Spark's schemas (`taskplace.spark.ddl`) and the names of Arrow's types (`taskplace.spark.state.column_types`) are both
+Spark's schemas (`taskplace.spark.ddl`) and the names of Arrow's types (`taskplace.spark.types`) are both
 read by this. A place is the names on the way to it: `("a", "element")` in `struct<a: array<innt>>`.
 
 >>> tokens = Tokens("array<innt>", WORDS)
@@ -9,7 +9,7 @@ read by this. A place is the names on the way to it: `("a", "element")` in `stru
 >>> with tokens.inside("element"):
 ...     raise tokens.unknown(tokens.take(), ["int", "string"])
 Traceback (most recent call last):
-taskplace.spark.state.type_text.TypeTextError: in element: found 'innt', expected a type; did you mean 'int'?
+taskplace.spark.types.TypeTextError: in element: found 'innt', expected a type; did you mean 'int'?
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from taskplace.validation import nearest
-from topology.shown import shown
+from topology.errors import shown
 
 #: Texts in quotes, names in backticks, signs, words.
 WORDS = re.compile(

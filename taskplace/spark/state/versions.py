@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.manifests import DIGITS, number_of
 from taskplace.spark.codec import damaged, decoded, encoded, read_file, unsealed
 from taskplace.spark.messages import SCHEMA, Manifest
-from taskplace.spark.state.numbered import DIGITS, number_of
 
 #: Returns the fields of a manifest in the form of the next version; it may change its argument.
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]

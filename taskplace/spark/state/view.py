@@ -14,13 +14,21 @@ from typing import Any
 import lmdb
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.files import decode_records
 from taskplace.spark.messages import History, Position
-from taskplace.spark.state import warm
-from taskplace.spark.state.entries import get_values
-from taskplace.spark.state.environment import DATA, Txn, check_length
-from taskplace.spark.state.files import decode_records
+from taskplace.spark.state import environment as warm
+from taskplace.spark.state.environment import (
+    DATA,
+    MAX_STORES,
+    META,
+    POSITION,
+    UNDO,
+    Txn,
+    check_length,
+    decode_meta,
+)
 from taskplace.spark.state.keys import restore_all, verified
-from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, decode_meta
+from taskplace.spark.state.transaction import get_values
 
 
 class View:

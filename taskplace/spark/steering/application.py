@@ -24,7 +24,7 @@ from taskplace.spark.cluster import DECOMMISSION_POLLS
 from taskplace.spark.instances import instance_name
 from taskplace.spark.steering.observation import Neighbours, NeighbourTask
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 if TYPE_CHECKING:
     from taskplace.spark.bridge import Executor

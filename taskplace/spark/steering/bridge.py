@@ -33,7 +33,7 @@ from taskplace.spark.steering.layout import (
     read_operators,
     that_ran,
 )
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 RECENT_JOBS = 8
 """The jobs of a batch are among this many last jobs of its query."""

@@ -37,7 +37,7 @@ from taskplace.spark.steering.moves import Verdict, choose_moves, judge, move_of
 from taskplace.spark.steering.observation import NeighbourTask, Observation
 from taskplace.spark.steering.status import Decision, StandDown
 from taskplace.spark.steering.target import Target, plan_target, reasons_to_replan
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SHORT_WAIT_MS = 1000
 """A shorter wait usually ends before a slot is free."""

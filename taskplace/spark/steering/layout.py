@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskplace.spark.steering.config import LoadBy, SteeringConfig
 from taskplace.spark.steering.layout import QueryLayout
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 if TYPE_CHECKING:
     from taskplace.spark.steering.bridge import StateBridge

@@ -22,7 +22,7 @@ from taskplace.model.plan import Move
 from taskplace.spark.steering.measurements import Costs, TaskWeights
 from taskplace.spark.steering.observation import Observation
 from taskplace.spark.steering.target import EXACT, Target
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

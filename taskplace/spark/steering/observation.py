@@ -14,7 +14,7 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.measurements import Costs
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 ENGINE = PlacementConfig(acceptable_recovery_lag=0)
 

@@ -24,7 +24,7 @@ from taskplace.spark.steering.layout import QueryLayout
 from taskplace.spark.steering.measurements import Load, LoadSampling, MeasuredCosts, measure_load
 from taskplace.spark.steering.observation import ExecutorSlots, Observation
 from taskplace.spark.steering.status import Decision, StandDown, SteeringPhase, SteeringStatus
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 Places = Mapping[TaskId, str | None]
 LogEvent = Callable[[str, tuple[Move, ...]], None]

@@ -12,7 +12,7 @@ from taskplace.model.plan import Move
 from taskplace.rebalance.triggers import Trigger
 from taskplace.spark.steering.moves import Verdict
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

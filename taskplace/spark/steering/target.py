@@ -36,7 +36,7 @@ from taskplace.planner import plan
 from taskplace.rebalance.triggers import Situation, Trigger, drain, membership, start, tasks
 from taskplace.spark.steering.measurements import TaskWeights
 from taskplace.spark.steering.observation import ENGINE, NeighbourTask, Observation, joint_problem
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 RULES = (start, membership, drain, tasks)
 MOST_NAMED = 5

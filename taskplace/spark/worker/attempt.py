@@ -1,8 +1,8 @@
 """Runs one attempt of one task at one batch: bring the copy to its base, process, seal, commit locally.
 
 The order of the last steps matters. First the attempt writes changelog and boundary into the checkpoint
-(`taskplace.spark.worker.sealing`). Then the copy commits, with an undo record. Last come the staged output and the
-report (`taskplace.spark.worker.attempt_reports`), together with those of other attempts, and with a sync before the
+(`taskplace.spark.worker.attempt`). Then the copy commits, with an undo record. Last come the staged output and the
+report (`taskplace.spark.worker.bins`), together with those of other attempts, and with a sync before the
 report. An attempt counts only when a manifest names it. An attempt that lost, or whose driver died, leaves sections and
 files that no manifest names, and a copy that the next descriptor rolls back.
 """
@@ -20,17 +20,17 @@ import pyarrow as pa
 from msgspec import structs
 
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.files import Changes
+from taskplace.spark.checkpoint.manifests import history_before
 from taskplace.spark.messages import EMPTY, AttemptDescriptor, Change, Fence, Recovery, Report
-from taskplace.spark.state.committed import history_before
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import Changes
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.bad_records import bad_records
+from taskplace.spark.worker.attempt import Sealed, Sealer
 from taskplace.spark.worker.bin_context import BinContext
+from taskplace.spark.worker.external import bad_records
 from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
 from taskplace.spark.worker.program import Outputs
-from taskplace.spark.worker.sealing import Sealed, Sealer
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.files import Unsynced, file_name, write_file
 from taskplace.spark.codec import checksum_of, read_file
 from taskplace.spark.messages import ReportGroup, Setting, StagedFile, batch_dir, report_file, reports_dir
-from taskplace.spark.state.files import Unsynced, file_name, write_file
 from taskplace.spark.worker import schemas
 from taskplace.spark.worker.attempt import Attempted
-from taskplace.spark.worker.bin_files import BinFiles
+from taskplace.spark.worker.bin_context import BinFiles
 from taskplace.spark.worker.guard import raising_disk_full
 from topology import TaskId
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from taskplace.spark.messages import Setting, TopicRead, cancellation_mark
 from taskplace.spark.state.catching_up import Superseded
-from taskplace.spark.worker.bin_files import BinFiles
+from taskplace.spark.worker.bin_context import BinFiles
+from taskplace.spark.worker.boundary import InternalRows
 from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
 from taskplace.spark.worker.guard import raising_disk_full
-from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
 from taskplace.spark.worker.topic_reader import ReadSetting, TopicReader, read_of
 from topology import TaskId

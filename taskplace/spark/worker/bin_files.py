@@ -6,10 +6,9 @@ import uuid
 from functools import cached_property
 from pathlib import Path
 
+from taskplace.spark.checkpoint.files import SectionFile, file_name
 from taskplace.spark.messages import Setting, batch_dir
-from taskplace.spark.state.files import file_name
-from taskplace.spark.state.sections import SectionFile
-from taskplace.spark.worker.segments import segment
+from taskplace.spark.worker.bin_context import segment
 
 
 class BinFiles:

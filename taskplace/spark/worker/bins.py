@@ -1,7 +1,7 @@
 """Runs the tasks of one bin, one after the other, in one Spark task.
 
 **Idea.** Each task of a bin is an attempt of its own, with its own report. Several short attempts are sealed and
-reported together, as a group (`taskplace.spark.worker.attempt_reports`). So a bin that ends early leaves the reports of
+reported together, as a group (`taskplace.spark.worker.bins`). So a bin that ends early leaves the reports of
 most tasks that had finished:
 
 - Spark may run a bin again, for example after a worker died. The new bin takes over the groups of the same run of the
@@ -21,12 +21,12 @@ from typing import Any
 
 from taskplace.spark.messages import BinDescriptor, ReportGroup, Setting
 from taskplace.spark.state.catching_up import Superseded
-from taskplace.spark.worker import worker_process
+from taskplace.spark.worker import identity as worker_process
 from taskplace.spark.worker.attempt import run_attempt
-from taskplace.spark.worker.attempt_reports import AttemptReports, finished
 from taskplace.spark.worker.bin_context import BinContext, cancellation_of
+from taskplace.spark.worker.bins import AttemptReports, finished
+from taskplace.spark.worker.boundary import InternalRows
 from taskplace.spark.worker.external import ExternalRows
-from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
 
 

@@ -3,7 +3,7 @@
 The attempts of a bin write one file for each topic, one after the other. Each attempt writes one slice for each
 partition. The files implement the repartition topic. The writer hashes the rows as Spark would, and writes the
 partitions one after the other. The reader of a partition reads its slice of every *winning* attempt
-(`taskplace.spark.worker.internal`). The rows are files, not an RDD, so nothing downstream can make Spark run a stateful
+(`taskplace.spark.worker.boundary`). The rows are files, not an RDD, so nothing downstream can make Spark run a stateful
 task again.
 
 A slice is an Arrow stream without its schema, which is the same for all slices of an attempt. So a reader can append
@@ -22,11 +22,10 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from taskplace.errors import InputError
-from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
+from taskplace.groups.partitioner import PartitionerConfig, UniformStickyPartitioner
+from taskplace.spark.checkpoint.files import SectionFile, write_options
 from taskplace.spark.messages import Boundary, Slice
-from taskplace.spark.state.crc import crc32
-from taskplace.spark.state.files import write_options
-from taskplace.spark.state.sections import SectionFile
+from taskplace.spark.state.keys import crc32
 from taskplace.spark.worker.hashing import hashed_as, partition_of
 
 TURNS = 16

@@ -22,7 +22,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 
 log = logging.getLogger(__name__)
 

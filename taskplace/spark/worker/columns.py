@@ -2,7 +2,7 @@
 
 Idea: every Spark must be able to read what is staged for a sink. `readable` returns the type as which a column of any
 Arrow type is staged. `text` returns the name of such a type in declarations, manifests and errors, and
-`taskplace.spark.state.column_types.parse` reads it.
+`taskplace.spark.types.parse` reads it.
 
 | Arrow | staged as |
 |---|---|
@@ -31,8 +31,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from taskplace.spark.state.column_types import MARKS
-from taskplace.spark.worker.unify import is_list, plain
+from taskplace.spark.casts import is_list, plain
+from taskplace.spark.types import MARKS
 from taskplace.validation import has_surrogates
 
 T = pa.types

@@ -19,8 +19,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from taskplace.errors import TaskplaceError
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.files import (
+    ROWS_PER_BATCH,
+    SNAPSHOT_BYTES,
+    record_batch,
+    seal_of,
+    sync_directory,
+    write_records,
+)
 from taskplace.spark.messages import (
     FollowReport,
     FollowRequest,
@@ -30,19 +38,12 @@ from taskplace.spark.messages import (
     Snapshot,
     snapshot_file,
 )
-from taskplace.spark.state import warm
+from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DAMAGED, DATA
-from taskplace.spark.state.files import (
-    ROWS_PER_BATCH,
-    SNAPSHOT_BYTES,
-    record_batch,
-    seal_of,
-    sync_directory,
-    write_records,
-)
 from taskplace.spark.state.keys import DamagedEntry
-from taskplace.spark.worker import identity, worker_process
+from taskplace.spark.worker import identity
+from taskplace.spark.worker import identity as worker_process
 from taskplace.spark.worker.guard import guarded, raising_disk_full, remove_marks, seen
 from topology import TaskId
 

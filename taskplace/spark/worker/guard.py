@@ -23,10 +23,10 @@ import lmdb
 import psutil
 
 from taskplace.errors import TaskplaceError
+from taskplace.spark.checkpoint.files import open_file
 from taskplace.spark.messages import Meta, Opened, Owner
-from taskplace.spark.state import warm
-from taskplace.spark.state.files import open_file
-from taskplace.spark.state.look import look
+from taskplace.spark.state import environment as warm
+from taskplace.spark.state.view import look
 from taskplace.spark.worker.identity import alive, owner_of
 
 log = logging.getLogger(__name__)

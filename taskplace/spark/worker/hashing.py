@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import InputError
+from taskplace.spark.casts import converted
 from taskplace.spark.state.rows import canonical_floats
-from taskplace.spark.worker.unify import converted
 
 #: Written into manifests: a checkpoint made with another hash must not be continued.
 HASH_VERSION = "spark-murmur3-42/1"

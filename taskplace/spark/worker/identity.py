@@ -23,10 +23,10 @@ from pathlib import Path
 import psutil
 
 from taskplace.errors import InputError
+from taskplace.spark.checkpoint.files import file_name, private_directory, write_file
 from taskplace.spark.messages import Orphaned, Owner
 from taskplace.spark.state.directories import check_copies, check_owner, reason
-from taskplace.spark.state.files import file_name, private_directory, write_file
-from taskplace.spark.state.meta import boot_id
+from taskplace.spark.state.environment import boot_id
 
 OWNER, WORKERS, ORPHANED = "owner.json", "workers", "orphaned"
 #: The prefix of the name of a copy that is being removed.

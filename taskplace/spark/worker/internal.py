@@ -22,11 +22,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, TaskplaceError
+from taskplace.spark.casts import conformed, united
+from taskplace.spark.checkpoint.files import READ
 from taskplace.spark.messages import ListingHead, Setting
-from taskplace.spark.state.crc import crc32
-from taskplace.spark.state.files import READ
-from taskplace.spark.worker.listing import TopicListing, read_listing
-from taskplace.spark.worker.unify import conformed, united
+from taskplace.spark.state.keys import crc32
+from taskplace.spark.worker.boundary import TopicListing, read_listing
 
 
 class InternalRows:

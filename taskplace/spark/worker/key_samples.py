@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
-from taskplace.spark.worker.bad_records import DEAD_LETTER
-from taskplace.spark.worker.partitioners import ANY, partitions_of
+from taskplace.spark.worker.external import DEAD_LETTER
+from taskplace.spark.worker.hashing import ANY, partitions_of
 
 SAMPLED = 64
 #: Kafka's column with the number of a record in its partition. Errors name it if the rows have it.

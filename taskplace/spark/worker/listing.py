@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from taskplace.spark.checkpoint.files import read_sealed, write_file
 from taskplace.spark.codec import checksum_of, decoded, encoded
 from taskplace.spark.messages import Boundary, ListingFile, ListingHead
-from taskplace.spark.state.files import read_sealed, write_file
 
 #: One slice, with the position of its writer in `ListingHead.writers`.
 SLICE = np.dtype(

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.state.casts import cast
+from taskplace.spark.casts import cast
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.worker.hashing import HASHED_TYPES, UNTYPED, hashed_as, partition_of
 

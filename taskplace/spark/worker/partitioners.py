@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.partitioner.hashing import murmur2
+from taskplace.groups.partitioner import murmur2
 from taskplace.validation import nearest
 
 Words = npt.NDArray[np.uint32]

@@ -9,22 +9,19 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from taskplace.errors import InputError, listed
+from taskplace.spark.casts import concat
 from taskplace.spark.messages import Watermark
 from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
-from taskplace.spark.state.store import Store
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.types import selectable
 from taskplace.spark.worker.clock import Clock, slowest
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
-from taskplace.spark.worker.key_samples import PartitionedTopic
 from taskplace.spark.worker.operators import Operator as Operator
 from taskplace.spark.worker.operators import RowCheck
-from taskplace.spark.worker.ownership import Owned, Ownership
-from taskplace.spark.worker.selectable import selectable
-from taskplace.spark.worker.splits import Split, check_splits
+from taskplace.spark.worker.partition_checks import Owned, Ownership, PartitionedTopic, Split, check_splits
 from taskplace.spark.worker.topic_reader import TopicReader
-from taskplace.spark.worker.unify import concat
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ Idea: a sink has one schema, which is declared or taken from the first batch wit
 stages its rows under that schema. Rows that do not fit are refused in their task, before the batch can be committed.
 
 Properties:
-- Rows fit if the sink's types hold all values of their types (`taskplace.spark.worker.unify`). The order of the columns
-  and the layout of the values do not matter (`taskplace.spark.worker.columns`).
+- Rows fit if the sink's types hold all values of their types (`taskplace.spark.casts`). The order of the columns
+  and the layout of the values do not matter (`taskplace.spark.types`).
 - Types decide, not values, so the answer is the same every day. There are two exceptions: a value that Spark cannot
   hold at all (a timestamp between two microseconds, or millions of years away), and integers in a float column.
 - A declared float column also accepts integers, each value if the float holds it exactly: 2^60, but not 2^60 + 1.
@@ -25,11 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import InputError
+from taskplace.spark.casts import cast, common, converted, plain
 from taskplace.spark.messages import SinkSchema, TypedColumns
-from taskplace.spark.state.column_types import parse
-from taskplace.spark.state.columns import parsed
-from taskplace.spark.worker.columns import Unreadable, check_names, readable, text, untyped
-from taskplace.spark.worker.unify import cast, common, converted, plain
+from taskplace.spark.types import Unreadable, check_names, parse, parsed, readable, text, untyped
 
 T = pa.types
 #: The key in the metadata of a staged file: the columns that it leaves out, with their positions, as JSON.

@@ -1,7 +1,7 @@
 """Seals the output of one attempt: its changelog and its boundaries in the checkpoint, and its rows for sinks.
 
 They do not count until a manifest names the attempt. The staged output is written and synced later, together with that
-of other attempts, and the changelog is synced then (`taskplace.spark.worker.attempt_reports`). Boundaries are not
+of other attempts, and the changelog is synced then (`taskplace.spark.worker.bins`). Boundaries are not
 synced: only this batch needs them.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from msgspec.structs import replace
 
+from taskplace.spark.checkpoint.files import Changes, encode_changes
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import (
     AttemptDescriptor,
@@ -21,7 +22,6 @@ from taskplace.spark.messages import (
     Change,
     TypedColumns,
 )
-from taskplace.spark.state.files import Changes, encode_changes
 from taskplace.spark.worker import boundary, schemas
 from taskplace.spark.worker.bin_context import BinContext
 from taskplace.spark.worker.program import Outputs

@@ -16,8 +16,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.messages import segment_file
-from taskplace.spark.state.sections import SectionFile
 
 BATCHES = 16
 #: A segment with so many bytes is full. Small segments are removed earlier, as none of their sections is needed.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from taskplace.errors import InputError, listed
-from taskplace.spark.state.casts import keeps_apart
+from taskplace.spark.casts import keeps_apart
 from taskplace.spark.worker.hashing import hashed_as
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
-from taskplace.spark.state import casts
+from taskplace.spark import casts
 
 T = pa.types
 #: The range of each integer type, narrow types first.

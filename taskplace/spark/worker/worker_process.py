@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from taskplace.spark.state import warm
+from taskplace.spark.state import environment as warm
 
 #: How many modules were loaded when this process froze its objects; 0: it has not.
 _frozen_modules = 0

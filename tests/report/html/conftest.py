@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.record.html import report_of_plan, report_of_simulation, write_page
 
 import taskplace
 from taskplace import Problem, simulation
-from taskplace.report.html import report_of_plan, report_of_simulation, write_page
 from tests.support.report_problems import EVENTS, cluster
 
 

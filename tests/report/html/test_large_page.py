@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from taskplace.record.html import report_of_plan, write_page
+
 import taskplace
-from taskplace.report.html import report_of_plan, write_page
 from tests.support.browser import Keys
 from tests.support.report_problems import cluster
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
+from taskplace.record.events import BatchDone, ExecutorLost, InstanceView
+from taskplace.record.html import RunRecorder
+from taskplace.record.html.live import LivePage
+from taskplace.record.html.values import CopyLag, Figure, InputRow, InstanceRow, Now, Reason, Report, State
+from taskplace.record.json_lines import Ended
 
-from taskplace.model.events import BatchDone, ExecutorLost, InstanceView
-from taskplace.report.html import RunRecorder
-from taskplace.report.html.live import LivePage
-from taskplace.report.html.values import CopyLag, Figure, InputRow, InstanceRow, Now, Reason, Report, State
-from taskplace.report.run_lines import Ended
 from tests.support.browser import ActionChains, Keys
 from tests.support.run_events import BEGAN, SUMMARY, Clock, tell
 

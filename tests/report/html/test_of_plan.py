@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.record.html import of_plan
 
 import taskplace
 from taskplace import Problem
 from taskplace.explanation import Explainer
-from taskplace.report.html import of_plan
 from tests.support.report_problems import cluster
 
 

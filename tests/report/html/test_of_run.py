@@ -7,12 +7,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from taskplace.record.events import BatchDone, ExecutorLost, InstanceView, LateRows, Rebalanced
+from taskplace.record.html import RunRecorder, report_of_lines
+from taskplace.record.html.of_run import MOST_BATCHES
+from taskplace.record.json_lines import Ended, JsonReporter, read_run_lines
 
-from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, LateRows, Rebalanced
-from taskplace.report.html import RunRecorder, report_of_lines
-from taskplace.report.html.of_run import MOST_BATCHES
-from taskplace.report.json_lines import JsonReporter
-from taskplace.report.run_lines import Ended, read_run_lines
 from tests.support.run_events import BEGAN, SUMMARY, Clock, tell
 
 BUILT = SimpleNamespace(name="flights", subtopologies=(1,), tasks=lambda: [1, 2, 3, 4])

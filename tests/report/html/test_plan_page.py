@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from taskplace.record.html import page, report_of_plan, write_page
 
 import taskplace
 from taskplace.explanation import explain
-from taskplace.report.html import page, report_of_plan, write_page
 from tests.support.browser import PHONE, Keys
 
 

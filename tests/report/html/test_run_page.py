@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from taskplace.record.html import RunRecorder, write_page
+from taskplace.record.html.values import Reason
 
-from taskplace.report.html import RunRecorder, write_page
-from taskplace.report.html.values import Reason
 from tests.support.browser import PHONE
 from tests.support.run_events import SUMMARY, Clock, events, tell
 

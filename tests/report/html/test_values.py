@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from taskplace.record.html import report_of_plan, report_of_simulation, write_page
+from taskplace.record.html.page import for_script
+from taskplace.record.html.values import MOST_COPIES, Placements, copy_lags
 
 import taskplace
 from taskplace.errors import InputError
 from taskplace.model.plan import Roles
-from taskplace.report.html import report_of_plan, report_of_simulation, write_page
-from taskplace.report.html.copy_lags import MOST_COPIES, copy_lags
-from taskplace.report.html.page import for_script
-from taskplace.report.html.placements import Placements
 from taskplace.simulation import simulate
 from tests.support.report_problems import EVENTS, cluster
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TASKS = [TaskId(0, k) for k in range(4)]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from taskplace.spec.application import Settings
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
 from taskplace.spark.driver.changes import check_changes
 from taskplace.spark.processors import (
     Aggregate,

@@ -7,15 +7,15 @@ import itertools
 import os
 
 import pytest
+from taskplace.spark.checkpoint import compaction
+from taskplace.spark.checkpoint import journal as journal_module
+from taskplace.spark.checkpoint.compaction import compacted, wasteful
+from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.driver import compaction
-from taskplace.spark.driver import journal as journal_module
-from taskplace.spark.driver.compaction import compacted, wasteful
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import Change, FollowRequest, History
 from taskplace.spark.state.catching_up import CheckpointFiles
-from taskplace.spark.worker import segments
+from taskplace.spark.worker import bin_context as segments
 from tests.support.attempt_files import damage
 from tests.support.journals import snapshot
 from topology import TaskId

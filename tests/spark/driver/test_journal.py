@@ -7,14 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
+from taskplace.spark.checkpoint import journal as journal_module
+from taskplace.spark.checkpoint.files import write_file
+from taskplace.spark.checkpoint.journal import Journal, Manifests
+from taskplace.spark.checkpoint.pruning import SETTLED_SECONDS, Listings
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.driver import journal as journal_module
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.listings import SETTLED_SECONDS, Listings
-from taskplace.spark.driver.manifests import Manifests
 from taskplace.spark.messages import FollowRequest
-from taskplace.spark.state.files import write_file
 from tests.support.journals import change, run_batches, snapshot
 from topology import TaskId
 

@@ -9,12 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from taskplace.spark.checkpoint import journal as journal_module
+from taskplace.spark.checkpoint import journal as manifests
+from taskplace.spark.checkpoint.journal import Epochs, Journal
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.driver import journal as journal_module
-from taskplace.spark.driver import manifests
-from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.sinks import ParquetSink
 from tests.support.journals import change, run_batches
 from topology import TaskId

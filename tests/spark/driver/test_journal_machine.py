@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from taskplace.spark.checkpoint.files import encode_changes
 
-from taskplace.spark.state.files import encode_changes
 from tests.support.journal_driver import EXECUTORS, STORES, TASKS, WHEN, Batch
 from tests.support.journal_world import World
 

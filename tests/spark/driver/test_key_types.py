@@ -6,10 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from taskplace.spark.compile.keys import KeyTypes, alike
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.key_types import KeyTypes
-from taskplace.spark.key_checks import alike
 from taskplace.spark.processors import Count, Deduplicate, TableJoin
 from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from taskplace.record.events import Totals
 
 from taskplace.spark.driver.late_rows import LateRows
-from taskplace.spark.driver.totals import Totals
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from taskplace.spark.driver.listings import SETTLED_SECONDS, Listings
+from taskplace.spark.checkpoint.pruning import SETTLED_SECONDS, Listings
 
 
 class Folders:

@@ -7,9 +7,9 @@ import threading
 import time
 
 import pytest
+from taskplace.record.metrics import METRICS
 
 from taskplace.errors import InputError
-from taskplace.metrics.catalogue import METRICS
 from taskplace.spark.driver import metrics as module
 from taskplace.spark.driver.metrics import DriverMetrics
 from tests.support.word_counts import counts, words
@@ -233,7 +233,7 @@ def test_seconds_ago_follow_the_clock(world):
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_status_metrics_and_explanations_say_the_same_time(world, monkeypatch, busy):
-    from taskplace.spark.driver.status_board import StatusBoard
+    from taskplace.spark.driver.status import StatusBoard
 
     placed = world.open(counts(world), config={"acceptable.recovery.lag": 0, "max.warmup.replicas": 4})
     world.batch(placed, 0, **{"in": words(*"abcdefgh")})

@@ -7,17 +7,16 @@ import re
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, DoubleType, IntegerType, LongType, StringType, StructType
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.compile import partition_columns
+from taskplace.spark.compile.programs import programs
+from taskplace.spark.compile.sources import check_sources
 
 from taskplace.errors import CheckpointError, ConfigError, InputError
-from taskplace.spark.driver import partition_columns
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.driver.sources import check_sources
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.processors import Count, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.hashing import partition_of
-from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.worker.hashing import partition_of, partitions_of
 from topology import Topology
 
 BY = {"k": "string"}

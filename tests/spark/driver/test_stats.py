@@ -1,8 +1,9 @@
 """What `placed.stats` prints, and shows in a notebook."""
 
+from taskplace.record.events import Totals
+
 from taskplace.model.plan import Move
 from taskplace.spark.driver.stats import WINDOW, Stats
-from taskplace.spark.driver.totals import Totals
 from topology import TaskId
 
 

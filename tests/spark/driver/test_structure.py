@@ -6,12 +6,12 @@ from contextlib import nullcontext
 
 import pytest
 from msgspec.structs import replace
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.compile.programs import programs
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import sealed
 from taskplace.spark.driver import structure
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.programs import programs
 from taskplace.spark.messages import StoreLayout
 from taskplace.spark.processors import Aggregate, Deduplicate, Tumbling, count, max_, sum_
 from topology import Topology
@@ -230,7 +230,7 @@ def test_a_driver_that_is_stopped_in_its_commit_binds_by_its_own_topology(tmp_pa
             opened(tmp_path, *build())
             opened(tmp_path, *build())
 
-    monkeypatch.setattr("taskplace.spark.driver.journal.faults.point", meanwhile)
+    monkeypatch.setattr("taskplace.spark.checkpoint.journal.faults.point", meanwhile)
     stopped.commit(1, 1, {}, {}, {})
     with pytest.raises(CheckpointError, match="'more' has other columns"):
         built, found = build(extra=True, more={"k": "int64"})

@@ -16,10 +16,10 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )  # fmt: skip
+from taskplace.spark.compile.infer import check_columns
+from taskplace.spark.compile.sources import check_sources
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.columns import check_columns
-from taskplace.spark.driver.sources import check_sources
 from taskplace.spark.processors import (
     Aggregate,
     Count,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from taskplace.record import SilentReporter
+from taskplace.record.events import TOTALS, LateRows, Totals
+from taskplace.record.words import summary_rows
 
-from taskplace.model.events import LateRows
-from taskplace.report import SilentReporter
-from taskplace.report.words import summary_rows
-from taskplace.spark.driver.totals import TOTALS, Totals
 from taskplace.spark.operator_messages import TotalsStatus
 from taskplace.spark.processors import Count
 from taskplace.spark.sinks import ParquetSink

@@ -9,7 +9,7 @@ import pytest
 
 from taskplace.errors import InputError
 from taskplace.spark.driver import operations
-from taskplace.spark.inspection.asking import ask
+from taskplace.spark.inspection.driver_seen import ask
 from taskplace.spark.inspection.situation import situation
 from taskplace.spark.operator_messages import STATUS_FILE, Status, read
 from taskplace.spark.processors import Count

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import SinkError
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.kafka import transactions as at_least_once
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.kafka.transactions import AtLeastOnce

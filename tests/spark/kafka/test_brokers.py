@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from taskplace.errors import InputError, SinkError
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.kafka import brokers as questions
 from taskplace.spark.kafka import clients, offsets
 from taskplace.spark.kafka.clients import PERMANENT, ClientOptions, refuses

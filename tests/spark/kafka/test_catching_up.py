@@ -20,7 +20,7 @@ from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.source import stream_of
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import Aggregate, TableJoin, Tumbling, count
-from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.worker.hashing import partitions_of
 from topology import Topology
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]

@@ -9,18 +9,18 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
+from taskplace.spark.compile.partition_columns import row_schemas
+from taskplace.spark.compile.programs import programs
+from taskplace.spark.compile.sources import check_sources
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.partition_columns import row_schemas
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.driver.sources import check_sources
 from taskplace.spark.kafka.dead_letters import GoodRecords
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Json, Raw
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.processors import Count, TableJoin
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.worker.hashing import partitions_of
 from taskplace.spark.worker.topic_reader import RANGES
 from tests.support.mock_kafka import mock_kafka as mock_kafka
 from topology import Topology

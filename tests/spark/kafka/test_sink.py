@@ -13,9 +13,10 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
+from taskplace.spec.application import Settings
+
 from taskplace.errors import ConfigError, InputError
 from taskplace.redaction import scrubbed
-from taskplace.settings import Settings
 from taskplace.spark import yaml_application
 from taskplace.spark.kafka.clients import ALIASES, ClientOptions
 from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink

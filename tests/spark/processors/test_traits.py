@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from taskplace.spark.compile.forms import check_forms
+from taskplace.spark.compile.keys import check_keys
+
 from taskplace.errors import InputError
 from taskplace.spark import processors
-from taskplace.spark.driver.processor_forms import check_forms
-from taskplace.spark.key_checks import check_keys
 from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, Traits
 from taskplace.spark.processors.traits import UNKNOWN, traits_of
 from taskplace.spark.registry import Registry

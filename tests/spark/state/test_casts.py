@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from taskplace.spark.casts import cast, keeps_apart, keeps_order
+from taskplace.spark.worker.partition_checks import KeyColumn, Split, check_splits
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.order import ranks
-from taskplace.spark.state.casts import cast, keeps_apart, keeps_order
+from taskplace.spark.processors.groups import ranks
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.worker.splits import KeyColumn, Split, check_splits
 
 TEXTS = [
     "7",

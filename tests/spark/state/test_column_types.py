@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
+from taskplace.spark.casts import INTEGERS, common, converted
+from taskplace.spark.types import Unreadable, of_spark, parse, readable, text
 
 from taskplace.errors import InputError
-from taskplace.spark.state.column_types import of_spark, parse
-from taskplace.spark.worker.columns import Unreadable, readable, text
 from taskplace.spark.worker.program import Operator, Program
-from taskplace.spark.worker.unify import INTEGERS, common, converted
 from topology import TaskId
 
 FLAT = [

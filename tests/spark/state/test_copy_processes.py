@@ -12,13 +12,14 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from taskplace.spark.checkpoint.files import Changes, encode_records, record_batch, write_file
 
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
-from taskplace.spark.state import environment, warm
+from taskplace.spark.state import environment
+from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA
-from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file
 from taskplace.spark.state.view import View
 from tests.support.copies import peek
 

@@ -10,10 +10,10 @@ import random
 
 import pyarrow as pa
 import pytest
+from taskplace.spark.casts import cast
+from taskplace.spark.types import check_cast
 
 from taskplace.errors import InputError
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.columns import check_cast
 from tests.support.exact_values import KINDS, REFUSED, exact, raws, samples
 
 T = pa.types

@@ -9,11 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from taskplace.errors import CheckpointError
-from taskplace.spark.codec import checksum_of
-from taskplace.spark.state import files
-from taskplace.spark.state.files import (
+from taskplace.spark.checkpoint import files
+from taskplace.spark.checkpoint.files import (
     decode_records,
     encode_changes,
     encode_records,
@@ -22,6 +19,9 @@ from taskplace.spark.state.files import (
     record_batch,
     write_file,
 )
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.codec import checksum_of
 
 keys, values = st.binary(min_size=1, max_size=700), st.none() | st.binary(max_size=50)
 changes = st.dictionaries(
@@ -143,8 +143,8 @@ def test_no_threads_are_started_for_it():
     """In a process of its own, as others of this one may have started Arrow's pool long ago."""
     script = """
 import psutil, tempfile, pathlib, pyarrow as pa
-from taskplace.spark.state.files import decode_records, encode_changes
-from taskplace.spark.state.sections import SectionFile
+from taskplace.spark.checkpoint.files import decode_records, encode_changes
+from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.worker import boundary
 from tests.support.boundaries import read
 before = psutil.Process().num_threads()

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from taskplace.spark.checkpoint.history import Action, Step, next_step, records_to_read, without
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import EMPTY, Change, History, Position, Snapshot
-from taskplace.spark.state.history import Action, Step, next_step, records_to_read, without
 
 
 def chain(records: list[int], gaps: list[int]) -> tuple[Change, ...]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from taskplace.spark.state.numbered import number_of, numbered
+from taskplace.spark.checkpoint.manifests import number_of, numbered
 
 
 @given(st.integers(0, 2**62), st.sampled_from(["", ".json"]), st.integers(1, 12))

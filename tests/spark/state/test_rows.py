@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from taskplace.spark.types import arrow_schema
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.state import rows as rows_module
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import RowCodec, canonical_floats
 
 
@@ -198,7 +198,7 @@ MEASURED = """
 import re, sys
 import pyarrow as pa
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.types import arrow_schema
 
 
 def memory(line):

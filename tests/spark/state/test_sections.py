@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from taskplace.spark.checkpoint import files as sections
+from taskplace.spark.checkpoint.files import SectionFile, open_section
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.state import sections
-from taskplace.spark.state.sections import SectionFile, open_section
 
 
 @settings(deadline=None, max_examples=50)

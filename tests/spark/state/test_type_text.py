@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-
-from taskplace.spark.state.column_types import parse
-from taskplace.spark.state.type_text import TypeTextError
+from taskplace.spark.types import TypeTextError, parse
 
 
 def test_an_error_names_the_place_within_a_nested_type() -> None:

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from taskplace.spark.types import arrow_schema
+from taskplace.spark.values import dicts_of, python_of, table_of
 
 from taskplace.errors import InputError
 from taskplace.spark.processors import PerKey
-from taskplace.spark.state.columns import arrow_schema
-from taskplace.spark.state.values import dicts_of, python_of, table_of
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 123456)
 NEW_YORK = ZoneInfo("America/New_York")

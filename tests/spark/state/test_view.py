@@ -10,8 +10,7 @@ import pytest
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import History, Position
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.environment import DATA
-from taskplace.spark.state.meta import META, UNDO
+from taskplace.spark.state.environment import DATA, META, UNDO
 from taskplace.spark.state.view import View
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import History, Position
-from taskplace.spark.state import warm
+from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA, LOCK
 from taskplace.spark.state.view import View

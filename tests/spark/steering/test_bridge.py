@@ -11,7 +11,7 @@ import pytest
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.steering.layout import QueryLayout, StateOperator
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class Checkpoint:

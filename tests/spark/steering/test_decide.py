@@ -22,7 +22,7 @@ from tests.support.steering_simulation import (
     slots,
     spread_with_a_hot_one,
 )
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def test_a_drained_instance_ends_with_none_even_if_moving_is_not_worth_it():

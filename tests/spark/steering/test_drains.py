@@ -21,7 +21,7 @@ from taskplace.spark.steering.layout import QueryLayout, SparkSettings
 from tests.support.steering_simulation import Decider, observed
 from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of, turned, unreadable
 from tests.support.steering_streams import wait_until
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def test_a_drain_reaches_a_query_that_waits_through_any_handle():

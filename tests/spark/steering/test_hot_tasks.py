@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taskplace.spark.steering.measurements import FEWEST, Costs
 from tests.support.steering_simulation import Obedient, changed, cluster, grid, slots, spread_with_a_hot_one
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def test_a_task_as_costly_as_all_others_together_ends_up_alone():

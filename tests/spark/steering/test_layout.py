@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskplace.spark.steering.layout import QueryLayout, StateOperator, layout, stages_of, that_ran
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def info(operator: int) -> str:

@@ -22,7 +22,7 @@ from taskplace.spark.steering.measurements import (
     TaskWeights,
     WeightBackoff,
 )
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class Learning:

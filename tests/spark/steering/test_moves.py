@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from taskplace.spark.steering.measurements import Costs
 from taskplace.spark.steering.moves import Verdict, gained, judge
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
 

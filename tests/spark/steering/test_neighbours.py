@@ -19,7 +19,7 @@ from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.measurements import FEWEST, Costs
 from tests.support.steering_simulation import CHEAP, Decider, cluster, even, grid, observed, slots
 from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of, turned, unreadable
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def queries(layouts, names, down=(), draining=frozenset()) -> list[dict[TaskId, str]]:

@@ -15,7 +15,7 @@ from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.measurements import Costs
 from taskplace.spark.steering.observation import ExecutorSlots, Neighbours, NeighbourTask, Observation
 from tests.support.steering_simulation import changed, grid, paid
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 NAMES = [f"executor-{i}" for i in range(4)]
 TASKS = grid(2, 3)

@@ -13,7 +13,7 @@ from taskplace.model.problem import Instance, Problem, Task
 from taskplace.planner import plan
 from taskplace.spark.steering.moves import gained
 from taskplace.spark.steering.target import level_load
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TOLERANCE = 0.2
 

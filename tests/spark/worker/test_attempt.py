@@ -9,15 +9,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from taskplace.spark.checkpoint.files import decode_records, open_section
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, AttemptDescriptor, BinDescriptor, History, Report, reports_dir
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import environment
-from taskplace.spark.state.files import decode_records
-from taskplace.spark.state.sections import open_section
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program

@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from taskplace.spark.messages import FollowRequest, History, Owner
-from taskplace.spark.state import warm
+from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.warm import WARM
-from taskplace.spark.worker import identity, segments
+from taskplace.spark.state.environment import WARM
+from taskplace.spark.worker import bin_context as segments
+from taskplace.spark.worker import identity
 from taskplace.spark.worker.follow import visit
 from taskplace.spark.worker.guard import DiskFull, guarded, raising_disk_full, seen
 from topology import TaskId

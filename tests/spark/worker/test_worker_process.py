@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from taskplace.spark.worker import worker_process
+from taskplace.spark.worker import identity as worker_process
 
 CALLS = """
 import gc, sys

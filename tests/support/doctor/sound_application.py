@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
+from taskplace.spec.application import SECTIONS, Settings
+from taskplace.spec.application import overridden as set_value
 
 from taskplace.doctor import CheckpointFacts, Facts, HostFacts, Package, SparkProperties, StoreFacts
 from taskplace.durations import milliseconds
-from taskplace.settings import SECTIONS, Settings
-from taskplace.settings import overridden as set_value
 from taskplace.yaml_io import override
 from topology import BuiltTopology, Topology
 
