@@ -119,6 +119,19 @@ def of_type(value: Any, kind: type[_T], path: str) -> _T:
     return value
 
 
+def one_of(value: Any, path: str, known: Sequence[str]) -> str:
+    """Return `value` if it is one of the `known` words.
+
+    >>> one_of("jsn", "KafkaSink.value_format", ["json", "raw"])
+    Traceback (most recent call last):
+    taskplace.errors.InputError: KafkaSink.value_format: found 'jsn', expected one of json, raw; did you mean 'json'?
+    """
+    if value not in known:
+        expected = f"one of {', '.join(known)}"
+        raise InputError(path, found=value, expected=expected, hint=nearest(value, known))
+    return str(value)
+
+
 def boolean(value: Any, path: str) -> bool:
     """Return `value` if it is true or false."""
     if not isinstance(value, bool):

@@ -64,16 +64,6 @@ _SECRET = (
     "password", "passphrase", "secret", ".pem", "oauthbearer.config", "ssl_key", "ssl.key.pem",
     "user.info", "auth.token",  # of schema registries
 )  # fmt: skip
-#: Properties that only producers take, and that a sink's options may have.
-_OF_PRODUCERS = frozenset(
-    (
-        "acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type",
-        "delivery.timeout.ms", "enable.gapless.guarantee", "linger.ms", "message.send.max.retries",
-        "message.timeout.ms", "partitioner", "queue.buffering.max.kbytes", "queue.buffering.max.messages",
-        "queue.buffering.max.ms", "request.required.acks", "request.timeout.ms", "retries",
-        "sticky.partitioning.linger.ms", "transaction.timeout.ms",
-    )
-)  # fmt: skip
 #: No broker has answered, by the name of the code.
 UNANSWERED = frozenset(("_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TRANSPORT"))
 #: What a broker refuses a client for before it answers anything, by the name of its code, with the remedy.
@@ -107,6 +97,8 @@ _NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 REPEATED = RepeatedWarnings()
 #: What differs between clients and tries in a line of librdkafka: the client, its thread, and the time that it took.
 _VARYING = re.compile(r"^\w+ \[.*?\]: |/(?:bootstrap|\d+)(?=: )| \(after \d.*")
+#: In a warning that a property is for another kind of client: consumers and producers share the options.
+_OF_OTHERS = " property and will be ignored by this "
 
 
 class ClientOptions:
@@ -363,9 +355,10 @@ def made(
     import confluent_kafka as ck
 
     given = options.resolved()
-    if kind is not ck.Producer:  # librdkafka warns of properties that are for other clients
-        others = _OF_PRODUCERS if kind is ck.Consumer else {*_OF_PRODUCERS, "group.id"}
-        given = {name: value for name, value in given.items() if name not in others}
+    if (
+        kind is not ck.Producer
+    ):  # an admin client is a producer without the idempotence that this one requires
+        given.pop("enable.gapless.guarantee", None)
     try:
         return kind({"logger": ClientLog(options), **defaults, **given, **own})
     except (ck.KafkaException, ValueError, TypeError) as error:
@@ -431,6 +424,8 @@ class ClientLog:
     def log(self, level: int, text: str, *values: Any) -> None:
         """Write one line, at most as a warning: what is an error is raised. Warnings come at growing intervals."""
         said = self._options.scrubbed(text % values if values else text)
+        if _OF_OTHERS in said:
+            return
         if level < logging.WARNING:
             log.log(level, "%s", said)
         else:

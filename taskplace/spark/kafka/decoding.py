@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from taskplace.errors import InputError
 from taskplace.spark.kafka.formats import Faults, Format
 from taskplace.spark.worker.external import DEAD_LETTER, LETTER_FIELDS
-from taskplace.validation import named, nearest
+from taskplace.validation import named, nearest, one_of
 
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -95,10 +95,7 @@ class Decoder:
     columns: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.bad_records not in ("stop", "dead_letters"):
-            raise InputError(
-                "Decoder.bad_records", found=self.bad_records, expected="'stop' or 'dead_letters'"
-            )
+        one_of(self.bad_records, "Decoder.bad_records", ("stop", "dead_letters"))
         fields = [
             *(self.key.columns if self.key is not None else ()),
             *self.value.columns,
@@ -164,11 +161,7 @@ class Decoder:
             )
         names = dict(zip(given, given, strict=True)) if listed else dict(given)  # type: ignore[arg-type]
         for of, name in names.items():
-            if of not in RECORD.names:
-                known = RECORD.names
-                raise InputError(
-                    f"Decoder.include.{of}", found=of, expected=f"one of {known}", hint=nearest(of, known)
-                )
+            one_of(of, f"Decoder.include.{of}", RECORD.names)
             named(name, f"Decoder.include.{of}", "the name of a column")
         return names
 

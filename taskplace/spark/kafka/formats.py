@@ -43,6 +43,7 @@ from taskplace.spark.processors.base import columns_of
 from taskplace.spark.types import arrow_schema
 from taskplace.spark.values import table_of
 from taskplace.validation import named, nearest
+from taskplace.validation import named, one_of
 
 #: By place in the list of payloads, why a payload could not be decoded.
 Faults = Mapping[int, str]
@@ -226,12 +227,8 @@ class Raw:
 
     def __init__(self, column: str, kind: str = "binary") -> None:
         named(column, "Raw.column", "the name of a column")
-        if kind not in _RAW:
-            raise InputError(
-                "Raw.kind", found=kind, expected=f"one of {list(_RAW)}", hint=nearest(str(kind), _RAW)
-            )
         object.__setattr__(self, "column", column)
-        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "kind", one_of(kind, "Raw.kind", _RAW))
 
     @property
     def columns(self) -> pa.Schema:

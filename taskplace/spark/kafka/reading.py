@@ -178,9 +178,8 @@ def _consumer(options: ClientOptions) -> _Open:
         _open.pop(key).consumer.close()
     if key not in _open:
         refusal = Refusal()
-        defaults = {name: value for name, value in DEFAULTS.items() if name not in given}
-        own = {**OWN, **defaults, "error_cb": refusal}
-        _open[key] = _Open(made(Consumer, options, own), refusal, made_of)
+        client = made(Consumer, options, {**OWN, "error_cb": refusal}, DEFAULTS)
+        _open[key] = _Open(client, refusal, made_of)
     return _open[key]
 
 

@@ -39,6 +39,7 @@ from taskplace.spark.kafka.offsets import Described, MissingTopic, TopicOffsets,
 from taskplace.spark.kafka.reading import GO_ON, OWN, read_range, removed, times_at
 from taskplace.spark.worker.topic_reader import CollectedRows, ReadSetting
 from taskplace.validation import integer, named
+from taskplace.validation import integer, named, one_of
 
 #: The offsets of each partition that a batch has at most, if nothing else is said.
 MOST_RECORDS = 100_000
@@ -95,11 +96,7 @@ class KafkaRecords:
         if not isinstance(decoder, Decoder):
             raise InputError("KafkaRecords.decoder", found=decoder, expected="a Decoder")
         self._decoder, self._starting = decoder, _position(starting)
-        if changed_topics not in ("stop", "go-on"):
-            raise InputError(
-                "KafkaRecords.changed_topics", found=changed_topics, expected="'stop' or 'go-on'"
-            )
-        self.goes_on = changed_topics == "go-on"
+        self.goes_on = one_of(changed_topics, "KafkaRecords.changed_topics", ("stop", "go-on")) == "go-on"
         self._options = ClientOptions("KafkaRecords", servers, options or {}, own=OWN)
         group = self._options.get("group.id", None)
         self._group = None if group is None else str(group)

@@ -27,10 +27,11 @@ from taskplace.spark.kafka.clients import ClientOptions, Clients, check_client
 from taskplace.spark.kafka.dead_letters import DeadLetterFormat
 from taskplace.spark.kafka.record_format import Part, RecordFormat, records
 from taskplace.spark.targets import Commit, CommitTarget, Output
-from taskplace.validation import boolean, integer, named, nearest
+from taskplace.validation import boolean, integer, named, one_of
 
 if TYPE_CHECKING:
     from taskplace.spark.kafka.transactions import AtLeastOnce, Transactions
+
 
 PATH = "KafkaSink"
 #: The properties of clients that the sink sets itself.
@@ -109,7 +110,7 @@ class KafkaSink(CommitTarget):
     ) -> None:
         check_client(PATH)
         self.topic = named(topic, f"{PATH}.topic", "the name of a topic")
-        self._delivery = one_of(delivery, "delivery", DELIVERIES)
+        self._delivery = one_of(delivery, f"{PATH}.delivery", DELIVERIES)
         self._options = given = ClientOptions("KafkaSink", servers, options or {}, own=OWN)
         form = {
             "key": key, "key_format": key_format, "key_schema": key_schema,
@@ -139,7 +140,7 @@ class KafkaSink(CommitTarget):
             name if self._exactly_once else "",
             delivery=self._delivery,
             ordered=self._format.key is not None,
-            go_on=one_of(changed_topics, "changed_topics", CHANGED) == "go-on",
+            go_on=one_of(changed_topics, f"{PATH}.changed_topics", CHANGED) == "go-on",
         )
         timeout = number(given, "transaction.timeout.ms", _TIMEOUT, 1000)
         seconds = milliseconds(patience, "KafkaSink.patience") / 1000
@@ -247,14 +248,6 @@ def form_of_records(
     return form
 
 
-def one_of(given: object, argument: str, known: Sequence[str]) -> str:
-    """Return a value that has to be one of a few."""
-    if given not in known:
-        expected = f"one of {', '.join(known)}"
-        raise InputError(f"{PATH}.{argument}", found=given, expected=expected, hint=nearest(given, known))
-    return str(given)
-
-
 def number(options: ClientOptions, name: str, default: int, least: int) -> int:
     """Return a property of clients that is a number."""
     value = options.get(name, default)
@@ -280,7 +273,7 @@ def _columns(given: object, path: str) -> tuple[str, ...]:
 
 def _part(name: str, columns: object, given: object, schema: object, *, default: str = "json") -> Part:
     path = f"{PATH}.{name}"
-    chosen = default if given is None else one_of(given, f"{name}_format", FORMATS)
+    chosen = default if given is None else one_of(given, f"{PATH}.{name}_format", FORMATS)
     names = None if columns is None else _columns(columns, path)
     if (chosen == "avro") != (schema is not None):
         found = "no schema" if schema is None else f"a schema beside the format {chosen or 'raw or json'}"

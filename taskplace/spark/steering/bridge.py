@@ -2,8 +2,8 @@
 
 What is used beyond the public API, and why:
 
-- `StateStoreCoordinatorRef.getLocation` and `reportActiveInstance`, at the driver: where the executors say that a
-  state store is loaded, which is the preferred location of its task; and to say so in their place.
+- `StateStoreCoordinatorRef.getLocation` and `reportActiveInstance`, on the driver: read and write the executor on which
+  a state store is loaded. It is the preferred location of the store's task.
 - `StreamExecution.lastExecution`: the physical plan, for which operators share a stage, and the session it ran in.
 - `AppStatusStore.taskList` and `operationGraphForStage`: how long each task of a stage took, and which stages hold
   state. If these fail, all tasks weigh the same.
@@ -36,9 +36,9 @@ from taskplace.spark.steering.layout import (
 from topology.tasks import TaskId
 
 RECENT_JOBS = 8
-"""The jobs of a batch are among so many last ones of its query."""
+"""The jobs of a batch are among this many last jobs of its query."""
 OVERHEAD_SECONDS = 0.05
-"""What a task takes beside its own work; with it, twice as long as next to nothing is not twice the load."""
+"""Added to the time of each task, so that two very short tasks do not differ in load."""
 
 _VERSIONS = re.compile(r"4\.[0-3](?!\d)")
 """Private methods may mean something else under the same name in another version, so any other is refused. In 4.1 and
@@ -107,7 +107,7 @@ class StateBridge(Bridge):
         return None if progress is None else int(progress.batchId())
 
     def state_operators(self) -> list[Mapping[str, Any]]:
-        """Return what the progress of the last batch says of the state operators."""
+        """Return the state operators in the progress of the last batch."""
         progress = self._finished()
         return [] if progress is None else json.loads(progress.json()).get("stateOperators", [])
 
@@ -117,14 +117,14 @@ class StateBridge(Bridge):
         if last is not None and last.durationMs().containsKey("addBatch"):
             self._ended = last
         elif last is not None and self._searched != last.timestamp():
-            # The query waits: since before it was steered, or since a batch that ended while nobody looked.
+            # The query waits: since before it was steered, or since a batch that ended between two polls.
             self._searched = last.timestamp()
             ended = (p for p in reversed(self._query.recentProgress()) if "addBatch" in p.durationMs())
             self._ended = next(ended, self._ended)
         return self._ended
 
     def settings(self) -> SparkSettings:
-        """Return what the configuration in force says that bears on steering."""
+        """Return the settings in force that steering depends on."""
         conf, last = self._jsc.conf(), self._execution.lastExecution()
         session = last.sparkSession() if last is not None else self._query.sparkSession()
         unload = session.conf().get("spark.sql.streaming.stateStore.unloadOnCommit", "false")
@@ -135,11 +135,10 @@ class StateBridge(Bridge):
         )
 
     def layout(self, *, planned: bool) -> QueryLayout | None:
-        """Return what there is to steer, None while nobody knows. Runs a small job.
+        """Return the operators to steer, None while their partitions are not known. Runs a small job.
 
-        `planned`: a batch has ended, so that there is a plan to read; asking for it earlier would make Spark plan.
-        Until the query's very first batch has ended, a part of the partitions has a place in the checkpoint, and
-        nobody knows how many there will be.
+        `planned`: a batch has ended, so there is a plan to read; reading it earlier would make Spark plan. Until the
+        query's very first batch has ended, only a part of the partitions has a directory in the checkpoint.
         """
         root = self._execution.resolvedCheckpointRoot()
         if not self._names(f"{root}/state"):
@@ -153,7 +152,7 @@ class StateBridge(Bridge):
         return layout(operators, plan)
 
     def _partitions(self, operators: Iterable[StateOperator]) -> dict[int, int]:
-        """Return how many partitions of each operator have a place in the checkpoint. One listing an operator."""
+        """Return how many partitions of each operator have a directory in the checkpoint. One listing per operator."""
         root = self._execution.resolvedCheckpointRoot()
         return {op.id: count_partitions(self._names(f"{root}/state/{op.id}")) for op in operators}
 
@@ -177,7 +176,7 @@ class StateBridge(Bridge):
         return f"executor-{match[1]}" if match else None
 
     def send(self, layout: QueryLayout, intended: Iterable[tuple[TaskId, Executor]]) -> int:
-        """Say of all stores of these tasks that they are on these executors; return how many stores that are."""
+        """Write these executors as the locations of all stores of these tasks; return the number of stores."""
         sent = 0
         for task, executor in intended:
             for store in layout.stores(task):
@@ -198,12 +197,12 @@ class StateBridge(Bridge):
     # -- executors
 
     def decommissioned(self) -> frozenset[str]:
-        """Return the instances that Spark is about to give up: they run, but get no tasks any more."""
+        """Return the instances that Spark is decommissioning: they run, but get no more tasks."""
         alive = self.alive()
         return frozenset(f"executor-{name}" for name in alive - self.usable())
 
     def remove(self, executor_id: str) -> bool:
-        """Ask the cluster manager to end an executor and not to replace it; return whether it took note."""
+        """Ask the cluster manager to end an executor and not to replace it; return whether it accepts."""
         return bool(self._jsc.killExecutor(executor_id))
 
     # -- load
@@ -245,7 +244,7 @@ class StateBridge(Bridge):
         return {int(task["partitionId"]): task for task in done}
 
     def state_sizes(self, layout: QueryLayout) -> dict[TaskId, float]:
-        """Return the bytes that each task's state takes in the checkpoint. One listing a store."""
+        """Return the bytes of each task's state in the checkpoint. One listing per store."""
         hadoop = self._jsc.hadoopConfiguration()
         sizes = {}
         for task in layout.tasks:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import accumulate
 
 from taskplace.model.plan import Move
@@ -24,16 +23,6 @@ from taskplace.spark.steering.measurements import Costs, TaskWeights
 from taskplace.spark.steering.observation import Observation
 from taskplace.spark.steering.target import EXACT, Target
 from topology.tasks import TaskId
-
-
-class MoveReason(StrEnum):
-    """Why a task moves; besides these, "executor-1 is gone"."""
-
-    NOT_RUN = "it ran nowhere"
-    DRAIN = "drain"
-    DECOMMISSIONED = "decommissioned"
-    LOAD = "load"
-    BALANCE = "balance"
 
 
 @dataclass(frozen=True)
@@ -96,18 +85,16 @@ def choose_moves(
 
 def move_of(task: TaskId, *, target: Target, observed: Observation) -> Move:
     """Return the move of a task to its target, with its reason."""
-    return Move(task, "active", observed.places[task], target.places[task], _reason(task, target, observed))
-
-
-def _reason(task: TaskId, target: Target, observed: Observation) -> str:
     at, cluster = observed.places[task], observed.cluster
     if at is None:
-        return MoveReason.NOT_RUN.value
-    if at not in cluster.slots:
-        return MoveReason.DECOMMISSIONED.value if at in cluster.ending else f"{at} is gone"
-    if at in cluster.draining:
-        return MoveReason.DRAIN.value
-    return MoveReason.LOAD.value if task in target.by_load else MoveReason.BALANCE.value
+        why = "it ran nowhere"
+    elif at not in cluster.slots:
+        why = "decommissioned" if at in cluster.ending else f"{at} is gone"
+    elif at in cluster.draining:
+        why = "drain"
+    else:
+        why = "load" if task in target.by_load else "balance"
+    return Move(task, "active", at, target.places[task], why)
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from taskplace.spark.compile.programs import EventTime, watermark
 
 from taskplace.spark.driver import read_topics
 from taskplace.spark.driver.batch import Batch
-from taskplace.spark.kafka.alignment import Alignment, Extent, _related, alignment
+from taskplace.spark.kafka.alignment import Alignment, _related, alignment
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Raw
-from taskplace.spark.kafka.records import KafkaRecords
+from taskplace.spark.kafka.records import Extent, KafkaRecords
 from taskplace.spark.worker.topic_reader import RANGES, read_of
 from topology import TaskId, Topology
 

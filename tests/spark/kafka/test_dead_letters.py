@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 import confluent_kafka as ck
 import pyarrow as pa
 import pytest
-
-from taskplace.errors import InputError, SinkError
 from taskplace.record.words import summary_rows
 from taskplace.spark.compile.programs import programs
+
+from taskplace.errors import InputError, SinkError
 from taskplace.spark.kafka.dead_letters import DeadLetters, GoodRecords
 from taskplace.spark.kafka.decoding import DEAD_LETTERS, Decoder
 from taskplace.spark.kafka.formats import Json, Raw
@@ -39,10 +39,11 @@ DECODER = Decoder(
 
 
 def test_rows_and_dead_letters_part():
-    frame = DECODER.frame(records(BAD, GOOD, BAD))
     decoded = decode(DECODER, records(BAD, GOOD, BAD))
-    assert GoodRecords().process(CONTEXT, frame).to_pylist() == decoded.rows.to_pylist()
-    assert DeadLetters().process(CONTEXT, frame).equals(decoded.dead_letters)
+    assert decoded.rows.to_pylist() == [{"id": "1", "name": "a", "deleted": False}]
+    assert decoded.dead_letters.schema == DEAD_LETTERS
+    assert decoded.dead_letters["offset"].to_pylist() == [100, 104]
+    assert decoded.dead_letters["value"].to_pylist() == [BAD[1]] * 2
 
 
 def test_good_records_alone_are_passed_on():

@@ -155,7 +155,7 @@ def test_a_missing_column_is_an_error(column, message):
     [
         ({"include": ["ofset"]}, "Decoder.include.ofset: found 'ofset'.*did you mean 'offset'"),
         ({"include": "offset"}, "Decoder.include: found 'offset', expected a list of columns"),
-        ({"bad_records": "skip"}, "Decoder.bad_records: found 'skip', expected 'stop' or 'dead_letters'"),
+        ({"bad_records": "skip"}, "Decoder.bad_records: found 'skip', expected one of stop, dead_letters"),
         ({"key": Raw("Name")}, "found \"two columns 'name'\", expected each name once"),
         ({"tombstone": "NAME"}, "found \"two columns 'NAME'\""),
         ({"include": {"key": "dead_letter"}, "bad_records": "dead_letters"}, "two columns 'dead_letter'"),

@@ -143,9 +143,9 @@ def test_a_range_does_not_wait_for_the_last_fetch_of_the_range_before(mock_kafka
     """A broker holds a fetch back that finds no record, and a consumer sends no other one meanwhile."""
     properties, made = [], reading.made
 
-    def noted(kind, options, own):
-        properties.append({**options.resolved(), **own})
-        return made(kind, options, own)
+    def noted(kind, options, own, defaults):
+        properties.append({**defaults, **options.resolved(), **own})
+        return made(kind, options, own, defaults)
 
     monkeypatch.setattr(reading, "made", noted)
     mock_kafka.send("t", 1, *MANY)

@@ -8,9 +8,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from taskplace.spark.steering.layout import QueryLayout, StateOperator
 
 from taskplace.errors import InputError, UnsupportedSpark
+from taskplace.spark.steering.layout import QueryLayout, StateOperator
 from topology.tasks import TaskId
 
 
