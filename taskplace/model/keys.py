@@ -206,10 +206,14 @@ def read(kind: Any, value: Any, path: str, *, strict: bool = True) -> Any:
             return read(others[0], value, path, strict=strict)
     elif is_struct(base):
         return read_struct(base, value, path)
-    elif get_origin(base) in (dict, Mapping) and isinstance(value, Mapping) and value:
+    elif get_origin(base) in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise ConfigError(path, found=value, expected=words(kind))
         name_type, inner = get_args(base)
         items = texts(value, path) if name_type is str else value.items()
-        return {name: read(inner, each, f"{path}.{name}") for name, each in items}
+        value = {name: read(inner, each, f"{path}.{name}") for name, each in items}
+        if value:
+            return value
     elif get_origin(base) is list and isinstance(value, list | tuple):
         return [read(get_args(base)[0], each, f"{path}[{place}]") for place, each in enumerate(value)]
     try:
