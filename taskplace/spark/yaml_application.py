@@ -50,14 +50,13 @@ Errors: `ConfigError` and `TopologyError` with the path, the value found, the va
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taskplace.durations import named_by
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read
 from taskplace.redaction import scrubbed
@@ -65,9 +64,8 @@ from taskplace.spark.state.type_text import TypeTextError
 from taskplace.spark.targets import is_target
 from taskplace.spark.yaml_paths import YamlPaths, named_entries, node_path
 from taskplace.spec.application import YAML_APPLICATION, Settings, absolute
-from taskplace.spec.nodes import FILES, Input, KafkaOutput, Output, check_entries, given
+from taskplace.spec.nodes import FILES, Input, KafkaOutput, Output, checked_topology, given
 from taskplace.spec.paths import has_wildcards, local_path
-from taskplace.validation import nearest
 from topology import BuiltTopology, Node, Topology, TopologyError
 
 if TYPE_CHECKING:
@@ -122,7 +120,6 @@ class YamlRecords:
     ) -> None:
         self.columns_path = f"{path}.kafka"
         self._records, self._source, self._built, self._settings = records, source, built, settings
-        _check_key(self.columns_path, records.columns.names, source.key)
 
     def schema(self, timestamp: str) -> StructType:
         """Return the schema of the decoded rows."""
@@ -156,7 +153,7 @@ class YamlRecords:
 class YamlSource:
     """An entry that names a source of Spark's."""
 
-    def __init__(self, path: str, entry: Input, key: Sequence[str]) -> None:
+    def __init__(self, path: str, entry: Input) -> None:
         self._at = path
         self.columns_path = f"{path}.schema"
         if entry.format is None:
@@ -172,7 +169,6 @@ class YamlSource:
         self._options = _options(f"{path}.options", entry.options or {})
         #: The columns with their types, if the file declares them; those that `select` makes are known to Spark.
         self.columns = columns if self._select is None else ()
-        _check_key(f"{path}.schema", [name for name, _ in self.columns], key)
 
     @property
     def directory(self) -> Path | None:
@@ -288,7 +284,7 @@ def inputs_of(
     return {
         topic: YamlRecords(f"input.{topic}", records[topic], nodes[topic], built, settings)
         if topic in records
-        else YamlSource(f"input.{topic}", entries[topic], nodes[topic].key)
+        else YamlSource(f"input.{topic}", entries[topic])
         for topic in topics
     }
 
@@ -335,14 +331,6 @@ def _check_type(path: str, written: object) -> None:
 def _written(path: str, error: TypeTextError) -> ConfigError:
     expected = "a Spark type" if error.expected == "a type" else error.expected
     return ConfigError(f"{path}{error.suffix}", found=error.found, expected=expected, hint=error.hint)
-
-
-def _check_key(path: str, columns: Sequence[str], key: Sequence[str]) -> None:
-    for column in key if columns else ():
-        if column not in columns:
-            expected = f"columns that include the key column {column!r}"
-            hint = nearest(column, columns)
-            raise ConfigError(path, found=", ".join(columns), expected=expected, hint=hint)
 
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
@@ -466,10 +454,9 @@ def _directories(checkpoint: Path, settings: Settings, inputs: Mapping[str, Yaml
 
 @contextmanager
 def _in_the_file(paths: YamlPaths | None) -> Iterator[None]:
-    """Name values by their path in the file, in errors and warnings; as in code, if the topology is not in the file."""
+    """Name values by their path in the file; as in code, if the topology is not in the file."""
     try:
-        with nullcontext() if paths is None else named_by(paths.of):
-            yield
+        yield
     except InputError as error:
         if paths is not None:
             raise error.at(paths.of(error.path)) from None
@@ -504,8 +491,8 @@ def declared_topology(
     if "name" in settings.topology:
         hint = "its name is the application's id"
         raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
-    document = {**settings.topology, "name": settings.application.id}
-    check_entries(settings.topology, of_class=settings.application.cls != YAML_APPLICATION)
+    of_class = settings.application.cls != YAML_APPLICATION
+    document = {**checked_topology(settings.topology, of_class=of_class), "name": settings.application.id}
     document["sources"] = _with_readers(document.get("sources"), readers)
     try:
         return Topology.from_dict(document, _registry(document.get("nodes")), targets)

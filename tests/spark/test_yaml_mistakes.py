@@ -198,8 +198,7 @@ BAD = [
     ({"input__orders__schema": {"customer": "strin"}}, "input.orders.schema.customer: found 'strin'"),
     (
         {"input__orders__schema": "id long, costumer string"},
-        "input.orders.schema: found 'id, costumer', expected columns that include the key column 'customer'; "
-        "did you mean 'cost",
+        "input.orders.schema: found \"no column 'customer'\", expected the key columns",
     ),
     ({"input__orders__options": [1]}, "input.orders.options: found [1]"),
     ({"input__orders__options": {"a": [1]}}, "input.orders.options.a: found [1]"),
@@ -245,13 +244,6 @@ BAD = [
     (
         {"topology__nodes__" + "x" * 256: {"sink": "spent"}},
         "found a sink's name of 256 bytes, expected at most 255",
-    ),
-    (
-        {
-            "input__orders__schema": "customer string, id long, cents long, x variant",
-            "topology__nodes__totals": {"sink": "once"},
-        },
-        "topology.nodes.totals, column 'x': found 'struct<value: binary not null, metadata: binary not null>', expec",
     ),
     ({"output__totals": {"path": "out/" + "x" * 256}}, "; a name in it has 256 bytes, over 255"),
 ]
