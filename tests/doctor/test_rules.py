@@ -112,7 +112,7 @@ def test_all_remedies_one_after_the_other_end_all_findings(cases: list[Case]) ->
             "pip install 'taskplace[kafka]'",
         ),
         (
-            "topology.nodes.n.options.tttl: found an unknown option, expected one of ttl, by; did you mean 'ttl'?",
+            "topology.nodes.n.options.tttl: found an unknown key, expected one of 2 known keys; did you mean 'ttl'?",
             "# rename topology.nodes.n.options.tttl to ttl",
         ),
         ("input.a.path: found nothing, expected a directory", "# correct input.a.path: expected a directory"),
