@@ -56,6 +56,7 @@ from msgspec.structs import fields, force_setattr
 
 from taskplace import validation
 from taskplace.errors import ConfigError, InputError
+from taskplace.redaction import redacted
 
 S = TypeVar("S", bound=Struct)
 C = TypeVar("C", bound="Configuration")
@@ -284,6 +285,10 @@ class Configuration(Struct, frozen=True, rename=_dotted):
                 value = read(key.type, value, f"{self.SECTION}.{key.name}", strict=not self.WRITTEN)
                 force_setattr(self, key.field, value)
         self._agree(self.SECTION)
+
+    def __repr__(self) -> str:
+        values = {key.field: redacted(getattr(self, key.field), key.name) for key in keys_of(type(self))}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     def _agree(self, path: str) -> None:
         """Refuse values that are valid separately, but not together. Subclasses override this."""

@@ -166,7 +166,7 @@ class YamlSource:
         if self._format in FILES and self._format != "text" and self._schema is None:
             expected = "the columns of the files, like 'id long, name string'"
             raise ConfigError(f"{path}.schema", found=None, expected=expected)
-        self._options = _options(f"{path}.options", entry.options or {})
+        self._options = entry.options or {}
         #: The columns with their types, if the file declares them; those that `select` makes are known to Spark.
         self.columns = columns if self._select is None else ()
 
@@ -286,15 +286,6 @@ def inputs_of(
         if topic in records
         else YamlSource(f"input.{topic}", entries[topic])
         for topic in topics
-    }
-
-
-def _options(path: str, options: Mapping[str, Any]) -> dict[str, str]:
-    for name, value in options.items():
-        if not isinstance(value, str | int | float):
-            raise ConfigError(f"{path}.{name}", found=value, expected="a string, a number or true/false")
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
     }
 
 

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError
-from taskplace.model.keys import Positive, about, keys_of, read, read_struct
+from taskplace.model.keys import Positive, about, keys_of, read, read_struct, texts
 from topology.entry_fields import SECTIONS
 
 
@@ -34,12 +34,27 @@ def _columns(value: Any, path: str) -> list[str]:
     return read(list[Column], [value] if isinstance(value, str) else value, path)  # type: ignore[no-any-return]
 
 
+def _spark_options(value: Any, path: str) -> dict[str, str]:
+    """Return options of Spark's, with their values as Spark writes them."""
+    if not isinstance(value, Mapping | None):
+        raise ConfigError(path, found=value, expected=_OF_SPARK)
+    for name, each in texts(value or {}, path):
+        if not isinstance(each, str | int | float):
+            raise ConfigError(f"{path}.{name}", found=each, expected="a string, a number or true/false")
+    return {
+        name: str(each).lower() if isinstance(each, bool) else str(each)
+        for name, each in (value or {}).items()
+    }
+
+
+_OF_SPARK = "a mapping of Spark's own keys"
+SparkOptions = Annotated[dict[str, str], Meta(extra={"read": _spark_options, "words": _OF_SPARK})]
 Name = Annotated[str, _is("name", min_length=1)]
 NewName = Annotated[str, _is("new name", min_length=1)]
 Column = Annotated[str, _is("name of a column", min_length=1)]
 Columns = Annotated[dict[str, str], _is("columns with types", min_length=1)]
 Duration = Annotated[str, Meta(extra={"read": _duration, "words": "duration"})]
-Function = Annotated[str, _is("'module:function'", pattern=r"^.+:.+$")]
+Function = Annotated[str, _is("'module:function'", pattern=r"^.+:.+\Z")]
 Path = Annotated[str, _is("directory or URI", pattern=r"\S")]
 Options = Annotated[dict[str, Any], _is("mapping")]
 SomeColumns = Annotated[str | list[str], _is("column, or list of them")]
@@ -404,7 +419,7 @@ class Input(Struct, kw_only=True):
         Annotated[str | dict[str, Any], _is("Spark's DDL, or columns with types")] | None,
         about("columns of the rows; required for files, but for text"),
     ] = None
-    options: Annotated[Options | None, about("Spark's own options of the source, unchanged")] = None
+    options: Annotated[SparkOptions | None, about("Spark's own options of the source, unchanged")] = None
     select: Annotated[
         Annotated[list[str], _is("list of SQL expressions")] | None,
         about("applied to the rows that were read"),
