@@ -498,21 +498,14 @@ def declared_topology(
 
 def _with_readers(sources: Any, readers: Mapping[str, Any]) -> Any:
     """Return the section `sources` with the readers as options `reads`. Leaves what is no mapping to its checks."""
-    if not readers or not isinstance(sources, Mapping):
-        return sources
-    made = dict(sources)
-    for name, spec in sources.items():
-        fields = {} if spec is None else spec
-        if not isinstance(fields, Mapping):
-            continue
-        options = {} if fields.get("options") is None else fields["options"]
-        topic = fields.get("topic", name)
-        if topic in readers and isinstance(options, Mapping):
-            if "reads" in options:
-                path = f"topology.sources.{name}.options.reads"
-                raise ConfigError(path, found=options["reads"], expected=f"`kafka` of input.{topic} only")
+    made = dict(sources) if isinstance(sources, Mapping) else {}
+    for name, entry in made.items():
+        fields = {} if entry is None else entry
+        topic: Any = fields.get("topic", name) if isinstance(fields, Mapping) else None
+        known = isinstance(topic, str) and topic in readers
+        if known and isinstance(options := fields.get("options") or {}, Mapping):
             made[name] = {**fields, "options": {**options, "reads": readers[topic]}}
-    return made
+    return made or sources
 
 
 def _registry(nodes: object) -> Mapping[str, Callable[..., Any]]:

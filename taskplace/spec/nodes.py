@@ -467,13 +467,17 @@ def checked_topology(topology: Mapping[str, Any], *, of_class: bool = False) -> 
 
     - `of_class`: whether an application class reads it, which may have the `schema` of a source there
     """
-    sources, nodes = topology.get("sources"), topology.get("nodes")
-    made = dict(topology)
-    if isinstance(sources, Mapping):
-        known = SECTIONS["sources"] if of_class else OF_FILE
-        made["sources"] = {
-            name: _source(entry, f"topology.sources.{name}", known) for name, entry in sources.items()
-        }
+    made, nodes = dict(topology), topology.get("nodes")
+    kinds: dict[str, tuple[Collection[str], type[Struct]]] = {
+        "sources": (SECTIONS["sources"] if of_class else OF_FILE, SourceOptions),
+        "stores": (SECTIONS["stores"], StoreOptions),
+    }
+    for section, (known, options) in kinds.items():
+        if isinstance(entries := topology.get(section), Mapping):
+            made[section] = {
+                name: _entry(entry, f"topology.{section}.{name}", known, options)
+                for name, entry in entries.items()
+            }
     if isinstance(nodes, Mapping):
         made["nodes"] = {name: _node(entry, f"topology.nodes.{name}") for name, entry in nodes.items()}
     elif isinstance(nodes, list):
@@ -481,15 +485,15 @@ def checked_topology(topology: Mapping[str, Any], *, of_class: bool = False) -> 
     return made
 
 
-def _source(entry: Any, path: str, known: Collection[str]) -> Any:
+def _entry(entry: Any, path: str, known: Collection[str], options: type[Struct]) -> Any:
     if not isinstance(entry, Mapping):
         return entry
     for key in entry:
         if key not in known:
             raise ConfigError.unknown_key(path, key, known)
-    if not isinstance(options := entry.get("options"), Mapping):
+    if not isinstance(entry.get("options"), Mapping):
         return entry
-    return {**entry, "options": given(read_struct(SourceOptions, options, f"{path}.options"))}
+    return {**entry, "options": given(read_struct(options, entry["options"], f"{path}.options"))}
 
 
 def _node(entry: Any, path: str) -> Any:

@@ -8,7 +8,9 @@ import pytest
 from msgspec import Struct
 
 from taskplace.errors import ConfigError
+from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import bare, keys_of, read_struct, words
+from taskplace.partitioner import PartitionerConfig
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec import nodes
 from taskplace.spec.application import SECTIONS, ChaosSettings
@@ -17,6 +19,9 @@ STRUCTS: list[type[Struct]] = [
     *SECTIONS.values(),
     ChaosSettings,
     SteeringConfig,
+    PartitionerConfig,
+    CoordinatorSettings,
+    MemberSettings,
     *nodes.PROCESSORS.values(),
     *nodes.FORMATS.values(),
     nodes.SourceOptions,
