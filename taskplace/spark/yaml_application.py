@@ -60,7 +60,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read
 from taskplace.redaction import scrubbed
-from taskplace.spark.state.type_text import TypeTextError
 from taskplace.spark.targets import is_target
 from taskplace.spark.yaml_paths import YamlPaths, named_entries, node_path
 from taskplace.spec.application import YAML_APPLICATION, Settings, absolute
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
 
     from taskplace.spark.driver.directory_overlaps import Used
     from taskplace.spark.kafka.records import KafkaRecords
+    from taskplace.spark.state.type_text import TypeTextError
     from taskplace.spark.targets import CommitTarget
 
 
@@ -292,6 +292,7 @@ def inputs_of(
 def _schema(path: str, written: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
     """Return a schema as Spark's DDL, and its columns with their types as written; empty: unknown."""
     from taskplace.spark.ddl import written_columns
+    from taskplace.spark.state.type_text import TypeTextError
 
     if written is None:
         return None, ()
@@ -310,6 +311,7 @@ def _schema(path: str, written: object) -> tuple[str | None, tuple[tuple[str, An
 
 def _check_type(path: str, written: object) -> None:
     from taskplace.spark.ddl import read_type
+    from taskplace.spark.state.type_text import TypeTextError
 
     if not isinstance(written, str):
         raise ConfigError(path, found=written, expected="a Spark type")
