@@ -26,9 +26,6 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import timedelta
 from fractions import Fraction
 from functools import lru_cache
@@ -63,9 +60,6 @@ _LOOSE = ("mo", "mon", "month", "months", "y", "yr", "yrs", "year", "years", "qu
 _PART = re.compile(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))\s*([^\W\d_]*)\s*")
 _LONGEST = 100  # longer texts are refused
 
-#: Translates the path of a parameter, for warnings.
-_IN_THE_FILE: ContextVar[Callable[[str], str]] = ContextVar("_IN_THE_FILE", default=str)
-
 _EXPECTED = "a duration with its unit, such as '10 minutes'"
 
 
@@ -99,19 +93,6 @@ a month has no fixed length: give it in days, such as '30 days'
     if micros and not isinstance(duration, str | timedelta) and not path.endswith(NAMED):
         _deprecated(path, str(duration))
     return int(micros / 1000)
-
-
-@contextmanager
-def named_by(translate: Callable[[str], str]) -> Iterator[None]:
-    """Name parameters in the warnings of bare numbers as `translate` does: by their place in a file, say.
-
-    A number that has been warned of is not warned of again under its other name.
-    """
-    before = _IN_THE_FILE.set(translate)
-    try:
-        yield
-    finally:
-        _IN_THE_FILE.reset(before)
 
 
 def _of_text(text: str, path: str) -> Fraction:
@@ -157,7 +138,7 @@ def _of_number(number: object, path: str) -> Fraction:
 @lru_cache(maxsize=1000)
 def _deprecated(path: str, number: str) -> None:
     """Warn, once per parameter and number, that a bare number has no unit."""
-    text = f"{_IN_THE_FILE.get()(path)}: found {number}, read as '{number} ms'; a number without a unit is deprecated: "
+    text = f"{path}: found {number}, read as '{number} ms'; a number without a unit is deprecated: "
     text += f"write '{number} ms', or did you mean '{_seconds(number)}'?"
     log.warning("%s", text)
     warnings.warn(text, DeprecationWarning, stacklevel=3)

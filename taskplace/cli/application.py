@@ -73,7 +73,7 @@ def load_application(settings: Settings) -> Application:
         missing = error.name or str(error)
         if missing == module_name or module_name.startswith(f"{missing}."):
             expected = f"a module that can be imported in {Path.cwd()}"
-            raise ConfigError(path, found=name, expected=expected, hint=_near_module(missing)) from None
+            raise ConfigError(path, found=name, expected=expected) from None
         raise _needs(settings, error) from error
     except (ImportError, SyntaxError) as error:
         raise ConfigError(
@@ -202,17 +202,6 @@ def reach_workers() -> None:
     inherited = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     if here not in inherited:
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *inherited])
-
-
-def _near_module(missing: str) -> str:
-    """Return a hint with the nearest module beside the missing one, as far as its package exists."""
-    parent, _, leaf = missing.rpartition(".")
-    directory = Path.cwd().joinpath(*parent.split(".")) if parent else Path.cwd()
-    beside = (
-        [p.stem for p in directory.iterdir() if p.suffix == ".py" or p.is_dir()] if directory.is_dir() else []
-    )
-    near = difflib.get_close_matches(leaf, beside, n=1)
-    return f"did you mean {'.'.join(filter(None, [parent, near[0]]))!r}?" if near else ""
 
 
 def check_inputs(application: Any, settings: Settings) -> None:

@@ -2,7 +2,7 @@
 
 **Idea.** Each command is declared once, by a `Help`: what it does in one sentence, examples, and its exit codes. From
 this come `taskplace COMMAND --help`, the groups of `taskplace --help`, and `docs/command_line.md`
-(`scripts/command_line.py`). `add_command` refuses a command that leaves one of them out.
+(`scripts/command_line.py`).
 
 Errors: a wrong command line is one line on standard error, with exit code 2.
 """
@@ -39,33 +39,6 @@ FIRST = (
         "why is a task where it is, and what is stuck?",
     ),
 )
-#: Words that people try, and the command that they want.
-WANTED: Mapping[str, str] = {
-    "check": "run FILE --check",
-    "validate": "run FILE --check",
-    "lint": "doctor FILE",
-    "diagnose": "doctor FILE",
-    "start": "run FILE",
-    "submit": "run FILE",
-    "ps": "status CHECKPOINT",
-    "top": "status CHECKPOINT --watch",
-    "watch": "status CHECKPOINT --watch",
-    "undrain": "drain CHECKPOINT EXECUTOR --undo",
-    "decommission": "drain CHECKPOINT EXECUTOR",
-    "draw": "topology FILE --svg OUT",
-    "settings": "config FILE",
-}
-#: Options that people try, and those that they want; the first one that the command has.
-MEANT: Mapping[str, Sequence[str]] = {
-    "--json": ("--output json",),
-    "--format": ("--output json",),
-    "--config": ("--set KEY=VALUE",),
-    "--conf": ("--set KEY=VALUE",),
-    "--dry-run": ("--check",),
-    "--validate": ("--check",),
-    "--properties-file": ("--spark-properties",),
-    "--follow": ("--watch",),
-}
 WIDTH = 100
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 
@@ -111,9 +84,7 @@ class CommandParser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if _OPTION.fullmatch(name) and name not in known:
                 listed = ", ".join(option for option in known if option.startswith("--"))
-                meant = next((option for option in MEANT.get(name, ()) if option.split()[0] in known), "")
-                hint = f"did you mean `{meant}`?" if meant else nearest(name, known)
-                self.refuse(_found(f"option {name!r}", listed, hint))
+                self.refuse(_found(f"option {name!r}", listed, nearest(name, known)))
         parsed, more = super().parse_known_args(args, namespace)
         if more and hasattr(self, "help_"):  # named with the command, and not by the parser of all commands
             self.error(f"unrecognized arguments: {' '.join(more)}")
@@ -129,8 +100,7 @@ class CommandParser(argparse.ArgumentParser):
             return
         known = [str(choice) for choice in action.choices]
         name = "/".join(action.option_strings) or f"{action.metavar or action.dest}"
-        hint = f"`{self.prog} {WANTED[value]}` does this" if value in WANTED else nearest(value, known)
-        self.refuse(f"{name}: {_found(repr(value), 'one of ' + ', '.join(known), hint)}")
+        self.refuse(f"{name}: {_found(repr(value), 'one of ' + ', '.join(known), nearest(value, known))}")
 
     def error(self, message: str) -> NoReturn:
         """Refuse what argparse refuses, such as a missing argument: with an example."""
@@ -183,8 +153,6 @@ def add_command(
 ) -> CommandParser:
     """Add a command to `MainParser.commands`, and return its parser.
 
-    Errors: `ValueError` for a help without its group, its sentence, two examples or the code 0.
-
     >>> main = MainParser(prog="taskplace", description="Example.")
     >>> one = Help("look", "look at it", [("look a", "at a"), ("look b", "at b")], {0: "seen"})
     >>> print(add_command(main.commands, "look", one, print).epilog)
@@ -197,13 +165,6 @@ def add_command(
       2      bad input: nothing was started, nothing was changed
       130    interrupted
     """
-    if (
-        help_.group not in GROUPS
-        or not help_.line
-        or len(help_.examples) < 2
-        or codes.DONE not in help_.codes
-    ):
-        raise ValueError(f"{name}: a command needs a group of {list(GROUPS)}, a line, 2 examples and code 0")
     examples = _table([(f"taskplace {line}", what) for line, what in help_.examples])
     listed = _table([(str(code), what) for code, what in all_codes(help_).items()])
     described = " ".join([f"{help_.line[0].upper()}{help_.line[1:]}.", *help_.text.split()])

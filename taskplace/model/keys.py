@@ -56,6 +56,7 @@ from msgspec.structs import fields, force_setattr
 
 from taskplace import validation
 from taskplace.errors import ConfigError, InputError
+from taskplace.redaction import redacted
 
 S = TypeVar("S", bound=Struct)
 C = TypeVar("C", bound="Configuration")
@@ -206,10 +207,14 @@ def read(kind: Any, value: Any, path: str, *, strict: bool = True) -> Any:
             return read(others[0], value, path, strict=strict)
     elif is_struct(base):
         return read_struct(base, value, path)
-    elif get_origin(base) in (dict, Mapping) and isinstance(value, Mapping) and value:
+    elif get_origin(base) in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise ConfigError(path, found=value, expected=words(kind))
         name_type, inner = get_args(base)
         items = texts(value, path) if name_type is str else value.items()
-        return {name: read(inner, each, f"{path}.{name}") for name, each in items}
+        value = {name: read(inner, each, f"{path}.{name}") for name, each in items}
+        if value:
+            return value
     elif get_origin(base) is list and isinstance(value, list | tuple):
         return [read(get_args(base)[0], each, f"{path}[{place}]") for place, each in enumerate(value)]
     try:
@@ -280,6 +285,10 @@ class Configuration(Struct, frozen=True, rename=_dotted):
                 value = read(key.type, value, f"{self.SECTION}.{key.name}", strict=not self.WRITTEN)
                 force_setattr(self, key.field, value)
         self._agree(self.SECTION)
+
+    def __repr__(self) -> str:
+        values = {key.field: redacted(getattr(self, key.field), key.name) for key in keys_of(type(self))}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     def _agree(self, path: str) -> None:
         """Refuse values that are valid separately, but not together. Subclasses override this."""

@@ -24,12 +24,12 @@ def _duration(value: Any, path: str) -> Duration:
 
 
 def _compression(value: Any, path: str) -> str | None:
-    if value is None or value == "none":
+    if value is None or (isinstance(value, str) and value == "none"):
         return None
-    if value not in COMPRESSIONS:
+    if not isinstance(value, str) or value not in COMPRESSIONS:
         hint = validation.nearest(value, COMPRESSIONS)
         raise ConfigError(path, found=value, expected=f"one of {', '.join(COMPRESSIONS)}, none", hint=hint)
-    return str(value)
+    return value
 
 
 DurationAboveZero = Annotated[

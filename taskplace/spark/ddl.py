@@ -1,8 +1,8 @@
 """Spark's written schemas (DDL), read without Spark.
 
 **Idea.** Spark's own parser needs a JVM. To judge a declared schema before anything starts, its types are read here,
-into the classes of `pyspark.sql.types`. Rare types (`interval`, `variant`, ...), and a timestamp that is written
-`with` or `without time zone`, count as not known.
+into the classes of `pyspark.sql.types`. Rare types (`interval`, `variant`, ...), a string with a collation,
+and a timestamp that is written `with` or `without time zone` count as not known.
 
 Properties: names of types in any case; `varchar(n)` and `char(n)` are read as text, as Spark's readers do; what follows
 a type (`NOT NULL`, `COMMENT`, `COLLATE`, ...) is skipped.
@@ -128,6 +128,7 @@ class _Reader:
             tokens.expect(")")
             return spark.StringType()
         if name == "string":
+            self.known &= tokens.peek().lower() != "collate"
             return spark.StringType()
         if name == "timestamp":
             self.known &= tokens.peek().lower() not in ("with", "without")  # ... time zone

@@ -50,24 +50,21 @@ Errors: `ConfigError` and `TopologyError` with the path, the value found, the va
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taskplace.durations import named_by
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read
 from taskplace.redaction import scrubbed
 from taskplace.spark.targets import is_target
-from taskplace.spark.types import TypeTextError
 from taskplace.spark.yaml_paths import YamlPaths, named_entries, node_path
 from taskplace.spec.application import YAML_APPLICATION, Settings, absolute
-from taskplace.spec.nodes import FILES, Input, KafkaOutput, Output, check_entries, given
+from taskplace.spec.nodes import FILES, Input, KafkaOutput, Output, checked_topology, given
 from taskplace.spec.paths import has_wildcards, local_path
-from taskplace.validation import nearest
 from topology import BuiltTopology, Node, Topology, TopologyError
 
 if TYPE_CHECKING:
@@ -77,6 +74,7 @@ if TYPE_CHECKING:
     from taskplace.spark.driver.directory_overlaps import Used
     from taskplace.spark.kafka.records import KafkaRecords
     from taskplace.spark.targets import CommitTarget
+    from taskplace.spark.types import TypeTextError
 
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
@@ -122,7 +120,6 @@ class YamlRecords:
     ) -> None:
         self.columns_path = f"{path}.kafka"
         self._records, self._source, self._built, self._settings = records, source, built, settings
-        _check_key(self.columns_path, records.columns.names, source.key)
 
     def schema(self, timestamp: str) -> StructType:
         """Return the schema of the decoded rows."""
@@ -156,7 +153,7 @@ class YamlRecords:
 class YamlSource:
     """An entry that names a source of Spark's."""
 
-    def __init__(self, path: str, entry: Input, key: Sequence[str]) -> None:
+    def __init__(self, path: str, entry: Input) -> None:
         self._at = path
         self.columns_path = f"{path}.schema"
         if entry.format is None:
@@ -169,10 +166,9 @@ class YamlSource:
         if self._format in FILES and self._format != "text" and self._schema is None:
             expected = "the columns of the files, like 'id long, name string'"
             raise ConfigError(f"{path}.schema", found=None, expected=expected)
-        self._options = _options(f"{path}.options", entry.options or {})
+        self._options = entry.options or {}
         #: The columns with their types, if the file declares them; those that `select` makes are known to Spark.
         self.columns = columns if self._select is None else ()
-        _check_key(f"{path}.schema", [name for name, _ in self.columns], key)
 
     @property
     def directory(self) -> Path | None:
@@ -288,23 +284,15 @@ def inputs_of(
     return {
         topic: YamlRecords(f"input.{topic}", records[topic], nodes[topic], built, settings)
         if topic in records
-        else YamlSource(f"input.{topic}", entries[topic], nodes[topic].key)
+        else YamlSource(f"input.{topic}", entries[topic])
         for topic in topics
-    }
-
-
-def _options(path: str, options: Mapping[str, Any]) -> dict[str, str]:
-    for name, value in options.items():
-        if not isinstance(value, str | int | float):
-            raise ConfigError(f"{path}.{name}", found=value, expected="a string, a number or true/false")
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
     }
 
 
 def _schema(path: str, written: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
     """Return a schema as Spark's DDL, and its columns with their types as written; empty: unknown."""
     from taskplace.spark.ddl import written_columns
+    from taskplace.spark.types import TypeTextError
 
     if written is None:
         return None, ()
@@ -323,6 +311,7 @@ def _schema(path: str, written: object) -> tuple[str | None, tuple[tuple[str, An
 
 def _check_type(path: str, written: object) -> None:
     from taskplace.spark.ddl import read_type
+    from taskplace.spark.types import TypeTextError
 
     if not isinstance(written, str):
         raise ConfigError(path, found=written, expected="a Spark type")
@@ -335,14 +324,6 @@ def _check_type(path: str, written: object) -> None:
 def _written(path: str, error: TypeTextError) -> ConfigError:
     expected = "a Spark type" if error.expected == "a type" else error.expected
     return ConfigError(f"{path}{error.suffix}", found=error.found, expected=expected, hint=error.hint)
-
-
-def _check_key(path: str, columns: Sequence[str], key: Sequence[str]) -> None:
-    for column in key if columns else ():
-        if column not in columns:
-            expected = f"columns that include the key column {column!r}"
-            hint = nearest(column, columns)
-            raise ConfigError(path, found=", ".join(columns), expected=expected, hint=hint)
 
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
@@ -464,10 +445,9 @@ def _directories(checkpoint: Path, settings: Settings, inputs: Mapping[str, Yaml
 
 @contextmanager
 def _in_the_file(paths: YamlPaths | None) -> Iterator[None]:
-    """Name values by their path in the file, in errors and warnings; as in code, if the topology is not in the file."""
+    """Name values by their path in the file; as in code, if the topology is not in the file."""
     try:
-        with nullcontext() if paths is None else named_by(paths.of):
-            yield
+        yield
     except InputError as error:
         if paths is not None:
             raise error.at(paths.of(error.path)) from None
@@ -502,8 +482,8 @@ def declared_topology(
     if "name" in settings.topology:
         hint = "its name is the application's id"
         raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
-    document = {**settings.topology, "name": settings.application.id}
-    check_entries(settings.topology, of_class=settings.application.cls != YAML_APPLICATION)
+    of_class = settings.application.cls != YAML_APPLICATION
+    document = {**checked_topology(settings.topology, of_class=of_class), "name": settings.application.id}
     document["sources"] = _with_readers(document.get("sources"), readers)
     try:
         return Topology.from_dict(document, _registry(document.get("nodes")), targets)
@@ -518,21 +498,14 @@ def declared_topology(
 
 def _with_readers(sources: Any, readers: Mapping[str, Any]) -> Any:
     """Return the section `sources` with the readers as options `reads`. Leaves what is no mapping to its checks."""
-    if not readers or not isinstance(sources, Mapping):
-        return sources
-    made = dict(sources)
-    for name, spec in sources.items():
-        fields = {} if spec is None else spec
-        if not isinstance(fields, Mapping):
-            continue
-        options = {} if fields.get("options") is None else fields["options"]
-        topic = fields.get("topic", name)
-        if topic in readers and isinstance(options, Mapping):
-            if "reads" in options:
-                path = f"topology.sources.{name}.options.reads"
-                raise ConfigError(path, found=options["reads"], expected=f"`kafka` of input.{topic} only")
+    made = dict(sources) if isinstance(sources, Mapping) else {}
+    for name, entry in made.items():
+        fields = {} if entry is None else entry
+        topic: Any = fields.get("topic", name) if isinstance(fields, Mapping) else None
+        known = isinstance(topic, str) and topic in readers
+        if known and isinstance(options := fields.get("options") or {}, Mapping):
             made[name] = {**fields, "options": {**options, "reads": readers[topic]}}
-    return made
+    return made or sources
 
 
 def _registry(nodes: object) -> Mapping[str, Callable[..., Any]]:

@@ -43,24 +43,13 @@ from taskplace.model.keys import Configuration, Count, about, read, texts, words
 from taskplace.model.placed_options import DurationAboveZero, PlacedOptions
 from taskplace.redaction import redacted
 from taskplace.spec.document import override, read_file, with_value
-from taskplace.spec.nodes import Input, Output, Topology
+from taskplace.spec.nodes import Input, Output, SparkOptions, Topology
 from taskplace.spec.paths import is_uri, local_path
 
 MOST_ACTIVE = "executor-with-most-active"
 YAML_APPLICATION = (
     "taskplace.spark.yaml_application:YamlApplication"  # the class of an application that is YAML alone
 )
-
-
-def shown(settings: Any) -> str:
-    """Return the representation of settings, without their secrets."""
-    parts = (
-        settings.__struct_fields__
-        if isinstance(settings, Configuration)
-        else [part.name for part in fields(settings)]
-    )
-    values = {name: redacted(getattr(settings, name), name) for name in parts}
-    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
 
 # ------------------------------------------------------------------------------------------------ types of values
@@ -88,23 +77,6 @@ def _executor(value: Any, path: str) -> str:
     return name
 
 
-def _conf(value: Any, path: str) -> Mapping[str, str]:
-    """Return Spark's own keys, with their values as Spark writes them."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ConfigError(path, found=value, expected=_CONF)
-    return {name: _spark_value(f"{path}.{name}", each) for name, each in texts(value, path)}
-
-
-def _spark_value(path: str, value: object) -> str:
-    if isinstance(value, bool):  # Spark writes true and false
-        return str(value).lower()
-    if not isinstance(value, (str, int, float)):
-        raise ConfigError(path, found=value, expected="a string, a number or true/false")
-    return str(value)
-
-
 def _log_format(value: Any, path: str) -> str | None:
     """Return the format; None for "none"."""
     given = read(_LogFormats, value, path)
@@ -112,23 +84,22 @@ def _log_format(value: Any, path: str) -> str | None:
 
 
 _EXECUTOR = f"{MOST_ACTIVE!r} or an executor id"
-_CONF = "a mapping of Spark's own keys"
 _LogFormats = Literal["text", "json", "none"]
 _LogFormat = Annotated[str, Meta(extra={"read": _log_format, "words": words(_LogFormats)})]
 _Port = Annotated[int, Meta(ge=0, le=65_535)]
-_Host = Annotated[str, Meta(pattern=r"^\S+$", extra={"words": "an address of this host"})]
+_Host = Annotated[str, Meta(pattern=r"^\S+\Z", extra={"words": "an address of this host"})]
 _File = Annotated[str, _on_this_host("a path of a file on this host, no URI")]
 _Id = Annotated[
     str,
     Meta(
-        pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$",
+        pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]+\Z",
         extra={"words": "a name of letters, digits, '.', '_' and '-'"},
     ),
 ]
 _Class = Annotated[
     str,
     Meta(
-        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z",
         extra={"words": "'module:Class', or a section `topology` instead"},
     ),
 ]
@@ -136,7 +107,7 @@ _Master = Annotated[
     str,
     Meta(
         pattern=r"^(local|local\[(\*|\d+)(, *\d+)?\]|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]|spark://.+|yarn"
-        r"|k8s://.+)$",
+        r"|k8s://.+)\Z",
         extra={"words": "a Spark master like 'local-cluster[3,2,1024]' or 'spark://host:7077'"},
     ),
 ]
@@ -145,7 +116,6 @@ _Name = Annotated[str, Meta(pattern=r"\S", extra={"words": "a name"})]
 _CheckpointDir = Annotated[str, _on_this_host("a directory, or a file:// URI, of this host", uri=True)]
 _StateDir = Annotated[str, _on_this_host("a directory on the executors' local disk, no URI")]
 _Executor = Annotated[str, Meta(extra={"read": _executor, "words": _EXECUTOR})]
-_Conf = Annotated[dict[str, str], Meta(extra={"read": _conf, "words": _CONF})]
 
 
 # ------------------------------------------------------------------------------------------------ sections
@@ -171,8 +141,8 @@ class SparkSettings(Configuration, frozen=True):
         _Master | None, about("Spark master; default: the one of spark-submit, otherwise local[*]")
     ] = None
     app_name: Annotated[_Name, about("name in Spark's web UI; default: the application's id")] = ""
-    conf: Annotated[_Conf, about("configuration keys that are passed to Spark unchanged")] = msgspec.field(
-        default_factory=dict
+    conf: Annotated[SparkOptions, about("configuration keys that are passed to Spark unchanged")] = (
+        msgspec.field(default_factory=dict)
     )
     trigger_interval: Annotated[
         DurationAboveZero | None,
@@ -181,9 +151,6 @@ class SparkSettings(Configuration, frozen=True):
             "what is there when it starts, and ends"
         ),
     ] = None
-
-    def __repr__(self) -> str:
-        return shown(self)
 
 
 class CheckpointSettings(Configuration, frozen=True):
@@ -312,7 +279,8 @@ class Settings:
     report: ReportSettings = field(default_factory=ReportSettings)
 
     def __repr__(self) -> str:
-        return shown(self)
+        values = {part.name: redacted(getattr(self, part.name), part.name) for part in fields(self)}
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     @classmethod
     def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> Settings:

@@ -10,14 +10,14 @@ The processor of one's own, `module:name`, takes the arguments of its function o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError
-from taskplace.model.keys import Positive, about, keys_of, read, read_struct
+from taskplace.model.keys import Positive, about, keys_of, read, read_struct, texts
 from topology.entry_fields import SECTIONS
 
 
@@ -34,14 +34,27 @@ def _columns(value: Any, path: str) -> list[str]:
     return read(list[Column], [value] if isinstance(value, str) else value, path)  # type: ignore[no-any-return]
 
 
+def _spark_options(value: Any, path: str) -> dict[str, str]:
+    """Return options of Spark's, with their values as Spark writes them."""
+    if not isinstance(value, Mapping | None):
+        raise ConfigError(path, found=value, expected=_OF_SPARK)
+    for name, each in texts(value or {}, path):
+        if not isinstance(each, str | int | float):
+            raise ConfigError(f"{path}.{name}", found=each, expected="a string, a number or true/false")
+    return {
+        name: str(each).lower() if isinstance(each, bool) else str(each)
+        for name, each in (value or {}).items()
+    }
+
+
+_OF_SPARK = "a mapping of Spark's own keys"
+SparkOptions = Annotated[dict[str, str], Meta(extra={"read": _spark_options, "words": _OF_SPARK})]
 Name = Annotated[str, _is("name", min_length=1)]
 NewName = Annotated[str, _is("new name", min_length=1)]
 Column = Annotated[str, _is("name of a column", min_length=1)]
 Columns = Annotated[dict[str, str], _is("columns with types", min_length=1)]
 Duration = Annotated[str, Meta(extra={"read": _duration, "words": "duration"})]
-Function = Annotated[str, _is("'module:function'", pattern=r"^.+:.+$")]
-#: A duration that the driver reads, with its unit.
-Delay = Annotated[str | int | float, _is("duration")]
+Function = Annotated[str, _is("'module:function'", pattern=r"^.+:.+\Z")]
 Path = Annotated[str, _is("directory or URI", pattern=r"\S")]
 Options = Annotated[dict[str, Any], _is("mapping")]
 SomeColumns = Annotated[str | list[str], _is("column, or list of them")]
@@ -55,7 +68,7 @@ class SourceOptions(Struct, kw_only=True):
 
     event_time: Annotated[Column | None, about("event time of the rows: a timestamp or a date")] = None
     delay: Annotated[
-        Delay | None,
+        Duration | None,
         about("how late rows may come: the watermark is the newest event time less this", default="`0`"),
     ] = None
     partition_column: Annotated[
@@ -210,7 +223,7 @@ class PerKey(Keyed, kw_only=True):
         Column | None, about("event time of the rows that the node sends, for nodes behind it")
     ] = None
     delay: Annotated[
-        Delay | None,
+        Duration | None,
         about("how far `event_time` may be behind the watermark of the node's input", default="`0`"),
     ] = None
 
@@ -222,7 +235,7 @@ class OwnOptions(Struct, kw_only=True):
         Column | None, about("event time of the rows that the node sends, for nodes behind it")
     ] = None
     delay: Annotated[
-        Delay | None,
+        Duration | None,
         about("how far `event_time` may be behind the watermark of the node's input", default="`0`"),
     ] = None
 
@@ -406,7 +419,7 @@ class Input(Struct, kw_only=True):
         Annotated[str | dict[str, Any], _is("Spark's DDL, or columns with types")] | None,
         about("columns of the rows; required for files, but for text"),
     ] = None
-    options: Annotated[Options | None, about("Spark's own options of the source, unchanged")] = None
+    options: Annotated[SparkOptions | None, about("Spark's own options of the source, unchanged")] = None
     select: Annotated[
         Annotated[list[str], _is("list of SQL expressions")] | None,
         about("applied to the rows that were read"),
@@ -447,21 +460,48 @@ def given(fields: Struct) -> dict[str, Any]:
     return {name: value for name, (value, default) in values.items() if value is not default}
 
 
-def check_entries(topology: Mapping[str, Any], *, of_class: bool = False) -> None:
-    """Check the options of sources in the section `topology`. Entries that are no mappings are left to `topology`.
+def checked_topology(topology: Mapping[str, Any], *, of_class: bool = False) -> dict[str, Any]:
+    """Return the section `topology` with the options that are declared here checked, and durations with their units.
 
-    `of_class`: whether an application class reads it, which may have the `schema` of a source there.
+    Entries that are no mappings, and options of processors, are left to `topology` and to the registry.
+
+    - `of_class`: whether an application class reads it, which may have the `schema` of a source there
     """
-    sources = topology.get("sources")
-    for name, entry in sources.items() if isinstance(sources, Mapping) else ():
-        path = f"topology.sources.{name}"
-        if isinstance(entry, Mapping):
-            known = SECTIONS["sources"] if of_class else OF_FILE
-            for key in entry:
-                if key not in known:
-                    raise ConfigError.unknown_key(path, key, known)
-            if isinstance(entry.get("options"), Mapping):
-                read_struct(SourceOptions, entry["options"], f"{path}.options")
+    made, nodes = dict(topology), topology.get("nodes")
+    kinds: dict[str, tuple[Collection[str], type[Struct]]] = {
+        "sources": (SECTIONS["sources"] if of_class else OF_FILE, SourceOptions),
+        "stores": (SECTIONS["stores"], StoreOptions),
+    }
+    for section, (known, options) in kinds.items():
+        if isinstance(entries := topology.get(section), Mapping):
+            made[section] = {
+                name: _entry(entry, f"topology.{section}.{name}", known, options)
+                for name, entry in entries.items()
+            }
+    if isinstance(nodes, Mapping):
+        made["nodes"] = {name: _node(entry, f"topology.nodes.{name}") for name, entry in nodes.items()}
+    elif isinstance(nodes, list):
+        made["nodes"] = [_node(entry, f"topology.nodes[{place}]") for place, entry in enumerate(nodes)]
+    return made
+
+
+def _entry(entry: Any, path: str, known: Collection[str], options: type[Struct]) -> Any:
+    if not isinstance(entry, Mapping):
+        return entry
+    for key in entry:
+        if key not in known:
+            raise ConfigError.unknown_key(path, key, known)
+    if not isinstance(entry.get("options"), Mapping):
+        return entry
+    return {**entry, "options": given(read_struct(options, entry["options"], f"{path}.options"))}
+
+
+def _node(entry: Any, path: str) -> Any:
+    options = entry.get("options") if isinstance(entry, Mapping) else None
+    if not isinstance(options, Mapping) or options.get("delay") is None:
+        return entry
+    delay = read(Duration, options["delay"], f"{path}.options.delay")
+    return {**entry, "options": {**options, "delay": delay}}
 
 
 #: The fields of a source in an application without a class, which has schemas in `input`.

@@ -119,7 +119,10 @@ def test_errors_come_before_warnings(orders: str, capsys: pytest.CaptureFixture[
     assert out.startswith(
         "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown key"
     )
-    assert "    remedy  # correct topology.nodes.once.options.tttl: did you mean 'ttl'?\n" in out
+    assert (
+        "    remedy  # correct topology.nodes.once.options.tttl: expected one of 5 known keys; did you mean 'ttl'?\n"
+        in out
+    )
     assert re.search(
         r"^\d+ rules could not look: the application cannot be made: see start-refused$", out, re.M
     )

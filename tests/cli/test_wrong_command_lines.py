@@ -27,16 +27,12 @@ def refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["plann"], "; did you mean 'plan'?; see taskplace --help"),
         (["stauts", "x"], "did you mean 'status'?"),
         (["can_remove", "x", "1"], "did you mean 'can-remove'?"),
-        (["check", "app.yaml"], "`taskplace run FILE --check` does this"),
-        (["undrain"], "`taskplace drain CHECKPOINT EXECUTOR --undo` does this"),
         (["--verson"], "did you mean '--version'?; see taskplace --help"),
         (["plan", "p.json", "--ouput", "json"], "plan: found option '--ouput', expected --help, --output, --html; "),
         (["plan", "p.json", "--ouput=json"], "did you mean '--output'?; see taskplace plan --help"),
         (["plan", "--ouput"], "found option '--ouput'"),  # and not that FILE is missing
         (["plan", "p.json", "--out", "json"], "found option '--out'"),  # no abbreviations
         (["run", "app.yaml", "-check"], "did you mean '--check'?"),
-        (["plan", "p.json", "--json"], "did you mean `--output json`?"),
-        (["run", "a.yaml", "--dry-run"], "did you mean `--check`?"),
         (["status", "c", "--wach"], "did you mean '--watch'?"),
         (["plan", "p.json", "--output", "jsn"], "--output: found 'jsn', expected one of text, json; did you mean"),
         (["run"], "run: the following arguments are required: FILE; for example: taskplace run app.yaml --check; see"),

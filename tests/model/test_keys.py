@@ -13,7 +13,7 @@ from taskplace.errors import ConfigError
 from taskplace.groups.partitioner import PartitionerConfig
 from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.config import PlacementConfig
-from taskplace.model.keys import AboveZero, Configuration, about, read, words
+from taskplace.model.keys import AboveZero, Configuration, about, read
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec.application import SECTIONS, ChaosSettings
 
@@ -55,10 +55,8 @@ def test_what_is_written_is_read_back(made: Lights) -> None:
 
 
 @pytest.mark.parametrize("part", ALL, ids=lambda part: part.__name__)
-def test_every_key_is_documented_and_its_default_is_what_it_takes(part: type[Configuration]) -> None:
+def test_a_default_is_what_a_key_takes(part: type[Configuration]) -> None:
     for found in part.declared_keys():
-        assert found.doc, found.name
-        assert words(found.type), found.name
         if not found.required and found.default not in (None, ""):
             assert read(found.type, found.default, found.name) == found.default
 

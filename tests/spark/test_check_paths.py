@@ -129,7 +129,7 @@ def message(document: dict[str, Any]) -> str:
         ("topology/sources/orders/options/delayy", "1 s", "topology.sources.orders.options.delayy: found"),
         ("topology/sources/orders/partitions", ..., "topology.sources.orders.partitions: found nothing"),
         ("topology/sources/people/topic", 5, "topology.sources.people.topic: found 5"),
-        ("topology/sources/people/key", "customr", "input.customers.schema: found 'customer, city, changed"),
+        ("topology/sources/people/key", "customr", "input.customers.schema: found \"no column 'customr'\""),
         ("topology/stores/own/logged", 5, "topology.stores.own.logged: found 5, expected true or false"),
         ("topology/stores/own/options/key/customer", "innt", "topology.stores.own.options.key.customer: found 'innt'"),
         ("topology/stores/own/options/value", ..., "topology.stores.own.options.value: found nothing"),

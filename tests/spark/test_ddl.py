@@ -42,6 +42,7 @@ def test_types(written, simple):
         "decimal(a)",
         "interval day to second",
         "array<variant>",
+        "string collate UTF8_LCASE",
         "geometry(4326)",
         "timestamp without time zone",
     ],

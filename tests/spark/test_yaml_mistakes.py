@@ -51,27 +51,7 @@ BAD = [
         {"topology__nodes__once__processor": "no_such_module:x"},
         "topology.nodes.once.processor: found 'no_such_module:x', expected a module that can be imported",
     ),
-    (
-        {"topology__nodes__once__options": {"bye": {}}},
-        "topology.nodes.once.options.bye: found an unknown key, expected one of 5 known keys; did you mean 'by'?",
-    ),
-    (
-        {"topology__nodes__once__options": {}},
-        "topology.nodes.once.options.by: found nothing, expected columns with types",
-    ),
     ({"topology__nodes__once__options": 3}, "topology.nodes.once.options: found 3, expected a mapping"),
-    (
-        {"topology__nodes__spent__options__window": {"colum": "at", "size": "1 hour"}},
-        "window.colum: found an unknown key, expected one of 5 known keys; did you mean 'column'?",
-    ),
-    (
-        {"topology__nodes__spent__options__window": {"column": "at"}},
-        "window.size: found nothing, expected duration",
-    ),
-    (
-        {"topology__nodes__once__options": {"on": {"id": "long"}}},
-        "options.on: found an unknown key",
-    ),
     # event time
     (
         {"topology__nodes__once__options__ttl": "1 day"},
@@ -170,14 +150,6 @@ BAD = [
     ),
     ({"topology__nodes__spent__options__store": "a/b"}, "a/b"),
     (
-        {"topology__nodes__more": node("table-join", by={"id": "long"}, columns={"a": "int"}, how="leftt")},
-        "topology.nodes.more.options.how: found 'leftt', expected one of left, inner; did you mean 'left'?",
-    ),
-    (
-        {"topology__nodes__more": node("table-join", by={"id": "long"}, columns={"a": "int"}, deleted=True)},
-        "topology.nodes.more.options.deleted: found true, expected name of a column",
-    ),
-    (
         {"topology__nodes__more": node("per-key", function="x", by=1, state=1, output=1)},
         "options.function: found 'x'",
     ),
@@ -185,14 +157,12 @@ BAD = [
     ({"input": {}}, "input.orders: found nothing, expected a Spark source"),
     ({"input__order": {}}, "input.order: found an unknown key"),
     ({"input__orders": 3}, "input.orders: found 3"),
-    ({"input__orders__formt": "csv"}, "did you mean 'format'?"),
     ({"input__orders__format": None}, "input.orders.format: found nothing"),
     ({"input__orders__path": None}, "input.orders.path: found nothing, expected a directory or a URI"),
     (
         {"input__orders__schema": None},
         "input.orders.schema: found nothing, expected the columns of the files",
     ),
-    ({"input__orders__schema": 3}, "input.orders.schema: found 3"),
     (
         {"input__orders__schema": "customer strng"},
         "input.orders.schema.customer: found 'strng', expected a Spark type; did you mean 'string'?",
@@ -200,19 +170,14 @@ BAD = [
     ({"input__orders__schema": {"customer": "strin"}}, "input.orders.schema.customer: found 'strin'"),
     (
         {"input__orders__schema": "id long, costumer string"},
-        "input.orders.schema: found 'id, costumer', expected columns that include the key column 'customer'; "
-        "did you mean 'cost",
+        "input.orders.schema: found \"no column 'customer'\", expected the key columns",
     ),
-    ({"input__orders__options": [1]}, "input.orders.options: found [1]"),
     ({"input__orders__options": {"a": [1]}}, "input.orders.options.a: found [1]"),
-    ({"input__orders__select": "id"}, "input.orders.select: found 'id', expected list of SQL expressions"),
     (
         {"output": {}},
         "output.totals: found nothing, expected {path: a directory}, {foreach: 'module:function'} or {kafka",
     ),
     ({"output__total": {"path": "x"}}, "output.total: unknown sink; did you mean 'totals'?"),
-    ({"output__totals": {"pth": "x"}}, "output.totals.pth: found an unknown key"),
-    ({"output__totals": {"path": 3}}, "output.totals.path: found 3"),
     ({"output__totals": {"path": "file://nas/x"}}, "output.totals.path: found 'file://nas/x'"),
     ({"output__totals": {"path": "s3://bucket/x"}}, "output.totals.path: found 's3://bucket/x'"),
     ({"output__totals": {"foreach": f"{HERE}:shwo"}}, f"output.totals.foreach: found '{HERE}:shwo'"),
@@ -247,13 +212,6 @@ BAD = [
     (
         {"topology__nodes__" + "x" * 256: {"sink": "spent"}},
         "found a sink's name of 256 bytes, expected at most 255",
-    ),
-    (
-        {
-            "input__orders__schema": "customer string, id long, cents long, x variant",
-            "topology__nodes__totals": {"sink": "once"},
-        },
-        "topology.nodes.totals, column 'x': found 'struct<value: binary not null, metadata: binary not null>', expec",
     ),
     ({"output__totals": {"path": "out/" + "x" * 256}}, "; a name in it has 256 bytes, over 255"),
 ]

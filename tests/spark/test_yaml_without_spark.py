@@ -60,7 +60,9 @@ def test_a_class_that_needs_spark_is_one_error_that_names_the_extra(tmp_path):
     for arguments in (("topology", "needy.yaml"), ("run", "--check", "needy.yaml")):
         shown = command(WITHOUT_SPARK, *arguments, where=tmp_path)
         assert (shown.returncode, shown.stdout) == (2, "")
-        assert shown.stderr.startswith("taskplace: application.class: found 'needy:App', expected")
+        assert shown.stderr.startswith(
+            "taskplace: needy.yaml:1: application.class: found 'needy:App', expected"
+        )
         assert "it needs 'pyspark" in shown.stderr
         assert shown.stderr.endswith("pip install 'taskplace[spark]'\n")
         assert shown.stderr.count("\n") == 1
@@ -76,7 +78,9 @@ def test_the_main_example_shows_without_spark():
 def test_running_yaml_alone_without_spark_is_no_riddle(missing):
     shown = command(missing, "run", "--check", "examples/table_join.yaml")
     assert (shown.returncode, shown.stdout) == (2, "")
-    assert shown.stderr.startswith("taskplace: topology: found 'no Spark', expected the packages that run")
+    assert shown.stderr.startswith(
+        "taskplace: examples/table_join.yaml:14: topology: found 'no Spark', expected the packages that run"
+    )
     assert shown.stderr.endswith("pip install 'taskplace[spark]'\n")
 
 

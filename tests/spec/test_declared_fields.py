@@ -8,6 +8,8 @@ import pytest
 from msgspec import Struct
 
 from taskplace.errors import ConfigError
+from taskplace.groups.partitioner import PartitionerConfig
+from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import bare, keys_of, read_struct, words
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec import nodes
@@ -17,6 +19,9 @@ STRUCTS: list[type[Struct]] = [
     *SECTIONS.values(),
     ChaosSettings,
     SteeringConfig,
+    PartitionerConfig,
+    CoordinatorSettings,
+    MemberSettings,
     *nodes.PROCESSORS.values(),
     *nodes.FORMATS.values(),
     nodes.SourceOptions,
@@ -95,3 +100,17 @@ def test_fields_of_fields_are_named_as_well():
     window = {"column": "at", "size": "1 hour", "emti": "final"}
     with pytest.raises(ConfigError, match=r"^n\.window\.emti: .*did you mean 'emit'"):
         read_struct(nodes.Count, {"by": {"a": "int"}, "window": window}, "n")
+
+
+def test_a_value_in_a_mapping_is_named_by_its_key():
+    with pytest.raises(ConfigError, match=r"^n\.by\.a: found 3, expected a string"):
+        read_struct(nodes.Count, {"by": {"a": 3}}, "n")
+
+
+def test_null_leaves_a_field_out_but_for_one_that_knows_it():
+    count = read_struct(nodes.Count, {"by": {"a": "int"}, "ttl": None}, "n")
+    assert nodes.given(count) == {"by": {"a": "int"}}
+    topic = {"topic": "t", "value": EXAMPLES["value"]}
+    assert "most_records" not in nodes.given(read_struct(nodes.KafkaInput, topic, "n"))
+    unlimited = read_struct(nodes.KafkaInput, {**topic, "most_records": None}, "n")
+    assert nodes.given(unlimited)["most_records"] is None

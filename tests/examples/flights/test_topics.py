@@ -100,7 +100,7 @@ def test_own_keys_and_those_of_the_sources_are_checked(monkeypatch):
     assert made._partitions == dict.fromkeys(INPUTS, 12)
     for override, says in {
         "input.repeated=2": r"^input\.repeated: found 2, expected a share",
-        "input.file=3": r"^input\.file: found an unknown key",
+        "input.file=3": r"^input\.file: found 3, expected a mapping",
         "input.weather.kafka.starting=now": r"^input\.weather\.kafka\.starting: found 'now'",
     }.items():
         with pytest.raises(ConfigError, match=says):

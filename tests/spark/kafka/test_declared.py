@@ -206,7 +206,10 @@ WRONG = [
     ({"patience": "soon"}, r"\.patience: found 'soon'"),
     ({"options": {"enable.auto.commit": True}}, r"\.options\.enable\.auto\.commit: "),
     ({"options": {"sasl.password": SECRET}}, r"\.options\.sasl\.password: .*`sasl\.password_env`"),
-    ({"key": {"format": "raw", "column": "tail", "kind": "string"}}, r": found 'tail, .*'tailnum'.*'tail'"),
+    (
+        {"key": {"format": "raw", "column": "tail", "kind": "string"}},
+        r": found \"no column 'tailnum'\".*'tail'",
+    ),
 ]
 
 
