@@ -345,6 +345,11 @@ class Rebalanced(Event, frozen=True, tag="rebalance"):
         return tuple(map(str, self.changes))
 
     @property
+    def planned(self) -> int:
+        """How many active tasks move as planned."""
+        return sum(one.role == "active" and one.origin is not None for one in self.changes)
+
+    @property
     def moved(self) -> int:
         """How many changes there were."""
         return len(self.changes) + self.more
