@@ -25,14 +25,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver import bins
 from taskplace.spark.driver.idle_tasks import bytes_by_partition
 from taskplace.spark.messages import Boundary, Recovery, Report, Setting
-from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.worker import boundary
-from taskplace.spark.worker.internal import InternalRows
-from taskplace.spark.worker.listing import read_listing, write_listing
+from taskplace.spark.worker.boundary import InternalRows, read_listing, write_listing
 from topology import TaskId
 
 TOPIC = "totals"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 
-from taskplace.group import ConsistentHash, ConsumerMetadata
+from taskplace.groups.membership import ConsistentHash, ConsumerMetadata
 
 PARTITIONS, GROUPS = 1_000, 20
 
@@ -18,7 +18,7 @@ PARTITIONS, GROUPS = 1_000, 20
 def owners(members: list[str], slack: float) -> dict[int, str]:
     """Return the owner of each partition."""
     consumers = [ConsumerMetadata(name, ("t",), None) for name in members]
-    given = ConsistentHash(slack=slack).assign_all({"t": PARTITIONS}, consumers)
+    given = ConsistentHash(slack=slack).shares({"t": PARTITIONS}, consumers).active
     return {p.partition: name for name, held in given.items() for p in held}
 
 

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from spark_bench import CONF, ROOT, Out, arguments, write_files
 
 from taskplace.spark.cluster import Executor
-from taskplace.spark.worker import segments
+from taskplace.spark.worker import bin_context as segments
 from tests.support.placed_without_spark import World
 
 EXECUTORS, SLOTS = 3, 2
@@ -119,9 +119,9 @@ def placed(folder: Path, batches: int, counting: Iterable[int]) -> Iterator[tupl
     """Run the job on the stand-in, and yield what there is after these batches, with the median seconds of a batch."""
     from pytest import MonkeyPatch
 
-    from taskplace.settings import Settings
     from taskplace.spark import ParquetSink
     from taskplace.spark.yaml_application import declared_topology
+    from taskplace.spec.application import Settings
 
     settings = Settings.load(ROOT / "conf" / "flights.yaml")
     topology = declared_topology(settings, {"delays-by-batch": ParquetSink(folder / "output")})

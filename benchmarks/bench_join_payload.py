@@ -14,7 +14,7 @@ import argparse
 import math
 from dataclasses import dataclass
 
-from taskplace.group import (
+from taskplace.groups.membership import (
     Assigned,
     ConsumerProtocol,
     Coordinator,

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.kafka.broker import Brokers
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as questions
 from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
 from taskplace.spark.targets import Commit, Output
 
@@ -120,7 +120,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Brokers() as brokers:
         admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-        asking.create(admin, NewTopic("out", 6), 60)
+        questions.Admin(admin, 60).create(NewTopic("out", 6))
         before = os.getloadavg()[0]
         found = measure(brokers.bootstrap, Path(folder), given)
     print(f"load of the machine: {before:.1f} before, {os.getloadavg()[0]:.1f} after; {os.cpu_count()} cores")

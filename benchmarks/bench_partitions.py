@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions
-from taskplace.partitions.loads import balance_score
-from taskplace.partitions.subscription_columns import Ints
+from taskplace.groups.partitions import Member, Subscriptions, TopicPartition, assign_partitions
+from taskplace.groups.sticky import balance_score
+from taskplace.groups.subscriptions import Ints
 
 SIZES = ("equal 1000x20", "equal 10000x100", "equal 100000x1000", "different 1000x20", "different 10000x100",
          "different 100000x1000")  # fmt: skip

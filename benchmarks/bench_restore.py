@@ -35,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 from spark_bench import Out, arguments, in_turn
 
+from taskplace.spark.checkpoint.files import RecordFile, seal_of
 from taskplace.spark.messages import (
     EMPTY,
     Change,
@@ -46,7 +47,6 @@ from taskplace.spark.messages import (
     Snapshot,
 )
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import RecordFile, seal_of
 from taskplace.spark.state.keys import store_all
 from taskplace.spark.worker import follow, identity
 from topology import TaskId

@@ -84,7 +84,7 @@ def restore(folder: Path, made: Any) -> None:
 
 def read(folder: Path, made: Any) -> None:
     from taskplace.spark.messages import History
-    from taskplace.spark.state.store_schema import StoreSchema
+    from taskplace.spark.state.store import StoreSchema
     from taskplace.spark.state.view import View
     from taskplace.spark.worker import lookup
 

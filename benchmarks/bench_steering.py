@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from taskplace.spark import steer
-from taskplace.spark.bridge_state import StateBridge
+from taskplace.spark.steering.bridge import StateBridge
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 EXECUTORS = 3

@@ -52,8 +52,8 @@ def start(spark: Any, ticks: bool) -> Callable[[Any, Path], Any]:
 
 def unite_costs(spark: Any, out: Out, columns: int, times: int) -> dict[str, float]:
     """Return the median milliseconds of judging a source's schema, and of uniting it."""
-    from taskplace.spark.driver.programs import unite
-    from taskplace.spark.driver.sources import check_sources
+    from taskplace.spark.compile.programs import unite
+    from taskplace.spark.compile.sources import check_sources
 
     built = topology().build()
     more = ", ".join(f"cast(null as long) as c{i}" for i in range(columns - 2))

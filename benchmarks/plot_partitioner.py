@@ -16,7 +16,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from taskplace.partitioner import Partitioner, PartitionerConfig, UniformStickyPartitioner
+from taskplace.groups.partitioner import Partitioner, PartitionerConfig, UniformStickyPartitioner
 
 PICTURE = Path(__file__).parents[1] / "docs" / "img" / "partitioner.svg"
 PARTITIONS = 30

@@ -9,7 +9,13 @@ per partition, and the listener cleans up and initialises exactly the partitions
 
 from __future__ import annotations
 
-from taskplace.partitions import Member, StickyListener, Subscriptions, TopicPartition, assign_partitions
+from taskplace.groups.partitions import (
+    Member,
+    StickyListener,
+    Subscriptions,
+    TopicPartition,
+    assign_partitions,
+)
 
 TOPICS = {"orders": 6, "payments": 6, "audits": 2}
 BOTH, ALL = ("orders", "payments"), ("orders", "payments", "audits")

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from taskplace.group import (
+from taskplace.groups.membership import (
     CoordinatorSettings,
     LocalCoordinator,
     LocalMember,

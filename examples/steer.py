@@ -25,15 +25,16 @@ import psutil
 from examples.flights.data import FLIGHT_KEY, prepare
 from examples.flights.topology import FLIGHT_COLUMNS
 from taskplace.errors import ConfigError, TaskplaceError
-from taskplace.settings import MOST_ACTIVE, Settings
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.yaml_io import override, read
+from taskplace.spec.application import MOST_ACTIVE, Settings
+from taskplace.spec.document import override
+from taskplace.spec.document import read_file as read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from taskplace.settings import ChaosSettings
     from taskplace.spark.steering import Steering
+    from taskplace.spec.application import ChaosSettings
 
 INPUT = {"dir": "var/steer/input", "files": 0, "repeated": 0.02, "seed": 2013, "pause": 0}
 

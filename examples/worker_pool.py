@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from taskplace.group import (
+from taskplace.groups.membership import (
     CoordinatorSettings,
     LocalCoordinator,
     LocalMember,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taskplace.group.settings import CoordinatorSettings, MemberSettings
+from taskplace.groups.partitioner import PartitionerConfig
+from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
-from taskplace.partitioner import PartitionerConfig
-from taskplace.settings import FREE, SECTIONS, ChaosSettings
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.yaml_application import OF_FILE
+from taskplace.spec.application import FREE, SECTIONS, ChaosSettings
+from taskplace.spec.nodes import OF_FILE
 from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
 
 FILE = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -50,9 +50,9 @@ of its own. `taskplace config` shows references as they are written, and never w
 OTHERS = (
     ("An entry of the list `chaos`", ChaosSettings),
     ("Steering (`taskplace.spark.steer`)", SteeringConfig),
-    ("The partitioner (`taskplace.partitioner`)", PartitionerConfig),
-    ("A group's coordinator (`taskplace.group`), in Python only", CoordinatorSettings),
-    ("A member of a group (`taskplace.group`), in Python only", MemberSettings),
+    ("The partitioner (`taskplace.groups.partitioner`)", PartitionerConfig),
+    ("A group's coordinator (`taskplace.groups.membership`), in Python only", CoordinatorSettings),
+    ("A member of a group (`taskplace.groups.membership`), in Python only", MemberSettings),
 )
 
 

@@ -1,24 +1,25 @@
 """The part of docs/configuration.md about `topology`, `input` and `output`: tables of their fields, and examples.
 
-Names and meanings come from `taskplace.yaml_fields`; defaults from the signatures of the classes, or from there as
-well. A test runs each example through `taskplace run --check`.
+Names, values and meanings come from `taskplace.spec.nodes`; defaults from the signatures of the classes, or from there
+as well. A test runs each example through `taskplace run --check`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from taskplace import yaml_fields
-from taskplace.model.keys import as_yaml
+from msgspec import Struct
+
+from taskplace.model.keys import as_yaml, keys_of
+from taskplace.spark import processors
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Avro, Json, Raw
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.sink import KafkaSink
-from taskplace.spark.processors import Tumbling
-from taskplace.spark.registry import signatures
 from taskplace.spark.stub_processors import STATEFUL
+from taskplace.spec import nodes
 
 FORMATS = {"json": Json, "avro": Avro, "raw": Raw}
 #: By processor: a node that reads the source `orders`, and for a join the source `customers`.
@@ -101,65 +102,50 @@ The examples are entries of the section that the heading names. A *duration* has
 def parts() -> Iterator[str]:
     """Yield the headings, tables and examples, in their order on the page."""
     yield INTRO
-    yield from _part("### Options of a source (`topology.sources.NAME.options`)", yaml_fields.SOURCE_OPTIONS)
+    yield from _part("### Options of a source (`topology.sources.NAME.options`)", nodes.SourceOptions)
     yield f"With its other fields:\n\n{_yaml(SOURCE)}"
-    yield from _part("### Options of a store (`topology.stores.NAME.options`)", yaml_fields.STORE_OPTIONS)
-    for name, make in signatures().items():
+    yield from _part("### Options of a store (`topology.stores.NAME.options`)", nodes.StoreOptions)
+    for name, kind in nodes.PROCESSORS.items():
         heading = f"### The processor `{name}` (`topology.nodes.NAME.options`)"
         summary = f"In Python, `{STATEFUL[name]}`: [all rules](api/processors.md)."
-        yield from _part(heading, yaml_fields.PROCESSOR_OPTIONS[name], [make], summary)
+        yield from _part(heading, kind, [getattr(processors, STATEFUL[name])], summary)
         yield _yaml(NODES[name])
-    yield from _part(
-        "### Fields of `window`, an option of `aggregate` and `count`", yaml_fields.WINDOW, [Tumbling]
-    )
+    heading = "### Fields of `window`, an option of `aggregate` and `count`"
+    yield from _part(heading, nodes.Window, [processors.Tumbling])
     own = "The options are the keyword-only arguments of the function, or the arguments of the class. Beside them:"
-    yield from _part("### A processor of your own, `module:name`", yaml_fields.OWN_OPTIONS, summary=own)
+    yield from _part("### A processor of your own, `module:name`", nodes.OwnOptions, summary=own)
     yield _yaml(OWN)
-    yield from _part("### An entry of `input`", yaml_fields.INPUT)
+    yield from _part("### An entry of `input`", nodes.Input)
     yield _yaml(INPUTS)
-    yield from _part("### `input.NAME.kafka`", yaml_fields.KAFKA_INPUT, [KafkaRecords, Decoder])
+    yield from _part("### `input.NAME.kafka`", nodes.KafkaInput, [KafkaRecords, Decoder])
     yield _yaml(KAFKA_INPUTS)
-    for name, fields in yaml_fields.KAFKA_FORMATS.items():
+    for name, kind in nodes.FORMATS.items():
         heading = f"### `input.NAME.kafka.value` and `key`, with `format: {name}`"
-        yield from _part(heading, fields, [FORMATS[name]])
-    yield from _part(
-        "### An entry of `output`", yaml_fields.OUTPUT, summary="An entry has one of these fields."
-    )
+        yield from _part(heading, kind, [FORMATS[name]])
+    yield from _part("### An entry of `output`", nodes.Output, summary="An entry has one of these fields.")
     yield _yaml(OUTPUTS)
-    yield from _part("### `output.NAME.kafka`", yaml_fields.KAFKA_OUTPUT, [KafkaSink])
+    yield from _part("### `output.NAME.kafka`", nodes.KafkaOutput, [KafkaSink])
     yield _yaml(KAFKA_OUTPUTS)
 
 
 def _part(
-    heading: str,
-    fields: yaml_fields.Fields,
-    makers: list[Callable[..., Any]] | None = None,
-    summary: str = "",
+    heading: str, kind: type[Struct], makers: Sequence[Callable[..., Any]] = (), summary: str = ""
 ) -> Iterator[str]:
+    """Yield a table of fields. `makers`: the classes of which they are arguments, which know the defaults."""
     yield heading
     if summary:
         yield summary
-    parameters = {
-        name: parameter
-        for make in makers or ()
-        for name, parameter in inspect.signature(make).parameters.items()
+    arguments = {
+        name: each.default for make in makers for name, each in inspect.signature(make).parameters.items()
     }
     lines = ["| field | value | default | meaning |", "|---|---|---|---|"]
-    for name, field in fields.items():
-        default = field.default or "required"
-        if name in parameters and default == "none":
-            default = _default(parameters[name])
-        cells = (f"`{name}`", field.value, default, field.meaning)
+    for key in keys_of(kind):
+        value = arguments.get(key.field)
+        none = value in (None, (), "", {}) or value is inspect.Parameter.empty
+        default = "required" if key.required else key.meant or ("none" if none else f"`{as_yaml(value)}`")
+        cells = (f"`{key.name}`", key.values, default, key.doc)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     yield "\n".join(lines)
-
-
-def _default(parameter: inspect.Parameter) -> str:
-    """Return the default of an argument, as it would be written in YAML."""
-    if parameter.default is parameter.empty:
-        return "required"
-    none = parameter.default is None or parameter.default in ((), "", {})
-    return "none" if none else f"`{as_yaml(parameter.default)}`"
 
 
 def _yaml(text: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from taskplace.model.problem import Instance, Problem, Task
     from taskplace.planner import plan
     from taskplace.verify import Violation, check
-    from topology.ids import TaskId
+    from topology.tasks import TaskId
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ _WHERE = {
     "Problem": "taskplace.model.problem",
     "Roles": "taskplace.model.plan",
     "Task": "taskplace.model.problem",
-    "TaskId": "topology.ids",
+    "TaskId": "topology.tasks",
     "Violation": "taskplace.verify",
     "check": "taskplace.verify",
     "explain": "taskplace.explanation",
@@ -68,13 +68,13 @@ def simulate(*args: Any, **options: Any) -> Any:
 
 
 def assign_partitions(*args: Any, **options: Any) -> Any:
-    """Return who gets which topic partitions; `taskplace.partitions.assign_partitions`, loaded when first used.
+    """Return who gets which topic partitions; `taskplace.groups.partitions.assign_partitions`, loaded when first used.
 
     >>> group = {"topics": {"t": 2}, "members": {"C0": {"topics": ["t"]}, "C1": {"topics": ["t"]}}}
     >>> assign_partitions(group).to_dict()["assignment"]
     {'C0': [['t', 0]], 'C1': [['t', 1]]}
     """
-    return importlib.import_module("taskplace.partitions.assignors").assign_partitions(*args, **options)
+    return importlib.import_module("taskplace.groups.partitions").assign_partitions(*args, **options)
 
 
 __all__ = [

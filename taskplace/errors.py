@@ -4,7 +4,7 @@ TaskplaceError
 ├── InputError            bad input: configuration, problem, plan file (exit code 2)
 │   └── ConfigError       a configuration key or value
 ├── InvalidPlan           a plan that breaks an invariant; it is never put in force
-├── GroupError            an error of a group's members or coordinator: see taskplace.group.errors
+├── GroupError            an error of a group's members or coordinator: see taskplace.groups.messages
 ├── UnsupportedSpark      this Spark version or mode cannot be used, and why
 ├── CheckpointError       the checkpoint does not fit, or a file in it is damaged
 ├── SinkError             a sink cannot take a batch that is committed; it gets the batch again at the next start
@@ -14,7 +14,7 @@ TaskplaceError
 └── DiskFull              a disk of an executor or of the driver is full: see taskplace.spark.worker.guard
 
 An exception of an executor reaches the driver as text, in a PySpark `PythonException`. Of these errors,
-`CheckpointError`, `Fenced` and `DiskFull` get their type again there (`taskplace.spark.worker_errors`); an
+`CheckpointError`, `Fenced` and `DiskFull` get their type again there (`taskplace.spark.bridge.jobs`); an
 `InputError` does not.
 
 Descriptions of topologies raise `topology.TopologyError`, a ValueError of a package that does not import this one.
@@ -27,8 +27,7 @@ from collections.abc import Iterable, Mapping
 
 from taskplace.redaction import redacted, scrubbed
 from taskplace.wording import count as counted
-from topology.likeness import nearest_name
-from topology.shown import shown
+from topology.errors import nearest_name, shown
 
 
 class TaskplaceError(Exception):
@@ -68,6 +67,16 @@ class InputError(TaskplaceError, ValueError):
         self.hint = hint = scrubbed(hint)
         message = f"{path}: found {scrubbed(shown(found))}, expected {expected}{hint and '; ' + hint}"
         super().__init__(message.encode(errors="backslashreplace").decode())  # so that any log can hold it
+
+    def at(self, path: str) -> ConfigError:
+        """Return the same error for the path of a key in a file.
+
+        >>> InputError("Count('n').by", found=1, expected="columns").at("topology.nodes.n.options.by")
+        ConfigError('topology.nodes.n.options.by: found 1, expected columns')
+        """
+        made = ConfigError(path, found=self.found, expected=self.expected, hint=self.hint)
+        made.args = (path + str(self).removeprefix(self.path),)
+        return made
 
 
 def plainly(error: InputError, text: str) -> InputError:

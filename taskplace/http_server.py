@@ -66,7 +66,7 @@ class HttpServer:
         )
         self.host, self.port = host, int(self._server.effective_port)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/{at}"
-        self._closing = threading.Event()
+        self._closing, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._serve, name="taskplace-http", daemon=True)
         self._thread.start()
 
@@ -78,6 +78,7 @@ class HttpServer:
         if not self._closing.is_set():
             self._closing.set()
             self._server.pull_trigger()
+            self._woken.set()
         self._thread.join()
 
     def _serve(self) -> None:
@@ -94,6 +95,7 @@ class HttpServer:
             turn(0.1)
         for channel in list(open_now.values()):
             channel.handle_close()  # a thread that still answers it would wake a server that is no more
+        self._woken.wait()  # `close` must not write to a handle that was closed, or that is another file's by then
         self._server.close()
 
 

@@ -1,30 +1,50 @@
-"""Plans a problem: finds target and step, and verifies the plan."""
+"""Plans a problem: finds target and step, verifies the plan, and records the reasons.
+
+Inside an instance, tasks are distributed over its slots (threads) by the same rule as over instances: every slot gets
+the floor or the ceiling of its share of all tasks, and of the tasks of each subtopology, with the fewest changes. The
+slots of an instance share its state, so no copy has to catch up. Standbys have no slot.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from enum import IntEnum
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from taskplace import validation
-from taskplace.assign.slots import slots_of
+from taskplace.assign.active import place_actives
 from taskplace.assign.target import find_target, stateless_for_now
 from taskplace.assign.weights import level, load_and_bound, uneven
-from taskplace.errors import InvalidPlan
+from taskplace.errors import InputError, InvalidPlan
 from taskplace.model.config import PlacementConfig
-from taskplace.model.ids import TaskId
-from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target, handed_over
+from taskplace.model.placement import (
+    FIXED,
+    FORCED,
+    RESUME,
+    Decision,
+    Reason,
+    Step,
+    Target,
+    bases,
+    changelog_reads,
+    cross_rack_reads,
+    handed_over,
+)
 from taskplace.model.plan import MOVE_ROLES, Move, Optimality, Plan, Roles
-from taskplace.model.problem import Problem
+from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.problem_columns import Bools, Columns, Ints, Role
-from taskplace.model.reads import changelog_reads, cross_rack_reads
+from taskplace.model.shares import is_even
 from taskplace.refine.step import next_step
 from taskplace.verify import violations
 from taskplace.wording import count, noun
+from topology.tasks import TaskId
+
+#: A list of slots ends here, unless there are more tasks: the slots of a larger instance stay empty.
+MOST_EMPTY = 256
+
 
 _T = TypeVar("_T")
 
@@ -53,6 +73,7 @@ def plan(problem: Problem | Mapping[str, Any]) -> Plan:
     step = replace(step, active=stateless_for_now(c, config, step.active, target.active))
     forced = int(handed_over(c, target.base).sum())
     optimality = Optimality(target.moves, target.lower_bound, forced)
+    decision = Decision(_reasons(c, step, target), step.queue_task, step.queue_inst)
     broken = list(violations(c, config, step, target, optimality))
     if broken:
         raise InvalidPlan("; ".join(str(v) for v in broken))
@@ -61,7 +82,7 @@ def plan(problem: Problem | Mapping[str, Any]) -> Plan:
         assignment=assignment,
         target=goal,
         followup=step.followup,
-        moves=_moves(c, step, target),
+        moves=_moves(c, step, target, decision.reason),
         optimality=optimality,
         metrics=_metrics(c, config, step, target),
         warnings=(*c.notes, *target.notes, *_warnings(c, config, target)),
@@ -69,6 +90,7 @@ def plan(problem: Problem | Mapping[str, Any]) -> Plan:
         slots=slots_of(typed, assignment),
         cleanup=_cleanup(c),
         problem=typed,
+        decision=decision,
     )
 
 
@@ -117,36 +139,7 @@ def _named(names: Sequence[_T], index: Ints) -> list[_T]:
     return list(map(names.__getitem__, index.tolist()))
 
 
-class _Why(IntEnum):
-    """The reason why a copy changes its instance; `text` is its wording in the plan."""
-
-    text: str
-
-    def __new__(cls, number: int, text: str) -> Self:
-        """Return the member of that number; plans say `text`."""
-        member = int.__new__(cls, number)
-        member._value_ = number
-        member.text = text
-        return member
-
-    GONE = 0, "the owner is gone"
-    LAGS = 1, "the owner lags"
-    RESUMES = 2, "start, with the copy that lacks least"
-    LACKS = 3, "no copy is caught up, and the owner lacks far more"
-    STARTS = 4, "start"
-    DRAINS = 5, "drain"
-    FOR_NOW = 6, "balance for now"
-    BALANCE = 7, "balance"
-    KEEPS = 8, "keeps its copy"
-    COPY = 9, "standby"
-    STANDBY_MOVES = 10, "standby move"
-
-
-# Plain integers, because numpy is slow with enum members.
-(
-    _GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _FOR_NOW, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES
-) = map(int, _Why)  # fmt: skip
-_TEXTS = tuple(why.text for why in _Why)
+_TEXTS = tuple(reason.text for reason in Reason)
 _ACTIVE, _PROMOTION, _STANDBY, _WARMUP = map(MOVE_ROLES.index, ("active", "promotion", "standby", "warmup"))
 
 
@@ -162,11 +155,11 @@ class _Changes(NamedTuple):
     why: Ints
 
 
-def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
+def _moves(c: Columns, step: Step, target: Target, reason: Ints) -> tuple[Move, ...]:
     """Return the changes, sorted by task: actives, standbys, warm-ups."""
     if target.steady:
         return ()
-    parts = (_new_actives(c, step, target), _new_standbys(c, step), _new_warmups(c, step, target))
+    parts = (_new_actives(c, step, target, reason), _new_standbys(c, step), _new_warmups(c, step, target))
     task, role, origin, inst, why = (np.concatenate(column) for column in zip(*parts, strict=True))
     kind = np.repeat(np.arange(len(parts)), [len(part.task) for part in parts])
     order = np.lexsort((inst, kind, task))
@@ -182,26 +175,50 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
     )
 
 
-def _new_actives(c: Columns, step: Step, target: Target) -> _Changes:
+def _reasons(c: Columns, step: Step, target: Target) -> Ints:
+    """Return [n] the `Reason` of each task's active."""
+    if target.steady:
+        return np.full(c.n, Reason.STAYS)
+    base, owner = np.where(c.stateful, target.base, FIXED), c.owner
+    gone, stays = owner < 0, step.active == owner
+    kept = np.isin(np.arange(c.n), c.kept // c.m) & (target.active == owner)
+    return np.select(
+        [
+            base == FORCED,
+            base == RESUME,
+            gone,
+            stays & kept,
+            stays & (target.active == owner),
+            stays,
+            c.open_slots[owner] == 0,
+            ~c.stateful & (step.active != target.active),
+        ],
+        [
+            np.where(gone, Reason.GONE, Reason.LAGS),
+            np.where(gone, Reason.RESUMES, Reason.LACKS),
+            Reason.STARTS,
+            Reason.ONLY,
+            Reason.STAYS,
+            Reason.WAITS,
+            Reason.DRAINS,
+            Reason.FOR_NOW,
+        ],
+        Reason.BALANCE,
+    )
+
+
+def _new_actives(c: Columns, step: Step, target: Target, reason: Ints) -> _Changes:
     """Return the tasks that are active on another instance than before."""
     task = np.flatnonzero(step.active != c.owner)
-    base, owner = np.where(c.stateful[task], target.base[task], FIXED), c.owner[task]
-    gone, drains = owner < 0, c.open_slots[owner] == 0
-    for_now = ~c.stateful[task] & (step.active[task] != target.active[task])
-    why = np.select(
-        [base == FORCED, base == RESUME, gone, drains, for_now],
-        [np.where(gone, _GONE, _LAGS), np.where(gone, _RESUMES, _LACKS), _STARTS, _DRAINS, _FOR_NOW],
-        _BALANCE,
-    )
     role = np.where(handed_over(c, target.base)[task], _PROMOTION, _ACTIVE)
-    return _Changes(task=task, role=role, origin=owner, inst=step.active[task], why=why)
+    return _Changes(task=task, role=role, origin=c.owner[task], inst=step.active[task], why=reason[task])
 
 
 def _new_standbys(c: Columns, step: Step) -> _Changes:
     """Return the standbys that were none before."""
     new = _is_new(c, Role.STANDBY, step.standby_task, step.standby_inst)
     task, inst = step.standby_task[new], step.standby_inst[new]
-    why = np.where(inst == c.owner[task], _KEEPS, _COPY)
+    why = np.where(inst == c.owner[task], Reason.KEEPS, Reason.COPY)
     count = len(task)
     return _Changes(task=task, role=np.full(count, _STANDBY), origin=np.full(count, -1), inst=inst, why=why)
 
@@ -211,7 +228,9 @@ def _new_warmups(c: Columns, step: Step, target: Target) -> _Changes:
     new = _is_new(c, Role.WARMUP, step.warmup_task, step.warmup_inst)
     task, inst, origin = step.warmup_task[new], step.warmup_inst[new], step.warmup_from[new]
     why = np.select(
-        [inst != target.active[task], c.open_slots[origin] == 0], [_STANDBY_MOVES, _DRAINS], _BALANCE
+        [inst != target.active[task], c.open_slots[origin] == 0],
+        [Reason.STANDBY_MOVES, Reason.DRAINS],
+        Reason.BALANCE,
     )
     return _Changes(task=task, role=np.full(len(task), _WARMUP), origin=origin, inst=inst, why=why)
 
@@ -315,3 +334,53 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
             "met as far as possible"
         )
     return out
+
+
+def slots_of(problem: Problem, assignment: Mapping[str, Roles]) -> dict[str, tuple[tuple[TaskId, ...], ...]]:
+    """Return the tasks of each slot, for every instance with more than one slot and at least one active.
+
+    O(tasks) for instances whose `Instance.slots` are unknown or already even; one small flow for every other instance.
+    """
+    return {
+        i.id: over_slots(assignment[i.id].active, i.capacity, i.slots)
+        for i in problem.instances
+        if i.capacity > 1 and i.id in assignment and assignment[i.id].active
+    }
+
+
+def over_slots(
+    tasks: Iterable[TaskId], slots: int, previous: Sequence[Iterable[TaskId]] = ()
+) -> tuple[tuple[TaskId, ...], ...]:
+    """Return the tasks of each slot, sorted. `previous`: the tasks that each slot had, for any number of slots.
+
+    Slots without tasks are left out at the end, where there are more than `MOST_EMPTY` slots.
+
+    >>> a, b, c = TaskId(0, 0), TaskId(0, 1), TaskId(1, 0)
+    >>> now = over_slots([a, b, c], 2)
+    >>> sorted(len(slot) for slot in now)
+    [1, 2]
+    >>> over_slots([a, b, c], 2, now) == now
+    True
+    """
+    if slots < 1:
+        raise InputError("slots", found=slots, expected="an integer of at least 1")
+    mine = sorted(set(tasks))
+    known = set(mine)
+    slots = min(slots, max(len(mine), MOST_EMPTY))
+    had: list[tuple[TaskId, ...]] = [tuple(t for t in slot if t in known) for slot in previous[:slots]]
+    had += [()] * (slots - len(had))
+    if not any(had):
+        # Sorted ids in turn: tasks of a subtopology follow each other, so both balances are met.
+        return tuple(tuple(mine[k::slots]) for k in range(slots))
+    if is_even(had, mine):
+        return tuple(tuple(sorted(slot)) for slot in had)
+    problem = Problem(
+        tuple(Task(t) for t in mine),
+        tuple(Instance(f"{k:09}", active=slot) for k, slot in enumerate(had)),
+    )
+    c = problem.columns
+    place = place_actives(c, bases(c)).place
+    out: list[list[TaskId]] = [[] for _ in range(slots)]
+    for t, k in zip(c.ids, place.tolist(), strict=True):
+        out[k].append(t)
+    return tuple(tuple(slot) for slot in out)

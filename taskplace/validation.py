@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from taskplace.errors import InputError
-from topology.ids import TaskId
-from topology.likeness import nearest_name
+from topology.errors import nearest_name
+from topology.tasks import TaskId
 
 _T = TypeVar("_T")
 

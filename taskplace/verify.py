@@ -33,7 +33,7 @@ min_traffic.
 
 Levels
     full        trusts no figure of the plan. It searches for exchanges of tasks that save moves
-                (`taskplace.model.saving`) or traffic (`taskplace.model.detours`), which is not how targets are found.
+                (`taskplace.model.proofs`) or traffic (`taskplace.model.proofs`), which is not how targets are found.
     quick       trusts one figure, the lower bound of moves: needless moves are not seen if the plan states too high
                 a bound. It does not check `traffic`.
 `taskplace.plan` takes the bound from the flow that made the target, and does not check `traffic` either.
@@ -49,8 +49,6 @@ import numpy as np
 from taskplace import validation
 from taskplace.errors import InputError, InvalidPlan
 from taskplace.model.config import PlacementConfig
-from taskplace.model.detours import detour
-from taskplace.model.move_bound import fewest_moves
 from taskplace.model.placement import (
     Step,
     Target,
@@ -65,7 +63,7 @@ from taskplace.model.placement import (
 from taskplace.model.plan import Optimality, Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import Columns, Ints
-from taskplace.model.saving import saving
+from taskplace.model.proofs import detour, fewest_moves, saving
 from taskplace.model.shares import floors_and_ceilings, is_even, stateless_shares
 
 

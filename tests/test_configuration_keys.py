@@ -48,7 +48,7 @@ def test_each_key_is_read_by_a_module():
 
 @pytest.mark.parametrize(("kind", "key"), [pytest.param(*k, id=f"{k[0]}.{k[1].field}") for k in keys()])
 def test_each_key_says_what_it_takes_and_what_it_means(kind, key):
-    assert str(key.type) and not str(key.type).startswith("<"), f"{kind}.{key.field}: its type has no text"
+    assert key.values, f"{kind}.{key.field}: its type has no text"
     assert key.doc, f"{kind}.{key.field} has no meaning"
 
 
@@ -59,6 +59,6 @@ def test_null_is_accepted_where_it_is_the_default(kind, key):
     if key.default is None:
         made = part.from_properties({**required, key.name: None})
         assert made == part.from_properties(required)
-    elif key.default not in ("", ()) and key.name != "compression":  # whose null means: no compression
+    elif key.default not in ("", (), {}) and key.name != "compression":  # whose null means: no compression
         with pytest.raises(ConfigError, match=f"{key.name}: found nothing"):
             part.from_properties({**required, key.name: None})

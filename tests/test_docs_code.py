@@ -16,20 +16,19 @@ import shlex
 import pytest
 
 from taskplace.cli import parser
-from taskplace.settings import SECTIONS, Settings
-from taskplace.yamls import load
+from taskplace.spec.application import SECTIONS, Settings
+from taskplace.spec.document import load
 from tests.support.pages import PAGES, ROOT, blocks
 
 #: The test that runs the Python blocks without a prompt, and the commands, of a page.
 RUN = {
     "README.md": "tests/spark/test_docs_snippets.py",
-    "docs/benchmarks.md": "tests/test_docs_placement.py",
     "docs/doctor.md": "tests/cli/test_docs_doctor.py",
     "docs/extending.md": "tests/spark/test_docs_extending.py",
     "docs/kafka.md": "tests/spark/test_docs_snippets.py",
     "docs/metrics.md": "tests/spark/test_docs_metrics.py",
     "docs/operations.md": "tests/cli/test_docs_operations.py",
-    "docs/partitions.md": "tests/partitions/test_docs.py",
+    "docs/partitions.md": "tests/groups/test_docs.py",
     "docs/placement.md": "tests/test_docs_placement.py",
     "docs/processors.md": "tests/spark/test_docs_pages.py",
     "docs/quickstart.md": "tests/spark/test_docs_snippets.py",

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from taskplace import validation
+from taskplace.groups.partitioner import MOST_BYTES
+from taskplace.groups.subscriptions import MOST_PARTITIONS
 from taskplace.model.placed_options import PlacedOptions
-from taskplace.partitioner.arguments import MOST_BYTES
-from taskplace.partitions.subscriptions import MOST_PARTITIONS
+from taskplace.spark import types as type_text
 from taskplace.spark.bridge import jobs
-from taskplace.spark.driver import bins, task_costs
-from taskplace.spark.state import expiry, files, store, type_text, warm
+from taskplace.spark.checkpoint import files
+from taskplace.spark.driver import bins
+from taskplace.spark.driver import bins as task_costs
+from taskplace.spark.state import environment as warm
+from taskplace.spark.state import expiry, store
 from topology import names
 
 OPTIONS = PlacedOptions()

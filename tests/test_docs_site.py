@@ -20,9 +20,9 @@ from tests.support.pages import ROOT
 PUBLIC = (
     "taskplace",
     "taskplace.explanation",
-    "taskplace.group",
-    "taskplace.partitioner",
-    "taskplace.partitions",
+    "taskplace.groups.membership",
+    "taskplace.groups.partitioner",
+    "taskplace.groups.partitions",
     "taskplace.record",
     "taskplace.record.html",
     "taskplace.simulation",

@@ -78,7 +78,7 @@ def test_simulate_can_be_called_however_it_was_imported() -> None:
 
 def test_the_same_problem_gives_the_same_bytes_in_another_process() -> None:
     code = (
-        "from taskplace.simulation.scenarios import scenario; import taskplace, hashlib;"
+        "from tests.support.scenarios import scenario; import taskplace, hashlib;"
         "print([hashlib.sha256(taskplace.plan(scenario(k, 1).problem).to_json().encode()).hexdigest()"
         " for k in ('random-lags', 'all-on-one')])"
     )

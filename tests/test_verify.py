@@ -10,12 +10,12 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
 from taskplace.errors import InvalidPlan
-from taskplace.model.move_bound import fewest_moves
 from taskplace.model.placement import bases
 from taskplace.model.plan import Optimality
+from taskplace.model.proofs import fewest_moves
 from taskplace.simulation import Cluster
-from taskplace.simulation.scenarios import KINDS, scenario
 from taskplace.verify import changes, stable, verify
+from tests.support.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 END = 50_000

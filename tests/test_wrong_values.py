@@ -10,7 +10,7 @@ import pytest
 import taskplace
 from taskplace import Instance, Problem, Task, TaskId
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.partitions import CopartitionedAssignor, Member, Subscriptions, assign_partitions
+from taskplace.groups.partitions import CopartitionedAssignor, Member, Subscriptions, assign_partitions
 
 A = TaskId(0, 0)
 WRONG = [

@@ -22,11 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from topology.draft import TopologyDraft
+from topology.draft import Stream, TopologyDraft
+from topology.entry_fields import PARAMETERS, check_options
+from topology.names import listed
 from topology.node import Store, StoreSpec
-from topology.options import SOURCE, STEP, STORE, check_options
-from topology.stores import listed
-from topology.stream import Stream
 
 if TYPE_CHECKING:
     from topology.built import BuiltTopology
@@ -85,7 +84,7 @@ class Topology(TopologyDraft):
         Traceback (most recent call last):
         topology.errors.TopologyError: source 'trips'.partitions: found 0, expected a whole number >= 1
         """
-        check_options(options, SOURCE, f"source {topic!r}", topic)
+        check_options(options, PARAMETERS["source"], f"source {topic!r}", topic)
         return self._source(topic, name=name, key=key, partitions=partitions, schema=schema, options=options)
 
     def store(
@@ -97,7 +96,7 @@ class Topology(TopologyDraft):
         {'ttl': 3600}
         """
         with self._all_or_nothing(name):
-            check_options(options, STORE, f"store {name!r}")
+            check_options(options, PARAMETERS["store"], f"store {name!r}")
             return self._declare(Store(name, logged, retention_ms, tuple(options.items())))
 
     def process(
@@ -116,7 +115,7 @@ class Topology(TopologyDraft):
         """
         where = f"node {name!r}" if name is not None else f"topology {self.name!r}, process"
         given = listed(inputs, f"{where}.inputs", "a list of streams")
-        check_options(options, (*STEP, "inputs"), where, name)
+        check_options(options, (*PARAMETERS["process"], "inputs"), where, name)
         parents = [self._own(i) for i in given]
         return self._step("processor", parents, name, processor=processor, stores=stores, options=options)
 

@@ -1,7 +1,7 @@
 """A checked, immutable topology: subtopologies, partitions, tasks.
 
 **Idea.** `assemble` turns described nodes into a `BuiltTopology`: first the structure (`topology.graph`), then the
-topics that must be partitioned alike (`topology.copartition`), then the counts (`topology.partitions`).
+topics that must be partitioned alike and the counts (`topology.partitions`).
 
 Properties: immutable. New metadata gives a new object (`with_partitions`). Equal descriptions give equal `to_dict()`
 and `fingerprint()`.
@@ -15,19 +15,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from topology.copartition import Group, copartition_groups, with_keys
-from topology.errors import TopologyError, TopologyNotReady, nearest
+from topology.describe import describe as description
+from topology.describe import to_dot
+from topology.errors import TopologyError, TopologyNotReady, nearest, shown
 from topology.graph import Shape, split
 from topology.names import MOST_PARTITIONS, check_count
-from topology.node import Node, Store
-from topology.partitions import changed, differing, settle, width
-from topology.shown import shown
-from topology.view import Subtopology, TopologyView
-
-if TYPE_CHECKING:
-    from topology.tasks import Task
+from topology.node import Node, Store, Subtopology, TopologyView
+from topology.partitions import Group, changed, copartition_groups, settle, width, with_keys
+from topology.structure import fingerprint, to_dict
+from topology.tasks import Task, group_partitions, without_collector
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +44,6 @@ class BuiltTopology(TopologyView):
     """
 
     _described: _Described = field(repr=False)
-    _internal: Mapping[str, int] = field(repr=False)  # the counts of existing internal topics
     _baseline: Mapping[str, int] = field(repr=False)  # the counts of stores' topics when it was first ready
     _by_name: Mapping[str, Node] = field(repr=False)
 
@@ -64,9 +61,8 @@ class BuiltTopology(TopologyView):
     def node(self, name: str) -> Node:
         """Return a node by its name, O(1)."""
         if name not in self._by_name:
-            raise TopologyError(
-                f"topology {self.name!r}: unknown node {name!r}; {nearest(name, self._by_name)}", node=name
-            )
+            hint = nearest(name, self._by_name)
+            raise TopologyError(f"topology {self.name!r}: unknown node {name!r}; {hint}", node=name)
         return self._by_name[name]
 
     def subtopology_of(self, name: str) -> Subtopology:
@@ -86,30 +82,20 @@ class BuiltTopology(TopologyView):
                 f"topology {self.name!r}: found {total} tasks in {len(self.subtopologies)} subtopologies, expected at "
                 f"most {MOST_PARTITIONS}; use topics with fewer partitions"
             )
-        from topology.tasks import group_partitions, without_collector
-
+        tasks: list[Task] = []
         with without_collector():
-            return tuple(
-                task
-                for sub in self.subtopologies
-                for task in group_partitions(
-                    sub.id,
-                    (
-                        (n.topic, n.partitions)
-                        for n in sub.sources
-                        if n.topic is not None and n.partitions is not None
-                    ),
-                    (store.changelog for store in sub.stores if store.changelog is not None),
-                    stateful=sub.stateful,
-                )
-            )
+            for sub in self.subtopologies:
+                topics = [(n.topic, n.partitions) for n in sub.sources if n.topic and n.partitions]
+                logs = [store.changelog for store in sub.stores if store.changelog is not None]
+                tasks += group_partitions(sub.id, topics, logs, stateful=sub.stateful)
+        return tuple(tasks)
 
     def with_partitions(self, counts: Mapping[str, int | None]) -> BuiltTopology:
         """Return this topology with new topic metadata, checked again; O(nodes).
 
-        `counts`: the topics to update, with their counts. None means that the topic no longer exists. A repartition
-        topic or a changelog has the count of the existing topic, which holds until the next update. `readiness()`
-        reports counts that do not fit. The state of stores is bound to the counts of the first metadata that was ready.
+        `counts`: the external topics to update, with their counts. None means that the topic no longer exists.
+        `readiness()` reports counts that do not fit. The state of stores is bound to the counts of the first metadata
+        that was ready.
 
         Errors: `TopologyError` for a topic that this topology does not read, or for a wrong count.
 
@@ -122,51 +108,34 @@ class BuiltTopology(TopologyView):
         >>> ready.with_partitions({"flights": 16}).readiness().reasons[0].kind
         'changed'
         """
-        external = {n.topic: self.partitions[n.topic] for n in self.nodes if _is_external(n) and n.topic}
         if not isinstance(counts, Mapping):
-            raise TopologyError(
-                f"with_partitions: found {shown(counts)}, expected a mapping of topics to counts"
-            )
-        internal = dict(self._internal)
-        known = {*self.partitions, *(store.changelog for store in self.stores if store.changelog)}
+            expected = "a mapping of topics to counts"
+            raise TopologyError(f"with_partitions: found {shown(counts)}, expected {expected}")
+        external = {n.topic: self.partitions[n.topic] for n in self.nodes if _is_external(n) and n.topic}
         for topic, count in counts.items():
             where = f"with_partitions[{topic!r}]"
-            if topic not in known:
+            if topic not in external:
                 node = topic if isinstance(topic, str) else None
-                raise TopologyError(f"{where}: unknown topic; {nearest(topic, known)}", node=node)
-            if topic in external:
-                external[topic] = None if count is None else check_count(count, where, topic)
-            elif count is not None:
-                internal[topic] = check_count(count, where, topic)
-            else:
-                internal.pop(topic, None)
+                raise TopologyError(f"{where}: unknown topic; {nearest(topic, external)}", node=node)
+            external[topic] = None if count is None else check_count(count, where, topic)
         # Nodes are listed by subtopology from here on.
         nodes = tuple(node for members in self._described.shape.members for node in members)
-        described = replace(self._described, nodes=nodes)
-        return described.under(external, internal, self._baseline)
+        return replace(self._described, nodes=nodes).under(external, self._baseline)
 
     def describe(self) -> str:
         """Return the description in Kafka Streams' format; see `topology.describe`."""
-        from topology.describe import describe
-
-        return describe(self)
+        return description(self)
 
     def to_dot(self) -> str:
-        """Return the graph in the DOT language, for Graphviz; see `topology.dot`."""
-        from topology.dot import to_dot
-
+        """Return the graph in the DOT language, for Graphviz; see `topology.describe`."""
         return to_dot(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the structure as JSON values, without opaque objects. `compare` needs nothing else."""
-        from topology.structure import to_dict
-
         return to_dict(self)
 
     def fingerprint(self) -> str:
         """Return a hash of the structure (names, keys, partitions, stores). It is the same in every process."""
-        from topology.structure import fingerprint
-
         return fingerprint(self)
 
 
@@ -179,7 +148,7 @@ def assemble(name: str, nodes: Sequence[Node], stores: Sequence[Store]) -> Built
     position = {node.name: i for i, node in enumerate(nodes)}
     declared = sorted((n for members in shape.members for n in members), key=lambda n: position[n.name])
     described = _Described(name=name, nodes=tuple(declared), stores=tuple(stores), shape=shape, groups=groups)
-    built = described.under(external, internal={}, baseline={})
+    built = described.under(external, baseline={})
     for reason in built.readiness().reasons:
         if reason.kind == "unequal":  # an error of the description, not a state
             joins = next(g.joins for g in groups if g.topics == reason.topics)
@@ -202,25 +171,14 @@ class _Described:
     shape: Shape
     groups: tuple[Group, ...]
 
-    def under(
-        self, external: Mapping[str, int | None], internal: Mapping[str, int], baseline: Mapping[str, int]
-    ) -> BuiltTopology:
+    def under(self, external: Mapping[str, int | None], baseline: Mapping[str, int]) -> BuiltTopology:
         """Return the topology with these counts.
 
         - `external`: the counts of external topics, None if unknown
-        - `internal`: the counts of existing internal topics
         - `baseline`: the counts with which stores first ran
         """
         counts, reasons = settle(self.shape, self.groups, external)
         reasons += changed(self.shape, self.groups, baseline, counts)
-        reasons += differing(
-            self.shape,
-            self.groups,
-            changelogs=self._changelogs(),
-            baseline=baseline,
-            counts=counts,
-            existing=internal,
-        )
         if not reasons:
             baseline = self._held(counts)
         by_name = {
@@ -237,34 +195,18 @@ class _Described:
             copartition_groups=tuple(g.topics for g in self.groups),
             partitions=MappingProxyType({n.topic: counts[n.topic] for n in sources if n.topic}),
             _described=self,
-            _internal=internal,
             _baseline=baseline,
             _reasons=tuple(reasons),
             _by_name=by_name,
         )
-
-    def _changelogs(self) -> dict[str, int]:
-        """Return changelog -> number of its subtopology."""
-        home = {
-            store: number
-            for number, members in enumerate(self.shape.members)
-            for node in members
-            for store in node.stores
-        }
-        return {store.changelog: home[store.name] for store in self.stores if store.changelog is not None}
 
     def _held(self, counts: Mapping[str, int | None]) -> dict[str, int]:
         """Return the counts that stores must keep: those with which they first ran.
 
         A topology that was never ready has not run.
         """
-        topics = [
-            node.topic
-            for members in self.shape.members
-            if any(node.stores for node in members)
-            for node in members
-            if node.kind == "source"
-        ]
+        stateful = [members for members in self.shape.members if any(node.stores for node in members)]
+        topics = [node.topic for members in stateful for node in members if node.kind == "source"]
         return {topic: count for topic in topics if topic and (count := counts[topic]) is not None}
 
     def _subtopologies(

@@ -36,24 +36,24 @@ Non-goals: reading files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
-from topology import options as parameters
 from topology.draft import TopologyDraft
-from topology.entry_fields import SOURCE, STORE, TOPOLOGY, VERBS
-from topology.errors import TopologyError, nearest
-from topology.fields import known_fields, placed, read_entries, read_options
-from topology.names import check_count, check_key, check_name
+from topology.entry_fields import PARAMETERS, SOURCE, STORE, TOPOLOGY, VERBS, check_options
+from topology.errors import TopologyError, nearest, shown
+from topology.names import check_key, check_name
 from topology.node import Store
-from topology.shown import shown
 
 Registry = Mapping[str, Callable[..., Any]]
 DraftT = TypeVar("DraftT", bound=TopologyDraft)
 
 _LISTED = ", ".join(VERBS)
 _JOINS: dict[str, Literal["table", "stream"]] = {"join_table": "table", "join_stream": "stream"}
+_OWN = re.compile(r"(?:node|store|source|repartition) '([^']*)'(?=[.:])")
 
 
 def read_document(
@@ -72,44 +72,42 @@ def read_document(
     >>> topo.build().node("a-process").processor is str.upper
     True
     """
-    for what, given in (("registry", registry), ("targets", targets or {})):
+    targets = targets or {}
+    for what, given in (("registry", registry), ("targets", targets)):
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
             raise TopologyError(f"{what}: found {shown(given)}, expected a mapping by name")
-    fields = known_fields(document, "topology", TOPOLOGY)
+    fields = _fields(document, "topology", TOPOLOGY)
     for needed in ("name", "sources"):
         if not fields.get(needed):
             raise TopologyError(f"{needed}: missing, expected the topology's {needed}")
     topo = new(check_name(fields["name"], "name"))
-    sources = dict(read_entries(fields["sources"], "sources"))
-    for name, spec in read_entries(fields.get("stores"), "stores"):
-        with placed(f"stores.{name}"):
+    sources = dict(_entries(fields["sources"], "sources"))
+    for name, spec in _entries(fields.get("stores"), "stores"):
+        with _placed(f"stores.{name}", name):
             topo._declare(_store(name, spec, f"stores.{name}"))
-    drafts = list(_drafts(fields.get("nodes"), topo, sources))
+    nodes = list(_nodes(fields.get("nodes"), topo, sources))
     # A node that reads a repartition reads its internal source.
     outputs = {name: name for name in sources}
-    outputs |= {d.name: f"{d.name}-source" if d.verb == "repartition" else d.name for d in drafts}
-    targets = targets or {}
-    sinks = [draft.name for draft in drafts if draft.verb == "sink"]
+    outputs |= {n.name: f"{n.name}-source" if n.verb == "repartition" else n.name for n in nodes}
+    sinks = [node.name for node in nodes if node.verb == "sink"]
     for name in targets:
         if name not in sinks:
             raise TopologyError(f"targets.{name}: unknown sink; {nearest(name, sinks)}", node=name)
-    above = {draft.name: draft.inputs for draft in drafts}
-    for draft in drafts:
-        reached = _ancestors(draft.name, above)
+    above = {node.name: node.inputs for node in nodes}
+    for node in nodes:
+        reached = _ancestors(node.name, above)
         # Also add all sources written before these, so that an unread one keeps its number when a later one gets read.
         places = [place for place, name in enumerate(sources) if name in reached]
         for name in list(sources)[: places[-1] + 1 if places else 0]:
-            _read_source(topo, name, sources.pop(name), f"sources.{name}")
-        draft.add(topo, registry, outputs, targets)
+            _add_source(topo, name, sources.pop(name))
+        node.add(topo, registry, outputs, targets)
     for name, spec in sources.items():
-        _read_source(topo, name, spec, f"sources.{name}")
-    for draft in drafts:
-        for store in topo._nodes[draft.name].stores:
+        _add_source(topo, name, spec)
+    for node in nodes:
+        for store in topo._nodes[node.name].stores:
             if store not in topo._stores:
-                raise TopologyError(
-                    f"{draft.path}.stores: unknown store {store!r}; {nearest(store, topo._stores)}",
-                    node=draft.name,
-                )
+                unknown = f"unknown store {store!r}; {nearest(store, topo._stores)}"
+                raise TopologyError(f"{node.path}.stores: {unknown}", node=node.name)
     return topo
 
 
@@ -124,28 +122,19 @@ def _ancestors(name: str, above: dict[str, tuple[str, ...]]) -> set[str]:
     return ancestors
 
 
-def _read_source(topo: TopologyDraft, name: str, spec: Any, path: str) -> None:
-    fields = known_fields(spec, path, SOURCE)
-    partitions = fields.get("partitions")
-    options = read_options(fields, path, reserved=parameters.SOURCE)
-    key = check_key(fields.get("key"), f"{path}.key")
-    if partitions is not None:
-        check_count(partitions, f"{path}.partitions", name)
-    topic = check_name(fields.get("topic", name), f"{path}.topic")
-    with placed(path):
-        topo._source(
-            topic,
-            name=name,
-            key=key,
-            partitions=partitions,
-            schema=fields.get("schema"),
-            options=options,
-        )
+def _add_source(topo: TopologyDraft, name: str, spec: Any) -> None:
+    path = f"sources.{name}"
+    given = _fields(spec, path, SOURCE)
+    options = _options(given, path, reserved=PARAMETERS["source"])
+    topic = check_name(given.get("topic", name), f"{path}.topic")
+    key, partitions, schema = (given.get(field) for field in ("key", "partitions", "schema"))
+    with _placed(path, topic):
+        topo._source(topic, name=name, key=key, partitions=partitions, schema=schema, options=options)
 
 
 def _store(name: str, spec: Any, path: str, known: tuple[str, ...] = ()) -> Store:
-    fields = known_fields(spec, path, (*known, *STORE))
-    options = read_options(fields, path, reserved=parameters.STORE)
+    fields = _fields(spec, path, (*known, *STORE))
+    options = _options(fields, path, reserved=PARAMETERS["store"])
     return Store(name, fields.get("logged", True), fields.get("retention_ms"), tuple(options.items()))
 
 
@@ -155,20 +144,18 @@ def _stores(given: Any, path: str) -> Any:
         return ()
     if not isinstance(given, str | list | tuple | Mapping):
         raise TopologyError(f"{path}: found {shown(given)}, expected a list")
-    specs = [given] if isinstance(given, str | Mapping) else given
-    read = []
-    for position, spec in enumerate(specs):
+    read = [given] if isinstance(given, str | Mapping) else list(given)
+    for position, spec in enumerate(read):
         if isinstance(spec, Mapping):
             at = f"{path}[{position}]"
             if "name" not in spec:
                 raise TopologyError(f"{at}: found {shown(spec)}, expected a store with a 'name'")
-            spec = _store(check_name(spec["name"], f"{at}.name"), spec, at, ("name",))
-        read.append(spec)
+            read[position] = _store(check_name(spec["name"], f"{at}.name"), spec, at, ("name",))
     return read
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class _NodeEntry:
     """An entry of `nodes`: its verb, its inputs (names that are not resolved yet), and its other fields."""
 
     path: str
@@ -183,27 +170,22 @@ class _Draft:
         """Add the node to the topology."""
         for reference in self.inputs:
             if reference not in outputs:
-                raise TopologyError(
-                    f"{self.path}.{self.verb}: found {shown(reference)}, expected the name of a source or node; "
-                    f"{nearest(reference, outputs)}",
-                    node=self.name,
-                )
+                expected = f"the name of a source or node; {nearest(reference, outputs)}"
+                self._refuse(self.verb, f"found {shown(reference)}, expected {expected}")
         parents = [outputs[reference] for reference in self.inputs]
-        options = read_options(self.fields, self.path)
+        options = _options(self.fields, self.path)
         name, get = self.name, self.fields.get
         if isinstance(processor := get("processor"), str) and hasattr(registry, "defaults"):
             options = {**registry.defaults(processor, name), **options}
-        with placed(self.path):
+        with _placed(self.path, name):
             if self.verb == "repartition":
-                key, partitions = check_key(get("key"), f"{self.path}.key"), get("partitions")
-                if partitions is not None:
-                    check_count(partitions, f"{self.path}.partitions", name)
-                topo._repartition(parents[0], key, name=name, partitions=partitions, options=options)
+                topo._repartition(
+                    parents[0], get("key"), name=name, partitions=get("partitions"), options=options
+                )
             elif self.verb == "sink":
-                target = targets.get(name, get("target"))
                 if get("schema") is not None:
                     options = {**options, "schema": get("schema")}
-                topo._step("sink", parents, name, options=options, target=target)
+                topo._step("sink", parents, name, options=options, target=targets.get(name, get("target")))
             elif self.verb == "merge":
                 topo._step("merge", parents, name, options=options)
             else:
@@ -228,51 +210,43 @@ class _Draft:
         except KeyError:
             factory = None
         except TopologyError as error:  # the registry's own error for this name
-            raise TopologyError(f"{self.path}.processor: {error}", node=self.name) from error
+            self._refuse("processor", str(error), error)
         if factory is None:
-            raise TopologyError(
-                f"{self.path}.processor: found {shown(name)}, expected a registered processor; "
-                f"{nearest(name, registry)}",
-                node=self.name,
-            )
+            expected = f"a registered processor; {nearest(name, registry)}"
+            self._refuse("processor", f"found {shown(name)}, expected {expected}")
         try:
             return factory(**options)
-        except TopologyError as error:
-            # An error without an option's name concerns all options.
-            path = f"{self.path}.options" + (": " if str(error).startswith("found ") else ".")
-            raise TopologyError(f"{path}{error}", node=self.name) from error
-        except (TypeError, ValueError) as error:  # the factory refuses its arguments
-            raise TopologyError(
-                f"{self.path}.options: found {shown(options)}, expected the options of {name!r}: {error}",
-                node=self.name,
-            ) from error
         except ImportError:  # a missing package is no fault of the document
             raise
+        except TopologyError as error:
+            # An error without an option's name concerns all options.
+            colon = ": " if str(error).startswith("found ") else "."
+            raise TopologyError(f"{self.path}.options{colon}{error}", node=self.name) from error
+        except (TypeError, ValueError) as error:  # the factory refuses its arguments
+            expected = f"the options of {name!r}: {error}"
+            self._refuse("options", f"found {shown(options)}, expected {expected}", error)
         except Exception as error:
-            raise TopologyError(
-                f"{self.path}.processor: {name!r} failed to make a processor with {options!r}: "
-                f"{type(error).__name__}: {error}",
-                node=self.name,
-            ) from error
+            failed = f"{name!r} failed to make a processor with {options!r}: {type(error).__name__}: {error}"
+            self._refuse("processor", failed, error)
+
+    def _refuse(self, field: str, text: str, cause: Exception | None = None) -> NoReturn:
+        raise TopologyError(f"{self.path}.{field}: {text}", node=self.name) from cause
 
 
-def _drafts(nodes: Any, topo: TopologyDraft, sources: Iterable[str]) -> Iterator[_Draft]:
+def _nodes(nodes: Any, topo: TopologyDraft, sources: Iterable[str]) -> Iterator[_NodeEntry]:
     """Yield all nodes without adding them, so that they may refer to each other in any order."""
+    unnamed = isinstance(nodes, list | tuple)
     entries: list[tuple[str | None, Any]]
-    entries = (
-        [(None, n) for n in nodes] if isinstance(nodes, list | tuple) else [*read_entries(nodes, "nodes")]
-    )
+    entries = [(None, node) for node in nodes] if unnamed else [*_entries(nodes, "nodes")]
     taken = set(sources)
     for position, (name, spec) in enumerate(entries):
         path = f"nodes[{position}]" if name is None else f"nodes.{name}"
         if not isinstance(spec, Mapping):
-            raise TopologyError(
-                f"{path}: found {shown(spec)}, expected a mapping with one of: {_LISTED}", node=name
-            )
+            expected = f"a mapping with one of: {_LISTED}"
+            raise TopologyError(f"{path}: found {shown(spec)}, expected {expected}", node=name)
         verb = _verb(spec, path)
-        fewest, most, further = VERBS[verb]
-        fields = known_fields(spec, path, (verb, *further, *(("name",) if name is None else ())))
-        inputs = _inputs(fields.pop(verb), f"{path}.{verb}", fewest, most, name)
+        fields = _fields(spec, path, (verb, *VERBS[verb].fields, *(("name",) if unnamed else ())))
+        inputs = _inputs(fields.pop(verb), f"{path}.{verb}", verb, name)
         if "name" in fields:
             name = check_name(fields["name"], f"{path}.name")
         if name is None:
@@ -282,7 +256,7 @@ def _drafts(nodes: Any, topo: TopologyDraft, sources: Iterable[str]) -> Iterator
         if name in taken:
             raise TopologyError(f"{path}: the name {name!r} is used twice", node=name)
         taken |= {name, f"{name}-source"} if verb == "repartition" else {name}
-        yield _Draft(path, name, verb, inputs, fields)
+        yield _NodeEntry(path, name, verb, inputs, fields)
 
 
 def _verb(spec: Mapping[str, Any], path: str) -> str:
@@ -294,16 +268,53 @@ def _verb(spec: Mapping[str, Any], path: str) -> str:
     raise TopologyError(f"{path}: found {' and '.join(verbs) or 'none'}, expected one of: {_LISTED}{near}")
 
 
-def _inputs(references: Any, path: str, fewest: int, most: int | None, node: str | None) -> tuple[str, ...]:
+def _inputs(references: Any, path: str, verb: str, node: str | None) -> tuple[str, ...]:
     given = [references] if isinstance(references, str) else references
-    if (
-        not isinstance(given, list | tuple)
-        or not all(isinstance(name, str) for name in given)
-        or not fewest <= len(given) <= (len(given) if most is None else most)
-    ):
-        wanted = {(1, 1): "the name of one input", (2, 2): "the names of two inputs"}
-        expected = wanted.get(
-            (fewest, most or 0), f"the names of at least {fewest} input{'s' * (fewest > 1)}"
-        )
-        raise TopologyError(f"{path}: found {shown(references)}, expected {expected}", node=node)
-    return tuple(given)
+    fewest, most, _ = VERBS[verb]
+    named = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+    if named and fewest <= len(given) <= (most or len(given)):
+        return tuple(given)
+    wanted = {(1, 1): "the name of one input", (2, 2): "the names of two inputs"}
+    expected = wanted.get((fewest, most or 0), f"the names of at least {fewest} input{'s' * (fewest > 1)}")
+    raise TopologyError(f"{path}: found {shown(references)}, expected {expected}", node=node)
+
+
+def _options(fields: Mapping[str, Any], path: str, reserved: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the entry's `options`, which become keyword arguments."""
+    options = dict(_entries(fields.get("options"), f"{path}.options"))
+    for name in reserved:
+        if name in options:
+            raise TopologyError(f"{path}.options.{name}: belongs one level higher, beside `options`")
+    check_options(options, reserved, f"{path}.options")
+    return options
+
+
+def _entries(value: Any, path: str) -> list[tuple[str, Any]]:
+    """Return the entries of a mapping, and check their names. Empty for None."""
+    if value is None and path != "topology":  # an empty entry in YAML
+        return []
+    if not isinstance(value, Mapping):
+        raise TopologyError(f"{path}: found {shown(value)}, expected a mapping")
+    return [(check_name(name, f"{path}: the name of an entry"), spec) for name, spec in value.items()]
+
+
+def _fields(value: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return an entry's fields. Errors: `TopologyError` for an unknown field."""
+    fields = dict(_entries(value, path))
+    for name in fields:
+        if name not in known:
+            hint = f"expected one of {len(known)}; {nearest(name, known)}"
+            raise TopologyError(f"{path}.{name}: found an unknown field, {hint}")
+    return fields
+
+
+@contextmanager
+def _placed(path: str, name: str) -> Iterator[None]:
+    """Put the entry's path in place of its name in an error, or before the error."""
+    try:
+        yield
+    except TopologyError as error:
+        text = str(error)
+        if (own := _OWN.match(text)) and own[1] == name:  # "node 'stats'.stores", of the entry itself
+            text = path + text[own.end() :]
+        raise TopologyError(text if text.startswith(path) else f"{path}: {text}", node=error.node) from error

@@ -1,9 +1,18 @@
-"""The fields of the entries of a written topology: declared once, for all that reads or names them."""
+"""The fields of the entries of a written topology, and the parameters of calls: declared once, for all that names them.
+
+The calls that describe a topology accept any option, because the runtime may know more options. So a misspelt parameter
+(`partition=8`) would silently become an option, and the parameter would keep its default. Therefore an option whose
+name is close to that of a parameter is refused. In the written form (`topology.document`), options are separate, and
+the processor checks their names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+from topology.errors import TopologyError
 
 
 class Verb(NamedTuple):
@@ -39,10 +48,33 @@ TOPOLOGY = ("name", *SECTIONS)
 NESTED = ("options", "schema", "key", "stores")
 
 
-def beside_options(fields: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names that are no options: an entry's other fields, and its name.
+#: By call, the names of its parameters, which are no options.
+PARAMETERS = {
+    call: ("name", *(field for field in fields if field != "options"))
+    for call, fields in {
+        "source": SOURCE,
+        "store": STORE,
+        **{verb: each.fields for verb, each in VERBS.items()},
+    }.items()
+}
+_CUTOFF = 0.8  # one letter too many or too few in a word of five
 
-    >>> beside_options(STORE)
-    ('name', 'logged', 'retention_ms')
+
+def check_options(
+    options: Iterable[str], parameters: tuple[str, ...], where: str, node: object = None
+) -> None:
+    """Refuse an option that is nearly a parameter.
+
+    >>> check_options({"event_time": "at", "delay": "5 minutes"}, PARAMETERS["source"], "source 'flights'")
+    >>> check_options({"partition": 8}, PARAMETERS["source"], "source 'flights'")
+    Traceback (most recent call last):
+    topology.errors.TopologyError: source 'flights'.partition: found an unknown option; did you mean 'partitions'?
     """
-    return ("name", *(field for field in fields if field != "options"))
+    for option in options:
+        for parameter in difflib.get_close_matches(option, parameters, n=1, cutoff=_CUTOFF):
+            if parameter == option:  # possible only in a mapping, not as a keyword argument
+                continue
+            raise TopologyError(
+                f"{where}.{option}: found an unknown option; did you mean {parameter!r}?",
+                node=node if isinstance(node, str) else None,
+            )

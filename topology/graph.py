@@ -16,6 +16,7 @@ Source: Kafka Streams' topology (sub-topologies); grouping and ordering by netwo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,10 +91,8 @@ def check_references(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
                 hint = nearest(parent, kinds)
                 raise TopologyError(f"node {node.name!r}: unknown input {parent!r}; {hint}", node=node.name)
             if kinds[parent] in ("sink", "repartition"):
-                raise TopologyError(
-                    f"node {node.name!r}: input {parent!r} is a {kinds[parent]}, which nothing can read",
-                    node=node.name,
-                )
+                text = f"input {parent!r} is a {kinds[parent]}, which nothing can read"
+                raise TopologyError(f"node {node.name!r}: {text}", node=node.name)
         for store in node.stores:
             if store not in names:
                 hint = nearest(store, names)
@@ -101,10 +100,8 @@ def check_references(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
             used.add(store)
     for declared in stores:
         if declared.name not in used:
-            raise TopologyError(
-                f"store {declared.name!r}: no node uses it; name it in the `stores` of a processor or join",
-                node=declared.name,
-            )
+            text = "no node uses it; name it in the `stores` of a processor or join"
+            raise TopologyError(f"store {declared.name!r}: {text}", node=declared.name)
     _refuse_collisions(nodes, stores)
 
 
@@ -119,18 +116,10 @@ def _refuse_collisions(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
     for topic, kind, name in ours:
         if topic is None:
             continue
-        mark = topic.replace(".", "_")
-        if mark in taken:
+        if (mark := topic.replace(".", "_")) in taken:
             other, holder, its = taken[mark]
-            same = (
-                "the same"
-                if other == topic
-                else f"the same to Kafka, because {other!r} differs only in '.' and '_'"
-            )
-            raise TopologyError(
-                f"{kind} {name!r}: its topic {topic!r} and that of {holder} {its!r} are {same}; rename one of them",
-                node=name,
-            )
+            text = f"its topic {topic!r} and {other!r} of {holder} {its!r} are the same to Kafka; rename one of them"
+            raise TopologyError(f"{kind} {name!r}: {text}", node=name)
         taken[mark] = (topic, kind, name)
 
 
@@ -140,9 +129,8 @@ def _refuse_cycle(nx: Any, flow: Any, position: Mapping[str, int]) -> None:
     way = [edge[0] for edge in nx.find_cycle(flow)]
     first = min(range(len(way)), key=lambda i: position[way[i]])  # start at the first declared node
     way = way[first:] + way[:first]
-    raise TopologyError(
-        f"node {way[0]!r}: a cycle, {' -> '.join([*way, way[0]])}; remove one of these inputs", node=way[0]
-    )
+    text = f"a cycle, {' -> '.join([*way, way[0]])}; remove one of these inputs"
+    raise TopologyError(f"node {way[0]!r}: {text}", node=way[0])
 
 
 def _order(
@@ -164,15 +152,12 @@ def _order(
     loop = loop[start:] + loop[:start]
     via = [parts.edges[edge[0], edge[1]]["via"] for edge in loop]
     inside = {edge[0] for edge in loop}
-    shared = sorted({s for n in nodes if home[n.name] in inside for s in n.stores if _sharers(nodes, s) > 1})
-    many = [n.name for n in nodes if home[n.name] in inside and len(n.parents) > 1]
-    cause = ", ".join([f"store {s!r}" for s in shared] + [f"node {n!r}" for n in many])
-    raise TopologyError(
-        f"node {via[0]!r}: a cycle, its records return to subtopology {loop[0][0]} through {' -> '.join(via)}, because "
-        f"of {cause}; add a repartition or a separate store on one side",
-        node=via[0],
+    members = [node for node in nodes if home[node.name] in inside]
+    sharers = Counter(store for node in members for store in node.stores)
+    cause = [f"store {store!r}" for store in sorted(sharers) if sharers[store] > 1]
+    cause += [f"node {node.name!r}" for node in members if len(node.parents) > 1]
+    text = (
+        f"a cycle, its records return to subtopology {loop[0][0]} through {' -> '.join(via)}, because of "
+        f"{', '.join(cause)}; add a repartition or a separate store on one side"
     )
-
-
-def _sharers(nodes: Sequence[Node], store: str) -> int:
-    return sum(store in node.stores for node in nodes)
+    raise TopologyError(f"node {via[0]!r}: {text}", node=via[0])

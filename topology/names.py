@@ -1,15 +1,15 @@
-"""Checks names, keys and counts, and creates automatic names."""
+"""Checks names, keys, counts and lists, and creates automatic names."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import unicodedata
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
-from topology.errors import TopologyError
-from topology.shown import shown
+from topology.errors import TopologyError, shown
 
 # Names of stores and repartitions become names of topics and directories, so they follow Kafka's rule for topics.
 _LONGEST = 200
@@ -134,6 +134,18 @@ def check_count(value: object, where: str, node: str | None = None) -> int:
     topology.errors.TopologyError: partitions: found 10000000000, expected at most 1000000
     """
     return check_number(value, where, node, MOST_PARTITIONS)
+
+
+def listed(given: Any, where: str, expected: str) -> list[Any]:
+    """Return the argument as a list. Refuses strings, mappings, and values that are not iterable.
+
+    >>> listed(3, "node 'stats'.stores", "a list of stores")
+    Traceback (most recent call last):
+    topology.errors.TopologyError: node 'stats'.stores: found 3, expected a list of stores
+    """
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise TopologyError(f"{where}: found {shown(given)}, expected {expected}")
+    return list(given)
 
 
 def legal(text: str) -> str:

@@ -1,7 +1,8 @@
-"""The parts of a topology: nodes and stores, as frozen values.
+"""The values of a topology, frozen: nodes and stores, subtopologies, and whether it can run with the known counts.
 
 Objects of the user (processors, targets, schemas, options) are opaque: they are stored and returned, but never
-inspected. They do not affect equality, `repr` or the fingerprint.
+inspected. They do not affect equality, `repr` or the fingerprint. Code that only reads a topology (descriptions,
+structures) depends on these values, and not on how they were computed.
 """
 
 from __future__ import annotations
@@ -105,3 +106,100 @@ class Store:
 
 
 StoreSpec = str | Store | Mapping[str, Any]  # the name of a declared store, or an inline declaration
+
+
+@dataclass(frozen=True, slots=True)
+class Subtopology:
+    """A connected part of the graph. One job runs it, with one task per partition.
+
+    - `nodes`: all nodes in topological order, including `sources` (external and internal) and `sinks`
+    - `repartitions_in`: the repartition nodes of other subtopologies whose topics this one reads
+    - `repartitions_out`: its own repartition nodes
+    - `partitions`: the number of tasks, 0 while unknown
+    """
+
+    id: int
+    nodes: tuple[Node, ...]
+    sources: tuple[Node, ...]
+    sinks: tuple[Node, ...]
+    stores: tuple[Store, ...]
+    partitions: int
+    repartitions_in: tuple[Node, ...]
+    repartitions_out: tuple[Node, ...]
+
+    @property
+    def stateful(self) -> bool:
+        """Whether it has stores, logged or not."""
+        return bool(self.stores)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason why a topology cannot run (yet).
+
+    - `missing`: an external topic has no known count
+    - `unequal`: co-partitioned topics have different counts
+    - `changed`: a count is not the one that a store was built with
+    """
+
+    kind: Literal["missing", "unequal", "changed"]
+    topics: tuple[str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether a topology can run: true if there is no reason against it.
+
+    >>> from topology import Topology
+    >>> topo = Topology("t")
+    >>> _ = topo.source("flights").process(name="clean")
+    >>> state = topo.build().readiness()
+    >>> bool(state), state.reason
+    (False, "topic 'flights': missing, its partition count is not known")
+    """
+
+    reasons: tuple[Reason, ...] = ()
+
+    def __bool__(self) -> bool:
+        return not self.reasons
+
+    @property
+    def ready(self) -> bool:
+        """The same as `bool(self)`."""
+        return not self.reasons
+
+    @property
+    def reason(self) -> str:
+        """All reasons in one line; "" if the topology is ready."""
+        return "; ".join(r.text for r in self.reasons)
+
+    def __str__(self) -> str:
+        return self.reason or "ready"
+
+
+@dataclass(frozen=True, eq=False)
+class TopologyView:
+    """The readable values of a checked topology, and whether it can run.
+
+    - `subtopologies`: by id; `order`: their ids in the order they run
+    - `nodes`, `stores`: all of them, in declared order
+    - `partitions`: the count of every topic read (None: unknown), external and repartition
+    - `copartition_groups`: topics that need equal counts, groups of two or more
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    stores: tuple[Store, ...]
+    subtopologies: tuple[Subtopology, ...]
+    order: tuple[int, ...]
+    copartition_groups: tuple[tuple[str, ...], ...]
+    partitions: Mapping[str, int | None]
+    _reasons: tuple[Reason, ...] = field(repr=False)
+
+    def readiness(self) -> Readiness:
+        """Return whether the topology can run with the known counts, and otherwise the reasons."""
+        return Readiness(self._reasons)

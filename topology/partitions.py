@@ -1,75 +1,115 @@
-"""Determines the partition count of each topic, and whether the topology can run with these counts.
+"""Determines which topics need equal partition counts, the count of each topic, and whether these counts fit.
 
-**Idea.** External topics have counts (declared, or from metadata). The count of a repartition topic is the declared
-count, else that of its co-partition group, else the number of tasks of the subtopology that writes it.
+**Idea.** A join finds matching records only if both sides are partitioned by the same key into the same number of
+partitions. So every join puts all topics of its inputs into one co-partition group. External topics have counts
+(declared, or from metadata). The count of a repartition topic is the declared count, else that of its co-partition
+group, else the number of tasks of the subtopology that writes it.
 
 Properties:
+- a topic is in at most one group. Groups that share a topic are one group. After a repartition, only the repartition's
+  topic counts. A merge without a join groups nothing;
 - counts are determined in one pass over the subtopologies in running order, so that writers come before readers;
-- every problem is a `Reason`, not an exception. `assemble` raises the reasons that follow from the description alone;
+- a problem with counts is a `Reason`, not an exception. `assemble` raises those that follow from the description alone;
 - a changed count of a store's topic is a reason, because the store's keys would be split differently. It is compared
   with the count when the topology was first ready.
 
-Source: Kafka Streams' handling of repartition topics and of co-partitioned topics.
+Errors: `TopologyError` for a join whose inputs have no key, keys with unequal numbers of columns, or the same columns
+in another order, which is another key.
+
+Source: Kafka Streams' co-partitioning requirements, and its handling of repartition topics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
-from topology.copartition import Group
+from topology.errors import TopologyError
 from topology.graph import Shape
-from topology.node import Node
+from topology.node import Node, Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """A reason why a topology cannot run (yet).
+class Group:
+    """Topics that need equal partition counts, and the joins that require it, both in declared order."""
 
-    - `missing`: an external topic has no known count
-    - `unequal`: co-partitioned topics have different counts
-    - `changed`: a count is not the one that a store was built with
-    - `internal`: an internal topic exists with another count
-    """
-
-    kind: Literal["missing", "unequal", "changed", "internal"]
     topics: tuple[str, ...]
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
+    joins: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether a topology can run: true if there is no reason against it.
+def with_keys(shape: Shape) -> Shape:
+    """Return the shape with the `key` of every node.
 
-    >>> from topology import Topology
-    >>> topo = Topology("t")
-    >>> _ = topo.source("flights").process(name="clean")
-    >>> state = topo.build().readiness()
-    >>> bool(state), state.reason
-    (False, "topic 'flights': missing, its partition count is not known")
+    A source or repartition has its own key. Any other node has the common key of its inputs, or `()` if they differ. A
+    join has the key of its first input (the stream), and is refused if its inputs cannot be joined by key.
     """
+    keys: dict[str, tuple[str, ...]] = {}
+    done = []
+    for members in shape.members:
+        keyed = []
+        for node in members:
+            if node.kind == "join":
+                _check_join(node, keys)
+            key = node.key if node.topic is not None else _inherited(node, keys)
+            keys[node.name] = key
+            keyed.append(node if key == node.key else replace(node, key=key))
+        done.append(tuple(keyed))
+    return replace(shape, members=tuple(done))
 
-    reasons: tuple[Reason, ...] = ()
 
-    def __bool__(self) -> bool:
-        return not self.reasons
+def _inherited(node: Node, keys: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    first = keys[node.parents[0]]
+    return first if node.kind == "join" or all(keys[p] == first for p in node.parents) else ()
 
-    @property
-    def ready(self) -> bool:
-        """The same as `bool(self)`."""
-        return not self.reasons
 
-    @property
-    def reason(self) -> str:
-        """All reasons in one line; "" if the topology is ready."""
-        return "; ".join(r.text for r in self.reasons)
+def _check_join(node: Node, keys: Mapping[str, tuple[str, ...]]) -> None:
+    left, right = (keys[parent] for parent in node.parents)
+    one, two = (f"{parent!r} by ({', '.join(keys[parent])})" for parent in node.parents)
+    if not left or not right:
+        keyless = node.parents[0 if not left else 1]
+        wrong = (
+            f"{keyless!r}, which has no (common) key; declare a key of its source, or repartition it by one"
+        )
+    elif left != right and sorted(left) == sorted(right):  # a hash of several columns depends on their order
+        wrong = (
+            f"{one} with {two}: equal keys would lie in different partitions; declare the columns in the same order, "
+            "or repartition one of them"
+        )
+    elif len(left) != len(right):
+        wrong = f"{one} with {two}; repartition one of them, so that both are partitioned by the same columns"
+    else:
+        return
+    raise TopologyError(f"node {node.name!r}: cannot join {wrong}", node=node.name)
 
-    def __str__(self) -> str:
-        return self.reason or "ready"
+
+def copartition_groups(shape: Shape, topics: Iterable[str]) -> tuple[Group, ...]:
+    """Return the groups of at least two topics, in the order of `topics`. Nearly linear in nodes and edges."""
+    from networkx.utils import UnionFind
+
+    group_of = UnionFind()  # topic -> the topic that stands for its group
+    asked: list[tuple[str, str]] = []  # (a topic of the group, join)
+    for members in shape.members:
+        reach: dict[str, frozenset[str]] = {}  # node -> topics its records come from, one per group
+        for node in members:
+            if node.kind == "source" and node.topic is not None:
+                reach[node.name] = frozenset((node.topic,))
+                continue
+            read = frozenset(group_of[topic] for parent in node.parents for topic in reach[parent])
+            if node.kind == "join":
+                group_of.union(*read)
+                first = min(read)
+                asked.append((first, node.name))
+                read = frozenset((group_of[first],))
+            reach[node.name] = read
+    groups: dict[str, list[str]] = {}
+    for topic in topics:
+        groups.setdefault(group_of[topic], []).append(topic)
+    joins: dict[str, list[str]] = {}
+    for topic, name in asked:
+        joins.setdefault(group_of[topic], []).append(name)
+    return tuple(
+        Group(tuple(members), tuple(joins[root])) for root, members in groups.items() if len(members) > 1
+    )
 
 
 def settle(
@@ -90,18 +130,12 @@ def settle(
         if node.partitions is not None:
             counts[topic] = node.partitions
     group_of = {topic: group for group in groups for topic in group.topics}
-    for number in shape.order:
-        # Upstream counts are known, so every topic read here can get its count.
-        open_topics = [
-            n.topic
-            for n in shape.members[number]
-            if n.internal and n.topic is not None and n.topic not in counts
-        ]
-        for topic in open_topics:
-            if topic not in counts:
-                together = group_of[topic].topics if topic in group_of else (topic,)
+    for number in shape.order:  # upstream counts are known, so every topic read here can get its count
+        for node in shape.members[number]:
+            if node.internal and node.topic is not None and node.topic not in counts:
+                together = group_of[node.topic].topics if node.topic in group_of else (node.topic,)
                 count = _group_count(together, counts, shape)
-                counts.update((t, count) for t in together if t not in counts)
+                counts.update((topic, count) for topic in together if topic not in counts)
     for group in groups:
         if len({counts[t] for t in group.topics if counts[t] is not None}) > 1:
             reasons.append(_unequal(group, counts, shape))
@@ -119,93 +153,62 @@ def _group_count(together: Sequence[str], counts: Mapping[str, int | None], shap
 
 def width(members: Iterable[Node], counts: Mapping[str, int | None]) -> int | None:
     """Return a subtopology's number of tasks: the largest count among its sources, None if one is unknown."""
-    read = [counts[n.topic] for n in members if n.kind == "source" and n.topic is not None]
-    return None if None in read else max(count for count in read if count is not None)
+    return _tasks([n.topic for n in members if n.kind == "source" and n.topic is not None], counts)
 
 
 def _unequal(group: Group, counts: Mapping[str, int | None], shape: Shape) -> Reason:
-    listed = ", ".join(f"{t}={'?' if counts[t] is None else counts[t]}" for t in group.topics)
-    nodes = (
-        "node " + repr(group.joins[0])
-        if len(group.joins) == 1
-        else f"nodes {', '.join(map(repr, group.joins))}"
-    )
+    found = ", ".join(f"{t}={'?' if counts[t] is None else counts[t]}" for t in group.topics)
     # The counts of external topics cannot be set here. Those of repartitions can, if all external topics agree.
     outside = {counts[t] for t in group.topics if t not in shape.writers and counts[t] is not None}
-    remedy = (
-        "set the count of the group on the repartition, or no count"
-        if len(outside) < 2
-        else "create the topics with equal counts, or repartition one side"
-    )
-    return Reason(
-        "unequal",
-        group.topics,
-        f"{nodes}: joined topics need equal partition counts, found {listed}; {remedy}",
-    )
+    remedy = "create the topics with equal counts, or repartition one side"
+    if len(outside) < 2:
+        remedy = "set the count of the group on the repartition, or no count"
+    text = f"{named('node', group.joins)}: joined topics need equal partition counts, found {found}; {remedy}"
+    return Reason("unequal", group.topics, text)
 
 
 def changed(
-    shape: Shape, groups: Iterable[Group], baseline: Mapping[str, int], counts: Mapping[str, int | None]
+    shape: Shape, groups: Sequence[Group], baseline: Mapping[str, int], counts: Mapping[str, int | None]
 ) -> list[Reason]:
     """Return a reason for each topic whose count differs from the one with which stores were built.
 
     As in `evolution.compare`, a store depends on the topics of the inputs of its nodes, and on the number of tasks.
     """
-    groups = tuple(groups)
     reasons = []
     for members in shape.members:
         sources = {n.topic: n for n in members if n.kind == "source" and n.topic is not None}
         now = {
-            topic: count
-            for topic in sources
-            if (count := counts[topic]) is not None and count != baseline.get(topic, count)
+            t: counts[t] for t in sources if counts[t] is not None and counts[t] != baseline.get(t, counts[t])
         }
-        if not now:
-            continue
-        reads = _reads(members)
-        for topic, count in now.items():
-            before = baseline[topic]
-            held = sorted(store for store, topics in reads.items() if topic in topics)
-            if not held:
+        reads = _reads(members) if now else {}
+        for topic, new in now.items():
+            if not (held := sorted(store for store, topics in reads.items() if topic in topics)):
                 continue
-            remedy = f"; set partitions={before} on its repartition to keep it"
-            can = sources[topic].internal and takes_any_count(topic, groups, shape)
-            reasons.append(
-                Reason(
-                    "changed",
-                    (topic,),
-                    f"topic {topic!r}: {before} -> {count} partitions, but the keys of {_stores(held)} are split into "
-                    f"{before} partitions; go back to {before}, or start a new checkpoint{remedy if can else ''}",
-                )
+            before, remedy = baseline[topic], ""
+            if sources[topic].internal and _takes_any_count(topic, groups, shape):
+                remedy = f"; set partitions={before} on its repartition to keep it"
+            text = (
+                f"topic {topic!r}: {before} -> {new} partitions, but the keys of {named('store', held)} are split "
+                f"into {before} partitions; go back to {before}, or start a new checkpoint{remedy}"
             )
-        reasons += _other_tasks(members, reads, tuple(now), baseline, counts)
+            reasons.append(Reason("changed", (topic,), text))
+        # Stores that depend on no changed topic, but whose number of tasks has changed.
+        kept = sorted(store for store, topics in reads.items() if topics.isdisjoint(now))
+        width_was, width_is = (_tasks(sources, known) for known in (baseline, counts))
+        if kept and width_was and width_is and width_was != width_is:
+            listed = ", ".join(f"{topic!r}: {baseline[topic]} -> {new}" for topic, new in now.items())
+            text = (
+                f"topic{'s' * (len(now) > 1)} {listed} partitions: {named('store', kept)} would be split over "
+                f"{width_is} tasks instead of {width_was}; go back to {width_was}, or start a new checkpoint"
+            )
+            reasons.append(Reason("changed", tuple(now), text))
     return reasons
 
 
-def _other_tasks(
-    members: Iterable[Node],
-    reads: Mapping[str, frozenset[str]],
-    topics: tuple[str, ...],
-    baseline: Mapping[str, int],
-    counts: Mapping[str, int | None],
-) -> list[Reason]:
-    """Return the reason for stores that depend on no changed topic, but whose number of tasks has changed."""
-    kept = sorted(store for store, read in reads.items() if read.isdisjoint(topics))
-    before, now = (
-        width(members, {n.topic: known.get(n.topic) for n in members if n.topic is not None})
-        for known in (baseline, counts)
-    )
-    if not kept or before is None or now is None or before == now:
-        return []
-    listed = ", ".join(f"{topic!r}: {baseline[topic]} -> {counts[topic]}" for topic in topics)
-    return [
-        Reason(
-            "changed",
-            topics,
-            f"topic{'s' * (len(topics) > 1)} {listed} partitions: {_stores(kept)} would be split over {now} tasks "
-            f"instead of {before}; go back to {before}, or start a new checkpoint",
-        )
-    ]
+def _tasks(topics: Iterable[str], counts: Mapping[str, int | None]) -> int | None:
+    """Return the largest count of some topics; None if one is unknown."""
+    known = [counts.get(topic) for topic in topics]
+    return None if None in known else max(count for count in known if count is not None)
 
 
 def _reads(members: Iterable[Node]) -> dict[str, frozenset[str]]:
@@ -213,58 +216,20 @@ def _reads(members: Iterable[Node]) -> dict[str, frozenset[str]]:
     reach: dict[str, frozenset[str]] = {}
     reads: dict[str, frozenset[str]] = {}
     for node in members:  # in topological order
-        if node.kind == "source" and node.topic is not None:
-            reach[node.name] = frozenset((node.topic,))
-            continue
         inputs = [reach[parent] for parent in node.parents]
-        reach[node.name] = inputs[0] if len(inputs) == 1 else frozenset().union(*inputs)
+        own = frozenset((node.topic,)) if node.kind == "source" and node.topic is not None else frozenset()
+        reach[node.name] = inputs[0] if len(inputs) == 1 else own.union(*inputs)
         for store in node.stores:
             reads[store] = reads.get(store, frozenset()) | reach[node.name]
     return reads
 
 
-def _stores(names: Sequence[str]) -> str:
-    return f"store{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
-
-
-def takes_any_count(topic: str, groups: Iterable[Group], shape: Shape) -> bool:
+def _takes_any_count(topic: str, groups: Iterable[Group], shape: Shape) -> bool:
     """Return whether a repartition topic may have any count, because no other topic determines that of its group."""
     together = next((group.topics for group in groups if topic in group.topics), ())
     return all(t == topic or (t in shape.writers and shape.writers[t].partitions is None) for t in together)
 
 
-def differing(
-    shape: Shape,
-    groups: Iterable[Group],
-    *,
-    changelogs: Mapping[str, int],
-    baseline: Mapping[str, int],
-    counts: Mapping[str, int | None],
-    existing: Mapping[str, int],
-) -> list[Reason]:
-    """Return a reason for each internal topic that exists with a wrong count.
-
-    `existing`: the counts of the existing internal topics. `changelogs`: changelog -> number of its subtopology.
-    """
-    groups = tuple(groups)
-    reasons = []
-    for topic, count in existing.items():
-        log = topic in changelogs
-        needed = width(shape.members[changelogs[topic]], counts) if log else counts[topic]
-        if needed is None or needed == count:
-            continue
-        if log:
-            remedy = "one per task; delete the topic with its records"
-        elif topic not in baseline and takes_any_count(topic, groups, shape):
-            remedy = f"delete it, or set partitions={count} on its repartition"
-        else:
-            remedy = "delete it"
-        mark = "," if log else ";"
-        reasons.append(
-            Reason(
-                "internal",
-                (topic,),
-                f"topic {topic!r}: exists with {count} partitions, expected {needed}{mark} {remedy}",
-            )
-        )
-    return reasons
+def named(word: str, names: Sequence[str]) -> str:
+    """Return names behind the word for them, such as "stores 'a', 'b'"."""
+    return f"{word}{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"

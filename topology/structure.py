@@ -1,23 +1,31 @@
-"""Writes a topology's structure as plain JSON values, and computes its hash.
+"""A topology's structure as plain JSON values: written, checked, hashed, and read as a `Layout`.
 
 **Idea.** The structure has everything that determines where state is: subtopology numbers, nodes and their inputs,
 keys, partition counts, stores. Opaque objects (processors, targets, schemas, options) are not part of it and may change
-freely.
+freely. A checkpoint keeps nothing else. The key columns of a record's topic, in their order, and the partition count
+determine the record's partition. So the topics of a node's inputs determine the task in which the node looks up a key:
+`Layout` has them for each store.
 
-Properties: equal structures give equal JSON and equal hashes, in every process and Python version. `compare` works on
-this form, so a checkpoint needs to keep nothing else.
+Properties: equal structures give equal JSON and equal hashes, in every process and Python version. The topics of an
+input are the nearest sources and repartitions; nodes before a repartition do not matter. The inputs of a node are
+ordered, so the two sides of a join are distinguished. Reading is linear in nodes and edges, times the number of topics
+of a merge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-from topology.shown import shown
+from msgspec import Meta, Struct, convert
 
 if TYPE_CHECKING:
-    from topology.node import Node
-    from topology.view import TopologyView
+    from topology.node import Node, TopologyView
+
 
 SCHEMA = "taskplace.topology/1"
 
@@ -54,20 +62,10 @@ def to_dict(built: TopologyView) -> dict[str, Any]:
 
 def _node(node: Node) -> dict[str, Any]:
     """Return a node's fields, without those that have no meaning for its kind."""
-    fields: dict[str, Any] = {"name": node.name, "kind": node.kind}
-    if node.topic is not None:
-        fields |= {"topic": node.topic, "partitions": node.partitions}
-    if node.internal:
-        fields["internal"] = True
-    if node.join is not None:
-        fields["join"] = node.join
-    if node.key:
-        fields["key"] = list(node.key)
-    if node.parents:
-        fields["parents"] = list(node.parents)
-    if node.stores:
-        fields["stores"] = list(node.stores)
-    return fields
+    topic = {"topic": node.topic, "partitions": node.partitions} if node.topic is not None else {}
+    lists = {"key": list(node.key), "parents": list(node.parents), "stores": list(node.stores)}
+    others = {"internal": node.internal, "join": node.join, **lists}
+    return {"name": node.name, "kind": node.kind, **topic} | {k: v for k, v in others.items() if v}
 
 
 def fingerprint(built: TopologyView) -> str:
@@ -80,60 +78,133 @@ def fingerprint(built: TopologyView) -> str:
     >>> one.build().fingerprint() == two.build().fingerprint()
     True
     """
-    import hashlib
-    import json
-
     # Sorted keys and no spaces make the text canonical.
     text = json.dumps(to_dict(built), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def damage(structure: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a message for each value that `to_dict` cannot have written, with its path.
+class NodeEntry(Struct, frozen=True):
+    """A node of a structure, as `compare` reads it; fields that it does not know are kept out."""
 
-    Errors: `KeyError`, `TypeError` or `AttributeError` for a value without the form of a structure.
+    name: str
+    kind: str
+    topic: str | None = None
+    partitions: Annotated[int, Meta(ge=1)] | None = None
+    internal: bool = False
+    join: str | None = None
+    key: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
 
-    >>> list(damage({"subtopologies": [{"id": 0, "partitions": "4", "nodes": [], "stores": []}]}))
-    ["subtopologies[0].partitions: found '4', expected a whole number >= 0"]
+    def __post_init__(self) -> None:
+        if self.topic is None and self.kind in ("source", "repartition"):
+            raise ValueError(f"a {self.kind} without a topic")
+
+
+class StoreEntry(Struct, frozen=True):
+    """A store of a structure."""
+
+    name: str
+    logged: bool
+    retention_ms: int | None = None
+
+
+class SubtopologyEntry(Struct, frozen=True):
+    """A subtopology of a structure, with its nodes in topological order."""
+
+    id: Annotated[int, Meta(ge=0)]
+    partitions: Annotated[int, Meta(ge=0)]
+    nodes: tuple[NodeEntry, ...]
+    stores: tuple[StoreEntry, ...]
+
+
+class Structure(Struct, frozen=True):
+    """A topology's structure, as `compare` reads it."""
+
+    subtopologies: tuple[SubtopologyEntry, ...]
+
+
+Inputs = tuple[frozenset[str], ...]  # for each input of a node, the topics that its records come from
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A topology's structure, by name.
+
+    - `stores`: store -> its entry; `store_home`: store -> its subtopology
+    - `uses`: store -> node -> the topics of each input of the node
+    - `keys`, `counts`: topic -> key columns and partition count (None if unknown), for each topic that is read
+    - `tasks`: subtopology -> its number of tasks, 0 while unknown
+    - `node_home`: node -> its subtopology
+    - `pipeline`: subtopology -> the first of the subtopologies that repartitions connect it with
+    - `external`: external topic -> the subtopology that reads it
+    - `joins`: join -> its kind
     """
-    seen: set[tuple[str, object]] = set()
-    for place, sub in enumerate(structure["subtopologies"]):
-        path = f"subtopologies[{place}]"
-        yield from _fields(sub, path, {"id": _WHOLE, "partitions": _WHOLE})
-        yield from _twice(seen, "id", sub["id"], path)
-        for number, node in enumerate(sub["nodes"]):
-            at = f"{path}.nodes[{number}]"
-            if node.get("kind") in ("source", "repartition"):
-                yield from _fields(node, at, {"topic": _TEXT, "partitions": _COUNT})
-            yield from _fields(node, at, {"name": _TEXT, "kind": _TEXT})
-            lists = {field: _TEXTS for field in ("key", "parents", "stores") if field in node}
-            yield from _fields(node, at, lists)
-            yield from _twice(seen, "name", node["name"], at)
-        for number, store in enumerate(sub["stores"]):
-            at = f"{path}.stores[{number}]"
-            yield from _fields(store, at, {"name": _TEXT, "logged": _TRUTH})
-            yield from _twice(seen, "store", store["name"], at)
+
+    stores: Mapping[str, StoreEntry]
+    store_home: Mapping[str, int]
+    uses: Mapping[str, Mapping[str, Inputs]]
+    keys: Mapping[str, tuple[str, ...]]
+    counts: Mapping[str, int | None]
+    tasks: Mapping[int, int]
+    node_home: Mapping[str, int]
+    pipeline: Mapping[int, int]
+    external: Mapping[str, int]
+    joins: Mapping[str, str]
+
+    @classmethod
+    def of(cls, structure: Mapping[str, Any]) -> Layout:
+        """Return the layout of `BuiltTopology.to_dict()`.
+
+        Errors: `msgspec.ValidationError` with the path, `KeyError` or `ValueError` for what `to_dict` cannot have made.
+
+        >>> from topology import Topology
+        >>> topo = Topology("t")
+        >>> flights = topo.source("flights", key="tailnum", partitions=4)
+        >>> _ = flights.process().process(name="stats", stores=[{"name": "delays"}])
+        >>> layout = Layout.of(topo.build().to_dict())
+        >>> layout.uses["delays"]["stats"], layout.keys["flights"], layout.counts["flights"]
+        ((frozenset({'flights'}),), ('tailnum',), 4)
+        """
+        subs = convert(dict(structure), Structure).subtopologies
+        nodes = [(node, sub.id) for sub in subs for node in sub.nodes]
+        stores = [(store, sub.id) for sub in subs for store in sub.stores]
+        for names in ([sub.id for sub in subs], [n.name for n, _ in nodes], [s.name for s, _ in stores]):
+            if twice := [name for name, times in Counter(names).items() if times > 1]:
+                raise ValueError(f"{twice[0]!r} is there twice")
+        sources = [(node.topic or "", node, number) for node, number in nodes if node.kind == "source"]
+        uses: dict[str, dict[str, Inputs]] = {store.name: {} for store, _ in stores}
+        reach: dict[str, frozenset[str]] = {}
+        for node, _ in nodes:  # in topological order
+            inputs = tuple(reach[parent] for parent in node.parents)
+            for store in node.stores:
+                uses[store][node.name] = inputs
+            own = frozenset((node.topic or "",) if node.kind == "source" else ())
+            reach[node.name] = inputs[0] if len(inputs) == 1 else own.union(*inputs)
+        return cls(
+            stores={store.name: store for store, _ in stores},
+            store_home={store.name: number for store, number in stores},
+            uses=uses,
+            keys={topic: node.key for topic, node, _ in sources},
+            counts={topic: node.partitions for topic, node, _ in sources},
+            tasks={sub.id: sub.partitions for sub in subs},
+            node_home={node.name: number for node, number in nodes},
+            pipeline=_pipelines(nodes),
+            external={topic: number for topic, node, number in sources if not node.internal},
+            joins={node.name: node.join for node, _ in nodes if node.join is not None},
+        )
+
+    def topics(self, store: str) -> tuple[str, ...]:
+        """Return the topics of all inputs of the nodes that use a store, sorted."""
+        return tuple(sorted({t for inputs in self.uses[store].values() for side in inputs for t in side}))
 
 
-Rule = tuple[Callable[[Any], bool], str]
+def _pipelines(nodes: list[tuple[NodeEntry, int]]) -> dict[int, int]:
+    """Return, for each subtopology, the first of the subtopologies that repartitions connect it with."""
+    import networkx as nx
 
-_TEXT: Rule = (lambda value: isinstance(value, str), "text")
-_TEXTS: Rule = (
-    lambda value: isinstance(value, list | tuple) and all(isinstance(each, str) for each in value),
-    "a list of texts",
-)
-_TRUTH: Rule = (lambda value: isinstance(value, bool), "true or false")
-_WHOLE: Rule = (lambda value: type(value) is int and value >= 0, "a whole number >= 0")
-_COUNT: Rule = (lambda value: value is None or (type(value) is int and value >= 1), "a whole number >= 1")
-
-
-def _fields(entry: Mapping[str, Any], path: str, rules: Mapping[str, Rule]) -> Iterator[str]:
-    for field, (fits, expected) in rules.items():
-        if not fits(entry[field]):
-            yield f"{path}.{field}: found {shown(entry[field])}, expected {expected}"
-
-
-def _twice(seen: set[tuple[str, object]], what: str, value: object, path: str) -> Iterator[str]:
-    if (what, value) in seen:
-        yield f"{path}: {value!r} is there twice"
-    seen.add((what, value))
+    writers = {node.topic: number for node, number in nodes if node.kind == "repartition"}
+    connected = nx.Graph()
+    connected.add_nodes_from(number for _, number in nodes)
+    connected.add_edges_from((number, writers[node.topic]) for node, number in nodes if node.internal)
+    return {number: min(numbers) for numbers in nx.connected_components(connected) for number in numbers}

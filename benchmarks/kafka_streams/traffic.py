@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_streams.ledger import Ledger
 from kafka_streams.programs import wait_for
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as questions
 
 REGIONS = ("north", "east", "south", "west")
 ITEM = b"a book with a blue cover, 312 pages"
@@ -93,7 +93,7 @@ class Traffic:
     def __enter__(self) -> Traffic:
         names = (self.topics.orders, self.topics.users, self.topics.totals)
         for name in names:
-            asking.create(self._admin, NewTopic(name, self._partitions), 60)
+            questions.Admin(self._admin, 60).create(NewTopic(name, self._partitions))
         self._consumer.assign(
             [TopicPartition(self.topics.totals, partition, 0) for partition in range(self._partitions)]
         )
@@ -198,7 +198,10 @@ class Traffic:
 
     def _take(self, message: Any, at: float) -> None:
         if (error := message.error()) is not None:
-            if error.code() != KafkaError._PARTITION_EOF and error.name() not in asking.PASSING | asking.NEW:
+            if (
+                error.code() != KafkaError._PARTITION_EOF
+                and error.name() not in questions.PASSING | questions.NEW
+            ):
                 raise RuntimeError(f"the totals cannot be read: {error}")
             return
         value = json.loads(message.value())

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from examples.flights.own_keys import OwnKeys, PreparedInput
 from taskplace.record.events import CheckResult
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

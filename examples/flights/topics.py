@@ -40,7 +40,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.flights.topology import FLIGHT_COLUMNS, MEASURES
 from taskplace.errors import InputError
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as questions
 
 SCHEMA = Path(__file__).with_name("weather.avsc")
 SECONDS = 60  # the most that a request to the brokers may take
@@ -90,7 +90,7 @@ def make(servers: str, topics: Iterable[NewTopic]) -> None:
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
     for topic in topics:
         try:
-            asking.create(admin, topic, SECONDS)
+            questions.Admin(admin, SECONDS).create(topic)
         except KafkaException as error:
             raise _failed(topic.topic, "a topic that can be made", error) from None
 
@@ -133,8 +133,8 @@ def _wait_until_readable(servers: str, topics: Iterable[str]) -> None:
 def _ends(servers: str, topic: str, *, committed: bool = False) -> dict[int, int]:
     """Return the end of each partition: of all records, or of those that are committed."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
-    partitions = asking.partitions(admin, topic, SECONDS)
-    return asking.offsets(admin, topic, partitions, committed=committed, seconds=SECONDS)
+    partitions = questions.Admin(admin, SECONDS).partitions(topic)
+    return questions.Admin(admin, SECONDS).offsets(topic, partitions, committed=committed)
 
 
 def _produce(producer: Producer, topic: str, record: Record) -> None:
@@ -174,7 +174,7 @@ def consumed(servers: str, topic: str) -> list[dict[str, Any]]:
                 elif message.error().code() == KafkaError._PARTITION_EOF:
                     if message.offset() >= ends[message.partition()]:
                         left.discard(message.partition())
-                elif message.error().name() not in asking.PASSING:
+                elif message.error().name() not in questions.PASSING:
                     raise KafkaException(message.error())
             if time.monotonic() > deadline:
                 raise InputError(

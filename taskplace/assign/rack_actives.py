@@ -19,14 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskplace.assign.active import ActiveTarget, Placement, Ways, place_actives
-from taskplace.assign.active_costs import ActiveCosts
-from taskplace.assign.flow import Network, cost_budget
+from taskplace.assign.active import ActiveCosts, ActiveTarget, Placement, Ways, place_actives
 from taskplace.errors import ConfigError
 from taskplace.model.config import PlacementConfig
-from taskplace.model.placement import moved
+from taskplace.model.flow import Network, cost_budget
+from taskplace.model.placement import RACK_TAG, costs, cross_rack_reads, moved, reduced_costs
 from taskplace.model.problem_columns import Columns, Ints
-from taskplace.model.reads import RACK_TAG, costs, cross_rack_reads, reduced_costs
 from taskplace.model.shares import StatelessShares, stateless_shares
 
 

@@ -30,8 +30,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskplace.assign.flow import Network, cost_budget
-from taskplace.assign.standby_costs import StandbyCosts, Traffic
+from taskplace.assign.standby import StandbyCosts, Traffic
+from taskplace.model.flow import Network, cost_budget
 from taskplace.model.problem_columns import STANDBY, Columns, Ints
 from taskplace.model.shares import level_loads
 

@@ -24,16 +24,17 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from taskplace import named_objects, validation
+from taskplace import validation
 from taskplace.assign.active import place_actives
-from taskplace.callables import unfit
 from taskplace.errors import ConfigError, InvalidPlan
+from taskplace.model import callables as named_objects
 from taskplace.model.assignors import BUILT_IN as BUILT_IN
+from taskplace.model.callables import unfit
 from taskplace.model.placement import Target, moved
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import Ints
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 GROUP = "taskplace.assignors"
 

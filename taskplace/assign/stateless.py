@@ -35,9 +35,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskplace.assign.flow import Network, cost_budget
-from taskplace.model.groups import rank_in_group
-from taskplace.model.problem_columns import Columns, Ints
+from taskplace.model.flow import Network, cost_budget
+from taskplace.model.problem_columns import Columns, Ints, rank_in_group
 from taskplace.model.shares import StatelessShares, stateless_shares
 
 

@@ -9,12 +9,14 @@ applications that load it.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import version
+from pathlib import Path
 from types import TracebackType
 
 from taskplace.cli import (
@@ -27,9 +29,9 @@ from taskplace.cli import (
 )
 from taskplace.cli.parsers import MainParser
 from taskplace.errors import TaskplaceError
-from taskplace.paths import why_not
-from taskplace.printable import Printable, printable
 from taskplace.redaction import scrubbed
+from taskplace.spec.paths import why_not
+from taskplace.wording import Printable, printable
 from topology.errors import TopologyError
 
 
@@ -56,7 +58,7 @@ def _main(argv: Sequence[str] | None) -> int:
         sys.stdout.flush()
         return code
     except (TaskplaceError, TopologyError) as error:
-        return _print_error(error, codes.of(error))
+        return _print_error(_with_line(f"{error}", args), codes.of(error))
     except KeyboardInterrupt as error:
         return _print_error("interrupted", codes.of(error))
     except BrokenPipeError:
@@ -78,6 +80,23 @@ def _as_option(words: list[str]) -> list[str]:
     if words[:1] == ["help"]:
         return [*words[1:], "--help"]
     return ["--version"] if words == ["version"] else words
+
+
+def _with_line(text: str, args: argparse.Namespace) -> str:
+    """Return an error with the line, in the YAML file of the command, of the key that it begins with."""
+    path, file = text.partition(": ")[0], f"{getattr(args, 'file', '')}"
+    overrides = [override.partition("=")[0] for override in getattr(args, "set", None) or ()]
+    if not file.endswith((".yaml", ".yml")) or any(f"{path}.".startswith(f"{each}.") for each in overrides):
+        return text
+    from taskplace.spec.document import key_lines
+
+    with suppress(OSError, ValueError):
+        lines = key_lines(Path(file).read_text(encoding="utf-8"))
+        by_path = {".".join(steps).replace(".[", "["): line for steps, line in lines.items()}
+        near = [key for key in by_path if path == key or path.startswith((f"{key}.", f"{key}["))]
+        if near:
+            return f"{file}:{by_path[max(near, key=len)]}: {text}"
+    return text
 
 
 def _print_error(what: object, code: int) -> int:

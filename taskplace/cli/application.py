@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taskplace import named_objects
-from taskplace.callables import unfit
 from taskplace.cli.documents import application_document
-from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError
-from taskplace.settings import YAML_APPLICATION, Settings
-from taskplace.yaml_io import graft, override
+from taskplace.model import callables as named_objects
+from taskplace.model.callables import unfit
+from taskplace.spec.application import YAML_APPLICATION, Settings
+from taskplace.spec.document import override, with_value
 
 if TYPE_CHECKING:
     from topology import BuiltTopology, Topology
@@ -157,11 +156,12 @@ def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
 
 def _plain(document: Mapping[str, Any], overrides: Sequence[str]) -> Topology:
     from taskplace.spark.stub_processors import Anything
+    from taskplace.spec import nodes
     from topology import Topology
 
     for text in overrides:
-        document = graft(document, *override(text))
-    return Topology.from_dict(topology_section(document), Anything())
+        document = with_value(document, *override(text), nodes.Topology)
+    return Topology.from_dict(document, Anything())
 
 
 @contextmanager
@@ -213,3 +213,17 @@ def _near_module(missing: str) -> str:
     )
     near = difflib.get_close_matches(leaf, beside, n=1)
     return f"did you mean {'.'.join(filter(None, [parent, near[0]]))!r}?" if near else ""
+
+
+def check_inputs(application: Any, settings: Settings) -> None:
+    """Refuse input directories of a file without a class that do not exist on this host. Errors: `ConfigError`."""
+    if settings.application.cls != YAML_APPLICATION:  # a class may make them in `prepare`
+        return
+    for path, directory in application.missing_inputs().items():
+        near = difflib.get_close_matches(directory.name, _directories(directory.parent), n=1)
+        hint = f"did you mean {str(directory.with_name(near[0]))!r}?" if near else ""
+        raise ConfigError(path, found=str(directory), expected="a directory that exists", hint=hint)
+
+
+def _directories(parent: Path) -> list[str]:
+    return [each.name for each in parent.iterdir() if each.is_dir()] if parent.is_dir() else []

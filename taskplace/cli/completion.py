@@ -17,7 +17,7 @@ import shtab
 
 from taskplace.cli import codes
 from taskplace.cli.parsers import MainParser
-from taskplace.settings import SECTIONS
+from taskplace.spec.application import SECTIONS
 
 FILES = ("FILE", "EVENTS", "PLAN", "PROBLEM", "PATH")
 DIRECTORIES = ("CHECKPOINT",)

@@ -1,26 +1,61 @@
-"""`taskplace doctor`: what is ignored, contradictory or slow in a configuration, each with its remedy."""
+"""`taskplace doctor`: what endangers data in a configuration, and what has no effect, each with its remedy.
+
+The facts of the rules are gathered here. What cannot be known is no error: the fact stays None, and `unknown` has the
+reason. Only a file that cannot be read ends the command.
+
+Properties: reads only, and starts nothing. As for `taskplace run --check`, the module of an application class is
+imported, and brokers are asked only for the partitions of a Kafka topic whose source does not say them.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
-from taskplace.cli import codes
-from taskplace.cli.doctor_facts import gather
+from taskplace.cli import codes, documents
+from taskplace.cli.application import built_topology, check_inputs, judge, load_application
 from taskplace.cli.terminal import INDENT, columns
-from taskplace.doctor import Diagnosis, Finding, Severity, diagnose
-from taskplace.wording import count
-from taskplace.wrapping import wrapped
+from taskplace.doctor import (
+    CheckpointFacts,
+    Diagnosis,
+    Facts,
+    Finding,
+    Need,
+    Severity,
+    SparkProperties,
+    StoreFacts,
+    diagnose,
+    read_properties,
+)
+from taskplace.errors import CheckpointError, ConfigError, InputError
+from taskplace.spark.inspection.checkpoint import inspect, is_checkpoint
+from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spec.application import SECTIONS, Settings
+from taskplace.spec.document import override
+from taskplace.spec.paths import local_path
+from taskplace.wording import count, listed, wrapped
+from topology import BuiltTopology
+from topology.errors import TopologyError
 
 #: How wide texts are at most. Remedies to paste are never broken; those that begin with # are comments.
 WIDTH = 110
+#: The section of a file that steers a query of Spark's own, as in conf/steer.yaml.
+STEERING = "steering"
+#: The packages that processors and sources need.
+NEEDED = ("pyspark", "pyarrow", "lmdb")
 _CODES = {Severity.ERROR: codes.FAILED, Severity.WARNING: codes.WARNINGS}
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Print what the rules find. Return 0 for nothing above advice, 1 for errors, 6 for warnings without errors."""
+    """Print the findings. Return 0 for nothing above advice, 1 for errors, 6 for warnings without errors."""
     facts = gather(args.file, args.set, checkpoint=args.checkpoint, spark_properties=args.spark_properties)
     found = diagnose(facts)
     if args.output == "json":
@@ -28,6 +63,9 @@ def doctor(args: argparse.Namespace) -> int:
     else:
         print("\n".join(lines(found, min(WIDTH, columns()))))
     return codes.DONE if found.worst is None else _CODES.get(found.worst, codes.DONE)
+
+
+# ------------------------------------------------------------------------------------------------------------ text
 
 
 def lines(found: Diagnosis, width: int = WIDTH) -> Iterator[str]:
@@ -50,18 +88,199 @@ def _finding(finding: Finding, width: int) -> Iterator[str]:
     yield f"  {finding.path}  [{finding.rule}]"
     for name, text in (("found", finding.found), ("why", finding.why)):
         yield from wrapped(text, width, f"    {name:<8}", INDENT)
-    if not finding.remedy.startswith("# "):  # to be copied as it is
+    if finding.remedy.startswith("# "):
+        yield from wrapped(finding.remedy, width, "    remedy  ", f"{INDENT}# ")
+    else:  # to be copied as it is
         yield f"    remedy  {finding.remedy}"
-        return
-    first, *more = finding.remedy.split("; in ") if finding.remedy.startswith("# in ") else [finding.remedy]
-    yield from wrapped(first, width, "    remedy  ", f"{INDENT}# ")
-    for line in more:
-        yield from wrapped(f"# in {line}", width, INDENT, f"{INDENT}# ")
 
 
 def _count(severity: Severity, number: int) -> str:
-    return (
-        f"{number} pieces of advice"
-        if severity is Severity.ADVICE and number != 1
-        else ("1 piece of advice" if severity is Severity.ADVICE else count(number, severity))
+    if severity is Severity.ADVICE:
+        return count(number, "piece of advice", "pieces of advice")
+    return count(number, severity)
+
+
+# ----------------------------------------------------------------------------------------------------------- facts
+
+
+def gather(
+    file: str,
+    overrides: Sequence[str] = (),
+    *,
+    checkpoint: str | None = None,
+    spark_properties: str | None = None,
+) -> Facts:
+    """Return the facts of an application.
+
+    - `checkpoint`: a checkpoint to look at, usually the one that the application would continue
+    - `spark_properties`: a file such as `spark-defaults.conf`
+
+    Errors: `InputError` for a file that cannot be read, and for a path without a checkpoint; `ConfigError` for a key.
+    """
+    document = dict(documents.application_document(file))
+    steered = _check_steering(document.pop(STEERING, None), overrides)
+    of_sections = [text for text in overrides if not text.startswith(f"{STEERING}.")]
+    settings = Settings.from_mapping(document, of_sections)
+    documents.has_path(spark_properties or "", "--spark-properties")
+    properties = {} if spark_properties is None else read_properties(spark_properties)
+    root = None if checkpoint is None else documents.checkpoint(checkpoint)
+    application = _Made() if steered else _made(settings, root)
+    unknown: dict[Need, str] = dict.fromkeys(
+        ("topology", "stores"), "a steered query has no topology" if steered else application.unknown
     )
+    return Facts(
+        settings=settings,
+        spark=SparkProperties(settings.spark, properties, spark_properties or ""),
+        written=frozenset(_written(document, of_sections)),
+        steered=steered,
+        refused=application.refused,
+        topology=application.topology,
+        stores=application.stores,
+        checkpoint=None if root is None else _checkpoint(root, application.against),
+        file_systems=file_systems(),
+        unknown={**unknown, "checkpoint": _without_checkpoint(settings)},
+    )
+
+
+def _check_steering(section: Any, overrides: Sequence[str]) -> bool:
+    """Return whether a file steers a query, after checking its section. Errors: `ConfigError`."""
+    given = [override(text) for text in overrides if text.startswith(f"{STEERING}.")]
+    if section is None and not given:
+        return False
+    if not isinstance(section, Mapping | None):
+        raise ConfigError(STEERING, found=section, expected="a mapping")
+    SteeringConfig.from_properties(
+        {**(section or {}), **{key.removeprefix(f"{STEERING}."): value for key, value in given}}
+    )
+    return True
+
+
+def _written(document: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[str]:
+    """Yield the paths of the keys that are written; of `spark.conf`, only the key itself."""
+    for section in SECTIONS:
+        if isinstance(keys := document.get(section), Mapping):
+            yield from (f"{section}.{key}" for key in keys)
+    yield from (override(text)[0] for text in overrides)
+
+
+def _checkpoint(root: Path, against: Sequence[str]) -> CheckpointFacts:
+    damaged = [f"{one.kind} {one.file}: {one.what}" for one in inspect(root).damaged]
+    driver = ""
+    try:
+        seen = look(root)
+        driver = seen.why if seen.runs else ""
+    except CheckpointError as error:
+        damaged.append(_line(error))
+    return CheckpointFacts(path=root, driver=driver, damaged=tuple(damaged), refused=tuple(against))
+
+
+def _without_checkpoint(settings: Settings) -> str:
+    """Return why nothing is known of a checkpoint; it names the application's own, if there is one."""
+    own = local_path(settings.checkpoint_dir, "checkpoint.dir")
+    there = f", such as {own}" if is_checkpoint(own) else ""
+    return f"no checkpoint was given (--checkpoint CHECKPOINT{there})"
+
+
+def file_systems(mounts: Path = Path("/proc/self/mounts")) -> dict[str, str]:
+    """Return the types of this host's file systems by mount point; empty where the system does not tell."""
+    found = {}
+    with suppress(OSError):
+        for line in mounts.read_text().splitlines():
+            _, point, kind, *_ = line.split()
+            found[point.replace("\\040", " ")] = kind
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------- application
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Made:
+    """What is learned of an application by making it.
+
+    - `topology`, `stores`: None if they are not known; `unknown` says why
+    - `refused`: the first reason why a start would be refused; ""
+    - `against`: why it cannot continue the checkpoint, a line each
+    """
+
+    topology: BuiltTopology | None = None
+    stores: tuple[StoreFacts, ...] | None = None
+    refused: str = ""
+    against: tuple[str, ...] = ()
+    unknown: str = ""
+
+
+def _made(settings: Settings, root: Path | None) -> _Made:
+    """Return what is known of an application without starting it. `root`: the checkpoint that it would continue.
+
+    Where Spark's packages are missing, only the topology of a file is known.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        why = f"they need {listed(missing)} on this host: pip install 'taskplace[spark]'"
+        return _Made(topology=_declared(settings), unknown=why)
+    try:
+        application = load_application(settings)
+        built = built_topology(application, settings)
+        built.tasks()  # raises with the reason when the topology is not ready
+        judge(built, settings)
+    except (InputError, TopologyError) as error:
+        shown = _declared(settings)
+        stores = None if shown is None else tuple(_stores(shown, settings))
+        why = "the application cannot be made: see start-refused"
+        return _Made(topology=shown, stores=stores, refused=_line(error), unknown=why)
+    refused = ""
+    try:
+        check_inputs(application, settings)
+    except InputError as error:
+        refused = _line(error)
+    against = () if root is None else _against(root, application, built, settings)
+    return _Made(topology=built, stores=tuple(_stores(built, settings)), refused=refused, against=against)
+
+
+def _declared(settings: Settings) -> BuiltTopology | None:
+    """Return the topology that is in the file itself; None if there is none that can be built."""
+    from taskplace.spark.yaml_application import declared_topology
+
+    try:
+        return declared_topology(settings).build()
+    except (InputError, TopologyError):
+        return None
+
+
+def _against(root: Path, application: Any, built: BuiltTopology, settings: Settings) -> tuple[str, ...]:
+    from taskplace.spark.driver.definition import StreamDefinition
+    from taskplace.spark.inspection.comparison import reasons_against
+
+    known: Mapping[str, Any] = application.schemas() if hasattr(application, "schemas") else {}
+    try:
+        definition = StreamDefinition.of(
+            built,
+            config=settings.placement,
+            options=settings.runtime,
+            checkpoint=root,
+            state_dir=settings.state_dir,
+        )
+    except (InputError, TopologyError):  # a start says the same before it opens the checkpoint
+        return ()
+    return reasons_against(root, definition, known)
+
+
+def _stores(built: BuiltTopology, settings: Settings) -> Iterator[StoreFacts]:
+    """Yield the stores, each at the first node that has it."""
+    from taskplace.spark.processors import Deduplicate, TableJoin
+
+    nodes = settings.topology.get("nodes")
+    in_file = nodes if isinstance(nodes, Mapping) else {}
+    by_name, seen = {store.name: store for store in built.stores}, set()
+    for node in built.nodes:
+        kinds = {Deduplicate: "deduplicate", TableJoin: "table-join"}
+        kind = next((name for made, name in kinds.items() if isinstance(node.processor, made)), "")
+        for name in node.stores:
+            if name not in seen:
+                seen.add(name)
+                path = f"topology.nodes.{node.name}.options" if node.name in in_file else f"store {name!r}"
+                yield StoreFacts(name, path, kind, by_name[name].retention_ms)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 from taskplace.errors import InputError, plainly
 from taskplace.record.json_lines import is_run_lines
 from taskplace.wording import listed
-from topology.likeness import nearest_name
+from topology.errors import nearest_name
 
 #: A file to read that is standard input, and a file to write that is standard output.
 STDIN = STDOUT = "-"
@@ -45,7 +45,7 @@ KINDS: Mapping[str, Kind] = {
     "events": Kind("events of a simulation (events.json)", "simulate PROBLEM --events {}"),
     "lines": Kind("the lines of a run (`run --output json`)", "report {}"),
     "checkpoint": Kind("a checkpoint", "inspect {}"),
-    "sealed": Kind("a file of a checkpoint, with its checksum", "inspect {}"),
+    "sealed": Kind("a file of a checkpoint, with its checksum", "inspect CHECKPOINT"),
 }
 #: The keys that a document without a schema is known by.
 _KEYS: Mapping[str, Collection[str]] = {
@@ -107,13 +107,13 @@ def _is_foreign(document: Mapping[Any, Any], wanted: Collection[str]) -> bool:
 
 def application_document(path: str, *wanted: str) -> Mapping[str, Any]:
     """Return the mapping in a YAML file: an application, or one of `wanted`."""
-    from taskplace.yaml_io import read
+    from taskplace.spec.document import read_file
 
     kinds = ("application", *wanted)
     has_path(path, path)
     if Path(path).is_dir():
         _refuse_directory(path, kinds)
-    document: Mapping[str, Any] = expect(read(Path(path), _expected(kinds)), path, *kinds)
+    document: Mapping[str, Any] = expect(read_file(Path(path), _expected(kinds)), path, *kinds)
     return document
 
 
@@ -201,8 +201,8 @@ def is_directory(path: str, *wanted: str) -> bool:
     given = Path(path)
     if path == STDIN or given.exists() or given.suffix == ".json":
         return path != STDIN and given.is_dir()
-    from taskplace.spark.inspection.opening import is_checkpoint
-    from taskplace.yaml_io import nearest_file
+    from taskplace.spark.inspection.checkpoint import is_checkpoint
+    from taskplace.spec.document import nearest_file
 
     near = nearest_file(given, "*", lambda one: one.suffix == ".json" or is_checkpoint(one))
     hint = f"did you mean {near!r}?" if near else ""
@@ -232,7 +232,7 @@ def text_of(path: str, *wanted: str) -> str:
     except IsADirectoryError:
         _refuse_directory(path, wanted)
     except OSError as error:
-        from taskplace.yaml_io import nearest_file
+        from taskplace.spec.document import nearest_file
 
         near = nearest_file(Path(path), "*.json")
         hint = f"did you mean {near!r}?" if near else ""
@@ -253,32 +253,16 @@ def _parsed(text: str, path: str, wanted: Collection[str]) -> Any:
             object_pairs_hook=lambda pairs: _once(pairs, path),
             parse_constant=lambda name: _no(name, path),
         )
-    except RecursionError:
-        raise InputError(path, found="brackets nested too deeply", expected="a JSON document") from None
     except json.JSONDecodeError as error:
-        if is_run_lines(text):
-            _refuse(path, "lines", wanted)
-        if (kind := _kind_of_yaml(text)) is not None and kind not in wanted:
+        if (kind := _kind_of_text(text)) is not None and kind not in wanted:
             _refuse(path, kind, wanted)
         where = f"{path}:{error.lineno}:{error.colno}"
-        if error.pos == len(text) - len(text.lstrip()):  # not even its first letter is that of a value
-            raise plainly(
-                InputError(where, found=error.msg, expected="a JSON document"), "this is not JSON"
-            ) from None
-        misses = error.msg.removeprefix("Expecting ")
-        if misses == error.msg:
-            raise InputError(where, found=error.msg, expected="a JSON document") from None
-        found = text[error.pos : error.pos + 1] or "the end of the file"
-        trailing = found in "]}" and text[: error.pos].rstrip().endswith(",")
-        hint = "remove the comma before it" if trailing else ""
-        expected = f"{misses.removesuffix(' delimiter')}, as JSON needs"
-        raise InputError(where, found=found, expected=expected, hint=hint) from None
+        raise InputError(where, found=error.msg, expected="a JSON document") from None
     except InputError:
         raise
-    except ValueError:  # Python limits the digits of an integer
-        raise InputError(
-            path, found="a number with thousands of digits", expected="a JSON document"
-        ) from None
+    except (RecursionError, ValueError):  # Python limits the digits of an integer
+        found = "a number with thousands of digits, or brackets nested too deeply"
+        raise InputError(path, found=found, expected="a JSON document") from None
 
 
 def _once(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
@@ -294,13 +278,14 @@ def _no(name: str, path: str) -> Any:
     raise InputError(path, found=name, expected="a JSON document: JSON has no such number")
 
 
-def _kind_of_yaml(text: str) -> str | None:
-    """Return the kind of a YAML document that is no JSON; None if it is neither."""
-    from taskplace.yamls import load
+def _kind_of_text(text: str) -> str | None:
+    """Return the kind of a document, in JSON, YAML or lines; None if it is none."""
+    from taskplace.spec.document import load
 
+    if is_run_lines(text):
+        return "lines"
     with suppress(InputError):
-        document = load(text, "")
-        return kind_of(document) if isinstance(document, Mapping) else None
+        return kind_of(load(text, ""))
     return None
 
 
@@ -309,31 +294,21 @@ def checkpoint(path: str) -> Path:
 
     Errors: `InputError`; for an application's file, it names the checkpoint that the file says.
     """
-    from taskplace.spark.inspection.opening import checkpoint_at
+    from taskplace.spark.inspection.checkpoint import checkpoint_at
 
     if Path(path).is_file():
         if own := _own_checkpoint(path):
             _refuse(path, "application", ["checkpoint"], f"its checkpoint is {own}")
-        if kind := _kind_of_file(path):
-            _refuse(path, kind, ["checkpoint"])
+        with suppress(UnicodeDecodeError):
+            kind = _kind_of_text(Path(path).read_text(encoding="utf-8"))
+            if kind is not None:
+                _refuse(path, kind, ["checkpoint"])
     return checkpoint_at(path)
-
-
-def _kind_of_file(path: str) -> str | None:
-    """Return the kind of a document in a file; None if it is none, or cannot be read."""
-    with suppress(InputError):
-        text = text_of(path)
-        if is_run_lines(text):
-            return "lines"
-        with suppress(ValueError, RecursionError):
-            return kind_of(json.loads(text))
-        return _kind_of_yaml(text)
-    return None
 
 
 def _own_checkpoint(path: str) -> str:
     """Return the checkpoint of the application in a file; "" if it is none."""
-    from taskplace.settings import Settings
+    from taskplace.spec.application import Settings
 
     with suppress(InputError):
         return Settings.from_mapping(application_document(path)).checkpoint_dir
@@ -341,33 +316,18 @@ def _own_checkpoint(path: str) -> str:
 
 
 def _refuse_directory(path: str, wanted: Collection[str]) -> NoReturn:
-    from taskplace.spark.inspection.opening import is_checkpoint
+    from taskplace.spark.inspection.checkpoint import is_checkpoint
 
     if is_checkpoint(Path(path)):
         _refuse(path, "checkpoint", wanted)
-    pattern = "*.y*ml" if "application" in wanted else "*.json"
-    inside = sorted(str(file) for file in Path(path).glob(pattern))[:5]
-    hint = f"it has {', '.join(inside)}" if inside else ""
-    raise InputError(path, found="a directory", expected=_expected(wanted), hint=hint)
+    raise InputError(path, found="a directory", expected=_expected(wanted))
 
 
 def _refuse(path: str, kind: str, wanted: Collection[str], hint: str = "") -> NoReturn:
     what, command = KINDS[kind]
     name = path if path == STDIN else shlex.quote(path)
     takes = f"`taskplace {command.format(name)}` takes it"
-    if kind == "sealed":
-        takes = _shows_sealed(path)
     raise InputError(path, found=what, expected=_expected(wanted), hint=hint or takes)
-
-
-def _shows_sealed(path: str) -> str:
-    """Return a hint with the command that shows what a file of a checkpoint says."""
-    from taskplace.spark.inspection.opening import is_checkpoint
-    from taskplace.spark.operator_messages import STATUS_FILE
-
-    root = next((str(above) for above in Path(path).parents if is_checkpoint(above)), "CHECKPOINT")
-    command = "status" if Path(path).name == STATUS_FILE else "inspect"
-    return f"`taskplace {command} {shlex.quote(root)}` shows what it says"
 
 
 def _expected(wanted: Collection[str]) -> str:

@@ -15,8 +15,7 @@ from taskplace.cli import codes, documents
 from taskplace.cli.status import document_schema
 from taskplace.cli.terminal import show
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.spark.inspection.asking import ask
-from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.inspection.driver_seen import ask, look
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.operator_messages import (
     ANSWER_SCHEMA,

@@ -1,6 +1,6 @@
 """`taskplace topology --svg`: the picture of a topology.
 
-**Idea.** `topology.dot` says what is to be seen, Graphviz lays it out, and the package pygraphviz brings Graphviz
+**Idea.** `topology.describe` says what is to be seen, Graphviz lays it out, and the package pygraphviz brings Graphviz
 along, so that nothing else has to be installed.
 
 Errors: `InputError` when pygraphviz is missing, or the file cannot be written; `TaskplaceError` when Graphviz fails.

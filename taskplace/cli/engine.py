@@ -27,12 +27,12 @@ from taskplace.cli.documents import (
 from taskplace.cli.terminal import columns, show
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
-from taskplace.explanation.explained import WIDTH
+from taskplace.explanation.tasks import WIDTH
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.record import long_work
 from taskplace.record.html import Report, page, report_of_plan, report_of_simulation, write_page
-from taskplace.simulation.failures import MOST_EVENTS, random_events
+from taskplace.simulation.cluster import MOST_EVENTS, random_events
 from taskplace.simulation.run import MOST_ROUNDS
 from taskplace.verify import changes, stable
 from taskplace.verify import verify as verify_plan
@@ -59,7 +59,7 @@ def plan(args: argparse.Namespace) -> int:
 
 
 def explain(args: argparse.Namespace) -> int:
-    """Print what the plan changes and why each task is where it is; with `--task`, only these, in full."""
+    """Print what the plan changes and why each task is where it is; with `--task`, only these."""
     if is_directory(args.file, "problem"):
         from taskplace.cli import explain_checkpoint
 
@@ -76,7 +76,7 @@ def _explained(problem: Problem, args: argparse.Namespace) -> int:
         return _code(made)
     explainer, width = Explainer(problem, made), min(WIDTH, columns())
     if args.task:
-        print("\n\n".join(explainer.in_full(task).shown(width) for task in args.task))
+        print("\n\n".join(explainer.task(task).shown(width) for task in args.task))
     else:
         why = (explainer.task(task).shown(width) for task in problem.columns.ids)
         show(explain_plan(problem, made).splitlines())
@@ -102,7 +102,7 @@ def verify(args: argparse.Namespace) -> int:
     A directory is taken for a checkpoint.
     """
     if is_directory(args.file, "problem"):
-        from taskplace.cli import verify_checkpoint
+        from taskplace.cli import inspect as verify_checkpoint
 
         return verify_checkpoint.verify(args)
     one_stdin(args.file, "--plan", args.plan)

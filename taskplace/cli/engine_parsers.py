@@ -38,10 +38,7 @@ explained.""",
         ("explain /data/checkpoint", "what is on its way in a stream, and what is stuck"),
         ("explain /data/checkpoint --task 0_3", "why this task is where it is, and when it moves"),
         ("explain problem.json", "what changes, and why each task is where it is"),
-        (
-            "explain problem.json --task 0_3",
-            "this task in full: also what would have to change, and when it moves",
-        ),
+        ("explain problem.json --task 0_3", "this task alone"),
         ("explain problem.json --can-remove executor-2", "can this instance be removed now?"),
     ],
     codes={
@@ -115,7 +112,7 @@ def add_to(commands: Any) -> None:
         "--task",
         metavar="TASK",
         action="append",
-        help="explain this task in full, such as 0_3: also what would have to change, and when; may be repeated",
+        help="explain this task alone, such as 0_3; may be repeated",
     )
     explain.add_argument(
         "--can-remove",

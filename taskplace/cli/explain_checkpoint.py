@@ -13,19 +13,14 @@ from taskplace.cli.status import headline, introduction, unchecked
 from taskplace.cli.terminal import columns, show, shown
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
-from taskplace.explanation.explained import WIDTH
-from taskplace.spark.inspection.checkpoint import committed
+from taskplace.explanation.tasks import WIDTH
+from taskplace.spark.inspection.checkpoint import checkpoint_at, committed
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
-from taskplace.spark.inspection.opening import checkpoint_at
 from taskplace.spark.inspection.situation import Situation, situation
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.messages import Manifest
-from taskplace.wording import count, listed, noun, one_of
-from taskplace.wrapping import wrapped
-from topology.ids import TaskId
-
-#: How many tasks on their way are explained in full if no task is named.
-IN_FULL = 5
+from taskplace.wording import count, listed, noun, one_of, wrapped
+from topology.tasks import TaskId
 
 
 def explain(args: argparse.Namespace) -> int:
@@ -63,7 +58,7 @@ def _explanation(args: argparse.Namespace, seen: DriverSeen, found: Situation) -
 
 def _named(explainer: Explainer, tasks: list[str]) -> list[str]:
     width = min(WIDTH, columns())
-    return [explainer.in_full(task).shown(width) for task in tasks]
+    return [explainer.task(task).shown(width) for task in tasks]
 
 
 def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
@@ -74,17 +69,16 @@ def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
         where = f"{count(len(problem.tasks), 'task')} on {count(len(problem.instances), 'instance')}"
         settled = f"{'Nothing to do: every' if runs else 'Every'} task is where it belongs ({where})"
         yield shown([settled])
-        yield "--task explains any task in full"
+        yield "--task explains any task"
         return
     width = min(WIDTH, columns())
-    yield shown(explain_plan(problem, plan, runs=runs).splitlines())
-    for number, task in enumerate(moving):
-        explained = explainer.in_full(task) if number < IN_FULL else explainer.task(task)
-        yield "\n".join(wrapped(explained.text, width))
+    yield shown(explain_plan(problem, plan).splitlines())
+    for task in moving:
+        yield "\n".join(wrapped(explainer.task(task).text, width))
     rest = len(problem.tasks) - len(moving)
     others = count(rest, "other task" if moving else "task")
     settled = f"{others} {noun(rest, 'is where it belongs', 'are where they belong')}; " if rest else ""
-    yield shown([f"{settled}--task explains any task in full"])
+    yield shown([f"{settled}--task explains any task"])
 
 
 def _removal(args: argparse.Namespace, seen: DriverSeen, found: Situation) -> int:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from taskplace.cli import codes
 from taskplace.validation import nearest
-from taskplace.wrapping import wrapped
+from taskplace.wording import wrapped
 
 #: The groups of `taskplace --help`, in their order: what people want, and behind ";" what holds for all commands of it.
 #: Each command is in one of them.

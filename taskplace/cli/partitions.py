@@ -12,9 +12,9 @@ from taskplace.cli import codes
 from taskplace.cli.documents import json_document
 from taskplace.cli.terminal import show
 from taskplace.errors import InvalidPlan
-from taskplace.partitioner import partition_for_key
-from taskplace.partitions import PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
-from taskplace.partitions.verify import violations
+from taskplace.groups.partitioner import partition_for_key
+from taskplace.groups.partitions import PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
+from taskplace.groups.verify import violations
 
 
 def partitions(args: argparse.Namespace) -> int:

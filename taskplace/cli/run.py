@@ -12,30 +12,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from msgspec import structs
+
 from taskplace.cli import codes
 from taskplace.cli.application import (
     Application,
     built_topology,
+    check_inputs,
     judge,
     load_application,
     shown_topology,
 )
-from taskplace.cli.doctor_application import missing_inputs, wrong_inputs
 from taskplace.cli.documents import page_option, placed_application
 from taskplace.cli.termination import interrupted_by_sigterm
-from taskplace.doctor import Facts, SparkProperties, refusals
-from taskplace.errors import ConfigError, InputError, UnsupportedSpark
+from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.logs import logging_to
 from taskplace.model.work import Work
-from taskplace.printable import behind
 from taskplace.record import Reporter, reporter_for
 from taskplace.record.html.page import check_report
 from taskplace.record.json_lines import JsonReporter
 from taskplace.record.prometheus import check_serving
 from taskplace.record.reporters import FanOut
 from taskplace.redaction import scrubbed
-from taskplace.settings import Settings
-from taskplace.wording import count
+from taskplace.spec.application import Settings
+from taskplace.wording import behind, count
 from topology import BuiltTopology
 from topology.errors import TopologyError
 
@@ -56,28 +56,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _checked(args: argparse.Namespace) -> tuple[Settings, Application, BuiltTopology]:
     settings = Settings.from_mapping(placed_application(args.file), [*args.set, *_ui(args.ui)])
-    settings = replace(settings, report=replace(settings.report, progress=_progress(settings, args.output)))
+    report = structs.replace(settings.report, progress=_progress(settings, args.output))
+    settings = replace(settings, report=report)
     application = load_application(settings)
     built = built_topology(application, settings)
     built.tasks()  # raises with the reason when the topology is not ready
-    _check_refusals(settings, application)
+    check_inputs(application, settings)
     report = settings.report
     if report.metrics_port is not None:
         check_serving("report.metrics.port", port=report.metrics_port, host=report.metrics_host)
     check_report(report)
     return settings, application, built
-
-
-def _check_refusals(settings: Settings, application: Application) -> None:
-    """Refuse what Spark would refuse, as the doctor finds it. Errors: `ConfigError`."""
-    facts = Facts(
-        settings=settings,
-        spark=SparkProperties(settings.spark),
-        missing_inputs=missing_inputs(application, settings),
-        wrong_inputs=wrong_inputs(application, settings),
-    )
-    for found in refusals(facts):
-        raise ConfigError(found.path, found=found.what, expected=found.expected)
 
 
 def _progress(settings: Settings, output: str | None) -> str:

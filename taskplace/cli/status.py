@@ -21,8 +21,7 @@ from msgspec import Meta
 from taskplace import validation
 from taskplace.cli import codes, documents
 from taskplace.cli.terminal import columns, folded, show
-from taskplace.columns import BOX_EDGE, BOX_GAP, GAP, Column, Fitted, fit
-from taskplace.model.seen import Seen
+from taskplace.lag.ranking import Seen
 from taskplace.record.events import LateRows
 from taskplace.spark.inspection.driver_seen import DriverSeen, look
 from taskplace.spark.inspection.now import (
@@ -35,7 +34,20 @@ from taskplace.spark.inspection.now import (
 )
 from taskplace.spark.operator_messages import Status, TopicStatus
 from taskplace.spark.stuck import UNKNOWN, stuck
-from taskplace.wording import ago, before, count, duration, lasting, listed
+from taskplace.wording import (
+    BOX_EDGE,
+    BOX_GAP,
+    GAP,
+    Column,
+    Fitted,
+    ago,
+    before,
+    count,
+    duration,
+    fit,
+    lasting,
+    listed,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 
-from taskplace.wrapping import wrapped
+from taskplace.wording import wrapped
 
 #: Where the text of a line begins, behind its label.
 INDENT = " " * 12

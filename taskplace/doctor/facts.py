@@ -1,40 +1,151 @@
 """The facts that the doctor's rules read.
 
-The command line gathers them once (`taskplace.cli.doctor_facts`). Facts that are not known are None; `unknown` says
-why. So rules need neither files nor Spark, and tests write facts down.
+The command line gathers them once (`taskplace.cli.doctor`). Facts that are not known are None; `unknown` says why. So
+rules need neither files nor Spark, and tests write facts down.
+
+Spark's properties: `taskplace run` passes `spark.conf` of the file to the session's builder. So the file has priority
+over a file of properties (`spark-defaults.conf`), and `spark.master` in `spark.conf` over the key `spark.master`. Units
+are Spark's: a time without a unit is in milliseconds, a size in MiB.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from packaging.specifiers import SpecifierSet
+import javaproperties
 
-from taskplace.doctor.spark_properties import SparkProperties
-from taskplace.settings import Settings
+from taskplace.errors import InputError, plainly
+from taskplace.spec.application import Settings, SparkSettings
 from topology import BuiltTopology
 
 Need = Literal["topology", "stores", "checkpoint"]
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_POWERS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+_MEBI = 1 << 20
+_LOOPBACK = re.compile(r"spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:|$)")
+
+
+def read_properties(file: str | Path) -> dict[str, str]:
+    """Return the properties of a file like `spark-defaults.conf`.
+
+    Errors: `InputError` for a file that cannot be read, and for one without a name that begins with `spark.`.
+    """
+    path = Path(file)
+    try:
+        with path.open("rb") as stream:
+            given = javaproperties.load(stream)
+    except (OSError, ValueError) as error:
+        found = getattr(error, "strerror", None) or str(error)
+        wrong = InputError(str(path), found=found, expected="a readable file of Spark's properties")
+        if isinstance(error, FileNotFoundError):
+            raise plainly(wrong, "there is no such file") from None
+        raise wrong from None
+    if given and not any(name.startswith("spark.") for name in given):
+        found = f"the name {next(iter(given))[:80]!r}"
+        raise InputError(str(path), found=found, expected="names that begin with 'spark.', one in a line")
+    return {name: value.strip() for name, value in given.items() if name.startswith("spark.")}
+
+
+class SparkProperties:
+    """The effective properties of an application. `file`: those of `--spark-properties`, read from `name`.
+
+    >>> spark = SparkProperties(SparkSettings(master="yarn", conf={"spark.locality.wait": "5s"}))
+    >>> spark.seconds("spark.locality.wait"), spark.where("spark.locality.wait"), spark.several_hosts
+    (5.0, 'spark.conf.spark.locality.wait', True)
+    """
+
+    def __init__(
+        self, settings: SparkSettings, file: Mapping[str, str] | None = None, name: str = ""
+    ) -> None:
+        self.conf, self.file, self.name = dict(settings.conf), dict(file or {}), name
+        #: The master that `taskplace run` uses: without spark-submit, `local[*]` if none is given.
+        self.master = (
+            self.conf.get("spark.master") or settings.master or self.file.get("spark.master") or "local[*]"
+        )
+
+    def get(self, key: str, default: str = "") -> str:
+        """Return the value of a property."""
+        return self.conf.get(key, self.file.get(key, default))
+
+    def where(self, key: str) -> str:
+        """Return where a property is set: its path in the application's file, or the file of properties.
+
+        For a property that is not set, it is the path where it belongs.
+        """
+        in_file = key not in self.conf and key in self.file
+        return f"{self.name}: {key}" if in_file else f"spark.conf.{key}"
+
+    def flag(self, key: str) -> bool:
+        """Return whether a property is true."""
+        return self.get(key).strip().lower() == "true"
+
+    def number(self, key: str, default: int) -> int:
+        """Return a whole number; the default for a property that is not set, or that is none."""
+        value = self.get(key).strip()
+        return int(value) if value.isdecimal() else default
+
+    def seconds(self, key: str, unit: str = "ms") -> float | None:
+        """Return a time in seconds; None if there is none that Spark can read. `unit`: of a number without one."""
+        return seconds_of(self.get(key), unit)
+
+    def mebibytes(self, key: str, default: float) -> float:
+        """Return a size in MiB; the default if there is none that Spark can read."""
+        size = mebibytes_of(self.get(key))
+        return default if size is None else size
+
+    @property
+    def local(self) -> bool:
+        """Whether the driver is the only executor."""
+        return re.fullmatch(r"local(\[.*\])?", self.master) is not None
+
+    @property
+    def several_hosts(self) -> bool:
+        """Whether executors may run on other hosts than the driver: what lies on one of them is not seen by others."""
+        return self.containers or (self.master.startswith("spark://") and not _LOOPBACK.match(self.master))
+
+    @property
+    def containers(self) -> bool:
+        """Whether executors run in containers with a limit of memory: on YARN and Kubernetes."""
+        return self.master == "yarn" or self.master.startswith("k8s://")
+
+
+def seconds_of(text: str, unit: str = "ms") -> float | None:
+    """Return a time of Spark's in seconds; None for what Spark would refuse. `unit`: of a number without one.
+
+    >>> [seconds_of(text) for text in ("30s", "3000", "2min", "1.5s", "soon")]
+    [30.0, 3.0, 120.0, None, None]
+    """
+    match = re.fullmatch(r"(-?\d+)([a-z]*)", text.strip().lower())
+    scale = _SECONDS.get((match[2] or unit) if match else "")
+    return None if match is None or scale is None else int(match[1]) * scale
+
+
+def mebibytes_of(text: str) -> float | None:
+    """Return a size of Spark's in MiB; None for what Spark would refuse.
+
+    >>> [mebibytes_of(text) for text in ("900m", "2g", "512", "1GB", "1.5g")]
+    [900.0, 2048.0, 512.0, 1024.0, None]
+    """
+    match = re.fullmatch(r"(\d+)(b|[kmgtp]b?)?", text.strip().lower())
+    return None if match is None else int(match[1]) * (1 << _POWERS[(match[2] or "m")[0]]) / _MEBI
 
 
 class StoreFacts(NamedTuple):
     """A store.
 
-    - `path`: of its node in the file, or the store's name, if the topology is not in the file
-    - `processor`: the kind of the node: aggregate, count, deduplicate, per-key, table-join, or "" for one's own
+    - `path`: of its node's options in the file, or the store's name, if the topology is not in the file
+    - `processor`: "deduplicate", "table-join", or "" for any other
     - `retention_ms`: after which its entries expire; None: never
-    - `sends_final`: whether it has windows that are sent once, when they close
     """
 
     name: str
     path: str
     processor: str
     retention_ms: int | None
-    sends_final: bool = False
 
 
 class CheckpointFacts(NamedTuple):
@@ -43,113 +154,39 @@ class CheckpointFacts(NamedTuple):
     - `driver`: which driver runs it, or "" for none
     - `damaged`: a line for each damaged or missing file
     - `refused`: a line for each reason why this application cannot continue it
-    - `records`: of the longest changelog of a task; 0 without any
-    - `state_bytes`: of the newest snapshots of all tasks, and of the changes since
-    - `executors`: how many had a task at the last commit
     """
 
     path: Path
     driver: str = ""
     damaged: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-    records: int = 0
-    state_bytes: int = 0
-    executors: int = 0
-
-
-class MissingInput(NamedTuple):
-    """An input directory that does not exist on this host.
-
-    - `path`: of its key in the file; `directory`: what is there
-    - `near`: a directory at the same place with a similar name; "" if there is none
-    """
-
-    path: str
-    directory: Path
-    near: str = ""
-
-
-class WrongInput(NamedTuple):
-    """An input with a file that is not of the input's format.
-
-    - `path`: of its key; `format`: the input's; `file`: the first of them; `found`: its beginning, a predicate
-    """
-
-    path: str
-    format: str
-    file: Path
-    found: str
-
-
-class HostFacts(NamedTuple):
-    """This host.
-
-    - `memory`: the bytes that this process and its children may use: the limit of the container, or all there are
-    - `file_systems`: by mount point, the type of the file system, such as ext4 or nfs4
-    """
-
-    memory: int | None = None
-    file_systems: Mapping[str, str] = MappingProxyType({})
-
-    def file_system(self, path: Path) -> str | None:
-        """Return the type of the file system that has a path; None if it is not known.
-
-        >>> HostFacts(None, {"/": "ext4", "/mnt/share": "nfs4"}).file_system(Path("/mnt/share/state"))
-        'nfs4'
-        """
-        for part in (path, *path.parents):
-            if str(part) in self.file_systems:
-                return self.file_systems[str(part)]
-        return None
-
-
-class Package(NamedTuple):
-    """An installed package, and the range of versions that taskplace was tested with."""
-
-    name: str
-    version: str
-    tested: SpecifierSet
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """All that is known of an application.
 
-    - `file`, `settings`: its file, and what is in it, checked
+    - `settings`: its file, checked
     - `written`: the paths of the keys that the file and `--set` have, such as placement.max.warmup.replicas
     - `spark`: the effective properties of Spark
     - `steered`: whether the file steers a query of Spark's own, instead of placing a topology
     - `refused`: why a start would be refused; "" if nothing is known to be wrong
-    - `times`: by external topic, the first column of its rows that is a timestamp, as far as their schema is known
-    - `missing_inputs`: the input directories that do not exist on this host
-    - `wrong_inputs`: inputs with a file of another format
+    - `file_systems`: of this host, by mount point: the type, such as ext4 or nfs4
     - `unknown`: by fact that is missing, the reason
     """
 
     settings: Settings
     spark: SparkProperties
-    file: str = "FILE"
     written: frozenset[str] = frozenset()
     steered: bool = False
     refused: str = ""
     topology: BuiltTopology | None = None
     stores: tuple[StoreFacts, ...] | None = None
     checkpoint: CheckpointFacts | None = None
-    host: HostFacts = field(default_factory=HostFacts)
-    packages: tuple[Package, ...] = ()
-    times: Mapping[str, str] = field(default_factory=dict)
-    missing_inputs: tuple[MissingInput, ...] = ()
-    wrong_inputs: tuple[WrongInput, ...] = ()
+    file_systems: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[Need, str] = field(default_factory=dict)
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether the stream runs until it is stopped. Otherwise it reads what is there, and ends."""
-        return self.settings.spark.trigger_interval is not None
-
-    @property
-    def stateful_tasks(self) -> int:
-        """The number of tasks with state; 0 if the topology is not known."""
-        if self.topology is None:
-            return 0
-        return sum(sub.partitions or 0 for sub in self.topology.subtopologies if sub.stateful)
+    def file_system(self, path: Path) -> str:
+        """Return the type of the file system that has a path of this host; "" if it is not known."""
+        found = (self.file_systems.get(str(part)) for part in (path, *path.parents))
+        return next(filter(None, found), "")

@@ -1,20 +1,20 @@
 """Finds the rule that decides a task's place: a full share, a cost, a rack, a weight, or a tie.
 
-It reads only the problem and the plan. If several rules apply, it names the first in this order: the capacity share of
-the instance, the share of the subtopology there, reads across racks, weights, and the tie between equal placements.
+The flow decides all places together, so it has no reason for one task. This module reads the reason off the problem and
+the target. If several rules apply, it names the first in this order: the capacity share of the instance, the share of
+the subtopology there, reads across racks, weights, and the tie between equal placements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
 
-from taskplace.model.plan import Plan, Roles
+from taskplace.model.placement import changelog_reads, costs, cross_rack_reads
+from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import Ints
-from taskplace.model.reads import changelog_reads, costs, cross_rack_reads
 from taskplace.model.shares import floors_and_ceilings
 from taskplace.wording import count
 
@@ -22,295 +22,177 @@ from taskplace.wording import count
 class Binding:
     """The shares, counts and costs of one plan. Each is computed once, when it is first needed.
 
-    Positions (t, i) are those of `problem.columns`. Cost: O(tasks + subtopologies * instances) in all.
+    Positions (t, i) are those of `problem.columns`. Cost: O(tasks + subtopologies * instances) in all. Each method
+    returns a clause: lower case, no full stop.
 
     >>> from taskplace.model.problem import Instance, Task, TaskId
     >>> from taskplace.planner import plan
     >>> problem = Problem([Task(TaskId(0, 0)), Task(TaskId(0, 1))], [Instance("a"), Instance("b")])
     >>> Binding(problem, plan(problem)).wanted(0, 1)
-    'so that each instance has 1 of the 2 tasks'
+    'so that b has 1 of the 2 tasks'
     """
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
         self.problem, self._plan = problem, plan
         self.c, self.config = problem.columns, problem.config
+        self._target = plan.target or plan.assignment
         self._each = self.config.rack_aware_assignment_strategy != "min_traffic"
 
     def wanted(self, t: int, i: int) -> str:
-        """Return the reason for task t to be at instance i, as a subordinate clause: its shares, or the assignor."""
+        """Return why task t belongs at instance i: the shares there, and its reads across racks."""
         if not self.config.promises.balanced:
-            return self._placed_by_assignor()
+            return f"where the assignor {self.config.task_assignor_class!r} places it"
         if np.count_nonzero(self.c.open_slots) == 1:
-            return f"since no other instance can take it{self._traffic(t, i)}"
-        both = (None, "sub") if self._each and len(self.c.subtopologies) > 1 else (None,)
-        return self._so_that(t, i, *both) + self._traffic(t, i)
-
-    def as_good(self, t: int) -> list[str]:
-        """Return the instances that would be as good for task t, of which no instance has a copy; sorted.
-
-        Two such tasks of a subtopology may exchange their places: no count, cost or number of copies changes.
-        """
-        if not self.config.promises.balanced or self._reads is not None or t not in self._new:
-            return []
-        return sorted(self._new_places[self._likeness(t)] - {self._new[t]})
-
-    @cached_property
-    def _new(self) -> dict[int, str]:
-        """The stateful tasks of which no instance has a copy, with their instances in the target."""
-        c = self.c
-        places = self._plan.target or self._plan.assignment
-        at = {task: name for name, roles in places.items() for task in roles.active}
-        parked = {p // c.m for p in c.parked.tolist()}
-        new = np.flatnonzero(c.stateful & (c.owner < 0) & (c.start[:-1] == c.start[1:])).tolist()
-        return {t: at[c.ids[t]] for t in new if t not in parked and c.ids[t] in at}
-
-    @cached_property
-    def _new_places(self) -> dict[tuple[object, ...], set[str]]:
-        """The instances of the new tasks that are alike."""
-        places: dict[tuple[object, ...], set[str]] = {}
-        for t, name in self._new.items():
-            places.setdefault(self._likeness(t), set()).add(name)
-        return places
-
-    def _likeness(self, t: int) -> tuple[object, ...]:
-        return int(self.c.sub[t]), float(self.c.weight[t]), self.c.changelog_racks[t]
-
-    def _placed_by_assignor(self) -> str:
-        return f"where the assignor {self.config.task_assignor_class!r} places it"
-
-    def _so_that(self, t: int, i: int, *of: str | None, now: int | None = None) -> str:
-        """Return the purpose of a placement: the shares of all instances if they are equal, else that of i.
-
-        `now`: how many tasks i has; None: this is not said.
-        """
-        open_ = self.c.open_slots > 0
-        spans = [self._shares(t, each) for each in of]
-        even = bool(open_.all()) and all(len({*zip(low, high, strict=True)}) == 1 for low, high, _ in spans)
-        who = "each instance" if even else self.c.names[i]
-        texts = [_of_tasks(int(low[i]), int(high[i]), total) for low, high, total in spans]
-        if "sub" in of:
-            texts[-1] += f" of subtopology {int(self.c.subtopologies[int(self.c.sub[t])])}"
-        has = "" if now is None else f" ({self.c.names[i] if even else 'it'} has {now:,} now)"
-        return f"so that {who} has {' and '.join(texts)}{has}"
-
-    def stateless(self, t: int, i: int, wanted: int) -> str:
-        """Return why stateless task t is at instance i. `wanted`: its instance in the target, which may differ."""
-        if self._reads is None or not self.c.racks[t]:
-            return (
-                "it has no state, so it goes to the least loaded instance, and stays while loads are level"
-                f"{self._for_now(i, wanted)}"
-            )
-        reads = f"it reads {self._partitions(t, i)} across racks from there"
-        return (
-            "it has no state; loads are level, and within them reads across racks and moves cost least: "
-            f"{reads}{self._for_now(i, wanted)}"
+            return "since no other instance can take it"
+        shares = self._share(t, i, None)
+        if self._each and len(self.c.subtopologies) > 1:
+            shares += f" and {self._share(t, i, int(self.c.sub[t]))}"
+        reads = self._across(t, i)
+        traffic = (
+            "" if reads is None else f", and it reads {count(reads, 'input partition')} across racks there"
         )
-
-    def _for_now(self, i: int, wanted: int) -> str:
-        """Return why a stateless task is not at its target instance `wanted` yet; "" if it is."""
-        if i == wanted:
-            return ""
-        now, then = (self._grid(roles).sum(axis=0) for roles in (self._plan.assignment, self._plan.target))
-        at = wanted if now[wanted] != then[wanted] else i
-        name = self.c.names[at]
-        return (
-            f"; it belongs on {self.c.names[wanted]}, but {name} has {count(now[at], 'stateful task')} now and "
-            f"{then[at]:,} in "
-            "the target, and until then loads are level this way"
-        )
+        return f"so that {self.c.names[i]} has {shares}{traffic}"
 
     def leaves(self, t: int, i: int) -> str:
-        """Return why task t moves to instance i, although its owner has a good copy, as a subordinate clause."""
+        """Return why task t moves to instance i, although its owner has a good copy."""
         c, owner = self.c, int(self.c.owner[t])
-        name = c.names[owner]
-        if c.open_slots[owner] == 0:
+        if not c.open_slots[owner]:
             return f"since {self.closed(owner)}"
-        s = int(c.sub[t])
-        total, grid = self._now.sum(axis=0), self._now
-        if total[owner] > self._total[1][owner]:
-            return self._so_that(t, owner, None, now=int(total[owner]))
-        if self._each and grid[s, owner] > self._subs[1][s, owner]:
-            return self._so_that(t, owner, "sub", now=int(grid[s, owner]))
-        if total[i] < self._total[0][i]:
-            return self._so_that(t, i, None, now=int(total[i]))
-        if self._each and grid[s, i] < self._subs[0][s, i]:
-            return self._so_that(t, i, "sub", now=int(grid[s, i]))
-        return (
-            f"since {self._cost(t, owner, i) or f'{name} takes another task in its place, for equal shares'}"
-        )
+        for of in self._scopes(t):
+            low, high, now, _ = self._counts(of)
+            for at, differs in ((owner, now[owner] > high[owner]), (i, now[i] < low[i])):
+                if differs:
+                    return f"so that {c.names[at]} has {self._share(t, at, of)} (it has {now[at]:,} now)"
+        swap = f"{c.names[owner]} takes another task in its place, for equal shares"
+        return f"since {self._cost(t, owner, i) or swap}"
+
+    def refused(self, t: int, i: int, chosen: int) -> str:
+        """Return why task t goes to `chosen` and not to instance i, which could also take it over."""
+        cost = self._cost(t, i, chosen)
+        if cost and self.config.rack_aware_assignment_strategy != "none":
+            return cost
+        for of in self._scopes(t):
+            low, high, _, then = self._counts(of)
+            if then[i] >= high[i]:
+                return f"its share, {self._share(t, i, of)}, is full"
+            if then[chosen] <= low[chosen]:
+                return f"{self.c.names[chosen]} needs it for its share, {self._share(t, chosen, of)}"
+        return cost or f"it is as good as {self.c.names[chosen]}, and a fixed rule breaks the tie"
+
+    def stays(self, t: int, i: int) -> str:
+        """Return the cost of moving task t from its owner, which may keep it, to instance i."""
+        here, there = self._across(t, int(self.c.owner[t])), self._across(t, i)
+        if here is None or there is None:
+            return "that would be a move"
+        traffic, move = costs(self.config)
+        reads = f"{count(there, 'read')} across racks in place of {here} (cost {traffic} each)"
+        return f"that would be a move (cost {move}) and {reads}"
 
     def closed(self, i: int) -> str:
         """Return why an instance without open slots takes no task."""
         return f"{self.c.names[i]} {'is draining' if self.c.draining[i] else 'has no capacity'}"
 
-    def refused(self, t: int, i: int, chosen: int) -> str:
-        """Return why task t goes to `chosen` and not to instance i, which could also take it over."""
-        s = int(self.c.sub[t])
-        total, grid = self._then.sum(axis=0), self._then
-        cost = self._cost(t, i, chosen)
-        if cost and self.config.rack_aware_assignment_strategy != "none":
-            return cost
-        if total[i] >= self._total[1][i]:
-            return f"its share, {self._span(t, i, None)}, is full"
-        if self._each and grid[s, i] >= self._subs[1][s, i]:
-            return f"its share, {self._span(t, i, 'sub')}, is full"
-        if total[chosen] <= self._total[0][chosen]:
-            return f"{self.c.names[chosen]} needs it for its share, {self._span(t, chosen, None)}"
-        if self._each and grid[s, chosen] <= self._subs[0][s, chosen]:
-            return f"{self.c.names[chosen]} needs it for its share, {self._span(t, chosen, 'sub')}"
-        return cost or f"it is as good as {self.c.names[chosen]}, and a fixed rule breaks the tie"
-
-    def stays(self, t: int, i: int) -> str:
-        """Return the cost of moving task t from its owner, which may keep it, to instance i."""
-        owner = int(self.c.owner[t])
-        if self._reads is None:
-            return "that would be a move"
-        here, there = self._across(t, owner), self._across(t, i)
-        traffic, move = costs(self.config)
-        return (
-            f"that would be a move (cost {move}) and {count(there, 'read')} across racks in place of {here} "
-            f"(cost {traffic} each)"
+    def stateless(self, t: int, i: int, wanted: int) -> str:
+        """Return why stateless task t is at instance i. `wanted`: its instance in the target, which may differ."""
+        level = "it has no state, so it goes where loads are level, and stays while they are"
+        reads = self._across(t, i)
+        if reads is not None and self.c.racks[t]:
+            across = f"{count(reads, 'input partition')} across racks"
+            level = f"it has no state: loads are level, and it reads {across} there"
+        later = (
+            f"; it belongs on {self.c.names[wanted]}, once the stateful tasks have moved"
+            if i != wanted
+            else ""
         )
-
-    def apart(self, i: int, others: list[int]) -> tuple[list[str], list[str]]:
-        """Return the named tags that instance i shares with one of `others`, and those in which it differs."""
-        tags = self.c.tags
-        shared: list[str] = []
-        differ: list[str] = []
-        for tag in self.config.rack_aware_assignment_tags:
-            value = tags[i].get(tag)
-            if value is None:
-                continue
-            (shared if any(tags[o].get(tag) == value for o in others) else differ).append(f"{tag} {value}")
-        return shared, differ
+        return level + later
 
     def standby(self, t: int, i: int, leaves: list[int], others: list[int]) -> str:
-        """Return the reason for a standby of task t to be at instance i.
+        """Return why a standby of task t belongs at instance i.
 
         `leaves`: the instances whose standby of the task ends. `others`: those of its other copies in the target.
         """
         c = self.c
         if not self.config.promises.balanced:
-            return self._placed_by_assignor()
-        for k in leaves:
-            if c.open_slots[k] == 0:
-                return f"since {self.closed(k)}"
+            return f"where the assignor {self.config.task_assignor_class!r} places it"
         fewest = len(self.apart(i, others)[0])
         for k in leaves:
-            shared, _ = self.apart(k, others)
+            if not c.open_slots[k]:
+                return f"since {self.closed(k)}"
+            shared = self.apart(k, others)[0]
             if len(shared) > fewest:
                 return f"since {c.names[k]} shares {', '.join(shared)} with another copy"
-        now, then = self._copies
-        total = count(int(then.sum()), "copy", "copies")
-        for k in [i] if now[i] < then[i] else [k for k in leaves if now[k] > then[k]]:
-            return f"so that {c.names[k]} has {then[k]:,} of the {total} (it has {now[k]:,} now)"
-        return f"since each instance has about as many copies this way{self.follows(t, i)}"
+        return f"so that instances have about as many copies{self.follows(t, i)}"
+
+    def apart(self, i: int, others: list[int]) -> tuple[list[str], list[str]]:
+        """Return the named tags that instance i shares with one of `others`, and those in which it differs."""
+        shared: list[str] = []
+        differ: list[str] = []
+        for tag in self.config.rack_aware_assignment_tags:
+            value = self.c.tags[i].get(tag)
+            if value is not None:
+                (shared if any(self.c.tags[o].get(tag) == value for o in others) else differ).append(
+                    f"{tag} {value}"
+                )
+        return shared, differ
 
     def follows(self, t: int, i: int) -> str:
-        """Return the reads across racks of a standby of task t at instance i, as the end of a sentence."""
+        """Return the reads across racks of a standby of task t at instance i, as the end of a clause."""
         if self._changelogs is None or not self.c.changelog_racks[t]:
             return ""
         rack_of, reads = self._changelogs
-        number = int(reads[t, rack_of[i]])
-        return f", and it reads {count(number, 'changelog partition')} across racks from there"
+        return f", and it reads {count(int(reads[t, rack_of[i]]), 'changelog partition')} across racks there"
 
     def _cost(self, t: int, worse: int, better: int) -> str:
         """Return the cost for which `better` is preferred to `worse`; "" if there is none."""
-        c = self.c
-        if self._reads is not None and self._across(t, worse) != self._across(t, better):
-            a, b = self._across(t, worse), self._across(t, better)
-            traffic, move = costs(self.config)
-            reads = count(a, "input partition")
-            text = f"{c.names[worse]} reads {reads} across racks and {c.names[better]} {b}"
-            if a > b:
-                return f"{text} (a read costs {traffic}, a move {move})"
-            return f"{text}, but in all reads (cost {traffic}) and moves (cost {move}) cost least this way"
-        if self._reads is not None:
-            return f"in all, reads across racks and moves cost least this way ({c.names[better]} takes it)"
-        if len(np.unique(c.weight[c.stateful])) > 1:
-            return f"tasks differ in weight ({c.weight[t]:g} here), and loads are nearer to their shares this way"
-        return ""
-
-    def _across(self, t: int, i: int) -> int:
-        if self._reads is None:
-            return 0
-        rack_of, reads = self._reads
-        return int(reads[t, rack_of[i]])
-
-    def _partitions(self, t: int, i: int) -> str:
-        return count(self._across(t, i), "input partition")
-
-    def _traffic(self, t: int, i: int) -> str:
-        if self._reads is None:
+        c, here, there = self.c, self._across(t, worse), self._across(t, better)
+        if here is None or there is None:
+            if len(np.unique(c.weight[c.stateful])) > 1:
+                return f"tasks differ in weight ({c.weight[t]:g} here), and loads are nearer to their shares this way"
             return ""
-        return f", and it reads {self._partitions(t, i)} across racks from there"
+        traffic, move = costs(self.config)
+        if here > there:
+            more = f"{c.names[worse]} reads {count(here, 'input partition')} across racks"
+            return f"{more} and {c.names[better]} {there} (a read costs {traffic}, a move {move})"
+        return f"in all, reads across racks (cost {traffic}) and moves (cost {move}) cost least this way"
 
-    def _span(self, t: int, i: int, of: str | None) -> str:
-        low, high, total = self._shares(t, of)
-        where = "" if of is None else f" of subtopology {int(self.c.subtopologies[int(self.c.sub[t])])}"
-        return f"{low[i]:,}{'' if low[i] == high[i] else f' to {high[i]:,}'} of {count(total, 'task')}{where}"
+    def _scopes(self, t: int) -> tuple[int | None, ...]:
+        """Return whose shares count for task t: those of all tasks, and those of its subtopology."""
+        return (None, int(self.c.sub[t])) if self._each else (None,)
 
-    def _shares(self, t: int, of: str | None) -> tuple[list[int], list[int], int]:
-        """Return the least and the most tasks of each instance, and all: of the problem, or of the subtopology of t."""
-        s = int(self.c.sub[t])
-        if of is None:
-            low, high, total = *self._total, self.c.stateful.sum()
-        else:
-            low, high, total = self._subs[0][s], self._subs[1][s], self._then[s].sum()
-        return low.tolist(), high.tolist(), int(total)
+    def _share(self, t: int, i: int, of: int | None) -> str:
+        """Return the share of instance i in words: "2 of the 4 tasks", "at most 1 of the 3 tasks of subtopology 0"."""
+        lows, highs, _, then = self._counts(of)
+        low, high, total = int(lows[i]), int(highs[i]), int(then.sum())
+        number = f"{high:,}"
+        if low < high:
+            number = f"{low:,} {'or' if high == low + 1 else 'to'} {high:,}" if low else f"at most {high:,}"
+        tasks = f"{number} task" if total == 1 else f"{number} of the {total:,} tasks"
+        return tasks if of is None else f"{tasks} of subtopology {int(self.c.subtopologies[of])}"
+
+    def _counts(self, of: int | None) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return [instances] the least, the most, the present and the target's stateful actives.
+
+        `of`: the position of a subtopology; None: of all tasks.
+        """
+        now, then = (grid.sum(axis=0) if of is None else grid[of] for grid in (self._now, self._then))
+        if of not in self._shares:
+            self._shares[of] = floors_and_ceilings(int(then.sum()), self.c.open_slots)
+        return (*self._shares[of], now, then)
 
     @cached_property
-    def _reads(self) -> tuple[Ints, Ints] | None:
-        return None if self.config.rack_aware_assignment_strategy == "none" else cross_rack_reads(self.c)
-
-    @cached_property
-    def _changelogs(self) -> tuple[Ints, Ints] | None:
-        config = self.config
-        racks = config.rack_aware_assignment_strategy != "none" and config.promises.weighs_racks
-        return changelog_reads(self.c) if racks else None
-
-    @cached_property
-    def _total(self) -> tuple[Ints, Ints]:
-        return floors_and_ceilings(int(self.c.stateful.sum()), self.c.open_slots)
-
-    @cached_property
-    def _subs(self) -> tuple[Ints, Ints]:
-        counts = np.bincount(self.c.sub[self.c.stateful], minlength=len(self.c.subtopologies)).tolist()
-        low, high = zip(*(floors_and_ceilings(n, self.c.open_slots) for n in counts), strict=True)
-        return np.array(low), np.array(high)
+    def _shares(self) -> dict[int | None, tuple[Ints, Ints]]:
+        return {}
 
     @cached_property
     def _now(self) -> Ints:
-        """[subtopologies, instances] stateful actives in force."""
         owned = np.flatnonzero(self.c.stateful & (self.c.owner >= 0))
         return self._counted(owned, self.c.owner[owned])
 
     @cached_property
     def _then(self) -> Ints:
-        """[subtopologies, instances] stateful actives in the target."""
-        return self._grid(self._plan.target or self._plan.assignment)
-
-    @cached_property
-    def _copies(self) -> tuple[Ints, Ints]:
-        """[instances] stateful actives and standbys, in force and in the target."""
-        stateful = {id_ for id_, each in zip(self.c.ids, self.c.stateful.tolist(), strict=True) if each}
-        held = {one.id: (*one.active, *one.standby) for one in self.problem.instances}
-        target = self._plan.target or self._plan.assignment
-        goal = {name: (*roles.active, *roles.standby) for name, roles in target.items()}
-        now, then = (
-            np.array([sum(t in stateful for t in each.get(name, ())) for name in self.c.names], np.int64)
-            for each in (held, goal)
-        )
-        return now, then
-
-    def _grid(self, roles: Mapping[str, Roles]) -> Ints:
-        """Return [subtopologies, instances] stateful actives of a plan's roles."""
-        at = {t: k for k, t in enumerate(self.c.ids)}
-        inst = {name: k for k, name in enumerate(self.c.names)}
-        pairs = [
-            (at[t], inst[n]) for n, r in roles.items() for t in r.active if t in at and self.c.stateful[at[t]]
-        ]
-        task, where = np.array(pairs, np.int64).reshape(-1, 2).T
+        at, inst = ({name: k for k, name in enumerate(names)} for names in (self.c.ids, self.c.names))
+        pairs = [(at[t], inst[name]) for name, roles in self._target.items() for t in roles.active if t in at]
+        task, where = np.array([p for p in pairs if self.c.stateful[p[0]]], np.int64).reshape(-1, 2).T
         return self._counted(task, where)
 
     def _counted(self, task: Ints, where: Ints) -> Ints:
@@ -318,14 +200,18 @@ class Binding:
         np.add.at(grid, (self.c.sub[task], where), 1)
         return grid
 
+    def _across(self, t: int, i: int) -> int | None:
+        """Return the input partitions that task t reads across racks at instance i; None if racks do not count."""
+        if self._reads is None:
+            return None
+        rack_of, reads = self._reads
+        return int(reads[t, rack_of[i]])
 
-def _of_tasks(low: int, high: int, total: int) -> str:
-    """Return a share in words.
+    @cached_property
+    def _reads(self) -> tuple[Ints, Ints] | None:
+        return None if self.config.rack_aware_assignment_strategy == "none" else cross_rack_reads(self.c)
 
-    >>> _of_tasks(2, 2, 4), _of_tasks(2, 3, 5), _of_tasks(0, 1, 3), _of_tasks(0, 1, 1)
-    ('2 of the 4 tasks', '2 or 3 of the 5 tasks', 'at most 1 of the 3 tasks', 'at most 1 task')
-    """
-    number = f"{high:,}"
-    if low < high:
-        number = f"{low:,} {'or' if high == low + 1 else 'to'} {high:,}" if low else f"at most {high:,}"
-    return f"{number} task" if total == 1 else f"{number} of the {total:,} tasks"
+    @cached_property
+    def _changelogs(self) -> tuple[Ints, Ints] | None:
+        racks = self.config.rack_aware_assignment_strategy != "none" and self.config.promises.weighs_racks
+        return changelog_reads(self.c) if racks else None

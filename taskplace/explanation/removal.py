@@ -30,15 +30,13 @@ import numpy as np
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.lag.catching_up import seconds_left, to_go
-from taskplace.lag.ranking import best_first, lacking, whole
+from taskplace.lag.ranking import Seen, lacking, seconds_left, to_go, whole
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, STANDBY, WARMUP
-from taskplace.model.seen import Seen
 from taskplace.validation import MOST
 from taskplace.wording import about, count, listed, noun, one_of
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.removal/1"
 SHOWN = 5
@@ -258,14 +256,16 @@ def removable(
         held = Held(*(sum(copy.role == role for copy in mine.values()) for role in Held._fields))
     if not others:
         return Removal(instance, alone=True, held=held, draining=draining)
-    best = _best([copy for copy in copies if copy.instance in staying])
+    best: dict[TaskId, Copy] = {}
+    for copy in sorted((copy for copy in copies if copy.instance in staying), key=_quality):
+        best.setdefault(copy.task, copy)
     waits = []
     for task, copy in sorted(mine.items()):
         there = best.get(task)
         if there and there.caught_up:
             continue
         if copy.role == "none" and (
-            copy.lag is None or (there and not copy.caught_up and lacking(_lag(there), MOST) <= copy.lag)
+            copy.lag is None or (there and not copy.caught_up and _quality(there)[1] <= copy.lag)
         ):
             continue
         waits.append(Wait(task, copy.role, there and there.instance, there.lag if there else None))
@@ -296,23 +296,9 @@ def _stuck(others: Iterable[Copy], seen: Mapping[tuple[str, TaskId], Seen]) -> I
             yield Stuck(copy.task, copy.instance, known.stalled, known.remedy)
 
 
-def _best(copies: Sequence[Copy]) -> dict[TaskId, Copy]:
-    """Return the best copy of each task."""
-    tasks, names = sorted({copy.task for copy in copies}), sorted({copy.instance for copy in copies})
-    task_at = {task: i for i, task in enumerate(tasks)}
-    name_at = {name: i for i, name in enumerate(names)}
-    columns = [
-        (task_at[copy.task], _lag(copy), not copy.caught_up, name_at[copy.instance]) for copy in copies
-    ]
-    task, lag, ranks, inst = np.array(columns, np.int64).reshape(-1, 4).T
-    best: dict[TaskId, Copy] = {}
-    for k in best_first(task, lag, ranks, inst).tolist():
-        best.setdefault(copies[k].task, copies[k])
-    return best
-
-
-def _lag(copy: Copy) -> int:
-    return NO_COPY if copy.lag is None else copy.lag
+def _quality(copy: Copy) -> tuple[bool, int, str]:
+    """Return the order of a task's copies, best first, as `taskplace.lag.ranking.best_first` has it."""
+    return not copy.caught_up, MOST if copy.lag is None else copy.lag, copy.instance
 
 
 def can_remove(
@@ -325,8 +311,7 @@ def can_remove(
 ) -> Removal:
     """Return whether an instance can be removed now, and the tasks that must catch up elsewhere first.
 
-    `seen`, `rates`: what a driver has measured, in place of the instances' own rates; see `Timetable`. `target`: as for
-    `removable`, of the plan in force.
+    `seen`, `rates`: as for `CatchingUp`. `target`: as for `removable`, of the plan in force.
     Errors: `InputError` for an instance that is not in the problem. O(tasks + copies) in numpy, and O(copies of the
     tasks on the instance).
 
@@ -366,31 +351,60 @@ def can_remove(
     found = removable(
         instance, copies, staying, held=held, draining=bool(c.draining[at]), seen=seen, target=target
     )
-    return found.timed(_followers(problem, seen, rates)) if found.waits else found
+    if not found.waits:
+        return found
+    follow = np.flatnonzero((c.role == STANDBY) | (c.role == WARMUP))
+    follows = zip(c.task[follow].tolist(), c.inst[follow].tolist(), strict=True)
+    catching_up = CatchingUp(problem, follows, seen, rates)
+    return found.timed(lambda name, task: catching_up.seconds(name, task)[0])
 
 
-def _followers(
-    problem: Problem, seen: Mapping[tuple[str, TaskId], Seen], rates: Mapping[str, float | None]
-) -> Callable[[str, TaskId], float | None]:
-    """Return what says when a standby or warm-up has caught up; of other copies nothing is known. O(copies)."""
-    c = problem.columns
-    behind = lacking(c.lag, whole(c.end)[c.task])
-    follows = np.flatnonzero((c.role == STANDBY) | (c.role == WARMUP)).tolist()
-    queued = dict.fromkeys(c.names, 0)
-    left: dict[tuple[str, TaskId], int] = {}
-    for k in follows:
-        name = c.names[int(c.inst[k])]
-        left[name, c.ids[int(c.task[k])]] = int(behind[k])
-        queued[name] += int(behind[k])
-    own = {one.id: one.restore_rate for one in problem.instances}
+class CatchingUp:
+    """When the copies of one problem that follow have caught up.
 
-    def remaining(name: str, task: TaskId) -> float | None:
-        lag = left.get((name, task))
-        if lag is None or queued[name] >= MOST:
-            return None
-        if (known := seen.get((name, task))) is not None:
-            return None if known.stalled else known.remaining
-        records = to_go(lag, problem.config.acceptable.at(own[name]))
-        return seconds_left(records, rate=rates.get(name, own[name]), ahead=queued[name] - lag)
+    - `follows`: the followers, as positions of task and instance. Those of one instance take turns
+    - `seen`, `rates`: what a driver has measured, in place of the problem's restore rates
 
-    return remaining
+    >>> from taskplace.model.problem import Instance, Task
+    >>> one = TaskId(0, 0)
+    >>> b = Instance("b", warmup=[one], lags={one: 12_000}, restore_rate=100.0)
+    >>> CatchingUp(Problem([Task(one, end_offset=20_000)], [b]), [(0, 0)]).seconds("b", one)
+    (20.0, '')
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        follows: Iterable[tuple[int, int]],
+        seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({}),
+        rates: Mapping[str, float | None] = MappingProxyType({}),
+    ) -> None:
+        c = problem.columns
+        self._seen, self._acceptable = seen, problem.config.acceptable
+        self._own = {one.id: one.restore_rate for one in problem.instances}
+        self._rates = {**self._own, **rates}
+        length = whole(c.end)
+        copies = zip(c.task.tolist(), c.inst.tolist(), strict=True)
+        lacks = dict(zip(copies, lacking(c.lag, length[c.task]).tolist(), strict=True))
+        self._left: dict[tuple[str, TaskId], int] = {}
+        self._queued: dict[str, int] = {}
+        for t, i in follows:
+            left = lacks.get((t, i), int(length[t]))
+            self._left[c.names[i], c.ids[t]] = left
+            self._queued[c.names[i]] = self._queued.get(c.names[i], 0) + left
+
+    def seconds(self, name: str, task: TaskId) -> tuple[float | None, str]:
+        """Return the seconds until a copy has caught up, or None and why they are not known; O(1)."""
+        lag = self._left.get((name, task))
+        if lag is None:
+            return None, "the copy does not follow"
+        if self._queued[name] >= MOST:
+            return None, "the length of a changelog is not known"
+        if (seen := self._seen.get((name, task))) is not None:
+            known = None if seen.stalled else seen.remaining
+            why = seen.stalled or seen.unknown or f"{name} shows no progress yet"
+        else:
+            left, ahead = to_go(lag, self._acceptable.at(self._own[name])), self._queued[name] - lag
+            known = seconds_left(left, rate=self._rates[name], ahead=ahead)
+            why = f"no restore rate of {name} has been measured"
+        return known, "" if known is not None else why

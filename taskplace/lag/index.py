@@ -15,7 +15,7 @@ from taskplace.errors import InputError
 from taskplace.lag import ranking
 from taskplace.lag.ranking import NO_COPY, UNKNOWN, Acceptable
 from taskplace.validation import positive
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class LagIndex:

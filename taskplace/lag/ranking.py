@@ -1,4 +1,4 @@
-"""Ranks the copies of a task: which are caught up, which are most caught up, and which is the best.
+"""Ranks the copies of a task: which are caught up, which are most caught up, which is best, and when one catches up.
 
 **Idea.** The *rank* of an instance for a task is the number of records that it has to read before it can take the task
 over. It is 0 if its copy is caught up, else the copy's lag, and the whole changelog without a copy. The most-caught-up
@@ -23,11 +23,13 @@ instance (`acceptable.recovery.seconds`), and an owner stays among the best whil
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from taskplace.validation import MOST
+from topology.tasks import TaskId
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -169,3 +171,54 @@ def best_first(task: Ints, lag: Ints, ranks: Ints, inst: Ints) -> Ints:
     Caught-up copies come first, then copies with less lag, then missing copies. The instance breaks ties.
     """
     return np.lexsort((inst, lacking(lag, MOST), ranks > 0, task))
+
+
+def to_go(lag: int, acceptable: int) -> int:
+    """Return how many records a copy has yet to read until it counts as caught up.
+
+    >>> to_go(12_000, 10_000), to_go(9_000, 10_000)
+    (2000, 0)
+    """
+    return max(0, lag - acceptable)
+
+
+def seconds_left(
+    records: int, *, pace: float | None = None, rate: float | None = None, ahead: int = 0
+) -> float | None:
+    """Return the seconds until a copy has read `records` more, from `to_go`; None if neither speed is known.
+
+    - `pace`: the records per second by which its lag has shrunk; None: not known
+    - `rate`: the records per second that its instance restores, for all its followers together; None: not measured
+    - `ahead`: the records that the other followers of the instance lack
+
+    >>> seconds_left(2_000, rate=100.0, ahead=500), seconds_left(2_000, pace=50.0, rate=100.0), seconds_left(2_000)
+    (25.0, 40.0, None)
+    >>> seconds_left(0)
+    0.0
+    """
+    if records <= 0:
+        return 0.0
+    if pace:
+        return records / pace
+    return (records + ahead) / rate if rate else None
+
+
+#: An instance and a task.
+Copy = tuple[str, TaskId]
+
+
+class Seen(NamedTuple):
+    """What the driver of a stream has seen of a copy that catches up, beside its lag.
+
+    - `remaining`: the seconds until it has caught up; None: not known
+    - `stalled`: why it makes no progress, as a clause; "" if it does
+    - `remedy`: what to do about it, as a clause
+    - `unknown`: why `remaining` is not known although it makes progress, as a clause
+    - `no_driver`: whether it stalls only because no driver runs
+    """
+
+    remaining: float | None = None
+    stalled: str = ""
+    remedy: str = ""
+    unknown: str = ""
+    no_driver: bool = False

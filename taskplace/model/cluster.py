@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from taskplace.errors import InputError
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class Task(NamedTuple):

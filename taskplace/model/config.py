@@ -2,51 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta, field
 
 from taskplace import validation
-from taskplace.errors import ConfigError, InputError
+from taskplace.errors import ConfigError
 from taskplace.lag.ranking import Acceptable
 from taskplace.model.assignors import BUILT_IN, Promises, promises
-from taskplace.model.keys import Choice, Configuration, Integer, Number, Text, key
+from taskplace.model.keys import AboveZero, Configuration, Count, Positive, about
 
-STRATEGIES = ("none", "min_traffic", "balance_subtopology")
-
-
+Strategy = Literal["none", "min_traffic", "balance_subtopology"]
 MOST_COST = 1_000_000
 """The largest price of a read across racks or a move. The price of a whole target must fit into 64 bits."""
 
 
-class Tags:
-    """A list of distinct tag names. A string may have them separated by commas."""
-
-    def __str__(self) -> str:
-        return "a list of different tag names"
-
-    def read(self, path: str, value: Any) -> tuple[str, ...]:
-        """Return the names; `ConfigError` for anything else."""
-        names = (
-            [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        )
-        texts = isinstance(names, (list, tuple)) and all(isinstance(name, str) and name for name in names)
-        if not texts or len(set(names)) != len(names):
-            raise ConfigError(path, found=value, expected=str(self))
-        try:
-            return tuple(validation.text(name, path) for name in names)
-        except InputError as error:
-            raise ConfigError(path, found=value, expected=error.expected) from None
+def _tags(value: Any, path: str) -> tuple[str, ...]:
+    names = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    texts = isinstance(names, list | tuple) and all(isinstance(name, str) and name for name in names)
+    if not texts or len(set(names)) != len(names):
+        raise ConfigError(path, found=value, expected=_TAGS)
+    if any(map(validation.has_surrogates, names)):
+        raise ConfigError(path, found=value, expected=validation.NO_SURROGATES)
+    return tuple(names)
 
 
-_ASSIGNOR = Text(
-    r"(?s).*\S.*", f"{', '.join(BUILT_IN)}, the name of an installed assignor, or 'module:attribute'"
-)
-_SECONDS = Number("a number of seconds above 0, or null", optional=True, written=True)
-_COST = Integer(0, MOST_COST, optional=True, written=True)
+_TAGS = "a list of different tag names"
+_Tags = Annotated[tuple[str, ...], Meta(extra={"read": _tags, "words": _TAGS})]
+_Cost = Annotated[int, Meta(ge=0, le=MOST_COST)]
+_Assignor = Annotated[
+    str,
+    Meta(
+        pattern=r"\S",
+        extra={"words": f"{', '.join(BUILT_IN)}, the name of an installed assignor, or 'module:attribute'"},
+    ),
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementConfig(Configuration):
+class PlacementConfig(Configuration, frozen=True, kw_only=True):
     """The settings of the placement.
 
     Each key is an attribute, with underscores for dots. Values may be numbers, or strings as in a properties file.
@@ -66,80 +59,67 @@ class PlacementConfig(Configuration):
     ('acceptable.recovery.lag', 'acceptable.recovery.seconds')
     """
 
-    num_standby_replicas: int = key(
-        Integer(0, written=True),
-        0,
-        "number of hot standbys per stateful task, each on another instance",
-        kafka=True,
-    )
-    max_warmup_replicas: int = key(
-        Integer(1, written=True),
-        2,
-        "largest number of warm-ups at the same time, in the whole cluster",
-        kafka=True,
-    )
-    acceptable_recovery_lag: int = key(
-        Integer(0, written=True),
-        10_000,
-        "a copy is caught up if its lag is at most this many records; with 2^63 - 1 every instance is caught up, even "
-        "without a copy",
-        unit="records",
-        kafka=True,
-    )
-    acceptable_recovery_seconds: float | None = key(
-        _SECONDS,
-        None,
-        "if set, a copy is also caught up if it can apply its lag within this time, at the measured rate",
-        unit="s",
-    )
-    probing_rebalance_interval_ms: int = key(
-        Integer(1, written=True),
-        600_000,
-        "interval between plans while the step is not yet the target",
-        kafka=True,
-    )
-    rack_aware_assignment_tags: tuple[str, ...] = key(
-        Tags(),
-        (),
-        "the standbys of a task are placed on instances with other values of these tags, if possible",
-        kafka=True,
-    )
-    rack_aware_assignment_strategy: str = key(
-        Choice(*STRATEGIES),
-        "none",
-        "whether racks of input partitions count, and against which other costs",
-        kafka=True,
-    )
+    WRITTEN: ClassVar[bool] = True
+
+    num_standby_replicas: Annotated[
+        Count,
+        about("number of hot standbys per stateful task, each on another instance", kafka=True),
+    ] = 0
+    max_warmup_replicas: Annotated[
+        Positive,
+        about("largest number of warm-ups at the same time, in the whole cluster", kafka=True),
+    ] = 2
+    acceptable_recovery_lag: Annotated[
+        Count,
+        about(
+            "a copy is caught up if its lag is at most this many records; with 2^63 - 1 every instance is "
+            "caught up, even without a copy",
+            unit="records",
+            kafka=True,
+        ),
+    ] = 10000
+    acceptable_recovery_seconds: Annotated[
+        AboveZero | None,
+        about(
+            "if set, a copy is also caught up if it can apply its lag within this time, at the measured rate",
+            unit="s",
+        ),
+    ] = None
+    probing_rebalance_interval_ms: Annotated[
+        Positive,
+        about("interval between plans while the step is not yet the target", kafka=True),
+    ] = 600000
+    rack_aware_assignment_tags: Annotated[
+        _Tags,
+        about(
+            "the standbys of a task are placed on instances with other values of these tags, if possible",
+            kafka=True,
+        ),
+    ] = ()
+    rack_aware_assignment_strategy: Annotated[
+        Strategy,
+        about("whether racks of input partitions count, and against which other costs", kafka=True),
+    ] = "none"
     # Kafka writes these two keys with an underscore. All other keys have only dots.
-    rack_aware_assignment_traffic_cost: int | None = key(
-        _COST,
-        None,
-        "cost of a cross-rack read; null: the assignor's default",
-        name="rack.aware.assignment.traffic_cost",
-        kafka=True,
-    )
-    rack_aware_assignment_non_overlap_cost: int | None = key(
-        _COST,
-        None,
-        "cost of a move; null: the assignor's default",
-        name="rack.aware.assignment.non_overlap_cost",
-        kafka=True,
-    )
-    task_assignor_class: str = key(
-        _ASSIGNOR,
-        "high_availability",
-        "the assignor that plans; an installed assignor is an entry point",
-        second_name="task.assignor",
-    )
-    balance_factor: int = key(
-        Integer(1, written=True), 1, "KIP-441's balance factor; only reported, see `Plan.metrics`"
-    )
-    state_cleanup_delay_ms: int = key(
-        Integer(0, written=True),
-        600_000,
-        "time after which a copy without a role is removed",
-        kafka=True,
-    )
+    rack_aware_assignment_traffic_cost: Annotated[
+        _Cost | None,
+        about("cost of a cross-rack read; null: the assignor's default", kafka=True),
+    ] = field(name="rack.aware.assignment.traffic_cost", default=None)
+    rack_aware_assignment_non_overlap_cost: Annotated[
+        _Cost | None, about("cost of a move; null: the assignor's default", kafka=True)
+    ] = field(name="rack.aware.assignment.non_overlap_cost", default=None)
+    task_assignor_class: Annotated[
+        _Assignor,
+        about(
+            "the assignor that plans; an installed assignor is an entry point", second_name="task.assignor"
+        ),
+    ] = "high_availability"
+    balance_factor: Annotated[
+        Positive, about("KIP-441's balance factor; only reported, see `Plan.metrics`")
+    ] = 1
+    state_cleanup_delay_ms: Annotated[
+        Count, about("time after which a copy without a role is removed", kafka=True)
+    ] = 600000
 
     @property
     def acceptable(self) -> Acceptable:

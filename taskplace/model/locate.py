@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 Ints = npt.NDArray[np.int64]
 

@@ -1,12 +1,21 @@
-"""Placements as columns: the target, which an assignor returns, and the step, which the refiner derives from it."""
+"""Placements as columns: the target, which an assignor returns, and the step, which the refiner derives from it.
+
+The last functions count the reads across racks of a placement (KIP-925). An active reads its input (`Task.racks`), and
+a standby its changelogs (`Task.changelog_racks`). A partition is read across racks from every rack that does not serve
+it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple, Self
 
 import numpy as np
 
+from taskplace.model.config import PlacementConfig
 from taskplace.model.problem_columns import Bools, Columns, Ints
 
 
@@ -28,6 +37,46 @@ class Base(IntEnum):
 
 # Plain integers: numpy compares a column with an enum member ten times more slowly.
 FIXED, FORCED, RESUME, OPEN = map(int, Base)
+
+
+class Reason(IntEnum):
+    """Why a copy is where a plan puts it; `text` is its wording in the plan's moves."""
+
+    text: str
+
+    def __new__(cls, number: int, text: str) -> Self:
+        """Return the member of that number."""
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.text = text
+        return member
+
+    GONE = 0, "the owner is gone"
+    LAGS = 1, "the owner lags"
+    RESUMES = 2, "start, with the copy that lacks least"
+    LACKS = 3, "no copy is caught up, and the owner lacks far more"
+    STARTS = 4, "start"
+    DRAINS = 5, "drain"
+    FOR_NOW = 6, "balance for now"
+    BALANCE = 7, "balance"
+    KEEPS = 8, "keeps its copy"
+    COPY = 9, "standby"
+    STANDBY_MOVES = 10, "standby move"
+    STAYS = 11, "stays"
+    WAITS = 12, "waits until the copy at its target is caught up"
+    ONLY = 13, "has the only entries of stores that are not logged"
+
+
+class Decision(NamedTuple):
+    """What the engine decided, for explanations.
+
+    - `reason`: [n] the `Reason` of each task's active
+    - `queue_task`, `queue_inst`: the copies that wait for `max.warmup.replicas`, in the order of their turns
+    """
+
+    reason: Ints
+    queue_task: Ints
+    queue_inst: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +192,46 @@ def _tasks_of(c: Columns, rows: Bools) -> Bools:
     out = np.zeros(c.n, np.bool_)
     out[c.task[rows]] = True
     return out
+
+
+RACK_TAG = "rack"
+
+
+def cross_rack_reads(c: Columns) -> tuple[Ints, Ints] | None:
+    """Return the rack of each instance and [tasks, racks] reads of input across racks; None if racks are not known."""
+    return _reads(c, c.racks)
+
+
+def changelog_reads(c: Columns) -> tuple[Ints, Ints] | None:
+    """Return the rack of each instance and [tasks, racks] reads of changelogs across racks; None if unknown."""
+    return _reads(c, c.changelog_racks)
+
+
+def _reads(c: Columns, partitions: Sequence[Sequence[Sequence[str]]]) -> tuple[Ints, Ints] | None:
+    names = [t.get(RACK_TAG, "") for t in c.tags]
+    if not all(names) or not any(partitions):
+        return None
+    racks = sorted(set(names))
+    rack_of = np.array([racks.index(n) for n in names], np.int64)
+    reads = np.zeros((c.n, len(racks)), np.int64)
+    for t, served_by in enumerate(partitions):
+        for served in served_by:
+            if served:  # it is not known which racks serve a partition without racks
+                reads[t] += [rack not in served for rack in racks]
+    return rack_of, reads
+
+
+def costs(config: PlacementConfig) -> tuple[int, int]:
+    """Return the prices of a read across racks and of a move: as configured, else 10 and 1."""
+    traffic, move = config.rack_aware_assignment_traffic_cost, config.rack_aware_assignment_non_overlap_cost
+    return 10 if traffic is None else traffic, 1 if move is None else move
+
+
+def reduced_costs(config: PlacementConfig) -> tuple[int, int, int]:
+    """Return `costs` divided by their common factor, and the factor. Only the ratio of the prices matters.
+
+    Smaller numbers leave more room for the lower levels of cost.
+    """
+    traffic, move = costs(config)
+    common = math.gcd(traffic, move) or 1
+    return traffic // common, move // common, common

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field, fields, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskplace import named_objects, validation
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import html_tables
+from taskplace.model import callables as named_objects
+from taskplace.model import tables as html_tables
 from taskplace.model.cluster import Instance
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 if TYPE_CHECKING:
+    from taskplace.model.placement import Decision
     from taskplace.model.problem import Problem
 
 SCHEMA = "taskplace.plan/1"
@@ -142,7 +144,8 @@ class Plan:
     - `fingerprint`: the fingerprint of the problem
     - `slots`: the actives of each slot, for instances with more than one
     - `cleanup`: per instance, all copies of tasks that are not in the problem; they are ignored, and can be deleted
-    - `problem`: the problem that was planned, for `explain`; no part of the plan's value. None for a plan from a file
+    - `problem`, `decision`: the problem that was planned, and the reasons, for `explain`; no part of the plan's value.
+      None for a plan from a file
 
     >>> plan = Plan({"a": Roles((TaskId(0, 0),))}, {"a": Roles((TaskId(0, 0),))})
     >>> Plan.from_dict(plan.to_dict()) == plan
@@ -160,6 +163,7 @@ class Plan:
     slots: Mapping[str, tuple[tuple[TaskId, ...], ...]] = field(default_factory=dict)
     cleanup: Mapping[str, tuple[TaskId, ...]] = field(default_factory=dict)
     problem: Problem | None = field(default=None, compare=False, repr=False)
+    decision: Decision | None = field(default=None, compare=False, repr=False)
 
     @property
     def stable(self) -> bool:
@@ -201,7 +205,7 @@ class Plan:
         raise InputError("task", found=str(task), expected="a task of this plan")
 
     def explain(self, task: TaskId | str, problem: Problem | None = None) -> str:
-        """Return why a task is where it is, why it does not move, what would have to change, and when it will.
+        """Return why a task is where it is, why it does not move, and when it will.
 
         The text of `taskplace.explain`. `problem`: the problem of a plan that was read from a file. Errors:
         `InputError` for an unknown task, or for a plan whose problem is not known.

@@ -14,12 +14,10 @@ from taskplace.errors import InputError
 from taskplace.lag import LagIndex
 from taskplace.model.cluster import Instance as Instance
 from taskplace.model.cluster import Task as Task
-from taskplace.model.column_building import build
 from taskplace.model.config import PlacementConfig
-from taskplace.model.judge import judge
-from taskplace.model.problem_columns import Columns
+from taskplace.model.problem_columns import Columns, build
 from taskplace.wording import one_of
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.problem/1"
 
@@ -147,12 +145,11 @@ def indexed_lags(tasks: Iterable[Task], instances: Iterable[Instance], config: P
     return index
 
 
-_TASK_KEYS = frozenset(Task._fields)
-_PLAIN_KEYS = _TASK_KEYS - {"racks", "changelog_racks"}
+_PLAIN_KEYS = frozenset(Task._fields) - {"racks", "changelog_racks"}
 
 
 def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
-    """Return the tasks. Values of exactly the expected types take a fast path; `_read_task` reads all others."""
+    """Return the tasks. Values of exactly the expected types take a fast path; `read_task` reads all others."""
     out = []
     for k, value in enumerate(values):
         if type(value) is dict and value.keys() <= _PLAIN_KEYS:
@@ -169,11 +166,13 @@ def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
                     task = known[name] = validation.task_id(name, f"tasks[{k}].id")
                 out.append(Task(task, stateful, end, weight, logged))
                 continue
-        out.append(_read_task(value, f"tasks[{k}]", known))
+        out.append(read_task(value, f"tasks[{k}]", known))
     return out
 
 
-def _read_task(value: Any, path: str, known: dict[str, TaskId]) -> Task:
+def read_task(value: Any, path: str, known: dict[str, TaskId] | None = None) -> Task:
+    """Return the task that a dict describes, in the format of a problem. `known`: the ids that were read before."""
+    known = {} if known is None else known
     m = validation.mapping(value, path, Task._fields)
     if "id" not in m:
         raise InputError(f"{path}.id", found=None, expected="a task id like '0_3'")
@@ -196,16 +195,8 @@ def _read_racks(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def read_task(value: Any, path: str) -> Task:
-    """Return the task that a dict describes, in the format of a problem."""
-    return _read_task(value, path, {})
-
-
-_INSTANCE_KEYS = tuple(Instance.__dataclass_fields__)
-
-
 def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
-    m = validation.mapping(value, path, _INSTANCE_KEYS)
+    m = validation.mapping(value, path, Instance.__dataclass_fields__)
     if "id" not in m:
         raise InputError(f"{path}.id", found=None, expected="a non-empty string")
     get = m.get
@@ -294,3 +285,59 @@ def _instance_dict(i: Instance) -> dict[str, Any]:
     if i.slots:
         out["slots"] = [[str(t) for t in slot] for slot in i.slots]
     return out
+
+
+def judge(tasks: Any, instances: Any, config: Any) -> None:
+    """Raise `InputError` for the first value of a wrong type. O(values)."""
+    if not isinstance(config, PlacementConfig):
+        raise InputError("config", found=config, expected="a PlacementConfig")
+    for path, values, kind, article in (
+        ("tasks", tasks, Task, "a"),
+        ("instances", instances, Instance, "an"),
+    ):
+        for k, value in enumerate(_items(values, path, f"a list of {kind.__name__}s")):
+            if not isinstance(value, kind):
+                raise InputError(f"{path}[{k}]", found=value, expected=f"{article} {kind.__name__}")
+    for task in tasks:
+        _task_id(task.id, "tasks.id")
+        path = f"tasks[{task.id}]"
+        validation.boolean(task.stateful, f"{path}.stateful")
+        validation.boolean(task.logged, f"{path}.logged")
+        validation.integer(task.end_offset, f"{path}.end_offset", optional=True)
+        validation.weight(task.weight, f"{path}.weight")
+        for name in ("racks", "changelog_racks"):
+            expected = "a list of racks for each partition"
+            for k, racks in enumerate(_items(getattr(task, name), f"{path}.{name}", expected)):
+                for rack in _items(racks, f"{path}.{name}[{k}]", "a list of racks"):
+                    validation.text(rack, f"{path}.{name}[{k}]")
+    for instance in instances:
+        path = f"instances[{validation.text(instance.id, 'instances.id')}]"
+        validation.integer(instance.capacity, f"{path}.capacity", 0, validation.MOST_CAPACITY)
+        validation.boolean(instance.draining, f"{path}.draining")
+        validation.positive(instance.restore_rate, f"{path}.restore_rate", optional=True)
+        for name in ("active", "standby", "warmup", "parked", "keeps"):
+            for task in _items(getattr(instance, name), f"{path}.{name}", "a list of TaskIds"):
+                _task_id(task, f"{path}.{name}")
+        for k, slot in enumerate(_items(instance.slots, f"{path}.slots", "a list of TaskIds for each slot")):
+            for task in _items(slot, f"{path}.slots[{k}]", "a list of TaskIds"):
+                _task_id(task, f"{path}.slots[{k}]")
+        for name in ("lags", "tags"):
+            if not isinstance(getattr(instance, name), Mapping):
+                raise InputError(f"{path}.{name}", found=getattr(instance, name), expected="a mapping")
+        for task, lag in instance.lags.items():
+            _task_id(task, f"{path}.lags")
+            validation.integer(lag, f"{path}.lags.{task}")
+        for name, tag in instance.tags.items():
+            validation.text(tag, f"{path}.tags.{validation.text(name, f'{path}.tags')}")
+
+
+def _items(value: Any, path: str, what: str) -> list[Any]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InputError(path, found=value, expected=what)
+    return list(value)
+
+
+def _task_id(value: Any, path: str) -> None:
+    pair = isinstance(value, tuple) and len(value) == 2
+    if not isinstance(value, TaskId) and not (pair and all(isinstance(part, int) for part in value)):
+        raise InputError(path, found=value, expected="a TaskId, such as TaskId(0, 3)")

@@ -3,24 +3,38 @@
 Tasks and instances are numbered by their position in sorted order. A *copy row* is one (task, instance) pair with a
 role, a lag, or both. Rows are sorted by task, then by instance.
 
-Reading order: `problem_columns` (this module); `column_reading` (reads tasks and instances); `copies` (joins lags with
-roles); `column_building` (ranks the copies by `taskplace.lag.ranking`, and combines everything).
+Reading order: `Columns`; `read_tasks` and `read_instances`; `read_copies` (joins lags with roles); `build` (ranks all
+copies at once by `taskplace.lag.ranking`, and combines everything).
+
+Whole columns are read at once. Only if that fails are the values checked one by one, to name the first wrong one.
+Errors: `InputError` with the path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from taskplace import validation
+from taskplace.errors import InputError
+from taskplace.lag import ranking
 from taskplace.lag.ranking import NO_COPY as NO_COPY
 from taskplace.lag.ranking import UNKNOWN as UNKNOWN
 from taskplace.lag.ranking import Bools as Bools
 from taskplace.lag.ranking import Ints as Ints
-from topology.ids import TaskId
+from taskplace.model.cluster import Instance, Task
+from taskplace.model.config import PlacementConfig
+from taskplace.model.locate import Locator, pairs_of
+from taskplace.wording import count
+from topology.tasks import TaskId
 
 
 class Role(IntEnum):
@@ -103,3 +117,435 @@ class Columns:
     def m(self) -> int:
         """The number of instances."""
         return len(self.names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskColumns:
+    """The tasks, sorted by id. `key`: each id as one number, in the same order. Other fields: see `Columns`."""
+
+    ids: tuple[TaskId, ...]
+    key: Ints
+    sub: Ints
+    subtopologies: Ints
+    stateful: Bools
+    logged: Bools
+    end: Ints
+    weight: npt.NDArray[np.float64]
+    racks: tuple[tuple[tuple[str, ...], ...], ...]
+    changelog_racks: tuple[tuple[tuple[str, ...], ...], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InstanceColumns:
+    """The instances, sorted by id. For the fields, see `Columns`."""
+
+    names: tuple[str, ...]
+    draining: Bools
+    capacity: Ints
+    open_slots: Ints
+    notes: tuple[str, ...]
+
+
+def read_tasks(tasks: Sequence[Task]) -> TaskColumns:
+    """Return the columns of `tasks`, which must be sorted by id."""
+    n = len(tasks)
+    ids, stateful, ends, weights, logged, racks, changelogs = zip(*tasks, strict=True) if n else ((),) * 7
+    pairs = pairs_of(ids, n)
+    if n and (pairs.min() < 0 or pairs.max() >= 2**31):
+        raise InputError("tasks", found=str(min(ids)), expected="ids of two numbers from 0 to 2147483647")
+    key = (pairs[:, 0] << 32) | pairs[:, 1]
+    repeated = np.flatnonzero(key[1:] == key[:-1])
+    if len(repeated):
+        raise InputError("tasks", found=str(ids[int(repeated[0])]), expected="each task once")
+    subtopologies, sub = np.unique(pairs[:, 0], return_inverse=True)
+    return TaskColumns(
+        ids=tuple(ids),
+        key=key,
+        sub=sub.astype(np.int64),
+        subtopologies=subtopologies.astype(np.int64),
+        stateful=np.fromiter(stateful, np.bool_, n),
+        logged=np.fromiter(logged, np.bool_, n),
+        end=integers(lambda: ends, n, lambda k: f"tasks[{ids[k]}].end_offset"),
+        weight=_weights(ids, weights),
+        racks=racks,
+        changelog_racks=changelogs,
+    )
+
+
+def read_instances(instances: Sequence[Instance]) -> InstanceColumns:
+    """Return the columns of `instances`, which must be sorted by id.
+
+    If no instance can take work, all count as not draining, with at least one slot, and a note reports it.
+    """
+    m = len(instances)
+    if m == 0:
+        raise InputError("instances", found="no instance", expected="at least one")
+    names = tuple(i.id for i in instances)
+    for a, b in pairwise(names):
+        if a == b:
+            raise InputError("instances", found=a, expected="each instance once")
+    draining = np.fromiter((i.draining for i in instances), np.bool_, m)
+    capacity = integers(
+        lambda: (i.capacity for i in instances),
+        m,
+        lambda k: f"instances[{names[k]}].capacity",
+        validation.MOST_CAPACITY,
+    )
+    open_slots, notes = np.where(draining, 0, capacity), ()
+    if open_slots.any():
+        return InstanceColumns(names, draining, capacity, open_slots, notes)
+    note = f"all {m} instances are draining or have no capacity: tasks stay on them; add an instance"
+    return InstanceColumns(names, draining, capacity, np.maximum(capacity, 1), (note,))
+
+
+def integers(
+    given: Callable[[], Iterable[Any]], count: int, path: Callable[[int], str], most: int = validation.MOST
+) -> Ints:
+    """Return the values of `given()` as a column, with UNKNOWN for None.
+
+    Errors: `InputError` with path(k) if the k-th value is not an integer from 0 to `most`.
+    """
+    try:
+        column = np.fromiter(given(), np.int64, count)
+    except (OverflowError, TypeError, ValueError):
+        column = None
+    if column is not None and (not count or (column.min() >= 0 and column.max() <= most)):
+        return column
+    values = list(given())
+    for k, value in enumerate(values):
+        if value is not None:
+            validation.integer(value, path(k), 0, most)
+    return np.fromiter((UNKNOWN if v is None else v for v in values), np.int64, count)
+
+
+def _weights(ids: Sequence[TaskId], weights: Sequence[float]) -> npt.NDArray[np.float64]:
+    column = np.fromiter(weights, np.float64, len(ids))
+    light, heavy = validation.LEAST_WEIGHT, validation.MOST_WEIGHT
+    bad = np.flatnonzero(~((column >= light) & (column <= heavy)))
+    if len(bad):
+        k = int(bad[0])
+        expected = f"a weight from {light:g} to {heavy:g}"
+        raise InputError(f"tasks[{ids[k]}].weight", found=column[k].item(), expected=expected)
+    return column
+
+
+Roles = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copies:
+    """The copy rows, as columns [k]. `pair`: task * m + instance. `unknown`: copies of tasks outside the problem."""
+
+    pair: Ints
+    task: Ints
+    inst: Ints
+    lag: Ints
+    role: Roles
+    unknown: tuple[tuple[str, TaskId], ...]
+
+
+def read_copies(instances: Sequence[Instance], ids: Sequence[TaskId], locate: Locator) -> Copies:
+    """Return the copies of the tasks `ids`: an outer join of lags and roles on the pair. O(copies log copies)."""
+    by_lag, lag, unmeasured = _lags(instances, locate)
+    by_role, role, unplaced = _roles(instances, ids, locate)
+    m, held = len(instances), set(unmeasured)
+    unknown = (*unmeasured, *(pair for pair in unplaced if pair not in held))
+    if np.array_equal(by_lag, by_role):
+        return Copies(by_lag, by_lag // m, by_lag % m, lag, role, unknown)
+    pair = np.union1d(by_lag, by_role)
+    all_lags = np.full(len(pair), NO_COPY, np.int64)
+    all_roles = np.zeros(len(pair), np.int8)
+    all_lags[np.searchsorted(pair, by_lag)] = lag
+    all_roles[np.searchsorted(pair, by_role)] = role
+    return Copies(pair, pair // m, pair % m, all_lags, all_roles, unknown)
+
+
+def read_parked(instances: Sequence[Instance], locate: Locator, open_slots: Ints) -> tuple[Ints, Ints]:
+    """Return the parked pairs, and the tasks that are parked on all instances with open slots.
+
+    The pairs of such tasks are not among the parked pairs, because the tasks must run somewhere.
+    """
+    m = len(instances)
+    task, inst, known, _ = _located(instances, [i.parked for i in instances], locate)
+    pairs = np.unique((task * m + inst)[known])
+    tasks, places = np.unique((pairs // m)[open_slots[pairs % m] > 0], return_counts=True)
+    everywhere = tasks[places == int((open_slots > 0).sum())]
+    return pairs[~np.isin(pairs // m, everywhere)], everywhere
+
+
+def read_kept(instances: Sequence[Instance], locate: Locator, open_slots: Ints, parked: Ints) -> Ints:
+    """Return the pairs of the tasks that instances with open slots keep, on the other instances; sorted."""
+    m = len(instances)
+    task, inst, known, _ = _located(instances, [i.keeps for i in instances], locate)
+    here = known & (open_slots[inst] > 0) & ~np.isin(task * m + inst, parked)
+    task, inst = task[here], inst[here]
+    return np.setdiff1d(task[:, None] * m + np.arange(m), task * m + inst)
+
+
+def _lags(
+    instances: Sequence[Instance], locate: Locator
+) -> tuple[Ints, Ints, tuple[tuple[str, TaskId], ...]]:
+    """Return the pairs with a lag, sorted; their lags; and the copies of unknown tasks."""
+    ids: list[Any] = [i.lags.keys() for i in instances]
+    task, inst, known, unknown = _located(instances, ids, locate)
+
+    def path(k: int) -> str:
+        flat = list(chain.from_iterable(ids))
+        return f"instances[{instances[int(inst[k])].id}].lags.{flat[k]}"
+
+    lag = integers(lambda: chain.from_iterable(i.lags.values() for i in instances), len(task), path)
+    pair = (task * len(instances) + inst)[known]
+    order = np.argsort(pair, kind="stable")
+    return pair[order], lag[known][order], unknown
+
+
+def _roles(
+    instances: Sequence[Instance], tasks: Sequence[TaskId], locate: Locator
+) -> tuple[Ints, Roles, tuple[tuple[str, TaskId], ...]]:
+    """Return the pairs with a role, sorted; their roles; and the copies of unknown tasks."""
+    m = len(instances)
+    pairs, roles = [], []
+    unknown: tuple[tuple[str, TaskId], ...] = ()
+    for kind, ids in (
+        (ACTIVE, [i.active for i in instances]),
+        (STANDBY, [i.standby for i in instances]),
+        (WARMUP, [i.warmup for i in instances]),
+    ):
+        task, inst, known, lost = _located(instances, ids, locate)
+        pairs.append((task * m + inst)[known])
+        roles.append(np.full(len(pairs[-1]), kind, np.int8))
+        unknown += lost
+    pair, role = np.concatenate(pairs), np.concatenate(roles)
+    order = np.lexsort((role, pair))
+    pair, role = pair[order], role[order]
+    twice = np.flatnonzero(pair[1:] == pair[:-1])
+    if len(twice):
+        k = int(twice[0])
+        name = instances[int(pair[k] % m)].id
+        a, b = (ROLE_NAMES[int(role[j])] for j in (k, k + 1))
+        both = f"{tasks[int(pair[k] // m)]} as {a} and {b}"
+        raise InputError(f"instances[{name}]", found=both, expected="one role per task")
+    return pair, role, unknown
+
+
+def _located(
+    instances: Sequence[Instance], ids: Sequence[Sequence[TaskId]], locate: Locator
+) -> tuple[Ints, Ints, Bools, tuple[tuple[str, TaskId], ...]]:
+    """Return, for all ids, the positions of their tasks and instances, and which are known; then the unknown copies."""
+    counts = [len(i) for i in ids]
+    inst = np.repeat(np.arange(len(instances)), counts)
+    task = locate(pairs_of(chain.from_iterable(ids), sum(counts)))
+    known = task >= 0
+    if known.all():
+        return task, inst, known, ()
+    flat = list(chain.from_iterable(ids))
+    lost = ((instances[int(inst[k])].id, TaskId(*flat[k])) for k in np.flatnonzero(~known))
+    return task, inst, known, tuple(lost)
+
+
+def build(tasks: Sequence[Task], instances: Sequence[Instance], config: PlacementConfig) -> Columns:
+    """Return the columns of a problem. Tasks and instances must be sorted. Errors: `InputError` for bad values."""
+    instance_columns = read_instances(instances)
+    task_columns = read_tasks(tasks)
+    locate = Locator(task_columns.key)
+    copies = read_copies(instances, task_columns.ids, locate)
+    parked, everywhere = read_parked(instances, locate, instance_columns.open_slots)
+    kept = read_kept(instances, locate, instance_columns.open_slots, parked)
+    ranked = _ranked(task_columns, copies, config, _acceptable(instances, config))
+    return Columns(
+        ids=task_columns.ids,
+        names=instance_columns.names,
+        sub=task_columns.sub,
+        subtopologies=task_columns.subtopologies,
+        stateful=task_columns.stateful,
+        end=task_columns.end,
+        universal=ranked.universal,
+        weight=task_columns.weight,
+        open_slots=instance_columns.open_slots,
+        draining=instance_columns.draining,
+        owner=ranked.owner,
+        start=np.searchsorted(copies.task, np.arange(len(tasks) + 1)).astype(np.int64),
+        task=copies.task,
+        inst=copies.inst,
+        lag=ranked.lag,
+        role=ranked.role,
+        caught=ranked.caught,
+        best=ranked.best,
+        parked=parked,
+        kept=kept,
+        barred=np.union1d(parked, kept),
+        unknown=tuple(sorted(copies.unknown)),
+        tags=tuple(i.tags for i in instances),
+        racks=task_columns.racks,
+        changelog_racks=task_columns.changelog_racks,
+        fingerprint=_fingerprint(
+            tasks=task_columns,
+            instance_columns=instance_columns,
+            copies=copies,
+            ranked=ranked,
+            parked=parked,
+            kept=kept,
+            instances=instances,
+            config=config,
+        ),
+        notes=(*instance_columns.notes, *_notes(task_columns, instance_columns, copies, ranked, everywhere)),
+        unbounded=config.unbounded,
+    )
+
+
+class _Ranked(NamedTuple):
+    """The ranked copies.
+
+    - `reset`: the rows whose lag is ignored, because the changelog was reset
+    - `surplus`: the rows that lost the active role, because another instance has the task active too
+    - other fields: see `Columns`
+    """
+
+    universal: Bools
+    lag: Ints
+    role: Roles
+    caught: Bools
+    best: Bools
+    owner: Ints
+    reset: Ints
+    surplus: Ints
+
+
+def _ranked(tasks: TaskColumns, copies: Copies, config: PlacementConfig, acceptable: Ints) -> _Ranked:
+    """Return the ranked copies. `acceptable`: [m] the acceptable lag on each instance."""
+    universal = tasks.stateful & ranking.needs_no_copy(tasks.end, ~tasks.logged)
+    at_once = tasks.stateful if config.unbounded else universal
+    end, acceptable = tasks.end[copies.task], acceptable[copies.inst]
+    lag = ranking.usable_lag(copies.lag, end, (universal | ~tasks.stateful)[copies.task])
+    ranks = ranking.rank(lag, end, acceptable, at_once[copies.task])
+
+    claims = np.flatnonzero(copies.role == ACTIVE)
+    claims = claims[
+        ranking.best_first(*(column[claims] for column in (copies.task, lag, ranks, copies.inst)))
+    ]
+    first = np.ones(len(claims), np.bool_)
+    first[1:] = copies.task[claims[1:]] != copies.task[claims[:-1]]
+    owner = np.full(len(tasks.ids), -1, np.int64)
+    owner[copies.task[claims[first]]] = copies.inst[claims[first]]
+    role = copies.role.copy()
+    role[claims[~first]] = NONE
+
+    owns = owner[copies.task] == copies.inst
+    best = ranking.most_caught_up(copies.task, ranks, end, acceptable, owns)
+    reset = np.flatnonzero(lag != copies.lag)
+    return _Ranked(
+        universal=universal,
+        lag=lag,
+        role=role,
+        caught=ranks == 0,
+        best=best,
+        owner=owner,
+        reset=reset,
+        surplus=claims[~first],
+    )
+
+
+def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
+    """Return [m] the acceptable lag on each instance."""
+    acceptable = config.acceptable
+    return np.fromiter((acceptable.at(i.restore_rate) for i in instances), np.int64, len(instances))
+
+
+def _notes(
+    tasks: TaskColumns, instances: InstanceColumns, copies: Copies, ranked: _Ranked, everywhere: Ints
+) -> Iterator[str]:
+    """Yield a note for each part of the problem that is ignored, with an example.
+
+    `everywhere`: the tasks that are parked on all instances with open slots.
+    """
+
+    def copy(row: int) -> str:
+        return f"{tasks.ids[int(copies.task[row])]} on {instances.names[int(copies.inst[row])]}"
+
+    if len(ranked.reset):
+        yield (
+            f"{len(ranked.reset)} copies are further behind than their changelog is long (reset): unused, "
+            f"e.g. {copy(ranked.reset[0])}"
+        )
+    if len(ranked.surplus):
+        yield (
+            f"{count(len(ranked.surplus), 'task is', 'tasks are')} active twice; the better copy counts, "
+            f"e.g. not {copy(ranked.surplus[0])}"
+        )
+    if copies.unknown:
+        name, task = copies.unknown[0]
+        yield (
+            f"{count(len(copies.unknown), 'copy belongs', 'copies belong')} to tasks that do not exist: ignored, can "
+            f"be cleaned up; e.g. {task} on {name}"
+        )
+    if len(everywhere):
+        yield (
+            f"{count(len(everywhere), 'task is', 'tasks are')} parked on every instance that can take work, e.g. "
+            f"{tasks.ids[int(everywhere[0])]}: there is no other place, so they are tried again; add an instance"
+        )
+
+
+def _fingerprint(
+    *,
+    tasks: TaskColumns,
+    instance_columns: InstanceColumns,
+    copies: Copies,
+    ranked: _Ranked,
+    parked: Ints,
+    kept: Ints,
+    instances: Sequence[Instance],
+    config: PlacementConfig,
+) -> str:
+    """Return a hash of all values that a plan depends on."""
+    digest = hashlib.sha256()
+    for part in (
+        tasks.key, tasks.stateful, tasks.logged, tasks.end, tasks.weight,
+        instance_columns.open_slots, instance_columns.draining, instance_columns.capacity,
+        copies.pair, ranked.lag, ranked.role, parked,
+    ):  # fmt: skip
+        digest.update(np.ascontiguousarray(part).tobytes())
+        digest.update(b"|")
+    rates, unknown = [i.restore_rate for i in instances], sorted(copies.unknown)
+    digest.update(_canonical([instance_columns.names, [sorted(i.tags.items()) for i in instances]]))
+    digest.update(_canonical([rates, config.to_properties(), unknown]))
+    digest.update(_canonical(tasks.racks if any(tasks.racks) else []))
+    if any(tasks.changelog_racks):
+        digest.update(_canonical(["changelogs", tasks.changelog_racks]))
+    if len(kept):
+        digest.update(np.ascontiguousarray(kept).tobytes())
+    if any(i.slots for i in instances):
+        digest.update(_canonical([i.slots for i in instances]))
+    return digest.hexdigest()[:16]
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"|"
+
+
+def group_starts(*keys: Ints) -> Ints:
+    """Return the positions where groups begin, in columns of equal length that are sorted by group. O(n).
+
+    An entry begins a group if it differs from the previous entry in any of the columns.
+
+    >>> group_starts(np.array([1, 1, 2, 2]), np.array([5, 5, 5, 6]))
+    array([0, 2, 3])
+    """
+    if not len(keys[0]):
+        return np.zeros(0, np.int64)
+    differs = np.zeros(len(keys[0]) - 1, np.bool_)
+    for key in keys:
+        differs |= key[1:] != key[:-1]
+    return np.flatnonzero(np.r_[True, differs])
+
+
+def rank_in_group(values: Ints) -> Ints:
+    """Return, for each entry, the number of equal entries before it. O(n log n).
+
+    >>> rank_in_group(np.array([7, 3, 7, 7, 3]))
+    array([0, 0, 1, 2, 1])
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    rank = np.empty(len(values), np.int64)
+    rank[order] = np.arange(len(values)) - np.searchsorted(ordered, ordered)
+    return rank

@@ -1,17 +1,22 @@
-"""Defines balance: every instance runs the floor or the ceiling of its capacity's share."""
+"""Defines balance: every instance runs the floor or the ceiling of its capacity's share.
+
+`imbalance` says in one number how evenly active tasks are spread, for metrics, reports and simulations.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
+from taskplace.model.cluster import Instance, Task
 from taskplace.model.flow import Network
+from taskplace.model.plan import Roles
 from taskplace.model.problem_columns import Columns, Ints
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def floors_and_ceilings(count: int, open_slots: Ints) -> tuple[Ints, Ints]:
@@ -169,3 +174,38 @@ def is_even(slots: Sequence[Sequence[TaskId]], tasks: Sequence[TaskId]) -> bool:
     per = [Counter(t.subtopology for t in slot) for slot in slots]
     counts = [[len(slot) for slot in slots], *([c[s] for c in per] for s in {t.subtopology for t in tasks})]
     return all(max(n) - min(n) <= 1 for n in counts)
+
+
+def imbalance(
+    weights: Mapping[TaskId, float], slots: Mapping[str, int], assignment: Mapping[str, Roles]
+) -> float | None:
+    """Return the largest load per slot divided by the mean; 1 is even, None without a load.
+
+    - `weights`: of tasks; a task without one weighs 1
+    - `slots`: of the instances that count: those that have slots and do not drain
+
+    O(tasks).
+
+    >>> a, b, c = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
+    >>> imbalance({}, {"x": 1, "y": 1}, {"x": Roles((a, b, c)), "y": Roles()})
+    2.0
+    """
+    loads = [
+        sum(weights.get(task, 1.0) for task in assignment.get(name, Roles()).active) / count
+        for name, count in slots.items()
+    ]
+    mean = sum(loads) / len(loads) if loads else 0.0
+    return max(loads) / mean if mean else None
+
+
+def imbalance_of(
+    tasks: Iterable[Task], instances: Iterable[Instance], assignment: Mapping[str, Roles]
+) -> float | None:
+    """Return the `imbalance` of an assignment of a problem's tasks to its instances.
+
+    >>> task = TaskId(0, 0)
+    >>> imbalance_of([Task(task)], [Instance("x"), Instance("y", draining=True)], {"x": Roles((task,))})
+    1.0
+    """
+    slots = {one.id: one.capacity for one in instances if one.capacity and not one.draining}
+    return imbalance({task.id: task.weight for task in tasks}, slots, assignment)

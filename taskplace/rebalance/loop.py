@@ -22,14 +22,13 @@ from dataclasses import dataclass
 
 from taskplace.errors import InvalidPlan
 from taskplace.lag import LagIndex
+from taskplace.logs import RepeatedWarnings
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles, with_roles
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.rebalance.schedule import ProbingSchedule
 from taskplace.rebalance.triggers import EVENTS, RULES, Situation, Trigger
 from taskplace.refine.parking import ProgressWatch, with_parked
-from taskplace.repeated_warnings import RepeatedWarnings
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class RebalanceLoop:
     Lifetime: `plan`, `problem` and `generation` change only in `look`. `plan` was made for `problem`; both are None
     before the first plan. `failed` counts invalid plans. A changed assignment empties `_ignored`.
 
-    >>> from taskplace.model.ids import TaskId
+    >>> from topology.ids import TaskId
     >>> loop = RebalanceLoop(PlacementConfig())
     >>> decision = loop.look([Task(TaskId(0, 0))], [Instance("a")])
     >>> decision.generation, decision.reason
@@ -195,3 +194,31 @@ def _default_planner(problem: Problem) -> Plan:
     from taskplace.planner import plan  # imported on first use, because it loads the solver
 
     return plan(problem)
+
+
+class ProbingSchedule:
+    """A timer that runs while the plan in force needs a follow-up.
+
+    `next_at`: when it is due, in seconds of `clock`; None if no follow-up is pending.
+
+    >>> now = [0.0]
+    >>> schedule = ProbingSchedule(600_000, clock=lambda: now[0])
+    >>> schedule.due(), schedule.planned(followup=True)
+    (False, None)
+    >>> now[0] = 600.0
+    >>> schedule.due()
+    True
+    """
+
+    def __init__(self, interval_ms: int, clock: Callable[[], float]) -> None:
+        self.interval = interval_ms / 1000
+        self.next_at: float | None = None
+        self._clock = clock
+
+    def planned(self, *, followup: bool) -> None:
+        """Record a new plan: restart the timer if the plan needs a follow-up, else stop it."""
+        self.next_at = self._clock() + self.interval if followup else None
+
+    def due(self) -> bool:
+        """Return whether the interval is over."""
+        return self.next_at is not None and self._clock() >= self.next_at

@@ -28,7 +28,7 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles, with_roles
 from taskplace.model.problem import Instance, Problem, Task, indexed_lags
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 class Trigger(NamedTuple):

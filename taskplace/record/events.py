@@ -25,7 +25,7 @@ from taskplace.model.plan import Move
 from taskplace.model.work import Event as Event
 from taskplace.model.work import WorkProgress as WorkProgress
 from taskplace.wording import count, counted_since
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 SCHEMA = "taskplace.run/1"
 #: Of the phases of a batch: the batch itself, and the start of the names that are sums over its tasks.

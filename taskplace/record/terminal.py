@@ -21,11 +21,20 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from taskplace.columns import BOX_EDGE, BOX_GAP, Column, Fitted, fit
-from taskplace.printable import behind, printable
 from taskplace.record import words
 from taskplace.record.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary, WorkProgress
-from taskplace.wording import clock, count, duration
+from taskplace.wording import (
+    BOX_EDGE,
+    BOX_GAP,
+    Column,
+    Fitted,
+    behind,
+    clock,
+    count,
+    duration,
+    fit,
+    printable,
+)
 
 #: The least and the most width of a bar, and the least of a name.
 SHORT_BAR, LONG_BAR, SHORT_NAME = 8, 40, 10

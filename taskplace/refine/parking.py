@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from taskplace.errors import InputError
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import ACTIVE, NONE
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 Copy = tuple[str, TaskId]
 

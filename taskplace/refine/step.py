@@ -2,7 +2,7 @@
 
 For each task: the active moves to its target now if no other copy is better. That is so if the target's copy is caught
 up, or if no copy is and the target's copy lacks least. Otherwise the owner keeps the task (or the most-caught-up copy
-is promoted), and the target warms up when `budget` allows it.
+is promoted), and the target warms up when the budget allows it.
 
 Properties:
 - no stall: a task is never active on a lagging copy while a caught-up one is available;
@@ -23,17 +23,16 @@ Source: KIP-441.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from taskplace.lag.ranking import lacking, whole
 from taskplace.model.flow import Network, cost_budget
-from taskplace.model.groups import rank_in_group
 from taskplace.model.placement import Step, Target, best_at, lagging_owners
-from taskplace.model.problem_columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
-from taskplace.refine.budget import Want, within_budget
+from taskplace.model.problem_columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints, rank_in_group
 
 FINE = 1 << 10
 """The resolution of loads per capacity: 1 / FINE of a task."""
@@ -275,3 +274,40 @@ def _level(c: Columns, options: list[list[int]], load: Ints) -> list[int]:
 def _sorted(task: Ints, inst: Ints) -> tuple[Ints, Ints]:
     order = np.lexsort((inst, task))
     return task[order], inst[order]
+
+
+class Want(NamedTuple):
+    """A copy that must catch up before it can take its role.
+
+    - `under_way`: it is a warm-up already
+    - `drains`: it frees a draining instance
+    - `for_active`: it will become the active, not a standby
+    - `behind`: the records that it lacks
+    - `origin`: the instance that it will replace in its role
+    """
+
+    under_way: bool
+    drains: bool
+    for_active: bool
+    behind: int
+    task: int
+    inst: int
+    origin: int
+
+
+def within_budget(wants: Iterable[Want], budget: int) -> tuple[list[Want], list[Want]]:
+    """Return the copies that may warm up now, at most `budget`, and those that wait, in the order of their turns.
+
+    `max.warmup.replicas` limits the warm-ups of the whole cluster (KIP-441). The order: copies that have started, so
+    that no restore work is lost; copies that free a draining instance; actives before standbys; the copies that lack
+    the fewest records.
+
+    >>> a, b = Want(False, False, True, 10, 0, 0, 1), Want(True, False, True, 99, 1, 0, 1)
+    >>> within_budget([a, b], 1) == ([b], [a])
+    True
+    """
+    order = sorted(
+        wants,
+        key=lambda w: (not w.under_way, not w.drains, not w.for_active, w.behind, w.task, w.inst),
+    )
+    return order[:budget], order[budget:]

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from taskplace import validation
-from taskplace.callables import check_function
 from taskplace.errors import InputError
-from taskplace.model import html_tables
-from taskplace.model.imbalance import imbalance_of
-from taskplace.model.plan import Plan
+from taskplace.model import tables as html_tables
+from taskplace.model.callables import check_function
+from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
-from taskplace.model.work import Show
+from taskplace.model.shares import imbalance_of
+from taskplace.model.work import Show, Work
 from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
-from taskplace.simulation.cluster import Cluster
-from taskplace.simulation.events import Event
-from taskplace.simulation.following import following
+from taskplace.simulation.cluster import Cluster, Event
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
+
+#: Gets every problem and its plan.
+Watch = Callable[[Problem, Plan], None]
+
 
 SCHEMA = "taskplace.transcript/1"
 
@@ -38,7 +41,7 @@ class Round:
     - `moved`: stateful actives that changed their instance in this round as planned; `promoted`: forced
     - `lags`: by instance, the records that its standbys and warm-ups lack when the plan is put in force; none of those
       that lack nothing
-    - `imbalance`: of the active tasks under the plan (`taskplace.model.imbalance`)
+    - `imbalance`: of the active tasks under the plan (`taskplace.model.shares`)
     - `placed`: tasks that were not running and start in this round
     """
 
@@ -161,7 +164,7 @@ def settle(
         moved = sum(m.role == "active" and m.from_ is not None and m.task in stateful for m in plan.moves)
         forced = sum(m.role == "promotion" for m in plan.moves)
         placed = sum(m.role == "active" and m.from_ is None for m in plan.moves)
-        kept = replace(plan, problem=None)  # all the problems of a long history would take much memory
+        kept = replace(plan, problem=None, decision=None)  # those of a long history take much memory
         cluster.apply(plan)
         rounds.append(
             Round(
@@ -283,3 +286,49 @@ def replay(transcript: str | Mapping[str, Any], *, progress: Show | None = None)
         )
         raise InputError(f"plans[{at}]", found="another plan", expected="the one in the transcript")
     return again
+
+
+@contextmanager
+def following(show: Show | None, groups: int) -> Iterator[Callable[[], Watch | None]]:
+    """Yield a function to call at the begin of each group: it returns what watches the rounds of the group.
+
+    Without `show` it returns None.
+    """
+    if show is None:
+        yield lambda: None
+        return
+    with Work("simulating", "groups of events", groups, show=show) as work:
+        begun = 0
+
+        def begin() -> Watch:
+            nonlocal begun
+            begun += 1
+            return _Group(work, begun - 1).watch
+
+        yield begin
+        work.done = begun
+
+
+class _Group:
+    """The rounds of one group, behind `before` complete groups."""
+
+    def __init__(self, work: Work, before: int) -> None:
+        self._work, self._before = work, before
+        self._rounds = self._most = 0
+
+    def watch(self, problem: Problem, plan: Plan) -> None:
+        self._rounds += 1
+        missing = _missing(plan)
+        self._most = max(self._most, missing)
+        part = 1 - missing / self._most if self._most else 0.0
+        self._work.to(self._before + part, detail=f"round {self._rounds}")
+
+
+def _missing(plan: Plan) -> int:
+    """Return the number of copies that are not yet where the target has them. O(copies)."""
+    nothing = Roles()
+    return sum(
+        len({*wanted.active, *wanted.standby} - {*held.active, *held.standby})
+        for name, wanted in plan.target.items()
+        for held in (plan.assignment.get(name, nothing),)
+    )

@@ -3,7 +3,7 @@
 The stream ends when it has read everything that was there at its start. With `spark.trigger.interval` it goes on until
 it is stopped, and there is no check.
 
-Non-goals: reading the file (`taskplace.settings`) and finding the application (`taskplace.cli.application`).
+Non-goals: reading the file (`taskplace.spec.application`) and finding the application (`taskplace.cli.application`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.model.work import Work
 from taskplace.record.events import CheckResult, Reporter
 from taskplace.redaction import scrubbed
-from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
 from taskplace.spark.bridge.queries import jvm_running
 from taskplace.spark.live_run import RunReport
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed
 from taskplace.spark.session_conf import application_properties
+from taskplace.spec.application import MOST_ACTIVE, ChaosSettings, Settings
 from topology import Topology
 
 log = logging.getLogger(__name__)

@@ -1,11 +1,11 @@
 """Spark's written schemas (DDL), read without Spark.
 
 **Idea.** Spark's own parser needs a JVM. To judge a declared schema before anything starts, its types are read here,
-into the classes of `pyspark.sql.types`. A timestamp that is written `with` or `without time zone` is read, and counts
-as not known.
+into the classes of `pyspark.sql.types`. Rare types (`interval`, `variant`, ...), and a timestamp that is written
+`with` or `without time zone`, count as not known.
 
 Properties: names of types in any case; `varchar(n)` and `char(n)` are read as text, as Spark's readers do; what follows
-a type (`NOT NULL`, `COMMENT`, `DEFAULT`, ...) changes nothing.
+a type (`NOT NULL`, `COMMENT`, `COLLATE`, ...) is skipped.
 
 Errors: `TypeTextError` with the place inside the type, what was found there, and the nearest known type.
 """
@@ -15,10 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from pyspark.errors import PySparkException
 from pyspark.sql import types as spark
 
-from taskplace.spark.state.type_text import WORDS, Tokens, TypeTextError, name_of
+from taskplace.spark.types import WORDS, Tokens, TypeTextError, name_of
 
 _SIMPLE: dict[str, type[spark.DataType]] = {
     "boolean": spark.BooleanType,
@@ -40,7 +39,7 @@ _NESTED = ("array", "map", "struct")
 _OTHERS = ("time", "interval", "variant", "geometry", "geography")
 #: The first words of Spark's types.
 TYPES = (*_SIMPLE, *_DECIMALS, *_TEXTS, "string", "timestamp", *_NESTED, *_OTHERS)
-_UNITS = ("year", "month", "day", "hour", "minute", "second")
+_FOLLOWS = ("not", "null", "comment", "default", "generated", "collate", "with", "without")
 
 
 def written_columns(ddl: str) -> list[tuple[str, str]]:
@@ -77,7 +76,7 @@ def read_type(written: str, timestamp: str = "TIMESTAMP_LTZ") -> spark.DataType 
 
     >>> read_type("struct<a: int, b: array<innt>>")
     Traceback (most recent call last):
-    taskplace.spark.state.type_text.TypeTextError: in b.element: found 'innt', expected a type; did you mean 'int'?
+    taskplace.spark.types.TypeTextError: in b.element: found 'innt', expected a type; did you mean 'int'?
     """
     reader = _Reader(Tokens(written, WORDS), timestamp)
     kind = reader.type()
@@ -93,8 +92,7 @@ def struct_type(
 
     >>> struct_type([("id", "long NOT NULL"), ("tags", "map<string, array<decimal(9, 2)>>")]).simpleString()
     'struct<id:bigint,tags:map<string,array<decimal(9,2)>>>'
-    >>> struct_type([("took", "interval day to second"), ("v", "variant")]).simpleString()
-    'struct<took:interval day to second,v:variant>'
+    >>> struct_type([("took", "interval day to second")])
     """
     fields = []
     for name, written in columns:
@@ -130,30 +128,17 @@ class _Reader:
             tokens.expect(")")
             return spark.StringType()
         if name == "string":
-            return spark.StringType(self._collation())
+            return spark.StringType()
         if name == "timestamp":
-            return self._timestamp_type()
+            self.known &= tokens.peek().lower() not in ("with", "without")  # ... time zone
+            return spark.TimestampNTZType() if self._timestamp == "TIMESTAMP_NTZ" else spark.TimestampType()
         if name in _NESTED:
             return self._nested(name)
         if name in _OTHERS:
-            return self._other(name)
-        raise tokens.unknown(written, TYPES)
-
-    def _collation(self) -> str:
-        if self.tokens.peek().lower() != "collate":
-            return "UTF8_BINARY"
-        self.tokens.take()
-        if not re.fullmatch(r"[\w.]+|`.+`", self.tokens.peek()):
-            raise self.tokens.unexpected("the name of a collation")
-        return name_of(self.tokens.take())
-
-    def _timestamp_type(self) -> spark.DataType:
-        if self.tokens.peek().lower() in ("with", "without"):  # ... time zone
             self.known = False
-            while self.tokens.peek().isalpha() and self.tokens.take().lower() != "zone":
-                pass
-        ntz = self._timestamp == "TIMESTAMP_NTZ"
-        return spark.TimestampNTZType() if ntz else spark.TimestampType()
+            _skip(tokens)
+            return spark.NullType()
+        raise tokens.unknown(written, TYPES)
 
     def _nested(self, name: str) -> spark.DataType:
         tokens = self.tokens
@@ -192,55 +177,14 @@ class _Reader:
         tokens.expect(">")
         return spark.StructType(fields)
 
-    def _other(self, name: str) -> spark.DataType:
-        """Read a type that no store and no sink has."""
-        if name == "interval":
-            return self._interval()
-        tokens = self.tokens
-        given = ""
-        if name != "variant" and tokens.peek() == "(":
-            tokens.take()
-            given = tokens.take()
-            tokens.expect(")")
-        if name == "time":
-            return spark.TimeType(int(given)) if re.fullmatch("[0-6]", given) else spark.TimeType()
-        if name == "variant":
-            return spark.VariantType()
-        srid = int(given) if re.fullmatch("[0-9]{1,9}", given) else "ANY"
-        try:
-            return spark.GeometryType(srid) if name == "geometry" else spark.GeographyType(srid)
-        except PySparkException as error:
-            raise tokens.error(str(given), "an SRID that Spark knows, or ANY") from error
-
-    def _interval(self) -> spark.DataType:
-        tokens = self.tokens
-        if tokens.peek().lower() not in _UNITS:
-            return spark.CalendarIntervalType()
-        begin = end = tokens.take().lower()
-        if tokens.peek().lower() == "to":
-            tokens.take()
-            end = tokens.take().lower()
-        for units, kind in (
-            (_UNITS[:2], spark.YearMonthIntervalType),
-            (_UNITS[2:], spark.DayTimeIntervalType),
-        ):
-            if begin in units and end in units and units.index(begin) <= units.index(end):
-                return kind(units.index(begin), units.index(end))
-        raise tokens.error(tokens.written, f"an interval of {', '.join(_UNITS)}")
-
 
 def _skip_what_follows(tokens: Tokens) -> None:
-    """Go on behind NOT NULL, COMMENT, DEFAULT and GENERATED ALWAYS AS."""
-    while (word := tokens.peek().lower()) in ("not", "null", "comment", "default", "generated"):
-        tokens.take()
-        if word == "not" and tokens.peek().lower() != "null":
-            raise tokens.unexpected("NULL")
-        if word == "comment":
-            if tokens.peek()[:1] not in ("'", '"'):
-                raise tokens.unexpected("a quoted string")
-            while tokens.peek()[:1] in ("'", '"'):  # 'it''s' are two of them
-                tokens.take()
-        if word in ("default", "generated"):
-            depth = 0
-            while tokens.peek() and (depth or tokens.peek() not in (",", ">")):
-                depth += {"(": 1, ")": -1}.get(tokens.take(), 0)
+    if tokens.peek().lower() in _FOLLOWS:
+        _skip(tokens)
+
+
+def _skip(tokens: Tokens) -> None:
+    """Go on to the end of a column, or of a field."""
+    depth = 0
+    while tokens.peek() and (depth or tokens.peek() not in (",", ">")):
+        depth += {"(": 1, ")": -1}.get(tokens.take(), 0)

@@ -26,10 +26,10 @@ from taskplace.record.html.page import check_report, write_page
 from taskplace.record.html.values import Now, Reason, Report
 from taskplace.record.reporters import FanOut
 from taskplace.redaction import scrubbed
-from taskplace.settings import ReportSettings
-from taskplace.spark.driver.batch_runner import BatchRunner
+from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.inspection.now import figures_of, input_rows, now_of
 from taskplace.spark.inspection.situation import situation
+from taskplace.spec.application import ReportSettings
 
 #: Reasons are made again after so many seconds, because lags change.
 REASONS_SECONDS = 60

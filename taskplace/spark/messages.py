@@ -1,7 +1,7 @@
 """All that crosses between the driver and executors, or lies in a file: typed, and checked when it is read.
 
 "What crosses" in docs/architecture.md has the table: each message, who writes it, who reads it, where it lies, and its
-version. The version of a checkpoint is `SCHEMA`, and `state/versions.py` upgrades older ones.
+version. The version of a checkpoint is `SCHEMA`; manifests of other versions are refused (`checkpoint/manifests.py`).
 
 Properties: executors import this, so it imports neither Spark nor Arrow. Task ids are `TaskId`, and text only in JSON
 and in names. What names a file names it relative to the checkpoint.
@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import field
 
 from taskplace.spark.codec import Message, Tally, TaskKey, decoded, encoded
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: Microseconds since 1970 (UTC); None: unknown yet.
 Watermark = int | None
@@ -107,7 +107,7 @@ class History(Message, frozen=True):
 # -- sealed files of the checkpoint, read by later drivers
 
 
-#: A new version needs a step in `state/versions.py`, and golden checkpoints of the one before.
+#: A new version needs golden checkpoints of the one before (`tests/golden/make.py`), and a step from it.
 SCHEMA = "taskplace.manifest/8"
 
 
@@ -144,11 +144,10 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     - `needs`: the first batch whose manifest is still needed beside this one
     - `rows`: the number of source rows in the batch
     - `watermark`: of the sources, in this batch
-    - `expired`: by store, the time up to which its entries have expired; None in manifests of older versions, whose
-      stores expired by `watermark`
+    - `expired`: by store, the time up to which its entries have expired
     - `held`: by task and store, the same time where the task's differs from `expired` (`driver/watermarks.py`)
     - `assignment`: by instance; for debugging, never read back
-    - `nonce`: drawn by each driver, so that output says whose it is; "" in manifests of older versions
+    - `nonce`: drawn by each driver, so that output says whose it is
     - `offsets`: with which Spark has planned the batch, the text of each source; None if its log was not found
     """
 
@@ -165,7 +164,7 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     needs: int = 0
     rows: int = 0
     watermark: Watermark = None
-    expired: Mapping[str, Watermark] | None = None
+    expired: Mapping[str, Watermark] = {}
     held: Mapping[TaskKey, Mapping[str, Watermark]] = {}
     nonce: str = ""
     offsets: tuple[str, ...] | None = None
@@ -239,7 +238,7 @@ class Boundary(Message, frozen=True):
 class ListingHead(Message, frozen=True):
     """The writers of one internal topic: the driver writes it, and the bins of a stage read it.
 
-    It stands at the head of a listing, and the writers' slices stand behind it (`worker/listing.py`).
+    It stands at the head of a listing, and the writers' slices stand behind it (`worker/boundary.py`).
 
     - `writers`: the tasks with rows, in the order in which their rows are read
     - `files`: the boundary files, each once
@@ -301,7 +300,7 @@ class AttemptDescriptor(Message, frozen=True):
     """The starting point of one attempt: the task, the instance it was planned for, and its committed history.
 
     `tail`: whether `history` has only its last changes, which are enough for a copy that is at the end, or one or two
-    batches off. The manifests have the whole one (`taskplace.spark.state.committed`).
+    batches off. The manifests have the whole one (`taskplace.spark.checkpoint.manifests`).
     `held`: the watermarks of this task's stores in the previous batch, where they differ from `Setting.late` because
     some due windows were not yet emitted.
     """

@@ -25,9 +25,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from taskplace.errors import CheckpointError
-from taskplace.paths import why_not
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced, Totals
 from taskplace.spark.codec import Message, decoded, read_file, sealed, unsealed
+from taskplace.spec.paths import why_not
 
 STATUS_FILE = "status.json"
 WAITING_FILE = "waiting.json"

@@ -12,16 +12,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from taskplace import paths, validation
+from taskplace import validation
 from taskplace.assign.registry import BUILT_IN
 from taskplace.assign.registry import find as find_assignor
-from taskplace.callables import check_function
 from taskplace.errors import ConfigError, InputError
+from taskplace.model.callables import check_function
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.cluster import METHODS
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
+from taskplace.spec import paths
 from topology import BuiltTopology, Topology, TopologyNotReady
 
 _EVENTS = ("batch", "rebalance", "failure")  # the events that `Placed` itself reports

@@ -5,7 +5,7 @@ committed. The query's `foreachBatch` is `Placed.process_batch`, which runs the 
 
     rebalance (between batches) -> one pinned job per subtopology -> manifest -> sinks -> followers catch up
 
-`Placed` embeds the stream and answers questions about it; `taskplace.spark.driver.batch_runner` runs the batches.
+`Placed` embeds the stream and answers questions about it; `taskplace.spark.driver.runner` runs the batches.
 
 Properties: state is effectively once, under the loss of any executor and of the driver. Sinks get each batch at least
 once, always with the same rows under the same batch id.
@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace import validation
-from taskplace.callables import check_function
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
-from taskplace.model import html_tables
+from taskplace.model import tables as html_tables
+from taskplace.model.callables import check_function
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
 from taskplace.record.events import InstanceView, Reporter, Summary
@@ -282,7 +282,7 @@ class Placed:
         return self.rebalancer.removal(executor, self._runner.operations.seen())
 
     def explain(self, task: TaskId | str) -> TaskExplanation:
-        """Return why a task ("0_3") is where it is, why it does not move, what would have to change, and when it will.
+        """Return why a task ("0_3") is where it is, why it does not move, and when it will.
 
         `text` is one paragraph. `str()` has the facts below it: the copies with their lags, the target, and why other
         instances were refused. It is the text of `taskplace explain CHECKPOINT --task 0_3`: for the cluster as it is
@@ -298,7 +298,7 @@ class Placed:
             if self.loop.plan is not None:
                 why = "no executor is there, so no task can run; the next one that comes is planned with"
             raise TaskplaceError(f"task {task}: {why}")
-        return explainer.in_full(task)
+        return explainer.task(task)
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each executor runs and follows, and the lag of its followers in records.

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from taskplace.callables import check_function
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
+from taskplace.model.callables import check_function
 
 log = logging.getLogger(__name__)
 

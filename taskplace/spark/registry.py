@@ -11,7 +11,7 @@
 | `module:Class` | your own processor, created once; options are the arguments of the class |
 | `module:factory()` | what the factory returns is the processor |
 
-docs/configuration.md has the options of each (`taskplace.yaml_fields`).
+docs/configuration.md has the options of each (`taskplace.spec.nodes`).
 `by`, `columns`, `state` and `output` are columns with their types (`{tailnum: string}`). `store` names the state; the
 default is the node's name. An aggregate is a function of a column, with the type in which it is stored
 (`worst: {max: dep_delay, type: int64}`), or `count` for a count of rows.
@@ -26,9 +26,9 @@ Errors: `TopologyError` with the option's path, the value found, the values expe
 >>> delays = registry["aggregate"](store="delays", by={"tailnum": "string"}, aggregates={"n": "count"})
 >>> delays.layouts()["delays"]["value"]
 {'n': 'int64'}
->>> registry["aggregate"](store="delays", by={"tailnum": "strin"}, aggregates={"n": "count"})
+>>> registry["aggregate"](store="delays", by=["tailnum"], aggregates={"n": "count"})
 Traceback (most recent call last):
-topology.errors.TopologyError: by.tailnum: found 'strin', expected a column type; did you mean 'string'?
+topology.errors.TopologyError: by: found ['tailnum'], expected columns with types
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, update_wrapper
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
-from taskplace import named_objects
-from taskplace.durations import milliseconds
-from taskplace.errors import InputError
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
+from taskplace.errors import ConfigError, InputError
+from taskplace.model import callables as named_objects
+from taskplace.model.keys import keys_of, read, read_struct, texts
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -60,15 +60,12 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.processors.arguments import nearest_argument
-from taskplace.spark.state.column_types import USUAL
-from taskplace.spark.state.columns import parsed
 from taskplace.spark.stub_processors import store_of
 from taskplace.spark.yaml_paths import option_path
-from taskplace.spark.yaml_words import said
+from taskplace.spec.nodes import PROCESSORS, Column, given
 from topology import TopologyError
-from topology.errors import nearest
+from topology.errors import nearest, shown
 from topology.names import check_legal_name
-from topology.shown import shown
 
 FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
     "count": count,
@@ -92,7 +89,9 @@ class Registry(Mapping[str, Callable[..., Any]]):
     def __getitem__(self, name: str) -> Callable[..., Any]:
         if ":" in name:
             return _own(name)
-        return partial(_built_in, _BUILT_IN[name], self._options)
+        if name not in _MAKERS:
+            raise KeyError(name)
+        return partial(_built_in, name, self._options)
 
     def defaults(self, processor: str, node: str) -> Mapping[str, Any]:
         """Return the default options of a node, which is made next: `store` is its name."""
@@ -100,10 +99,10 @@ class Registry(Mapping[str, Callable[..., Any]]):
         return store_of(processor, node)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_BUILT_IN)
+        return iter(_MAKERS)
 
     def __len__(self) -> int:
-        return len(_BUILT_IN)
+        return len(_MAKERS)
 
 
 def load(name: object) -> Any:
@@ -156,30 +155,16 @@ def _bound(function: Any, /, **options: Any) -> Any:
     return bound
 
 
-def _built_in(factory: Callable[..., Any], path: str, /, **options: Any) -> Any:
-    if "store" in options:
-        check_legal_name(options["store"], "store")
-    return _checked(factory, frozenset(), None, **_with_units(path, options, ("ttl",)))
-
-
-def _with_units(path: str, options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return options whose durations have units. The path in the warning of a bare number is that in the file."""
-    made = {
-        name: _with_unit(f"{path}.{name}", value) if name in names else value
-        for name, value in options.items()
-    }
-    if isinstance(window := made.get("window"), Mapping):
-        made["window"] = _with_units(f"{path}.window", window, ("size", "grace"))
-    return made
-
-
-def _with_unit(path: str, given: Any) -> Any:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not given:
-        return given
+def _built_in(name: str, at: str, /, **options: Any) -> Any:
+    """Make a processor of taskplace of its options, as `taskplace.spec.nodes` declares them. `at`: their path."""
     try:
-        return f"{milliseconds(given, path)} ms"
-    except InputError:  # the class refuses it
-        return given
+        made = given(read_struct(PROCESSORS[name], options, at))
+        check_legal_name(made.get("store"), "store")
+        return _MAKERS[name](**made)
+    except InputError as error:
+        path = option_path(error.path.removeprefix(f"{at}."), options)
+        text = str(error).removeprefix(error.path).removeprefix(": ")
+        raise TopologyError(f"{path}: {text}" if path else text) from error
 
 
 # Positional only, so that an option may have any name.
@@ -208,7 +193,8 @@ def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **o
     try:
         return factory(**options)
     except InputError as error:
-        path, text = option_path(error.path, options), said(error)
+        path = option_path(error.path, options)
+        text = str(error).removeprefix(error.path).removeprefix(": ")
         raise TopologyError(f"{path}: {text}" if path else text) from error
 
 
@@ -222,174 +208,59 @@ def _parameters(target: Any) -> Sequence[inspect.Parameter]:
 # ------------------------------------------------------------------------------------------- built in
 
 
-def _aggregate(
-    *,
-    store: str,
-    by: object,
-    aggregates: object,
-    window: object = None,
-    ttl: Any = None,
-    time: Any = None,
-    over_changes: Any = False,
-) -> Aggregate:
-    if not isinstance(aggregates, Mapping) or not aggregates:
-        raise TopologyError(
-            f"aggregates: found {shown(aggregates)}, expected a mapping of names to aggregates, {_FORM}"
-        )
-    for name in aggregates:
-        if not isinstance(name, str):
-            raise TopologyError(
-                f"aggregates.{name}: found {shown(name)}, expected a string as name (quote it)"
-            )
-    made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in aggregates.items()}
+def _aggregate(*, store: str, aggregates: Mapping[str, Any], **options: Any) -> Aggregate:
+    made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in texts(aggregates, "aggregates")}
     # Aggregates become keyword arguments, beside these.
-    for name in ("store", "by", "window", "ttl", "time", "over_changes"):
-        if name in made:
-            raise TopologyError(f"aggregates.{name}: found a reserved name, expected another one")
-    options: dict[str, Any] = {**made, "window": _window(window), "ttl": ttl, "time": time}
-    options["over_changes"] = over_changes
-    return Aggregate(store, by=_columns("by", by), **options)
+    for key in keys_of(PROCESSORS["aggregate"]):
+        if key.name in made:
+            raise TopologyError(f"aggregates.{key.name}: found a reserved name, expected another one")
+    arguments: dict[str, Any] = {**made, **_with_window(options)}
+    return Aggregate(store, **arguments)
 
 
-def _window(given: object) -> Tumbling | None:
-    if given is None:
-        return None
-    names = [parameter.name for parameter in _parameters(Tumbling)]
-    if not isinstance(given, Mapping):
-        raise TopologyError(f"window: found {shown(given)}, expected {{column: at, size: 1 hour}}")
-    for name in given:
-        if name not in names:
-            raise TopologyError(f"window.{name}: found an unknown option; {nearest(name, names)}")
-    for name, like in (("column", "at"), ("size", "1 hour")):
-        if name not in given:
-            raise TopologyError(f"window: found no {name!r}, expected {{{name}: {like}, ...}}")
-    return Tumbling(**given)
+def _count(*, store: str, **options: Any) -> Count:
+    return Count(store, **_with_window(options))
+
+
+def _with_window(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: Tumbling(**given(value)) if name == "window" else value for name, value in options.items()}
 
 
 def _aggregation(path: str, spec: object) -> Aggregation:
+    """Return `count`, or the function of a column, maybe with the type in which it is kept."""
     if spec == "count":
         return count()
-    if isinstance(spec, str):
-        raise TopologyError(f"{path}: found {shown(spec)}, expected {_FORM}; {nearest(spec, ['count'])}")
     fields = dict(spec) if isinstance(spec, Mapping) else {}
     kept = {"type": fields.pop("type")} if "type" in fields else {}
     if len(fields) != 1:
-        raise TopologyError(f"{path}: found {shown(spec)}, expected {_FORM}")
+        hint = nearest(spec, ["count"]) if isinstance(spec, str) else ""
+        raise ConfigError(path, found=spec, expected=_FORM, hint=hint)
     ((function, column),) = fields.items()
-    if function not in FUNCTIONS:
-        raise TopologyError(
-            f"{path}: found the function {function!r}, expected a known one; {nearest(function, FUNCTIONS)}"
-        )
-    if not isinstance(column, str) or not column:
-        raise TopologyError(f"{path}.{function}: found {shown(column)}, expected the name of a column")
+    read(Literal[tuple(FUNCTIONS)], function, path)
+    read(Column, column, f"{path}.{function}")
     if kept and function == "count":
-        raise TopologyError(
-            f"{path}.type: found {shown(kept['type'])}, expected nothing: a count is an int64"
-        )
-    if kept:
-        _columns(path, kept)
-    return FUNCTIONS[function](column, **kept)
+        raise ConfigError(f"{path}.type", found=kept["type"], expected="nothing: a count is an int64")
+    try:
+        return FUNCTIONS[function](column, **kept)
+    except InputError as error:
+        raise error.at(f"{path}.{error.path.partition('.')[2]}".rstrip(".")) from None
 
 
 _FORM = "'count', or a function and its column like {max: dep_delay, type: int64}"
 
 
-def _count(
-    *,
-    store: str,
-    by: object,
-    window: object = None,
-    ttl: Any = None,
-    time: Any = None,
-    over_changes: Any = False,
-) -> Count:
-    kept = _columns("by", by)
-    return Count(store, by=kept, window=_window(window), ttl=ttl, time=time, over_changes=over_changes)
-
-
-def _deduplicate(
-    *, store: str, by: object, ttl: Any = None, time: Any = None, over_changes: Any = False
-) -> Deduplicate:
-    return Deduplicate(store, by=_columns("by", by), ttl=ttl, time=time, over_changes=over_changes)
-
-
-def _table_join(
-    *,
-    store: str,
-    by: object,
-    columns: object,
-    how: Any = "left",
-    order_by: Sequence[str] = (),
-    deleted: object = None,
-    ttl: Any = None,
-    time: Any = None,
-    over_changes: Any = False,
-) -> TableJoin:
-    if how not in ("left", "inner"):
-        raise TopologyError(
-            f"how: found {shown(how)}, expected left or inner; {nearest(how, ('left', 'inner'))}"
-        )
-    ordered = [order_by] if isinstance(order_by, str) else order_by
-    if not isinstance(ordered, list | tuple) or not all(isinstance(column, str) for column in ordered):
-        raise TopologyError(f"order_by: found {shown(order_by)}, expected a list of column names")
-    if not isinstance(deleted, str | None):
-        raise TopologyError(f"deleted: found {shown(deleted)}, expected the name of a boolean column")
-    kept = _columns("columns", columns)
-    key = _columns("by", by)
-    more: dict[str, Any] = {"order_by": ordered, "deleted": deleted, "ttl": ttl, "time": time}
-    more["over_changes"] = over_changes
-    return TableJoin(store, by=key, columns=kept, how=how, **more)
-
-
-def _per_key(
-    *,
-    store: str,
-    function: object,
-    by: object,
-    state: object,
-    output: object,
-    ttl: Any = None,
-    time: Any = None,
-    event_time: Any = None,
-    delay: Any = None,
-) -> PerKey:
+def _per_key(*, store: str, function: str, **options: Any) -> PerKey:
     try:
         run = load(function)
     except TopologyError as error:
         raise TopologyError(f"function: {error}") from error
-    keys, kept, sent = _columns("by", by), _columns("state", state), _columns("output", output)
-    declared = {"event_time": event_time, "delay": delay}
-    return PerKey(store, run, by=keys, state=kept, output=sent, ttl=ttl, time=time, **declared)
+    return PerKey(store, run, **options)
 
 
-def _columns(path: str, given: object) -> dict[str, str]:
-    """Return columns with their types. Refuses unknown types."""
-    if not isinstance(given, Mapping) or not given:
-        raise TopologyError(
-            f"{path}: found {shown(given)}, expected columns with their types, like {{id: int64}}"
-        )
-    for name, kind in given.items():
-        if not isinstance(kind, str):
-            raise TopologyError(
-                f"{path}.{name}: found {shown(kind)}, expected a column type; {nearest(kind, USUAL)}"
-            )
-        try:
-            parsed(kind, f"{path}.{name}", "a column type")
-        except InputError as error:
-            hint = f"; {nearest(kind, USUAL)}" if error.found == kind and not error.hint else ""
-            raise TopologyError(f"{error}{hint}") from None
-    return dict(given)
-
-
-_BUILT_IN: Mapping[str, Callable[..., Any]] = {
+_MAKERS: Mapping[str, Callable[..., Any]] = {
     "aggregate": _aggregate,
     "count": _count,
-    "deduplicate": _deduplicate,
-    "table-join": _table_join,
+    "deduplicate": Deduplicate,
+    "table-join": TableJoin,
     "per-key": _per_key,
 }
-
-
-def signatures() -> Mapping[str, Callable[..., Any]]:
-    """Return what makes each of taskplace's own processors, by name: its keyword arguments are the options."""
-    return dict(_BUILT_IN)

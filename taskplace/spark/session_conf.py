@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
 
 #: The version of Spark that placed streams are tested with.
 TESTED = "4.3"

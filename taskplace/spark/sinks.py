@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, InputError
-from taskplace.paths import local_path
-from taskplace.spark.codec import read_file
-from taskplace.spark.state.directories import check_commits
-from taskplace.spark.state.files import (
+from taskplace.model.callables import check_function
+from taskplace.spark.checkpoint.files import (
     create_exclusively,
     lasting_directory,
     link,
     sync_directory,
     write_file,
 )
-from taskplace.spark.state.numbered import number_of
+from taskplace.spark.checkpoint.manifests import number_of
+from taskplace.spark.codec import read_file
+from taskplace.spark.state.directories import check_commits
 from taskplace.spark.targets import Commit
 from taskplace.spark.targets import SinkTarget as SinkTarget
 from taskplace.spark.targets import Target as Target
 from taskplace.spark.worker.schemas import left_out
+from taskplace.spec.paths import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,19 +28,18 @@ from taskplace.lag.ranking import lag_of
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
-from taskplace.spark.processors.traits import traits_of
-from taskplace.spark.state.columns import table_given
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.values import dicts_of, table_of
+from taskplace.spark.types import table_given
+from taskplace.spark.values import dicts_of, table_of
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.lookup import answer_all
 from taskplace.validation import nearest
 from topology import TaskId
 
 if TYPE_CHECKING:
+    from taskplace.spark.checkpoint.journal import Journal
     from taskplace.spark.cluster import Cluster
     from taskplace.spark.driver.cluster_state import ClusterState
-    from taskplace.spark.driver.journal import Journal
     from taskplace.spark.driver.rebalancer import Rebalancer
     from taskplace.spark.worker.program import Program
 
@@ -225,23 +224,11 @@ class StoreReader:
         They may have new names.
         """
         types = self._placed.journal.identity.get("keys") or {}
-        operators = {operator.name: operator for operator in self._program.operators}
-        columns = {split.topic: split.columns for split in self._splits}
-
-        def unchanged(name: str) -> bool:
-            operator = operators[name]
-            if operator.kind == "source":
-                if operator.topic not in columns:
-                    return False
-                kept = [column.kept for column in columns[operator.topic]]
-                return types.get(operator.topic) == [_as_spark_calls(kind) for kind in kept]
-            if operator.kind == "merge":
-                return all(map(unchanged, operator.parents))
-            # Such a processor passes on the rows of its first input.
-            return traits_of(operator.processor).passes_keys_on and unchanged(operator.parents[0])
-
-        parents = {p for o in operators.values() if self.schema.name in o.stores for p in o.parents}
-        return bool(parents) and all(map(unchanged, parents))
+        return bool(self._splits) and all(
+            split.sure
+            and types.get(split.topic) == [_as_spark_calls(column.kept) for column in split.columns]
+            for split in self._splits
+        )
 
     def _ask(
         self, wanted: Mapping[TaskId, tuple[bytes, ...] | None], files: Mapping[TaskId, str] | None = None

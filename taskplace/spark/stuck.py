@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from taskplace.model.seen import Seen
+from taskplace.lag.ranking import Seen
 from taskplace.spark.operator_messages import ExecutorStatus, Status, WarmupStatus
 from taskplace.wording import count, lasting, noun
 from topology import TaskId

@@ -19,17 +19,18 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.driver import programs
+from taskplace.spark.compile import programs
+from taskplace.spark.compile.forms import event_times
 from taskplace.spark.messages import Change, History
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import as_datetime
 from taskplace.spark.state.store import Store
-from taskplace.spark.state.values import dicts_of, python_of
+from taskplace.spark.values import dicts_of, python_of
 from taskplace.spark.worker.program import Outputs
 from taskplace.validation import integer, nearest
 from taskplace.wording import count
 from topology import Topology
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 _INPUTS = ("rows", "table")
 _TASK = TaskId(0, 0)
@@ -93,7 +94,7 @@ class ProcessorTester:
         times = {"event_time": event_time, "delay": delay}
         programs.programs(_topology(processor, self._inputs, key, times, tasks=2).build())  # checks the keys
         built = _topology(processor, self._inputs, key, times).build()
-        self._times = programs.event_times(built)
+        self._times = event_times(built)
         (self._program,) = programs.programs(built)
         self._folder = tempfile.TemporaryDirectory(prefix="taskplace-test-")
         self._copy = Copy(Path(self._folder.name) / "copy", self._program.databases)

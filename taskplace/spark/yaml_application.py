@@ -31,7 +31,7 @@ An entry of `output` is one of these:
 - `foreach`: the "module:function" of `ForeachBatch`
 - `kafka`: the arguments of `KafkaSink`: `topic`, `servers`, `key`, ...
 
-A secret is not written into the file: see `taskplace.spark.kafka.client_options`. `servers_env` names the environment
+A secret is not written into the file: see `taskplace.spark.kafka.clients`. `servers_env` names the environment
 variable that has the `servers`.
 
 Processors by name: `taskplace.spark.registry`.
@@ -50,64 +50,328 @@ Errors: `ConfigError` and `TopologyError` with the path, the value found, the va
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from taskplace.dotted_keys import entries, nested_options, topology_section
 from taskplace.durations import named_by
 from taskplace.errors import ConfigError, InputError
-from taskplace.misplaced import check_entries, check_topology
-from taskplace.paths import local_path
+from taskplace.model.keys import read
 from taskplace.redaction import scrubbed
-from taskplace.settings import YAML_APPLICATION, Settings, absolute, section_keys
 from taskplace.spark.targets import is_target
-from taskplace.spark.yaml_inputs import YamlInput, YamlSource, inputs_of, records_of, schemas_of, with_counts
+from taskplace.spark.types import TypeTextError
 from taskplace.spark.yaml_paths import YamlPaths, named_entries, node_path
-from taskplace.spark.yaml_words import in_yaml, refused
-from taskplace.yaml_fields import INPUT, KAFKA_OUTPUT, OUTPUT
-from topology import BuiltTopology, Topology, TopologyError
-from topology.entry_fields import SOURCE
+from taskplace.spec.application import YAML_APPLICATION, Settings, absolute
+from taskplace.spec.nodes import FILES, Input, KafkaOutput, Output, check_entries, given
+from taskplace.spec.paths import has_wildcards, local_path
+from taskplace.validation import nearest
+from topology import BuiltTopology, Node, Topology, TopologyError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from taskplace.spark.driver.directory_overlaps import Used
-    from taskplace.spark.input_files import WrongFile
+    from taskplace.spark.kafka.records import KafkaRecords
     from taskplace.spark.targets import CommitTarget
+
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
-#: The fields of a source in an application without a class.
-OF_FILE = tuple(field for field in SOURCE if field != "schema")
+_FORMAT = "a streaming source format of Spark, like parquet"
+_SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}, or {kafka: {topic: ...}}"
+
 _SINK = "{path: a directory}, {foreach: 'module:function'} or {kafka: {topic: ..., servers: ...}}"
+
+
+class YamlInput(Protocol):
+    """One entry of `input`, checked."""
+
+    @property
+    def columns_path(self) -> str:
+        """Where the file declares the columns, for errors."""
+        ...
+
+    @property
+    def directory(self) -> Path | None:
+        """The path that the source reads on this host, maybe with wildcards; None if it reads elsewhere."""
+        ...
+
+    def schema(self, timestamp: str) -> StructType | None:
+        """Return the schema of its rows; None if it is not known. `timestamp`: Spark's type for that name."""
+        ...
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Return the source's streaming data frame. Errors: `ConfigError`."""
+        ...
+
+
+class YamlRecords:
+    """An entry with `kafka`: tasks read the topic's records themselves.
+
+    - `source`: the node of the topology that has the records as its option `reads`
+    """
+
+    directory = None
+
+    def __init__(
+        self, path: str, records: KafkaRecords, source: Node, built: BuiltTopology, settings: Settings
+    ) -> None:
+        self.columns_path = f"{path}.kafka"
+        self._records, self._source, self._built, self._settings = records, source, built, settings
+        _check_key(self.columns_path, records.columns.names, source.key)
+
+    def schema(self, timestamp: str) -> StructType:
+        """Return the schema of the decoded rows."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(self._records.columns)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Return the data frame of the ranges that tasks read, after the topic was looked at.
+
+        Errors: `ConfigError` for brokers that do not answer, and for a topic that is missing or has another count.
+        """
+        from taskplace.spark.bridge import register_source
+        from taskplace.spark.kafka.source import beside, ranges_of
+        from taskplace.spark.options import local_path as shared_path
+
+        count = _count(self.columns_path, self._records)
+        if count != self._source.partitions:
+            raise ConfigError(
+                f"topology.sources.{self._source.name}.partitions",
+                found=self._source.partitions,
+                expected=f"{count}, the partitions of topic {self._records.topic!r}: each is the input of one task",
+                hint="correct the number; a checkpoint with another number cannot be used",
+            )
+        checkpoint = shared_path(self._settings.checkpoint_dir, "checkpoint.dir", patterns=False)
+        idle_ms = self._settings.runtime.max_task_idle_ms
+        aligned = beside(self._records, self._built, idle_ms, checkpoint)
+        return ranges_of(self._records, spark, register_source, aligned)
+
+
+class YamlSource:
+    """An entry that names a source of Spark's."""
+
+    def __init__(self, path: str, entry: Input, key: Sequence[str]) -> None:
+        self._at = path
+        self.columns_path = f"{path}.schema"
+        if entry.format is None:
+            raise ConfigError(f"{path}.format", found=None, expected=_FORMAT)
+        self._format = entry.format.lower() if entry.format.lower() in FILES else entry.format
+        self._schema, columns = _schema(f"{path}.schema", entry.schema)
+        self._path, self._select = entry.path, entry.select
+        if self._format in FILES and self._path is None:
+            raise ConfigError(f"{path}.path", found=None, expected="a directory or a URI")
+        if self._format in FILES and self._format != "text" and self._schema is None:
+            expected = "the columns of the files, like 'id long, name string'"
+            raise ConfigError(f"{path}.schema", found=None, expected=expected)
+        self._options = _options(f"{path}.options", entry.options or {})
+        #: The columns with their types, if the file declares them; those that `select` makes are known to Spark.
+        self.columns = columns if self._select is None else ()
+        _check_key(f"{path}.schema", [name for name, _ in self.columns], key)
+
+    @property
+    def directory(self) -> Path | None:
+        """The path that the source reads on this host, maybe with wildcards; None if it reads elsewhere."""
+        option = next((value for name, value in self._options.items() if name.lower() == "path"), None)
+        given = self._path if self._path is not None else option
+        try:
+            return None if given is None else local_path(absolute(given), self._at)
+        except InputError:
+            return None
+
+    @property
+    def missing(self) -> Path | None:
+        """The directory, or file, that Spark would read and that does not exist; None if it does, or has wildcards."""
+        there = self.directory if self._format in FILES else None
+        if there is None or has_wildcards(str(there)):
+            return None
+        try:
+            return None if there.exists() else there
+        except OSError:  # no permission to look: Spark's user may have it
+            return None
+
+    def schema(self, timestamp: str) -> StructType | None:
+        """Return the schema of the rows, as far as the file shows it; None if it is not known."""
+        from taskplace.spark.ddl import struct_type
+
+        return struct_type(self.columns, timestamp) if self.columns else None
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Return the source's streaming data frame. Errors: `ConfigError` with what Spark says."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        reader = spark.readStream.format(self._format).options(**self._options)
+        try:
+            if self._schema is not None:
+                reader = reader.schema(self._schema)
+            df = reader.load(absolute(self._path)) if self._path is not None else reader.load()
+            return df.selectExpr(*self._select) if self._select else df
+        except (PySparkException, Py4JError) as error:
+            says = str(getattr(error, "java_exception", error)).strip().splitlines()[0]
+            raise ConfigError(self._at, found=self._format, expected=_SOURCE, hint=says) from error
+
+
+def schemas_of(inputs: Mapping[str, YamlInput], settings: Settings) -> dict[str, StructType]:
+    """Return the schemas of the rows of the sources that declare one."""
+    timestamp = settings.spark.conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ")
+    declared = {topic: source.schema(timestamp) for topic, source in inputs.items()}
+    return {topic: schema for topic, schema in declared.items() if schema is not None}
+
+
+def records_of(entries: Mapping[str, Input]) -> dict[str, KafkaRecords]:
+    """Return the records of each topic whose entry of `input` has `kafka`. Asks no broker."""
+    found = {}
+    for topic, entry in entries.items():
+        if entry.kafka is not None:
+            from taskplace.spark.kafka.declared import declared_records
+
+            for name in given(entry):
+                if name != "kafka":
+                    path, hint = f"input.{topic}.{name}", "options of Kafka's clients belong below `kafka`"
+                    raise ConfigError(path, found=name, expected="nothing beside `kafka`", hint=hint)
+            found[topic] = declared_records(f"input.{topic}.kafka", entry.kafka)
+    return found
+
+
+def with_counts(topology: Mapping[str, Any], records: Mapping[str, KafkaRecords]) -> Mapping[str, Any]:
+    """Return the section `topology` with the brokers' count for each Kafka topic whose source has no `partitions`.
+
+    Asks brokers only for such sources. Leaves what is no mapping to its checks. Errors: `ConfigError` for brokers that
+    do not answer, and for a missing topic.
+    """
+    sources = topology.get("sources")
+    if not records or not isinstance(sources, Mapping):
+        return topology
+    counted = dict(sources)
+    for name, entry in sources.items():
+        fields = {} if entry is None else entry
+        if isinstance(fields, Mapping) and fields.get("partitions") is None:
+            topic = fields.get("topic", name)
+            if isinstance(topic, str) and topic in records:
+                counted[name] = {**fields, "partitions": _count(f"input.{topic}.kafka", records[topic])}
+    return {**topology, "sources": counted}
+
+
+def _count(path: str, records: KafkaRecords) -> int:
+    """Return the broker's partition count of a topic. Errors: `ConfigError` at `path`."""
+    try:
+        return records.partitions()
+    except InputError as error:
+        raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
+
+
+def inputs_of(
+    built: BuiltTopology,
+    topics: Collection[str],
+    entries: Mapping[str, Input],
+    records: Mapping[str, KafkaRecords],
+    settings: Settings,
+) -> dict[str, YamlInput]:
+    """Return the source of each external topic, from the entries of `input`.
+
+    - `topics`: the external topics
+    - `records`: those of `records_of`
+    """
+    for name in entries:
+        if name not in topics:
+            raise ConfigError.unknown_key("input", name, topics)
+    for topic in topics:
+        if topic not in entries:
+            raise ConfigError(f"input.{topic}", found=None, expected=_SOURCE)
+    nodes = {node.topic: node for node in built.nodes if node.kind == "source"}
+    return {
+        topic: YamlRecords(f"input.{topic}", records[topic], nodes[topic], built, settings)
+        if topic in records
+        else YamlSource(f"input.{topic}", entries[topic], nodes[topic].key)
+        for topic in topics
+    }
+
+
+def _options(path: str, options: Mapping[str, Any]) -> dict[str, str]:
+    for name, value in options.items():
+        if not isinstance(value, str | int | float):
+            raise ConfigError(f"{path}.{name}", found=value, expected="a string, a number or true/false")
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
+    }
+
+
+def _schema(path: str, written: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
+    """Return a schema as Spark's DDL, and its columns with their types as written; empty: unknown."""
+    from taskplace.spark.ddl import written_columns
+
+    if written is None:
+        return None, ()
+    if isinstance(written, Mapping) and written:
+        columns = list(written.items())
+        for name, kind in columns:
+            _check_type(f"{path}.{name}", kind)
+        return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns), tuple(columns)
+    if not isinstance(written, str):
+        raise ConfigError(path, found=written, expected="Spark's DDL ('id long, name string'), or columns")
+    try:
+        return written, tuple(written_columns(written))
+    except TypeTextError as error:
+        raise _written(path, error) from None
+
+
+def _check_type(path: str, written: object) -> None:
+    from taskplace.spark.ddl import read_type
+
+    if not isinstance(written, str):
+        raise ConfigError(path, found=written, expected="a Spark type")
+    try:
+        read_type(written)
+    except TypeTextError as error:
+        raise _written(path, error) from None
+
+
+def _written(path: str, error: TypeTextError) -> ConfigError:
+    expected = "a Spark type" if error.expected == "a type" else error.expected
+    return ConfigError(f"{path}{error.suffix}", found=error.found, expected=expected, hint=error.hint)
+
+
+def _check_key(path: str, columns: Sequence[str], key: Sequence[str]) -> None:
+    for column in key if columns else ():
+        if column not in columns:
+            expected = f"columns that include the key column {column!r}"
+            hint = nearest(column, columns)
+            raise ConfigError(path, found=", ".join(columns), expected=expected, hint=hint)
+
+
+# Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
 
 class YamlApplication:
     """The application class for a YAML file with a `topology`. It needs only the file."""
 
     def __init__(self, settings: Settings) -> None:
-        from taskplace.spark.driver.programs import external_topics
+        from taskplace.spark.compile.programs import external_topics
 
-        output = entries("output", settings.output, OUTPUT)
-        given = entries("input", settings.input, INPUT)
-        _check_places(settings, given, output)
+        output = read(dict[str, Output], settings.output, "output")
+        entries = read(dict[str, Input], settings.input, "input")
         targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
-        records = records_of(given)
+        records = records_of(entries)
         settings = replace(settings, topology=with_counts(settings.topology, records))
         self._topology = declared_topology(settings, targets, records)
-        section = topology_section(settings.topology)
-        with _nodes_by_path(section):
+        with _nodes_by_path(settings.topology):
             built = self._topology.build()
         _check_sinks(built)
-        self._inputs = inputs_of(built, external_topics(built), given, records, settings)
+        self._inputs = inputs_of(built, external_topics(built), entries, records, settings)
         self._settings = settings
         _check_partitions(built)
-        judge(built, settings, self._inputs, output)
+        judge(
+            built,
+            settings,
+            self._inputs,
+            {name: next(iter(given(each)), "path") for name, each in output.items()},
+        )
 
     def topology(self) -> Topology:
         """Return the topology of the file."""
@@ -117,20 +381,6 @@ class YamlApplication:
         """Return the input directories that do not exist on this host, by the path of their key in the file."""
         there = {topic: getattr(source, "missing", None) for topic, source in self._inputs.items()}
         return {f"input.{topic}.path": path for topic, path in there.items() if path is not None}
-
-    def wrong_inputs(self) -> Mapping[str, tuple[str, WrongFile]]:
-        """Return the inputs with a file of another format: format and file, by the path of the input's key in YAML."""
-        conf = self._settings.spark.conf
-        if (
-            _is_true(conf.get("spark.sql.files.ignoreCorruptFiles"))
-            or "spark.sql.columnNameOfCorruptRecord" in conf
-        ):
-            return {}
-        sources = {name: source for name, source in self._inputs.items() if isinstance(source, YamlSource)}
-        found = {name: (source.format, source.wrong_file()) for name, source in sources.items()}
-        return {
-            f"input.{name}.path": (kind, file) for name, (kind, file) in found.items() if file is not None
-        }
 
     def schemas(self) -> Mapping[str, StructType]:
         """Return the schemas of the rows of the sources that declare one, by external topic."""
@@ -145,32 +395,30 @@ def judge(
     built: BuiltTopology,
     settings: Settings,
     inputs: Mapping[str, YamlInput] = MappingProxyType({}),
-    output: Mapping[str, Any] = MappingProxyType({}),
+    output: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Refuse what `Placed` would refuse at the start, as far as this can be checked without Spark.
 
-    `inputs`, `output`: the entries of these sections, for an application without an application class.
+    For an application without an application class, `inputs` has the sources, and `output` the kinds of the sinks.
 
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
+    from taskplace.spark.compile.sources import check_sources
     from taskplace.spark.driver.definition import StreamDefinition
     from taskplace.spark.driver.directory_overlaps import check_overlaps
     from taskplace.spark.driver.no_data_batches import check_idle_closing
-    from taskplace.spark.driver.processor_forms import check_forms
     from taskplace.spark.driver.publishing import check_targets
     from taskplace.spark.driver.rebalancer import check_weights
-    from taskplace.spark.driver.sources import check_sources
     from taskplace.spark.driver.staging import SinkSchemas
     from taskplace.spark.options import check_supported
     from taskplace.spark.options import local_path as shared_path
 
     check_supported(settings.placement, "placement.")
     checkpoint = shared_path(settings.checkpoint_dir, "checkpoint.dir", patterns=False)
-    section = topology_section(settings.topology)
+    section = settings.topology
     columns = {topic: source.columns_path for topic, source in inputs.items()}
     paths = YamlPaths(built, section, output, columns) if section else None
     with _nodes_by_path(section), _in_the_file(paths):
-        check_forms(built)
         # Before `programs`, so that a missing column is reported as missing, and not as one without an event time.
         check_sources(built, schemas_of(inputs, settings), settings.spark.conf.get)
         definition = StreamDefinition.of(  # judges the layouts of the stores, and options
@@ -186,24 +434,6 @@ def judge(
         check_overlaps(built, _directories(checkpoint, settings, inputs))
         if settings.runtime.weights:
             check_weights(settings.runtime.weights, built)
-
-
-def _is_true(value: object) -> bool:
-    return str(value).lower() == "true"
-
-
-def _check_places(settings: Settings, given: Mapping[str, Any], output: Mapping[str, Any]) -> None:
-    """Refuse keys of `input` and `output` that belong elsewhere."""
-    section = topology_section(settings.topology)
-    sources, nodes = ({} if section.get(part) is None else section[part] for part in ("sources", "nodes"))
-    topics = {
-        topic: f"topology.sources.{name}"
-        for name, entry in (sources.items() if isinstance(sources, Mapping) else ())
-        if isinstance(topic := entry.get("topic", name) if isinstance(entry, Mapping) else name, str)
-    }
-    check_entries("input", given, topics, section_keys())
-    sinks = {name: f"topology.nodes.{name}" for name in nodes} if isinstance(nodes, Mapping) else {}
-    check_entries("output", output, sinks, section_keys())
 
 
 def _check_partitions(built: BuiltTopology) -> None:
@@ -240,10 +470,8 @@ def _in_the_file(paths: YamlPaths | None) -> Iterator[None]:
             yield
     except InputError as error:
         if paths is not None:
-            raise refused(paths.of(error.path), error) from None
-        made = ConfigError(error.path, found=error.found, expected=error.expected, hint=error.hint)
-        made.args = error.args  # its words stay as they are
-        raise made from None
+            raise error.at(paths.of(error.path)) from None
+        raise error.at(error.path) from None
 
 
 @contextmanager
@@ -253,7 +481,7 @@ def _nodes_by_path(section: Mapping[str, Any]) -> Iterator[None]:
         yield
     except TopologyError as error:
         text = node_path(str(error), section)
-        raise type(error)(in_yaml(text) if section else text, node=error.node) from error
+        raise type(error)(text, node=error.node) from error
 
 
 def declared_topology(
@@ -274,10 +502,8 @@ def declared_topology(
     if "name" in settings.topology:
         hint = "its name is the application's id"
         raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
-    document = {**topology_section(settings.topology), "name": settings.application.id}
-    # An application class may read the `schema` of a source from the topology; the file alone has it in `input`.
-    of_source = OF_FILE if settings.application.cls == YAML_APPLICATION else SOURCE
-    check_topology(document, section_keys(), source=of_source)
+    document = {**settings.topology, "name": settings.application.id}
+    check_entries(settings.topology, of_class=settings.application.cls != YAML_APPLICATION)
     document["sources"] = _with_readers(document.get("sources"), readers)
     try:
         return Topology.from_dict(document, _registry(document.get("nodes")), targets)
@@ -325,67 +551,49 @@ def _registry(nodes: object) -> Mapping[str, Callable[..., Any]]:
 # ------------------------------------------------------------------------------------------------- output
 
 
-def _target(path: str, entry: object) -> CommitTarget:
-    if not isinstance(entry, Mapping) or not entry:
-        raise ConfigError(path, found=entry, expected=_SINK)
-    for key in entry:
-        if key not in OUTPUT:
-            raise ConfigError.unknown_key(path, key, OUTPUT)
-    if len(entry) > 1:
-        raise ConfigError(path, found=" and ".join(entry), expected=f"only one of them: {_SINK}")
-    ((key, value),) = entry.items()
-    return _TARGETS[key](f"{path}.{key}", value)
+def _target(path: str, entry: Output) -> CommitTarget:
+    fields = given(entry)
+    if len(fields) != 1:
+        raise ConfigError(path, found=" and ".join(fields) or {}, expected=f"one of them: {_SINK}")
+    ((key, value),) = fields.items()
+    try:
+        return _TARGETS[key](f"{path}.{key}", value)
+    except TopologyError as error:
+        raise TopologyError(f"{path}.{key}: {error}") from error
+    except ConfigError:
+        raise
+    except InputError as error:
+        raise error.at(f"{path}.{key}" + error.path.removeprefix("KafkaSink") * (key == "kafka")) from None
 
 
-def _text(path: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigError(path, found=value, expected=_SINK)
-    return value
-
-
-def _parquet(path: str, value: object) -> CommitTarget:
+def _parquet(path: str, value: str) -> CommitTarget:
     from taskplace.spark.sinks import ParquetSink
 
     expected = "a directory, or a file:// URI, of this host"
-    return ParquetSink(local_path(absolute(_text(path, value)), path, expected=expected, error=ConfigError))
+    return ParquetSink(local_path(absolute(value), path, expected=expected, error=ConfigError))
 
 
-def _kafka(path: str, value: object) -> CommitTarget:
-    from taskplace.spark.kafka.client_options import check_no_secrets
+def _kafka(path: str, value: KafkaOutput) -> CommitTarget:
+    from taskplace.spark.kafka.clients import check_no_secrets
     from taskplace.spark.kafka.declared import with_servers
     from taskplace.spark.kafka.sink import KafkaSink
 
-    if not isinstance(value, Mapping):
-        raise ConfigError(path, found=value, expected=_SINK)
-    given = nested_options(value)
-    for name in given:
-        if name not in KAFKA_OUTPUT:
-            raise ConfigError.unknown_key(path, name, KAFKA_OUTPUT)
-    _text(f"{path}.topic", given.get("topic"))
-    given = with_servers(path, given)
+    fields = with_servers(path, given(value))
     for name in ("options", "registry"):
-        if isinstance(options := given.get(name), Mapping):
+        if isinstance(options := fields.get(name), Mapping):
             check_no_secrets(f"{path}.{name}", options, ConfigError)
-    try:
-        return KafkaSink(**given)
-    except InputError as error:
-        raise refused(path + error.path.removeprefix("KafkaSink"), error) from None
+    return KafkaSink(**fields)
 
 
-def _foreach(path: str, value: object) -> CommitTarget:
+def _foreach(path: str, value: str) -> CommitTarget:
     from taskplace.spark.registry import load
     from taskplace.spark.sinks import ForeachBatch
 
-    try:
-        return ForeachBatch(load(_text(path, value)))
-    except TopologyError as error:
-        raise TopologyError(f"{path}: {error}") from error
-    except InputError as error:
-        raise refused(path, error) from None
+    return ForeachBatch(load(value))
 
 
 #: By the key of an entry of `output`: what makes the target, from the path of the key and its value.
-_TARGETS: Mapping[str, Callable[[str, object], CommitTarget]] = {
+_TARGETS: Mapping[str, Callable[[str, Any], CommitTarget]] = {
     "path": _parquet,
     "foreach": _foreach,
     "kafka": _kafka,

@@ -99,12 +99,12 @@ class YamlPaths:
         self,
         built: BuiltTopology,
         topology: Mapping[str, Any],
-        output: Mapping[str, Any] = MappingProxyType({}),
+        output: Mapping[str, str] = MappingProxyType({}),
         columns: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`topology`, `output`: the sections of the file. `columns`: by topic, where its columns are declared."""
+        """`topology`: the section. `output`: by sink, the key of its target. `columns`: by topic, where they are."""
         self._columns = columns
-        self._keys = {name: next(iter(entry), "path") for name, entry in output.items()}
+        self._keys = output
         self._nodes = {node.name: node for node in built.nodes}
         self._sources = {
             node.topic: node.name for node in built.nodes if node.kind == "source" and not node.internal

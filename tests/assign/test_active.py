@@ -16,7 +16,7 @@ from taskplace.model.placement import FIXED, OPEN, bases, best_at
 from taskplace.model.problem_columns import NONE, Columns
 from taskplace.model.shares import floors_and_ceilings
 from taskplace.simulation import Cluster
-from taskplace.simulation.scenarios import KINDS, scenario
+from tests.support.scenarios import KINDS, scenario
 from tests.support.targets import END, counts, ids, small_problems
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
-from taskplace.assign.active_costs import ActiveCosts
+from taskplace.assign.active import ActiveCosts
 from taskplace.errors import ConfigError
 from taskplace.model.shares import floors_and_ceilings, level_loads
 
@@ -64,7 +64,7 @@ def test_prices_with_a_common_factor_are_the_same_prices() -> None:
 
 def test_a_problem_too_large_for_fine_levels_is_still_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     fine = taskplace.plan(_problem(90, 5, None, None))
-    monkeypatch.setattr("taskplace.assign.active_costs.cost_budget", lambda nodes: 4 * 91 * 40)
+    monkeypatch.setattr("taskplace.assign.active.cost_budget", lambda nodes: 4 * 91 * 40)
     coarse = taskplace.plan(_problem(90, 5, None, None))
     assert coarse.optimality.moves == fine.optimality.moves
     c = _problem(90, 5, None, None).columns
@@ -72,7 +72,7 @@ def test_a_problem_too_large_for_fine_levels_is_still_placed(monkeypatch: pytest
 
 
 def test_prices_that_cannot_be_added_up_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("active_costs", "rack_actives"):
+    for where in ("active", "rack_actives"):
         monkeypatch.setattr(f"taskplace.assign.{where}.cost_budget", lambda nodes: 364 * 1000)
     with pytest.raises(ConfigError, match=r"traffic_cost: found 5000, expected at most 999 for 90 tasks"):
         taskplace.plan(_problem(90, 5, 5000, 1))
@@ -174,7 +174,7 @@ def test_coarse_levels_each_outweigh_the_lower_ones(monkeypatch: pytest.MonkeyPa
     """A new copy costs more than a copy that has not begun to warm up, a move more than both for all tasks."""
     c = _problem(40, 4, 1, 1).columns
     for budget, fits in ((4 * 41, True), (4 * 41 - 1, False)):
-        monkeypatch.setattr("taskplace.assign.active_costs.cost_budget", lambda nodes, budget=budget: budget)
+        monkeypatch.setattr("taskplace.assign.active.cost_budget", lambda nodes, budget=budget: budget)
         costs = ActiveCosts(c, 40, 10)
         assert costs.fits is fits
         assert 0 < costs.begun < costs.copy

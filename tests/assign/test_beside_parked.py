@@ -9,8 +9,8 @@ import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
-from taskplace.assign import active, active_costs
-from taskplace.assign.flow import Network
+from taskplace.assign import active
+from taskplace.model.flow import Network
 from taskplace.model.placement import bases
 from tests.support.stateful_tasks import ids, stateful
 
@@ -44,7 +44,7 @@ def test_a_missed_balance_costs_no_more_than_the_solver_takes(
             dearest.append(int(np.max(cost, initial=0)))
             return super().arcs(tails, heads, high, cost, low)
 
-    monkeypatch.setattr(active_costs, "cost_budget", lambda nodes: budget)
+    monkeypatch.setattr(active, "cost_budget", lambda nodes: budget)
     monkeypatch.setattr(active, "Network", Weighed)
     c = beside_parked().columns
     assert not active.place_actives(c, bases(c)).balanced

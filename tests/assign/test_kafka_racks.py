@@ -11,8 +11,7 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign.rack_standbys import place_rack_standbys, shared_values
-from taskplace.assign.standby import place_standbys
-from taskplace.assign.standby_costs import Traffic
+from taskplace.assign.standby import Traffic, place_standbys
 from taskplace.model.problem_columns import STANDBY, Columns
 
 STRATEGIES = ("min_traffic", "balance_subtopology")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
-from taskplace.model.reads import RACK_TAG
+from taskplace.model.placement import RACK_TAG
 from taskplace.verify import verify
 from tests.support.targets import counts, small_problems
 

@@ -11,11 +11,10 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign.rack_standbys import _RackStandbys
-from taskplace.assign.standby import place_standbys
-from taskplace.assign.standby_costs import StandbyCosts, Traffic
+from taskplace.assign.standby import StandbyCosts, Traffic, place_standbys
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Explainer
-from taskplace.model.judge import judge
+from taskplace.model.problem import judge
 from taskplace.model.problem_columns import STANDBY
 from taskplace.verify import verify
 from tests.support.standby_racks import STRATEGIES, configured
@@ -127,7 +126,7 @@ def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch
         traffic = Traffic.of(c, configured(costs=(read, 1)))
         return StandbyCosts(c, c.owner, tasks, 1, strict=True, parked=False, traffic=traffic)
 
-    monkeypatch.setattr("taskplace.assign.standby_costs.cost_budget", lambda nodes: 8 * 25 * 1_000)
+    monkeypatch.setattr("taskplace.assign.standby.cost_budget", lambda nodes: 8 * 25 * 1_000)
     with pytest.raises(
         ConfigError, match=r"traffic_cost: found 5000, expected at most (\d+) for 24"
     ) as caught:
@@ -143,7 +142,7 @@ def test_coarse_levels_still_keep_standbys_where_traffic_is_equal(monkeypatch: p
     problem = _spread_over_racks(
         24, 6, 1, configured(), step=3
     )  # every standby is in the rack of its changelog
-    monkeypatch.setattr("taskplace.assign.standby_costs.cost_budget", lambda nodes: 8 * 25 * 20)
+    monkeypatch.setattr("taskplace.assign.standby.cost_budget", lambda nodes: 8 * 25 * 20)
     assert taskplace.plan(problem).stable
 
 
@@ -159,7 +158,7 @@ def test_the_explanation_names_what_a_standby_reads_across_racks() -> None:
         for r in Explainer(_spread_over_racks(24, 6, 1, configured(costs=(1, 10))), rest).task("0_0").roles
         if r.role == "standby"
     ]
-    assert why == "it is a standby already, and it reads 1 changelog partition across racks from there"
+    assert why == "it is a standby already, and it reads 1 changelog partition across racks there"
 
 
 def test_a_needless_read_across_racks_is_found_by_the_verifier() -> None:

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 import taskplace
 from taskplace import Instance, Plan, Problem, Task, TaskId
 from taskplace.assign.rack_standbys import place_rack_standbys, shared_values
-from taskplace.assign.standby import place_standbys
-from taskplace.assign.standby_costs import Traffic
-from taskplace.model.detours import detour
+from taskplace.assign.standby import Traffic, place_standbys
 from taskplace.model.problem_columns import Columns
+from taskplace.model.proofs import detour
 from taskplace.model.shares import level_loads
 from taskplace.simulation import Cluster
 from taskplace.verify import verify

@@ -9,12 +9,12 @@ import pytest
 
 import taskplace
 from taskplace import Instance, Plan, Problem, TaskId
-from taskplace.assign.slots import over_slots
 from taskplace.errors import InputError
 from taskplace.model.shares import is_even
+from taskplace.planner import over_slots
 from taskplace.simulation import Cluster
-from taskplace.simulation.scenarios import scenario
 from taskplace.verify import verify
+from tests.support.scenarios import scenario
 from tests.support.stateful_tasks import ids, stateful
 
 

@@ -17,7 +17,7 @@ from taskplace.model.placement import bases
 from taskplace.model.problem_columns import NONE, STANDBY
 from taskplace.model.shares import level_loads
 from taskplace.simulation import Cluster
-from taskplace.simulation.scenarios import KINDS, scenario
+from tests.support.scenarios import KINDS, scenario
 from tests.support.targets import END, ids, small_problems
 
 

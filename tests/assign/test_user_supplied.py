@@ -14,7 +14,7 @@ from taskplace import Instance, PlacementConfig, Problem, Roles, Task, TaskId
 from taskplace.errors import ConfigError
 from taskplace.simulation import Cluster, Event
 from taskplace.simulation.run import settle
-from taskplace.simulation.scenarios import KINDS, scenario
+from tests.support.scenarios import KINDS, scenario
 from tests.support.stateful_tasks import configured, ids, stateful
 
 

@@ -18,9 +18,8 @@ from taskplace.model import schema as schemas
 from taskplace.model.schema import schema
 from taskplace.record.events import Change, Rebalanced
 from taskplace.record.json_lines import schema as line_schema
-from taskplace.spark.inspection.checkpoint import Inspection
+from taskplace.spark.inspection.checkpoint import Inspection, LastStatus
 from taskplace.spark.inspection.driver_seen import look
-from taskplace.spark.inspection.last_status import LastStatus
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     Status,

@@ -13,9 +13,8 @@ import jsonschema
 import pytest
 
 from taskplace.cli import main
-from taskplace.cli.ignored import rules_of_ignored_keys
 from taskplace.model.schema import schema
-from taskplace.settings import SECTIONS, Settings
+from taskplace.spec.application import SECTIONS, Settings
 from tests.support.command_line import one_line
 from tests.support.pages import ROOT
 
@@ -85,11 +84,9 @@ def test_values_of_the_file_have_their_lines(shop: Path, capsys: pytest.CaptureF
 
 
 def test_an_earlier_name_of_a_key_is_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values, _ = read(capsys, "--set", "runtime.follower.share.percent=50")
+    values, _ = read(capsys)
     assert said(values["runtime.snapshot.interval"]) == (5, "file", "shop.yaml:14")
     assert values["runtime.snapshot.interval"]["note"] == "written as snapshot.interval.batches"
-    assert said(values["runtime.follower.share"]) == (0.5, "--set", "--set")
-    assert values["runtime.follower.share"]["note"] == "written as follower.share.percent"
 
 
 def test_values_that_follow_from_others_say_so(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,14 +241,6 @@ def test_a_property_of_spark_that_has_no_effect_is_named(
     assert "does not use Spark's state stores" in spark[name]["ignored"]
     _, spark = read(capsys, "--set", "spark.conf.spark.speculaton=true")
     assert "has no property of this name" in spark["spark.speculaton"]["ignored"]
-
-
-def test_the_rules_of_the_doctor_say_what_has_no_effect() -> None:
-    assert {rule.id for rule in rules_of_ignored_keys()} >= {
-        "balance-factor-ignored", "locality-wait-ignored", "rack-costs-ignored", "report-keys-ignored",
-        "spark-property-overridden", "spark-property-unknown", "state-store-ignored",
-        "tags-ignored", "warm-ups-ignored",
-    }  # fmt: skip
 
 
 def test_the_text_has_sections_and_says_what_is_left_out(

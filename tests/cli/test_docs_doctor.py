@@ -1,4 +1,4 @@
-"""docs/doctor.md is right: its command prints what it says, and its tables are those of the rules."""
+"""docs/doctor.md is right: its command prints what it says, and its table is that of the rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from taskplace.cli import main
-from taskplace.doctor import RULES, HostFacts
+from taskplace.doctor import RULES
 from tests.support.pages import ROOT, blocks
 
 PAGE = "docs/doctor.md"
@@ -32,7 +32,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def test_the_command_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a host of which nothing is known, and without a checkpoint at the file's place."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("taskplace.cli.doctor_facts.this_host", HostFacts)
+    monkeypatch.setattr("taskplace.cli.doctor.file_systems", dict)
     (tmp_path / "clicks.yaml").write_text(blocks(PAGE, "yaml clicks.yaml")[0])
     (tmp_path / "in").mkdir()
     (text,) = blocks(PAGE, "console")
@@ -42,11 +42,11 @@ def test_the_command_prints_what_the_page_says(tmp_path: Path, monkeypatch: pyte
     assert text == f"$ taskplace doctor clicks.yaml\n{out.getvalue()}"
 
 
-def test_the_tables_are_those_of_the_rules(script: ModuleType) -> None:
+def test_the_table_is_that_of_the_rules(script: ModuleType) -> None:
     text = script.FILE.read_text(encoding="utf-8")
     assert text == script.page(text), "run `python scripts/doctor.py`"
     for rule in RULES:
-        assert f"| `{rule.id}` | {rule.severity} | {rule.looks_for} |" in text
+        assert f"| `{rule.id}` | {rule.severity} | {rule.finds} |" in text
     changed = text.replace("speculative execution", "other words")
     assert changed != text
     assert script.page(changed) == text

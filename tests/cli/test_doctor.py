@@ -18,8 +18,6 @@ pytest.importorskip("pyspark")
 from taskplace.cli import main
 from taskplace.model.schema import schema
 from tests.support.command_line import one_line
-from tests.support.doctor.remedies import changes
-from tests.support.doctor.sound_application import merged
 from tests.support.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -114,68 +112,14 @@ def test_warnings_have_a_code_of_their_own_and_a_pasted_remedy_ends_them(
     assert (code, diagnosis["counts"]["warning"]) == (0, 0)
 
 
-AT, BY = {"max": "at", "type": "timestamp"}, {"customer": "string"}
-PER_KEY = {"function": "keep_last:last", "by": BY, "state": {"n": "long"}, "output": {**BY, "n": "long"}}
-
-
-@pytest.mark.parametrize("event_time", [True, False])
-@pytest.mark.parametrize(
-    ("processor", "options", "pasted"),
-    [
-        ("deduplicate", {"by": {**BY, "id": "long"}}, "at"),
-        ("aggregate", {"by": {**BY, "at": "timestamp"}, "aggregates": {"n": "count"}}, "at"),
-        ("aggregate", {"by": BY, "aggregates": {"n": "count", "newest": AT}}, "newest"),
-        ("aggregate", {"by": BY, "aggregates": {"n": "count"}}, "last_at"),
-        ("count", {"by": {**BY, "at": "timestamp"}}, "at"),
-        ("count", {"by": BY}, "last_at"),
-        ("per-key", PER_KEY, ""),
-    ],
-)
-def test_the_remedy_for_state_without_end_is_accepted_and_ends_it(
-    orders: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    processor: str,
-    options: dict,
-    pasted: str,
-    event_time: bool,
-) -> None:
-    """Options of the command line are pasted; lines for the file are added to it."""
-    Path("keep_last.py").write_text("def last(key, rows, state):\n    return state, []\n")
-    monkeypatch.syspath_prepend(Path.cwd())
-    monkeypatch.delitem(sys.modules, "keep_last", raising=False)
-    document = json.loads(json.dumps(ORDERS))
-    document["topology"]["nodes"]["once"] |= {"processor": processor, "options": options}
-    if not event_time:
-        del document["topology"]["sources"]["orders"]["options"]
-    Path(orders).write_text(yaml.safe_dump(document))
-    found_ones = found(capsys, orders)[1]["findings"]
-    assert "event-time-unused" not in [finding["rule"] for finding in found_ones]
-    (finding,) = [finding for finding in found_ones if finding["rule"] == "state-without-end"]
-    made = changes(finding["remedy"])
-    assert made is not None and "COLUMN" not in finding["remedy"]
-    if pasted:
-        assert made.overrides[-2:] == [
-            f"{finding['path']}=7 days",
-            f"topology.nodes.once.options.time={pasted}",
-        ]
-    for path, lines in made.written.items():
-        document = merged(document, path, lines)
-    Path(orders).write_text(yaml.safe_dump(document))
-    words = [word for text in made.overrides for word in ("--set", text)]
-    _, diagnosis = found(capsys, orders, *words)
-    rules = [finding["rule"] for finding in diagnosis["findings"]]
-    assert not {"start-refused", "state-without-end", "event-time-unused"} & {*rules}
-
-
 def test_errors_come_before_warnings(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor", orders, *PLACES, "--set", "topology.nodes.once.options.tttl=1 day"])
     out = capsys.readouterr().out
     assert code == 1
     assert out.startswith(
-        "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown option"
+        "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown key"
     )
-    assert "    remedy  # rename topology.nodes.once.options.tttl to ttl\n" in out
+    assert "    remedy  # correct topology.nodes.once.options.tttl: did you mean 'ttl'?\n" in out
     assert re.search(
         r"^\d+ rules could not look: the application cannot be made: see start-refused$", out, re.M
     )
@@ -186,8 +130,7 @@ def test_the_text_says_where_what_why_and_how(orders: str, capsys: pytest.Captur
     assert main(["doctor", orders, *PLACES, "--set", "spark.conf.spark.speculation=true"]) == 6
     out = capsys.readouterr().out
     assert (
-        "2 warnings\n  spark.conf.spark.speculation  [speculation]\n    found   true\n    why     Spark starts"
-        in out
+        "\n\n  spark.conf.spark.speculation  [speculation]\n    found   true\n    why     Spark starts" in out
     )
     assert "    remedy  --set spark.conf.spark.speculation=false\n" in out
     assert "rules could not look: no checkpoint was given (--checkpoint CHECKPOINT)\n" in out
@@ -200,19 +143,21 @@ def test_an_input_directory_that_does_not_exist(orders: str, capsys: pytest.Capt
     Path("in/order").mkdir()
     code, diagnosis = found(capsys, orders)
     (finding,) = [f for f in diagnosis["findings"] if f["severity"] == "error"]
-    there = Path.cwd() / "in"
-    assert (code, finding["rule"], finding["path"]) == (1, "input-missing", "input.orders.path")
-    assert f"but {there}/order does" in finding["why"]
-    assert finding["remedy"] == f"--set input.orders.path={there}/order"
+    assert (code, finding["rule"], finding["path"]) == (1, "start-refused", "input.orders.path")
+    assert finding["remedy"].endswith(f"a directory that exists; did you mean '{Path.cwd()}/in/order'?")
 
 
 def test_the_properties_of_spark(orders: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "cluster.conf").write_text("spark.master yarn\nspark.speculation true\n")
+    (tmp_path / "cluster.conf").write_text(
+        "spark.master yarn\nspark.speculation true\nspark.executor.cores 4\n"
+    )
     code, diagnosis = found(capsys, orders, "--spark-properties", "cluster.conf")
     rules = {f["rule"]: f["path"] for f in diagnosis["findings"]}
     assert code == 6
     assert rules["speculation"] == "cluster.conf: spark.speculation"
-    assert "no-standbys" in rules  # on several executors, which only the properties say
+    assert (
+        rules["worker-memory"] == "spark.conf.spark.executor.memoryOverhead"
+    )  # of the master in the properties
 
 
 def test_what_cannot_be_read_is_one_line(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,7 +183,7 @@ def test_a_secret_is_found_and_not_shown(orders: str, capsys: pytest.CaptureFixt
 def test_without_spark_the_topology_of_the_file_is_still_looked_at(
     orders: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taskplace.cli.doctor_application.NEEDED", ("pyspark", "no_such_package"))
+    monkeypatch.setattr("taskplace.cli.doctor.NEEDED", ("pyspark", "no_such_package"))
     code, diagnosis = found(
         capsys, orders, "--set", "topology.sources.orders.partitions=96", "--set", "spark.master=yarn"
     )

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from taskplace.cli import main
-from taskplace.partitioner import partition_for_key
-from taskplace.partitions import assign_partitions
+from taskplace.groups.partitioner import partition_for_key
+from taskplace.groups.partitions import assign_partitions
 
 GROUP: dict[str, Any] = {
     "topics": {"t0": 1, "t1": 2, "t2": 3, "lonely": 2},

@@ -31,7 +31,7 @@ def test_a_problem_is_planned_and_the_path_is_printed(problem, capsys):
     assert main(["report", str(problem)]) == 0
     assert capsys.readouterr().out == "taskplace-problem.html\n"
     made = document("taskplace-problem.html")
-    assert (made["schema"], made["kind"], made["title"]) == ("taskplace.report/1", "plan", "problem.json")
+    assert (made["schema"], made["kind"], made["title"]) == ("taskplace.record/1", "plan", "problem.json")
     assert [step["label"] for step in made["steps"]] == ["before", "step", "target"]
     assert len(made["reasons"]) == 12
 
@@ -143,7 +143,7 @@ def test_keys_for_files_take_no_standard_output(shop, capsys, key):
         ("[]", "expected"),
         ('{"schema": "taskplace.subscriptions/1"}', "`taskplace partitions wrong.json` takes it"),
         ('{"tasks": [], "instances": [], "x": 1}', "expected one of schema, config"),
-        ("{", "wrong.json:1:2: found 'the end of the file', expected property name"),
+        ("{", "wrong.json:1:2: found 'Expecting property name"),
         ('{"schema": "taskplace.plan/1", "assignment": {"a": {"active": [7]}}}', "assignment.a.active[0]"),
     ],
 )

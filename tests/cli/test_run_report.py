@@ -10,7 +10,7 @@ import pytest
 
 from taskplace.cli import main
 from taskplace.errors import TaskplaceError
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
 from tests.support.run_events import SUMMARY, tell_events
 
 

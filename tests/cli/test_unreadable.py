@@ -8,7 +8,7 @@ import pwd
 import pytest
 
 from taskplace.cli import main
-from taskplace.paths import why_not
+from taskplace.spec.paths import why_not
 from tests.support.operators import stream
 
 COMMANDS = ("status", "inspect", "verify", "explain", "report")

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from taskplace.spark.processors import (
     Aggregate,
     Deduplicate,
+    Facts,
     PerKey,
     TableJoin,
-    Traits,
     Tumbling,
     avg,
     count,
@@ -29,7 +29,7 @@ from taskplace.spark.sinks import ParquetSink
 from tests.differential.case import Case, Node, Row, Shape, canonical, kept_as, shapes, store_of
 from tests.differential.values import digits
 from topology import Topology
-from topology.stream import Stream
+from topology.draft import Stream
 
 ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
@@ -88,16 +88,11 @@ class Where:
 class Rename:
     """Gives columns other names, and says so: rows may be split by them."""
 
-    traits = Traits(
-        keeps_state_by_key=False,
-        by_has_split_key=False,
-        keeps_key_columns=True,
-        passes_keys_on=True,
-        owns_its_store=False,
-    )
-
     def __init__(self, names: dict[str, str]) -> None:
-        self.names = self.keys_renamed = names
+        self.names = names
+
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        return Facts(routes=inputs[0].routes_as(**self.names))
 
     def process(self, context: Any, rows: pa.Table) -> pa.Table:
         return rows.rename_columns([self.names.get(c, c) for c in rows.column_names])

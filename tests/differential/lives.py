@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced, InputError, TaskplaceError
-from taskplace.spark.driver import programs
+from taskplace.spark.compile import programs
 from taskplace.spark.placed import Placed
 from taskplace.spark.state import expiry
 from tests.differential import build

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskplace.settings import ChaosSettings
 from taskplace.spark.steering.status import SteeringStatus
+from taskplace.spec.application import ChaosSettings
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from taskplace.explanation import Explainer, Held, Removal, Wait, can_remove, ex
 from taskplace.model.placement import any_caught
 from taskplace.simulation import Cluster
 from taskplace.simulation.run import settle
-from taskplace.simulation.scenarios import KINDS, scenario
+from tests.support.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 END = 50_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.explanation import Explainer, Seen, TaskExplanation
-from taskplace.model.plan import Roles
-from taskplace.verify import verify
 
 A, B, C, D = (TaskId(0, p) for p in range(4))
 END = 50_000
@@ -32,7 +29,7 @@ def explained(
 ) -> TaskExplanation:
     given = [Task(each, end_offset=END, **fields) for each in tasks]
     problem = Problem(given, instances, PlacementConfig.from_properties(config or {}))
-    return Explainer(problem, taskplace.plan(problem), seen or {}).in_full(task)
+    return Explainer(problem, taskplace.plan(problem), seen or {}).task(task)
 
 
 CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
@@ -42,43 +39,43 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
             Instance("a", active=(A,), standby=(B,), lags=BOTH),
             Instance("b", active=(B,), standby=(A,), lags=BOTH),
         ],
-        "0_0 is active on a, with a standby on b. It stays there so that each instance has 1 of the 2 "
-        "tasks. Nothing is planned for it.",
+        "0_0 is active on a, with a standby on b. It stays there so that a has 1 of the 2 tasks. Nothing is"
+        " planned for it.",
     ),
     "catching up at a known rate": (
         {},
         [RAN, Instance("b", warmup=(A,), lags={A: 30_000}, restore_rate=100.0)],
-        "0_0 is active on a, with a warm-up on b. It is to move to b so that each instance has 1 of the 2 "
-        "tasks (a has 2 now), but b still lacks 30,000 records. It moves in about 3 minutes, once b lacks "
-        "at most 10,000 records. With acceptable.recovery.lag=30000 it would run there now.",
+        "0_0 is active on a, with a warm-up on b. It is to move to b so that a has 1 of the 2 tasks (it has"
+        " 2 now), but b still lacks 30,000 records. It moves once b lacks at most 10,000 records, in about "
+        "3 minutes.",
     ),
     "catching up as a driver has measured": (
         {"seen": {("b", A): Seen(2_400.0)}},
         [RAN, Instance("b", warmup=(A,), lags={A: 30_000}, restore_rate=100.0)],
-        "0_0 is active on a, with a warm-up on b. It is to move to b so that each instance has 1 of the 2 "
-        "tasks (a has 2 now), but b still lacks 30,000 records. It moves in about 40 minutes, once b lacks "
-        "at most 10,000 records. With acceptable.recovery.lag=30000 it would run there now.",
+        "0_0 is active on a, with a warm-up on b. It is to move to b so that a has 1 of the 2 tasks (it has"
+        " 2 now), but b still lacks 30,000 records. It moves once b lacks at most 10,000 records, in about "
+        "40 minutes.",
     ),
     "a stalled warm-up": (
         {"seen": {("b", A): Seen(None, "b has read no record for 12 min", "look at its log")}},
         [RAN, Instance("b", warmup=(A,), lags={A: 30_000})],
-        "0_0 is active on a, with a warm-up on b. It is to move to b so that each instance has 1 of the 2 "
-        "tasks (a has 2 now), but b has read no record for 12 min. It moves once b lacks at most 10,000 "
-        "records. Look at its log.",
+        "0_0 is active on a, with a warm-up on b. It is to move to b so that a has 1 of the 2 tasks (it has"
+        " 2 now), but b still lacks 30,000 records. b has read no record for 12 min. It moves once b lacks "
+        "at most 10,000 records. Look at its log.",
     ),
     "waiting for a warm-up of a drain": (
         {"tasks": (A, B, C, D), "task": D},
         [Instance("a", active=(A, B, C, D), lags=FULL, draining=True), Instance("b", restore_rate=1_000.0)],
-        "0_3 is active on a. It is to move to b since a is draining, but b waits for its turn to warm up: 3"
-        " copies are before it, and 2 may warm up at a time. Its turn comes in about 2 minutes, and it "
-        "moves in about 3 minutes. With max.warmup.replicas=4 b would warm up now.",
+        "0_3 is active on a. It is to move to b since a is draining, but b still lacks 50,000 records. b "
+        "waits for its turn to warm up: 3 copies are before it, and 2 may warm up at a time. It moves after"
+        " that. With max.warmup.replicas=4 b would warm up now.",
     ),
     "waiting at an unknown rate": (
         {"tasks": (A, B, C, D), "task": D},
         [Instance("a", active=(A, B, C, D), lags=FULL, draining=True), Instance("b")],
-        "0_3 is active on a. It is to move to b since a is draining, but b waits for its turn to warm up: 3"
-        " copies are before it, and 2 may warm up at a time. It moves after that; the time is not known: no"
-        " restore rate of b has been measured. With max.warmup.replicas=4 b would warm up now.",
+        "0_3 is active on a. It is to move to b since a is draining, but b still lacks 50,000 records. b "
+        "waits for its turn to warm up: 3 copies are before it, and 2 may warm up at a time. It moves after"
+        " that. With max.warmup.replicas=4 b would warm up now.",
     ),
     "a lost owner": (
         {},
@@ -89,36 +86,34 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
     "a lagging owner": (
         {},
         [Instance("a", active=(A,), lags={A: 30_000}), Instance("b", standby=(A,), active=(B,), lags=BOTH)],
-        "0_0 moves from a to b, and a becomes a standby. It belongs on a so that each instance has 1 of the"
-        " 2 tasks, but a still lacks 30,000 records, so b runs it until then. It moves once a lacks at most"
-        " 10,000 records; the time is not known: no restore rate of a has been measured. With "
-        "acceptable.recovery.lag=30000 it would run there now.",
+        "0_0 moves from a to b, and a becomes a standby. It belongs on a so that a has 1 of the 2 tasks, "
+        "but a still lacks 30,000 records, so b runs it until then. It moves once a lacks at most 10,000 "
+        "records; the time is not known: no restore rate of a has been measured.",
     ),
     "the start": (
         {},
         [Instance("a"), Instance("b")],
-        "0_0 becomes active on a. It starts there so that each instance has 1 of the 2 tasks; b would be as"
-        " good. This plan starts it.",
+        "0_0 becomes active on a. It starts there so that a has 1 of the 2 tasks. This plan starts it.",
     ),
     "a parked copy": (
         {},
         [RAN, Instance("b", parked=(A, B), lags={A: END}), Instance("c", warmup=(A,), lags={A: 20_000})],
-        "0_0 is active on a, with a warm-up on c. It is to move to c so that each instance has at most 1 of"
-        " the 2 tasks (a has 2 now), but c still lacks 20,000 records. Its copy on b made no progress and "
-        "is parked. It moves once c lacks at most 10,000 records; the time is not known: no restore rate of"
-        " c has been measured. With acceptable.recovery.lag=20000 it would run there now.",
+        "0_0 is active on a, with a warm-up on c. It is to move to c so that a has at most 1 of the 2 tasks"
+        " (it has 2 now), but c still lacks 20,000 records. Its copy on b made no progress and is parked. "
+        "It moves once c lacks at most 10,000 records; the time is not known: no restore rate of c has been"
+        " measured.",
     ),
     "no state": (
         {"stateful": False},
         [Instance("a", active=(A, B)), Instance("b")],
-        "0_0 is active on a. It has no state, so it goes to the least loaded instance, and stays while "
-        "loads are level. Nothing is planned for it.",
+        "0_0 is active on a. It has no state, so it goes where loads are level, and stays while they are. "
+        "Nothing is planned for it.",
     ),
     "a move now": (
         {},
         [RAN, Instance("b", lags={A: 5})],
-        "0_0 moves from a to b. It moves so that each instance has 1 of the 2 tasks (a has 2 now), and b "
-        "can take over now. This plan moves it.",
+        "0_0 moves from a to b. It moves so that a has 1 of the 2 tasks (it has 2 now), and b can take over"
+        " now. This plan moves it.",
     ),
     "too few instances": (
         {"config": STANDBY},
@@ -131,8 +126,8 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
             Instance("a", active=(A,), lags={A: 0}),
             Instance("b", active=(B,), lags={B: 0}, restore_rate=500.0),
         ],
-        "0_0 is active on a, and b becomes a standby. It stays there so that each instance has 1 of the 2 "
-        "tasks. Nothing else is planned for it. Its standby on b has caught up in about 1 minute.",
+        "0_0 is active on a, and b becomes a standby. It stays there so that a has 1 of the 2 tasks. "
+        "Nothing else is planned for it; its standby on b has caught up in about 1 minute.",
     ),
     "a standby that moves to a new instance": (
         {"config": STANDBY, "tasks": (A, B, C)},
@@ -141,10 +136,10 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
             Instance("b", standby=(A, B, C), lags=dict.fromkeys((A, B, C), 0), capacity=3),
             Instance("c", capacity=3),
         ],
-        "0_0 moves from a to b, a becomes a standby, and c begins a warm-up. It moves so that each instance"
-        " has 1 of the 3 tasks (a has 3 now), and b can take over now. Its standby is to move to c so that "
-        "c has 2 of the 6 copies (it has 0 now), but c still lacks 50,000 records. The time is not known: "
-        "no restore rate of c has been measured.",
+        "0_0 moves from a to b, a becomes a standby, and c begins a warm-up. It moves so that a has 1 of "
+        "the 3 tasks (it has 3 now), and b can take over now. Its standby is to move to c so that instances"
+        " have about as many copies, but c still lacks 50,000 records. Its standby moves once c lacks at "
+        "most 10,000 records; the time is not known: no restore rate of c has been measured.",
     ),
     "a standby whose instance drains": (
         {"config": STANDBY},
@@ -153,22 +148,22 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
             Instance("b", active=(B,), lags={B: 0}),
             Instance("c", standby=(A, B), lags=BOTH, draining=True),
         ],
-        "0_0 is active on a, with a standby on c, and b begins a warm-up. Its standby is to move to b since"
-        " c is draining, but b still lacks 50,000 records. Its standby moves once b lacks at most 10,000 "
-        "records; the time is not known: no restore rate of b has been measured.",
+        "0_0 is active on a, with a standby on c, and b begins a warm-up. It stays there so that a has 1 of"
+        " the 2 tasks. Its standby is to move to b since c is draining, but b still lacks 50,000 records. "
+        "Its standby moves once b lacks at most 10,000 records; the time is not known: no restore rate of b"
+        " has been measured.",
     ),
     "no copy is caught up": (
         {"tasks": (A,)},
         [Instance("a", active=(A,), lags={A: 40_000}), Instance("b", lags={A: 45_000})],
-        "0_0 is active on a. It stays there so that each instance has at most 1 task, but a itself lacks "
-        "40,000 records, and no other copy is far ahead. Nothing is planned for it.",
+        "0_0 is active on a. It stays there so that a has at most 1 task, but a itself lacks 40,000 "
+        "records, and no other copy is far ahead. Nothing is planned for it.",
     ),
     "one record": (
         {"config": {"acceptable.recovery.lag": 0}},
         [RAN, Instance("b", warmup=(A,), lags={A: 1}, restore_rate=1.0)],
-        "0_0 is active on a, with a warm-up on b. It is to move to b so that each instance has 1 of the 2 "
-        "tasks (a has 2 now), but b still lacks 1 record. It moves in a few seconds, once b lacks no "
-        "record. With acceptable.recovery.lag=1 it would run there now.",
+        "0_0 is active on a, with a warm-up on b. It is to move to b so that a has 1 of the 2 tasks (it has"
+        " 2 now), but b still lacks 1 record. It moves once b lacks no record, in a few seconds.",
     ),
 }
 
@@ -185,64 +180,6 @@ def test_a_paragraph_has_about_four_sentences(given: dict[str, Any], instances: 
     assert all(word not in text for word in ("both balances", "its share", "slot", "left over"))
 
 
-def test_everything_else_is_in_lines_below_the_paragraph() -> None:
-    drains = Instance("c", standby=(A, B), lags=BOTH, draining=True)
-    found = explained(
-        Instance("a", active=(A,), lags={A: 0}),
-        Instance("b", active=(B,), lags={B: 0}),
-        drains,
-        config=STANDBY,
-    )
-    lines = str(found).splitlines()
-    assert "  why     it stays there so that a has 1 of the 2 tasks" in lines
-    assert "  if      a drains: it moves to b, which catches up first" in lines
-    assert "  if      c no longer drains: c stays its standby" in lines
-    assert found.to_dict()["also"] == ["it stays there so that a has 1 of the 2 tasks"]
-    assert "<td>c no longer drains</td><td>c stays its standby</td>" in found._repr_html_()
-
-
-def test_a_condition_with_one_word_is_said_as_it_is() -> None:
-    found = str(explained(RAN, Instance("b", warmup=(A,), lags={A: 30_000})))
-    assert "\n  if      acceptable.recovery.lag=30000: it moves to b at once\n" in found
-
-
-@pytest.mark.parametrize("tasks", [(A,), (A, B), (A, B, C, D)])
-@pytest.mark.parametrize("config", [{}, STANDBY])
-def test_a_place_is_as_good_only_if_tasks_may_change_places(
-    tasks: tuple[TaskId, ...], config: dict[str, Any]
-) -> None:
-    """The exchanged plan is verified, with as few moves and copies."""
-    instances = [Instance(name) for name in ("a", "b", "c")]
-    problem = Problem(
-        [Task(each, end_offset=END + each.partition) for each in tasks],
-        instances,
-        PlacementConfig.from_properties(config),
-    )
-    plan = taskplace.plan(problem)
-    explainer = Explainer(problem, plan)
-    for task in tasks:
-        found = explainer.task(task)
-        names = {name for name, roles in plan.assignment.items() if roles.active} - {found.instance}
-        said = re.search(r"; (.*) would be as good", found.why)
-        assert (set(re.split(", | and ", said[1])) if said else set()) == names
-        for other in names:
-            (swapped,) = plan.assignment[other].active[:1]
-            swap = {task: swapped, swapped: task}
-            places = {
-                name: Roles(*(tuple(sorted(swap.get(t, t) for t in held)) for held in roles))
-                for name, roles in plan.assignment.items()
-            }
-            assert not verify(problem, replace(plan, assignment=places, target=places))
-
-
-def test_a_copy_or_a_weight_makes_a_place_better() -> None:
-    b = Instance("b", lags={A: 40_000})
-    assert "as good" not in explained(Instance("a"), b).text
-    tasks = [Task(A, end_offset=END, weight=2.0), Task(B, end_offset=END)]
-    problem = Problem(tasks, [Instance("a"), Instance("b")])
-    assert "as good" not in Explainer(problem, taskplace.plan(problem)).task(A).text
-
-
 def test_the_first_letter_of_a_name_is_not_raised() -> None:
     names = [Instance("its", active=(A,), lags={A: 40_000}), Instance("b", lags={A: 45_000})]
     text = explained(*names, tasks=(A,)).text
@@ -253,4 +190,4 @@ def test_the_first_letter_of_a_name_is_not_raised() -> None:
 def test_notebooks_show_the_paragraph_and_escape_names() -> None:
     html = explained(Instance("<a>", active=(A, B), lags=BOTH), Instance("b", lags={A: 20_000}))._repr_html_()
     assert html.startswith("<p>0_0 is active on &lt;a&gt;")
-    assert "<td>b</td><td>20,000 records behind, without a role</td>" in html
+    assert "b: 20,000 records behind, without a role" in html

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from taskplace.explanation import can_remove
+from taskplace.lag.ranking import Seen
 from taskplace.model.problem import Instance, PlacementConfig, Problem, Task
-from taskplace.model.seen import Seen
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 TASKS = (Task(A, end_offset=50_000), Task(B, end_offset=50_000))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from taskplace.explanation import Explainer, Seen, Stuck, can_remove
+from taskplace.explanation import Seen, Stuck, can_remove
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Problem, Task
@@ -109,22 +109,3 @@ def test_before_a_drain_the_best_copy_elsewhere_is_named_if_it_is_stuck(draining
     found = can_remove(problem, "a", seen=seen, target={"a": Roles(active=TASKS[:3])})
     assert [(wait.task, wait.at) for wait in found.waits] == [(task, "c") for task in TASKS[:3]]
     assert [one.task for one in found.stuck] == [TASKS[0]]
-
-
-@pytest.mark.parametrize("stuck", [False, True])
-def test_what_would_follow_does_not_promise_that_a_stuck_copy_catches_up(stuck: bool) -> None:
-    """b's standby is to move to c. If a drains, its task belongs on c."""
-    task, other = TASKS[:2]
-    a = Instance("a", active=(task,), standby=(other,), lags={task: 0, other: 0})
-    b = Instance("b", active=(other,), standby=(task,), lags={task: 0, other: 0})
-    c = Instance("c", warmup=(task,))
-    problem = Problem([Task(each, end_offset=100) for each in (task, other)], [a, b, c], CONFIG)
-    seen = {("c", task): Seen(stalled=CAUSE, remedy=REMEDY)} if stuck else {}
-    changes = Explainer(problem, plan(problem), seen=seen).in_full(task).changes
-    drains = [change.effect.text for change in changes if change.edit.kind == "drain"]
-    expected = (
-        "it is to move to c, but the copy there is stuck"
-        if stuck
-        else "it moves to c, which catches up first"
-    )
-    assert drains == [expected]

@@ -1,7 +1,7 @@
 """How a golden checkpoint is kept: its directories as one small archive, its rows and answers as JSON that can be read.
 
-    manifest-5/keys.tar.xz     checkpoint/..., and what its sinks had got, if they are directories
-    manifest-5/keys.json       what goes on from there, and what has to come of it
+    manifest-8/keys.tar.xz     checkpoint/..., and what its sinks had got, if they are directories
+    manifest-8/keys.json       what goes on from there, and what has to come of it
 
 The archive is the same whenever it is made of the same files: names in order, no times, no owners.
 """

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from taskplace import Instance, LagIndex, PlacementConfig, Problem, Task, TaskId, plan
 from taskplace.errors import InputError
-from taskplace.explanation.tasks import Explainer
+from taskplace.explanation import Explainer
 from taskplace.lag import ranking
 from taskplace.lag.ranking import NO_COPY, UNKNOWN, Acceptable
 from taskplace.model.placement import caught_at

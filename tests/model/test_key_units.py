@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 from taskplace.model.config import PlacementConfig
-from taskplace.model.keys import Boolean, Configuration, Integer, key
+from taskplace.model.keys import Configuration, Count, Positive, about
 from taskplace.model.placed_options import PlacedOptions
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heating(Configuration, section="heating"):
-    max_degrees: int = key(Integer(1), 21, "the warmest", unit="°C")
-    pause_ms: int = key(Integer(0), 500, "between two looks")
-    at_night: bool = key(Boolean(), False, "also while all sleep")
+class Heating(Configuration, frozen=True, kw_only=True):
+    SECTION: ClassVar[str] = "heating"
+
+    max_degrees: Annotated[Positive, about("the warmest", unit="°C")] = 21
+    pause_ms: Annotated[Count, about("between two looks")] = 500
+    at_night: Annotated[bool, about("also while all sleep")] = False
 
 
 def test_a_reference_has_units_and_defaults_as_yaml_spells_them() -> None:

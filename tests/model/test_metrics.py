@@ -10,7 +10,7 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.simulation import Cluster
-from taskplace.simulation.scenarios import KINDS, scenario
+from tests.support.scenarios import KINDS, scenario
 
 
 def situations(kind: str, seed: int) -> Iterator[Problem]:

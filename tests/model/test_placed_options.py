@@ -7,7 +7,7 @@ from typing import get_type_hints
 import pytest
 
 from taskplace.errors import ConfigError
-from taskplace.model.placed_options import HostTags, PlacedKeywords, PlacedOptions
+from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
 
 
 def test_type_checkers_know_each_option_as_a_keyword_of_the_same_type() -> None:
@@ -18,11 +18,12 @@ def test_type_checkers_know_each_option_as_a_keyword_of_the_same_type() -> None:
 
 def test_tags_of_hosts_are_names_and_values_as_text() -> None:
     tags = {"host-1": {"zone": "a"}, "host-2": {}}
-    assert HostTags().read("tags", tags) == tags
-    assert HostTags().read("tags", None) == {}
+    assert PlacedOptions(tags=tags).tags == tags
 
 
 @pytest.mark.parametrize("tag", [{"zone": 3}, {4: "a"}])
 def test_a_tag_that_is_no_text_is_refused_with_its_path(tag: dict[object, object]) -> None:
-    with pytest.raises(ConfigError, match=rf"^tags\.host-1\.{next(iter(tag))}: found .*, expected strings"):
-        HostTags().read("tags", {"host-1": tag})
+    with pytest.raises(
+        ConfigError, match=rf"^runtime\.tags\.host-1\.{next(iter(tag))}: found .*, expected a string"
+    ):
+        PlacedOptions(tags={"host-1": tag})  # type: ignore[dict-item]

@@ -12,7 +12,7 @@ import pytest
 import taskplace
 from taskplace import Instance, Plan, Problem, Task, TaskId
 from taskplace.errors import InputError
-from taskplace.simulation.scenarios import KINDS, scenario
+from tests.support.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 

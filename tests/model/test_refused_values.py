@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from msgspec import Meta
 
 from taskplace import Instance, Plan, Problem, Task, TaskId, validation
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.config import PlacementConfig
-from taskplace.model.judge import judge
-from taskplace.model.keys import Number
+from taskplace.model.keys import AboveZero, read
 from taskplace.model.placed_options import PlacedOptions
+from taskplace.model.problem import judge
 from taskplace.model.shares import floors_and_ceilings
 from taskplace.record.events import BatchDone, InstanceView
 
@@ -139,29 +140,40 @@ def test_the_instance_of_a_task_is_asked_by_its_id() -> None:
         made.active(TaskId(0, 1))
 
 
+_NOT_BELOW_ZERO = Annotated[float, Meta(ge=0)]
+
+
 @pytest.mark.parametrize(
-    ("kind", "value", "read"),
+    ("kind", "value", "made"),
     [
-        (Number("x"), 0, None),
-        (Number("x", above=False), 0, 0.0),
-        (Number("x"), True, None),
-        (Number("x"), "1.5", None),
-        (Number("x", written=True), "1.5", 1.5),
-        (Number("x", written=True), "much", None),
-        (Number("x", written=True), False, None),
-        (Number("x"), [1], None),
-        (Number("x"), None, None),
-        (Number("x"), float("inf"), None),
-        (Number("x"), 10**400, None),
-        (Number("x"), -1e-300, None),
+        (AboveZero, 0, None),
+        (_NOT_BELOW_ZERO, 0, 0.0),
+        (AboveZero, True, None),
+        (AboveZero, "1.5", None),
+        (AboveZero, [1], None),
+        (AboveZero, None, None),
+        (AboveZero, float("inf"), None),
+        (AboveZero, float("nan"), None),
+        (AboveZero, 10**400, None),
+        (_NOT_BELOW_ZERO, -1e-300, None),
     ],
 )
-def test_a_number_is_read_or_refused(kind: Number, value: object, read: float | None) -> None:
-    if read is not None:
-        assert kind.read("a.b", value) == read
+def test_a_number_is_read_or_refused(kind: Any, value: object, made: float | None) -> None:
+    if made is not None:
+        assert read(kind, value, "a.b") == made
         return
-    with pytest.raises(ConfigError, match=r"^a\.b: found .*, expected x"):
-        kind.read("a.b", value)
+    with pytest.raises(ConfigError, match=r"^a\.b: found .*, expected a number"):
+        read(kind, value, "a.b")
+
+
+@pytest.mark.parametrize(("value", "made"), [("1.5", 1.5), (2, 2.0), ("much", None), (False, None)])
+def test_a_number_of_a_properties_file_may_be_a_text(value: object, made: float | None) -> None:
+    key = "acceptable.recovery.seconds"
+    if made is not None:
+        assert PlacementConfig.from_properties({key: value}).acceptable_recovery_seconds == made
+        return
+    with pytest.raises(ConfigError, match=rf"^config\.{key}: found .*, expected a number above 0"):
+        PlacementConfig.from_properties({key: value})
 
 
 def test_a_keyword_that_is_no_option_names_the_nearest() -> None:

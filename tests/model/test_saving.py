@@ -16,7 +16,7 @@ from taskplace.assign import target
 from taskplace.errors import InputError
 from taskplace.model.placement import bases, moved
 from taskplace.model.plan import Optimality
-from taskplace.model.saving import saving
+from taskplace.model.proofs import saving
 from taskplace.model.shares import floors_and_ceilings
 from taskplace.verify import verify
 

@@ -15,8 +15,8 @@ import taskplace
 from taskplace import Instance, PlacementConfig, Task
 from taskplace.cli import main
 from taskplace.model.schema import NAMES, schema
-from taskplace.simulation.events import OPTIONS
-from taskplace.simulation.scenarios import KINDS, scenario
+from taskplace.simulation.cluster import OPTIONS
+from tests.support.scenarios import KINDS, scenario
 
 verify = importlib.import_module("taskplace.verify")
 

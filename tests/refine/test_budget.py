@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
-from taskplace.refine.budget import Want, within_budget
+from taskplace.refine.step import Want, within_budget
 from tests.support.steps import A, B, C, D, holds, place
 
 

@@ -1,6 +1,6 @@
 """What the engine promises, shown over scenarios of every kind: fewest moves, bounded rounds, balance at rest.
 
-A failing scenario is named by kind and seed: `taskplace.simulation.scenarios.scenario(kind, seed)` makes it again.
+A failing scenario is named by kind and seed: `tests.support.scenarios.scenario(kind, seed)` makes it again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from taskplace import Plan, Problem
 from taskplace.model.shares import floors_and_ceilings, level_loads
 from taskplace.simulation import Cluster
 from taskplace.simulation.run import Round, settle
-from taskplace.simulation.scenarios import KINDS, Scenario, scenario
+from tests.support.scenarios import KINDS, Scenario, scenario
 
 FAST = [(kind, seed) for kind in KINDS for seed in range(4)]
 ALL = [(kind, seed) for kind in KINDS for seed in range(4, 30)]

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from taskplace.spark.checkpoint.files import Changes
 from taskplace.spark.messages import History
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import Changes
 from taskplace.spark.worker import identity
 from tests.support import runtime as without_spark
 from tests.support.placed_harness import Pipeline

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from taskplace.errors import ConfigError
-from taskplace.settings import Settings
 from taskplace.spark.app import trigger_of
 from taskplace.spark.driver.triggers import read_trigger
+from taskplace.spec.application import Settings
 
 
 def settings(*overrides: str) -> Settings:

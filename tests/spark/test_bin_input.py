@@ -8,7 +8,7 @@ import pytest
 from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import Bridge, shuffles
 from taskplace.spark.bridge import bridge as pairing
-from taskplace.spark.worker.bin_input import with_batches
+from taskplace.spark.worker.external import with_batches
 
 pytestmark = pytest.mark.spark
 

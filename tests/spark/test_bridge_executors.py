@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from taskplace.spark.bridge import Bridge, Executor
-from taskplace.spark.bridge.executors import Executors
+from taskplace.spark.bridge.bridge import Executors
 
 
 class Jvm:

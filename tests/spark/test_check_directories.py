@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.driver.directory_overlaps import Used, check_overlaps, overlap
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import Settings
 from topology import BuiltTopology, Topology
 
 

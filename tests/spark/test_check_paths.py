@@ -11,10 +11,10 @@ import yaml
 
 from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, TaskplaceError
-from taskplace.settings import Settings
-from taskplace.spark.driver.programs import programs
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.yaml_application import YamlApplication
 from taskplace.spark.yaml_paths import YamlPaths, node_path, option_path
+from taskplace.spec.application import Settings
 from topology import TopologyError
 
 HERE = __name__

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.settings import Settings
 from taskplace.spark.yaml_application import judge
+from taskplace.spec.application import Settings
 from topology import Topology
 
 

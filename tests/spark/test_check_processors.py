@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.programs import programs
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.processors import Aggregate, Count, PerKey, TableJoin, sum_
 from taskplace.spark.registry import Registry
 from topology import Topology, TopologyError
@@ -112,32 +112,17 @@ class Declaring:
 
 
 @pytest.mark.parametrize(
-    ("method", "function", "says"),
+    ("infer", "path", "says"),
     [
-        (
-            "input_columns",
-            lambda self, rows: [],
-            r"input_columns with the parameters \(rows\)', expected no parameters",
-        ),
-        (
-            "output_columns",
-            lambda self: None,
-            r"output_columns with the parameters \(\)', expected parameters for 1 inp",
-        ),
-        (
-            "check_types",
-            lambda self, a, b: None,
-            r"check_types with the parameters \(a, b\)', expected parameters for 1",
-        ),
-        ("input_time", lambda self, x: None, r"input_time with the parameters \(x\)"),
-        ("output_times", lambda self: None, r"output_times with the parameters \(\)"),
+        (lambda self, a, b: None, "nodes.p.processor", r"'Declared\.infer with the parameters \(a, b\)'"),
+        (lambda self, inputs: None, "nodes.p.processor.infer", ".*, expected an object of Facts"),
     ],
 )
-def test_declarations_of_other_inputs(method, function, says):
-    processor = type("Declared", (Declaring,), {method: function})()
+def test_an_answer_of_another_form(infer, path, says):
+    processor = type("Declared", (Declaring,), {"infer": infer})()
     topo = Topology("t")
     topo.source("in", key="k", partitions=2).process(processor, name="p")
-    with pytest.raises(InputError, match=rf"^nodes\.p\.processor: found 'Declared\.{says}"):
+    with pytest.raises(InputError, match=rf"^{path}: found {says}"):
         programs(topo.build())
 
 

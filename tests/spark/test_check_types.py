@@ -8,9 +8,10 @@ from pyspark.sql import types as spark
 
 from taskplace.errors import InputError
 from taskplace.spark import ForeachBatch, ParquetSink
+from taskplace.spark.casts import cast
+from taskplace.spark.compile.programs import programs
+from taskplace.spark.compile.sources import check_sources
 from taskplace.spark.ddl import struct_type, written_columns
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.driver.sources import check_sources
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -25,10 +26,9 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.processors.columns import arrow_types, columns_sent
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
 from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.types import arrow_schema
 from topology import Topology
 
 COLUMNS = (
@@ -325,9 +325,10 @@ def test_what_a_processor_of_ones_own_hides_is_left_to_the_tasks():
 
 def test_a_processor_of_ones_own_may_judge_its_types():
     class Strict:
-        def check_types(self, rows):
-            if not pa.types.is_int64(rows["n"]):
-                raise InputError("Strict.n", found=str(rows["n"]), expected="int64")
+        def infer(self, inputs):
+            if (row := inputs[0].nulls()) is not None and not pa.types.is_int64(kind := row["n"].type):
+                raise InputError("Strict.n", found=str(kind), expected="int64")
+            return Facts()
 
         def process(self, context, rows):
             return rows

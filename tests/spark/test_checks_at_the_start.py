@@ -10,28 +10,23 @@ import pytest
 pytest.importorskip("pyspark")
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.driver.columns import check_columns
-from taskplace.spark.driver.key_types import KeyTypes
-from taskplace.spark.driver.processor_forms import check_form
-from taskplace.spark.key_checks import alike, check_keys
-from taskplace.spark.processors import Count
-from taskplace.spark.processors.columns import InputColumn
-from taskplace.spark.processors.traits import renamed_keys
+from taskplace.spark.compile.forms import check_form
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.keys import KeyTypes, alike
+from taskplace.spark.processors import Count, passes_keys_on
+from taskplace.spark.processors.facts import Facts
 from taskplace.spark.worker.external import ExternalRows, check_size
-from taskplace.spark.worker.ownership import Owned, Ownership
+from taskplace.spark.worker.partition_checks import Owned, Ownership
 from topology import Node, Topology, TopologyError
 
 BY = {"k": "string"}
 
 
-class Reads:
-    """A processor that declares which columns of which inputs it reads."""
+class Passes:
+    """A processor that says that it passes its rows on."""
 
-    def __init__(self, *columns: InputColumn) -> None:
-        self.columns = columns
-
-    def input_columns(self) -> tuple[InputColumn, ...]:
-        return self.columns
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        return Facts(columns=inputs[0].columns)
 
     def process(self, context: object, *inputs: pa.Table) -> pa.Table:
         return inputs[0]
@@ -43,29 +38,6 @@ def one_source(processor: Any, **options: Any) -> Any:
     return topo.build()
 
 
-@pytest.mark.parametrize("input", [0, 1, 2])
-def test_columns_of_an_input_that_a_node_does_not_have_are_not_looked_for(input: int) -> None:
-    built = one_source(Reads(InputColumn(input, "x", "by.x")))
-    if input:
-        check_columns(built, {"in": {"k": "string"}})
-        return
-    with pytest.raises(InputError, match=r"^node 'p', by\.x: found \"no column 'x'\", expected one of k"):
-        check_columns(built, {"in": {"k": "string"}})
-
-
-class Passes(Reads):
-    """Its output has the columns of its input."""
-
-    def process(self, context: object, *inputs: pa.Table) -> pa.Table:
-        return inputs[0]
-
-    def input_columns(self) -> tuple[InputColumn, ...]:
-        return self.columns
-
-    def output_columns(self, rows: Any) -> Any:
-        return rows
-
-
 @pytest.mark.parametrize(
     ("time", "found"),
     [("at", None), ("att", "no column 'att'"), ("n", "'n', bigint"), ("k", "'k', string"), ("none", None)],
@@ -74,10 +46,10 @@ def test_a_declared_event_time_is_a_time_of_the_output(time: str, found: str | N
     built = one_source(Passes(), event_time=time)
     columns = {"in": {"k": "string", "at": "timestamp", "n": "bigint", "none": "void"}}
     if found is None:
-        check_columns(built, columns)
+        infer(built, columns)
         return
     with pytest.raises(InputError) as caught:
-        check_columns(built, columns)
+        infer(built, columns)
     assert (caught.value.path, caught.value.found) == ("node 'p', event_time", found)
 
 
@@ -98,10 +70,10 @@ def test_a_key_of_a_repartition_is_of_a_type_that_has_a_hash(kind: str, taken: b
     topo = Topology("t")
     topo.source("in", key="k", partitions=2).repartition(key="x", name="again")
     if taken:
-        check_columns(topo.build(), {"in": {"k": "string", "x": kind}})
+        infer(topo.build(), {"in": {"k": "string", "x": kind}})
         return
     with pytest.raises(InputError, match=r"^node 'again', key: found .*, expected a key of type boolean"):
-        check_columns(topo.build(), {"in": {"k": "string", "x": kind}})
+        infer(topo.build(), {"in": {"k": "string", "x": kind}})
 
 
 def test_a_class_is_no_processor() -> None:
@@ -128,7 +100,7 @@ def merged(partitions: int = 4) -> Any:
     ],
 )
 def test_keys_are_compared_column_by_column(b: list[str], message: str | None) -> None:
-    check = KeyTypes(merged())
+    check = KeyTypes(merged(), alike(merged(), infer(merged())))
     if message is None:
         check({"a": ["string", "int"], "b": b})
         return
@@ -137,45 +109,40 @@ def test_keys_are_compared_column_by_column(b: list[str], message: str | None) -
 
 
 def test_topics_of_a_join_and_of_a_store_are_compared_in_more_than_one_task() -> None:
-    assert alike(merged()) == (("a", "b"),)
-    assert alike(merged(1)) == ()
+    assert alike(merged(), infer(merged())) == (("a", "b"),)
+    assert alike(merged(1), infer(merged(1))) == ()
     topo = Topology("t")
     left, right = (topo.source(name, key="k", partitions=2) for name in ("left", "right"))
     left.join_table(right, lambda context, rows, table: rows, name="j")
     topo.source("alone", partitions=2)
-    assert alike(topo.build()) == (("left", "right"),)
+    assert alike(topo.build(), infer(topo.build())) == (("left", "right"),)
 
 
 class Own:
-    """A processor that keeps state and states no traits."""
+    """A processor that keeps state and says nothing of it."""
 
     def process(self, context: object, *inputs: pa.Table) -> pa.Table:
         return inputs[0]
 
 
-@pytest.mark.parametrize(("key", "by"), [({"k": "string", "l": "int"}, r"\(k, l\)"), (None, r"\(\)")])
+@pytest.mark.parametrize(("key", "by"), [({"k": "string", "l": "int"}, r"\(k, l\)")])
 def test_the_remedy_for_rows_without_a_key_names_the_columns_of_any_processor(key: Any, by: str) -> None:
     topo = Topology("t")
-    topo.store("s", **({"key": key} if key else {}))
+    topo.store("s", key=key, value={"n": "int64"})
     topo.source("in", partitions=2).process(Own(), name="own", stores=["s"])
     with pytest.raises(
         TopologyError, match=rf"^node 'own': .*give it a key, or repartition its rows by {by}$"
     ):
-        check_keys(topo.build())
+        infer(topo.build())
 
 
-@pytest.mark.parametrize("names", [["k"], {"k": 1}, {1: "k"}, "k"])
-def test_new_names_of_keys_are_names_by_names(names: Any) -> None:
-    def passes(context: object, rows: pa.Table) -> pa.Table:
-        return rows
+@pytest.mark.parametrize("name", [1, "", None, ["k"]])
+def test_new_names_of_keys_are_names(name: Any) -> None:
+    with pytest.raises(InputError, match=r"^passes\.k: found .*, expected the new name of the column"):
 
-    from taskplace.spark.processors.traits import PASSES
-
-    passes.traits, passes.keys_renamed = PASSES, names  # type: ignore[attr-defined]
-    with pytest.raises(
-        InputError, match=r"^passes\.keys_renamed: found .*, expected new names of columns by old"
-    ):
-        renamed_keys(passes)
+        @passes_keys_on(k=name)
+        def passes(context: object, rows: pa.Table) -> pa.Table:
+            return rows
 
 
 def test_rows_without_a_schema_are_refused() -> None:
@@ -234,7 +201,7 @@ def test_a_key_is_hashed_as_the_topic_has_it(
 @pytest.mark.parametrize(
     ("changed_by", "remedy"),
     [
-        ("n", "repartition the rows by (k) before the node; or state"),
+        ("n", "repartition the rows by (k) before the node; or say"),
         ("f", "'f', or a node behind it, has changed"),
     ],
 )

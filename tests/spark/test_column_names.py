@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.driver import programs
+from taskplace.spark.compile import programs
 from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.processors import (
     Aggregate,
@@ -27,7 +27,7 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.processors.base import Context, call
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.program import Operator, Program
 from taskplace.spark.worker.schemas import declare
@@ -271,7 +271,7 @@ def test_a_name_with_half_a_character_is_refused_where_it_is_given(make):
 def test_an_event_time_and_a_source_s_column_have_whole_characters():
     from pyspark.sql.types import LongType, StructField, StructType
 
-    from taskplace.spark.driver.sources import check_sources
+    from taskplace.spark.compile.sources import check_sources
 
     topo = Topology("t")
     topo.source("s", key="k", partitions=2, event_time=HALF)

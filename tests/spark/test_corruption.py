@@ -13,17 +13,18 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.files import decode_records, write_file
+from taskplace.spark.checkpoint.history import without
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import structure
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.programs import programs
 from taskplace.spark.messages import Change, FollowRequest, History, Position
 from taskplace.spark.processors import Count
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import decode_records, write_file
-from taskplace.spark.state.history import without
 from taskplace.spark.state.store import Store
-from taskplace.spark.worker import identity, segments
+from taskplace.spark.worker import bin_context as segments
+from taskplace.spark.worker import identity
 from taskplace.spark.worker.follow import visit
 from taskplace.spark.worker.guard import DEATHS, guarded
 from topology import TaskId, Topology

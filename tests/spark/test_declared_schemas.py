@@ -56,7 +56,7 @@ def test_a_schema_changes_when_another_is_declared(world, caplog):
     stream.batch(table(k=["a"], n=([1], pa.int32())))
     wider = table(k=["a"], n=[2**40], m=["x"])
     stream.open()
-    stream.refused(wider, match=r"schema=\{'k': 'string', 'n': 'int64', 'm': 'string'\}")
+    stream.refused(wider, match="or declare the sink's schema")
     with caplog.at_level(logging.WARNING):
         stream.open(schema={"m": "string", "n": "int64", "k": "string"})
     assert "the schema of sink 'out' changes from {'k': 'string', 'n': 'int32'} to {'m': " in caplog.text

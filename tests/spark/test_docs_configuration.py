@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 import re
 import sys
 
-import pyarrow as pa
 import pytest
 import yaml
 
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from taskplace import yaml_fields
 from taskplace.cli import main
-from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
-from taskplace.spark.driver.partition_columns import (
-    DEFAULT_PARTITIONER,
-    PARTITION_OPTIONS,
-    partitioned_topics,
-)
-from taskplace.spark.driver.programs import event_times
-from taskplace.spark.kafka.marker import REPLICAS
-from taskplace.spark.kafka.records import KafkaRecords
-from taskplace.spark.kafka.sink import KafkaSink
-from taskplace.spark.kafka.sink_options import form_of_records
-from taskplace.spark.processors import Tumbling
-from taskplace.spark.registry import Registry, signatures
+from taskplace.model.keys import keys_of
+from taskplace.spark import processors
+from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS, PARTITION_OPTIONS
+from taskplace.spark.compile.partition_columns import DEFAULT_PARTITIONER
+from taskplace.spark.kafka.sink_topics import REPLICAS
+from taskplace.spark.registry import Registry
+from taskplace.spark.stub_processors import STATEFUL
+from taskplace.spec import nodes
 from tests.support.pages import ROOT
-from topology import Topology
 
 PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
 ORDERS = "id long, customer string, cents long, at timestamp"
@@ -116,11 +107,18 @@ def test_every_processor_has_a_table_and_an_example():
 
 
 def test_the_fields_are_those_that_the_code_takes():
-    taken = {name: set(inspect.signature(make).parameters) for name, make in signatures().items()}
-    assert {name: set(options) for name, options in yaml_fields.PROCESSOR_OPTIONS.items()} == taken
-    assert set(yaml_fields.WINDOW) == set(inspect.signature(Tumbling).parameters)
-    assert {*yaml_fields.SOURCE_OPTIONS, "reads"} == {*EVENT_TIME_OPTIONS, *PARTITION_OPTIONS}
-    assert set(yaml_fields.OWN_OPTIONS) == set(EVENT_TIME_OPTIONS)
+    def arguments(made):
+        return {
+            name for name, each in inspect.signature(made).parameters.items() if each.kind != each.VAR_KEYWORD
+        }
+
+    for name, kind in nodes.PROCESSORS.items():
+        made = getattr(processors, STATEFUL[name])
+        more = {"aggregates"} if name == "aggregate" else set()
+        assert set(kind.__struct_fields__) == arguments(made) | more, name
+    assert set(nodes.Window.__struct_fields__) == arguments(processors.Tumbling)
+    assert {*nodes.SourceOptions.__struct_fields__, "reads"} == {*EVENT_TIME_OPTIONS, *PARTITION_OPTIONS}
+    assert set(nodes.OwnOptions.__struct_fields__) == set(EVENT_TIME_OPTIONS)
 
 
 def test_defaults_are_those_of_the_code():
@@ -131,95 +129,9 @@ def test_defaults_are_those_of_the_code():
     assert "| `left` |" in rows["how"]
 
 
-#: What stands for an argument without a value, by section and field: as the code has it.
-IN_WORDS = {
-    ("SOURCE_OPTIONS", "delay"): "`0`",
-    ("SOURCE_OPTIONS", "key_partitioner"): f"`{DEFAULT_PARTITIONER}`",
-    ("SOURCE_OPTIONS", "check_keys"): "`true`, if there is `key_bytes`",
-    ("OWN_OPTIONS", "delay"): "`0`",
-    ("per-key", "delay"): "`0`",
-    ("KAFKA_INPUT", "servers"): "required, or `servers_env`",
-    ("KAFKA_OUTPUT", "servers"): "required, or `servers_env`",
-    ("KAFKA_OUTPUT", "key_format"): "`raw` for one column of strings or bytes, otherwise `json`",
-    ("KAFKA_OUTPUT", "value"): "all columns but those of headers, timestamp and deleted",
-    ("KAFKA_OUTPUT", "value_format"): "`json`",
-    ("KAFKA_OUTPUT", "timestamp"): "the time of sending",
-    ("KAFKA_OUTPUT", "replication"): f"`{REPLICAS}`, or one for each broker if there are fewer",
-    **{(name, "store"): "the node's name" for name in yaml_fields.PROCESSOR_OPTIONS},
-}
-
-
-def sections() -> dict[str, yaml_fields.Fields]:
-    names = (
-        "SOURCE_OPTIONS",
-        "STORE_OPTIONS",
-        "OWN_OPTIONS",
-        "WINDOW",
-        "INPUT",
-        "KAFKA_INPUT",
-        "OUTPUT",
-        "KAFKA_OUTPUT",
-    )
-    plain = {name: getattr(yaml_fields, name) for name in names}
-    return {**plain, **yaml_fields.PROCESSOR_OPTIONS, **yaml_fields.KAFKA_FORMATS}
-
-
 def test_what_stands_for_a_missing_value_is_what_the_code_has():
-    given = {
-        (section, name): field.default
-        for section, fields in sections().items()
-        for name, field in fields.items()
-        if field.default not in ("", "none")
-    }
-    assert given == IN_WORDS
-
-
-def test_a_default_in_words_hides_none_of_an_argument():
-    taken = {**signatures(), "KAFKA_INPUT": KafkaRecords, "KAFKA_OUTPUT": KafkaSink}
-    for section, make in taken.items():
-        parameters = inspect.signature(make).parameters
-        for of, name in IN_WORDS:
-            if of == section and name not in ("store", "servers"):
-                assert parameters[name].default is None, (section, name)
-
-
-def test_meanings_leave_defaults_to_their_column():
-    for section, fields in sections().items():
-        for name, field in fields.items():
-            assert not re.search(r"\bdefaults?\b", field.meaning), (section, name)
-
-
-def test_the_page_has_these_defaults():
-    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*?) \| .*? \|$", PAGE, re.M)
-    for (_, name), default in IN_WORDS.items():
-        assert (name, default) in rows
-
-
-def test_a_sink_without_these_fields_writes_what_the_page_says():
-    given = dict.fromkeys(("key", "key_format", "key_schema", "value", "value_format", "value_schema"))
-    given |= {"headers": {"h": "head"}, "timestamp": "at", "deleted": "gone"}
-    row = {"k": "a", "n": 1, "head": "x", "at": None, "gone": False}
-    for key, bytes_ in (("k", b"a"), ("n", b"1")):
-        form = form_of_records(given | {"key": key}, dead_letters=False, max_bytes=1000)
-        schema = pa.schema(
-            [
-                ("k", "string"),
-                ("n", "int64"),
-                ("head", "string"),
-                ("at", pa.timestamp("us")),
-                ("gone", "bool"),
-            ]
-        )
-        (record,) = form.records("out", pa.Table.from_pylist([row], schema))
-        assert record.key == bytes_
-        assert json.loads(record.value) == {"k": "a", "n": 1}
-
-
-def test_a_source_without_these_options_is_what_the_page_says():
-    topology = Topology("t")
-    options = {"partition_column": "p", "key_bytes": "raw"}
-    topology.source("orders", key="k", partitions=2, event_time="at", **options).sink("out")
-    built = topology.build()
-    assert event_times(built)["orders"].delay == 0
-    (orders,) = partitioned_topics(built).values()
-    assert (orders.partitioner, orders.key_bytes) == (DEFAULT_PARTITIONER, "raw"), "its keys are checked"
+    meant = {key.field: key.meant for key in keys_of(nodes.KafkaOutput)}
+    assert meant["replication"].startswith(f"`{REPLICAS}`, ")
+    assert {key.field: key.meant for key in keys_of(nodes.SourceOptions)}[
+        "key_partitioner"
+    ] == f"`{DEFAULT_PARTITIONER}`"

@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from taskplace.model.keys import Configuration
-from taskplace.settings import SECTIONS
 from taskplace.spark import targets
+from taskplace.spec.application import SECTIONS
 from topology import Topology
 
 ROOT = Path(__file__).parents[2]

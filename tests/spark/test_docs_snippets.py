@@ -202,7 +202,7 @@ def test_the_kafka_code_describes_sources_and_sinks(on_world, monkeypatch):
     assert topology.build().node("bad-flights").kind == "sink"
     monkeypatch.setattr("taskplace.spark.kafka.records.KafkaRecords.partitions", lambda self: 12)
     read = on_world(reading.partition("placed.start")[0], decoder=names["decoder"], topology=Topology("u"))
-    monkeypatch.setattr("taskplace.spark.kafka.metadata.KafkaTopic.partitions", lambda self: 12)
+    monkeypatch.setattr("taskplace.spark.kafka.offsets.KafkaTopic.partitions", lambda self: 12)
     declared = counts.partition("if built")[0]
     counted = on_world(declared, flights=read["flights"], topology=Topology("c"))
     assert counted["built"].readiness()

@@ -20,9 +20,9 @@ import yaml
 pytest.importorskip("pyspark")
 
 from taskplace.cli import main
-from taskplace.settings import Settings
 from taskplace.spark import Placed
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import Settings
 from tests.support.pages import ROOT, blocks
 from tests.support.placed_without_spark import World
 

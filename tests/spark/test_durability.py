@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from taskplace.spark.driver import compaction
-from taskplace.spark.driver import journal as journal_module
-from taskplace.spark.driver.journal import Journal
+from taskplace.spark.checkpoint import compaction
+from taskplace.spark.checkpoint import journal as journal_module
+from taskplace.spark.checkpoint.files import write_file
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.messages import FollowRequest
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.state.files import write_file
-from taskplace.spark.worker import segments
+from taskplace.spark.worker import bin_context as segments
 from taskplace.spark.worker.follow import visit
 from tests.support.attempt_files import check_part
 from tests.support.disk import Disk

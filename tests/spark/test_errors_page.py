@@ -17,20 +17,20 @@ pytest.importorskip("pyspark")
 
 import taskplace
 import topology
-from taskplace import named_objects
-from taskplace.group import ConsumerProtocol, Strategy
-from taskplace.group.coordinator import Coordinator
-from taskplace.group.wire import unseal
+from taskplace.groups.coordinator import Coordinator
+from taskplace.groups.membership import ConsumerProtocol, Strategy
+from taskplace.groups.messages import unseal
+from taskplace.model import callables as named_objects
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.spark import ddl
+from taskplace.spark.checkpoint.history import next_step
 from taskplace.spark.messages import Change, History, Position
 from taskplace.spark.processors import Count
-from taskplace.spark.state.history import next_step
 from taskplace.spark.state.keys import checked, verified
+from taskplace.spark.types import readable
 from taskplace.spark.worker.bin_context import BinContext
-from taskplace.spark.worker.columns import readable
 from taskplace.spark.worker.guard import raising_disk_full
 from topology import TaskId, Topology
 
@@ -100,18 +100,18 @@ def old_spark(world, patch):
 def no_rights(world, patch):
     ck = pytest.importorskip("confluent_kafka")
     from taskplace.spark import KafkaSink
-    from taskplace.spark.kafka import asking
+    from taskplace.spark.kafka import brokers as questions
 
     def refuse(*_, **__):
         raise ck.KafkaException(ck.KafkaError(ck.KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
-    patch.setattr(asking, "describe", refuse)
+    patch.setattr(questions.Admin, "describe", refuse)
     KafkaSink("totals", servers="127.0.0.1:1").probe()
 
 
 def no_such_topic(world, patch):
     ck = pytest.importorskip("confluent_kafka")
-    from taskplace.spark.kafka.client_options import ClientOptions
+    from taskplace.spark.kafka.clients import ClientOptions
     from taskplace.spark.kafka.offsets import refused
 
     answer = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -130,7 +130,13 @@ def no_topics(world, patch):
 
 
 def own_callback(world, patch):
-    from taskplace.group import CoordinatorSettings, LocalCoordinator, LocalMember, MemberSettings, Topics
+    from taskplace.groups.membership import (
+        CoordinatorSettings,
+        LocalCoordinator,
+        LocalMember,
+        MemberSettings,
+        Topics,
+    )
 
     with LocalCoordinator(CoordinatorSettings(group_initial_rebalance_delay_ms=0)) as coordinator:
         way = ConsumerProtocol(["t"], fetch=lambda: Topics({"t": 1}), assigners=[Strategy("fair_sticky")])

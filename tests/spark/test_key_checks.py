@@ -9,11 +9,11 @@ pytest.importorskip("pyspark")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskplace.settings import Settings
-from taskplace.spark.key_checks import check_keys
+from taskplace.spark.compile.infer import infer
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
 from taskplace.spark.processors.windows import WINDOW
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import Settings
 from topology import Stream, Topology, TopologyError
 
 
@@ -26,7 +26,7 @@ def source(key, partitions=4) -> Stream:
 
 
 def judged(stream: Stream) -> None:
-    check_keys(stream.topology.build())
+    infer(stream.topology.build())
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_either_side_of_a_table_join_is_judged():
 def test_columns_that_are_kept_stay_known():
     once = source("tailnum").process(Deduplicate("seen", by=by("tailnum", "id")))
     counted = once.process(Count("c", by=by("tailnum", "day")))
-    judged(counted.process(Count("d", by=by("tailnum"))))
+    judged(counted.process(Count("d", by=by("tailnum"), over_changes=True)))
     with pytest.raises(TopologyError, match="node 'days'"):
-        judged(counted.process(Count("e", by=by("day")), name="days"))
+        judged(counted.process(Count("e", by=by("day"), over_changes=True), name="days"))
 
 
 def test_streams_that_are_merged_have_to_be_keyed_alike():
@@ -171,7 +171,7 @@ def test_topics_of_different_numbers_of_partitions_that_are_merged_split_a_key(p
     judged(merging(6, 6).process(processor))
     with pytest.raises(
         TopologyError,
-        match=r"^node 'counted': state is kept by key, but its input topics have different numbers of partitions "
+        match=r"^node 'counted': keeps state by key, but its input topics have different numbers of partitions "
         r"\('a' has 12, 'b' has 6\), so rows of one key reach several tasks; give the topics equal numbers, or "
         "repartition the input first$",
     ) as caught:

@@ -20,6 +20,7 @@ from msgspec.structs import fields, replace
 
 from taskplace.errors import CheckpointError
 from taskplace.spark import operator_messages  # noqa: F401 - its messages are tested as well
+from taskplace.spark.checkpoint.manifests import read_manifest
 from taskplace.spark.codec import Coded, TaskKey, sealed, unsealed
 from taskplace.spark.messages import (
     AttemptDescriptor,
@@ -38,7 +39,6 @@ from taskplace.spark.messages import (
     StagedFile,
     StoreLayout,
 )
-from taskplace.spark.state.versions import read_manifest
 from topology import TaskId
 
 ROOT = Path(__file__).parents[2]
@@ -248,20 +248,6 @@ def test_a_manifest_that_was_written_before_is_read(tmp_path, indent):
     path = tmp_path / "0000000003.json"
     path.write_bytes(sealed_before(WRITTEN, indent))
     assert read_manifest(path) == MANIFEST
-    before = {key: value for key, value in WRITTEN.items() if key not in ("nonce", "offsets")}
-    path.write_bytes(sealed_before({**before, "schema": "taskplace.manifest/7"}, indent))
-    then = replace(MANIFEST, nonce="", offsets=None)
-    assert read_manifest(path) == then
-    alone = {key: value for key, value in WRITTEN["changes"]["0_1"].items() if key != "start"}
-    histories = {"0_1": {"changes": [alone], "snapshots": []}}
-    old = {**before, "changes": {"0_1": alone}, "histories": histories}
-    path.write_bytes(sealed_before({**old, "schema": "taskplace.manifest/6"}, indent))
-    change = replace(CHANGE, start=0)
-    then = replace(then, changes={TASK: change}, histories={TASK: History((change,), ())})
-    assert read_manifest(path) == then
-    old = {key: value for key, value in old.items() if key not in ("expired", "held")}
-    path.write_bytes(sealed_before({**old, "schema": "taskplace.manifest/5"}, indent))
-    assert read_manifest(path) == replace(then, expired=None, held={})
 
 
 def test_a_declaration_has_the_form_that_it_always_had():

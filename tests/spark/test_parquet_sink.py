@@ -260,7 +260,7 @@ def test_a_mark_that_another_checkpoint_makes_just_now_stays(tmp_path, staged, m
 
 @pytest.mark.parametrize("links", [True, False])
 def test_files_have_the_permissions_that_new_files_get(tmp_path, be_executor, monkeypatch, links):
-    from taskplace.spark.state.files import write_file
+    from taskplace.spark.checkpoint.files import write_file
 
     mask = os.umask(0o027)
     try:

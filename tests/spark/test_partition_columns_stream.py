@@ -13,7 +13,7 @@ from taskplace.spark.kafka.formats import Json, Raw
 from taskplace.spark.kafka.source import decoded
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import Count
-from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.worker.hashing import partitions_of
 from topology import Topology
 
 pytestmark = pytest.mark.spark

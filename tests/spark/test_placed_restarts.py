@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from taskplace.errors import CheckpointError, Fenced, InputError
-from taskplace.spark.driver.programs import unite
+from taskplace.spark.compile.programs import unite
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.codec import unsealed
-from taskplace.spark.driver.programs import unite
+from taskplace.spark.compile.programs import unite
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker.external import PARTITION
 from taskplace.spark.worker.hashing import partition_of
@@ -180,7 +180,7 @@ def test_after_close_it_can_be_used_again_and_follows(pipeline):
 
 
 def test_an_executor_lost_while_it_is_welcomed_does_not_end_the_stream(pipeline, monkeypatch):
-    from taskplace.spark.driver.visits import Visits
+    from taskplace.spark.driver.followers import Visits
 
     executors_now, losses = Visits._executors_now, [frozenset({"no-executor-of-now"})]
     monkeypatch.setattr(

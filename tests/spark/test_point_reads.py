@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from taskplace.spark.processors import Count, TableJoin
-from taskplace.spark.worker.hashing import partition_of
-from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.worker.hashing import partition_of, partitions_of
 from topology import Topology
 
 KEYS = [f"N{number}" for number in range(60)]

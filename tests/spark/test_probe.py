@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
 from taskplace.errors import InputError, UnsupportedSpark
-from taskplace.spark.bridge.probe import NEEDED, probe
+from taskplace.spark.bridge.bridge import NEEDED, probe
 
 RUNS = r"taskplace works with PySpark classic 4\.3\.x on Java 17 or newer"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,11 +18,9 @@ from pyspark.sql.types import (
 )
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.driver.processor_forms import check_forms
-from taskplace.spark.driver.sources import check_sources
-from taskplace.spark.key_checks import check_keys
-from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
-from taskplace.spark.processors.traits import PASSES
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.sources import check_sources
+from taskplace.spark.processors import Count, Deduplicate, Facts, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World
 from topology import Stream, Topology, TopologyError
@@ -32,15 +29,16 @@ TEXTS = ["7", "07", "007", "0007"] * 2
 
 
 class Renames:
-    """Gives columns new names, as a class that states traits."""
-
-    traits = PASSES
+    """Gives columns new names, as a class that says so."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self.keys_renamed = names
+        self.names = names
+
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        return Facts(routes=inputs[0].routes_as(**self.names))
 
     def process(self, context: Any, rows: pa.Table) -> pa.Table:
-        return rows.rename_columns([self.keys_renamed.get(name, name) for name in rows.column_names])
+        return rows.rename_columns([self.names.get(name, name) for name in rows.column_names])
 
 
 def as_function(**names: str) -> Any:
@@ -74,7 +72,7 @@ def frame(**columns: DataType) -> StructType:
 
 def judged(stream: Stream, **frames: StructType) -> None:
     built = stream.topology.build()
-    check_keys(built)
+    infer(built)
     check_sources(built, frames)
 
 
@@ -175,26 +173,14 @@ def test_a_task_judges_the_rows_that_come(world: World, renames, again):
 # ------------------------------------------------------------------------- names
 
 
-def test_two_columns_under_one_name_are_refused_where_they_are_declared():
-    with pytest.raises(InputError, match=r"^both\.keys_renamed: .*a different new name for each column$"):
-
-        @passes_keys_on(k="p", j="p")
-        def both(context, rows):
-            return rows
-
-    stream = Topology("t").source("a", key="k", partitions=1).process(as_class(k="p", j="p"))
-    with pytest.raises(InputError, match=r"^Renames\.keys_renamed: .*a different new name"):
-        check_forms(stream.topology.build())
-
-
-@pytest.mark.parametrize("steps", [[{"k": "l"}], [{"k": "p"}, {"l": "p"}]])
+@pytest.mark.parametrize("steps", [[{"k": "l"}], [{"k": "p"}, {"l": "p"}], [{"k": "p", "l": "p"}]])
 def test_a_key_column_under_the_name_of_another_one_is_refused(steps):
     stream = source(key=["k", "l"])
     for number, names in enumerate(steps):
         stream = stream.process(as_function(**names), name=f"step-{number}")
     name = f"step-{len(steps) - 1}"
     with pytest.raises(TopologyError, match=rf"^node '{name}': .*two columns cannot have one name") as caught:
-        check_keys(stream.topology.build())
+        infer(stream.topology.build())
     assert caught.value.node == name
 
 
@@ -241,7 +227,8 @@ def test_a_key_is_looked_up_by_the_partitions_of_its_topic(world: World, monkeyp
 
 def test_behind_what_promises_only_names_every_task_is_asked(world: World, monkeypatch):
     class OnlyNames(Renames):
-        traits = replace(PASSES, passes_keys_on=False)
+        def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+            return Facts(columns=inputs[0].columns)
 
     topo = source().process(OnlyNames({}), name="step").process(Count("s", by={"k": "int64"})).topology
     placed = world.open(topo)

@@ -66,12 +66,12 @@ def starts(placed: Placed, ddl: str) -> None:
         ),
         (
             "k string, n long, m long",
-            r"^sinks\.out: .*, or declare the schema: sink\('out', schema=\{'k': 'string'",
+            r"^sinks\.out: .*, or declare the sink's schema",
         ),
     ],
 )
 def test_a_sink_with_other_columns_than_before(world, monkeypatch, ddl, says):
-    monkeypatch.setattr("taskplace.spark.driver.programs.F.expr", lambda text: text)
+    monkeypatch.setattr("taskplace.spark.compile.programs.F.expr", lambda text: text)
     world.batch(world.open(passed_on(world)), 0, **{"in": rows(n=[1])})
     for fits in ("k string, n long", "n int, k string"):
         starts(world.open(passed_on(world)), fits)
@@ -81,7 +81,7 @@ def test_a_sink_with_other_columns_than_before(world, monkeypatch, ddl, says):
 
 
 def test_a_key_of_another_type_behind_a_repartition(world, monkeypatch):
-    monkeypatch.setattr("taskplace.spark.driver.programs.F.expr", lambda text: text)
+    monkeypatch.setattr("taskplace.spark.compile.programs.F.expr", lambda text: text)
 
     def topology() -> Topology:
         topo = Topology("t")
@@ -136,7 +136,7 @@ def test_output_of_a_sink_that_is_gone_is_refused_by_start(world, monkeypatch):
         placed.start({"in": source("k string")})  # type: ignore[dict-item]
     (sparks / "commits").mkdir()
     (sparks / "commits" / "0").write_text("v1\n{}")  # the batch has ended, so it was published
-    monkeypatch.setattr("taskplace.spark.driver.programs.F.expr", lambda text: text)
+    monkeypatch.setattr("taskplace.spark.compile.programs.F.expr", lambda text: text)
     with pytest.raises(AssertionError, match="the checks are passed"):
         placed.start({"in": source("k string")})  # type: ignore[dict-item]
 

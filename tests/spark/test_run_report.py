@@ -11,8 +11,8 @@ import pytest
 
 from taskplace.errors import TaskplaceError
 from taskplace.record import PlainReporter
-from taskplace.settings import ReportSettings
 from taskplace.spark.live_run import RunReport
+from taskplace.spec.application import ReportSettings
 from tests.support.run_events import SUMMARY
 from tests.support.word_counts import counts, words
 

@@ -62,7 +62,7 @@ def test_a_column_that_one_task_lacks_is_refused(world):
         rows, fewer, match=r"sinks.out: found \"columns \['k'\]\", expected the columns of the sink"
     )
     more = table(k=["a"], n=[7], m=["x"])
-    stream.refused(more, match=r"schema=\{'k': 'string', 'n': 'int64', 'm': 'string'\}")
+    stream.refused(more, match="or declare the sink's schema")
 
 
 @pytest.mark.parametrize(

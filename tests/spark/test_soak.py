@@ -16,7 +16,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from taskplace.spark.driver import journal, stats
+from taskplace.spark.checkpoint import journal
+from taskplace.spark.driver import stats
 from taskplace.spark.processors import Aggregate, Deduplicate, count
 from tests.support.placed_without_spark import World
 from topology import Topology

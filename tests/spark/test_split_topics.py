@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskplace.spark.key_checks import check_keys
+from taskplace.spark.compile.infer import infer
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, TableJoin, count
 from topology import Topology, TopologyError
 
@@ -25,7 +25,7 @@ def test_rows_without_a_key(processor, between):
     with pytest.raises(
         TopologyError, match=r"^node 'node': keeps .* 'rows' are .* without a key.* by \(k\)$"
     ):
-        check_keys(topo.build())
+        infer(topo.build())
 
 
 def test_a_repartition_without_a_key():
@@ -33,13 +33,13 @@ def test_a_repartition_without_a_key():
     rows = topo.source("rows", key="k", partitions=4).repartition(partitions=3, name="spread")
     rows.process(Count("s", by=BY), name="node")
     with pytest.raises(TopologyError, match="without a key"):
-        check_keys(topo.build())
+        infer(topo.build())
 
 
 def test_one_task_needs_no_key():
     topo = Topology("t")
     topo.source("rows", partitions=1).process(Count("s", by=BY))
-    check_keys(topo.build())
+    infer(topo.build())
 
 
 def test_a_merge_of_rows_with_and_without_a_key():
@@ -47,7 +47,7 @@ def test_a_merge_of_rows_with_and_without_a_key():
     keyed, other = topo.source("a", key="k", partitions=4), topo.source("b", partitions=4)
     keyed.merge(other).process(Count("s", by=BY))
     with pytest.raises(TopologyError, match="'b' are partitioned without a key"):
-        check_keys(topo.build())
+        infer(topo.build())
 
 
 @pytest.mark.parametrize("keyless", ["a", "b"])
@@ -59,7 +59,7 @@ def test_of_nodes_that_share_a_store_the_one_whose_rows_have_no_key_is_named(key
         rows.process(Deduplicate("seen", by=BY), stores=["seen"], name=f"node-{name}")
     says = f"node 'node-{keyless}': keeps state by key, but the rows of '{keyless}' are partitioned without"
     with pytest.raises(TopologyError, match=says) as caught:
-        check_keys(topo.build())
+        infer(topo.build())
     assert caught.value.node == f"node-{keyless}"
 
 
@@ -72,7 +72,7 @@ def test_a_table_with_another_number_of_partitions(function):
     table = table if function is None else table.process(function)
     topo.process(TableJoin("s", by=BY, columns={"c": "string"}), inputs=[stream, table], name="node")
     with pytest.raises(TopologyError, match=r"different numbers of partitions \('in' has 4, 'tab' has 3\)"):
-        check_keys(topo.build())
+        infer(topo.build())
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_a_store_that_two_nodes_share(key, partitions, says):
             Deduplicate("seen", by={"k": "string", "o": "string"}), stores=["seen"], name=f"node-{name}"
         )
     if says is None:
-        check_keys(topo.build())
+        infer(topo.build())
         return
     with pytest.raises(TopologyError, match=says) as caught:
-        check_keys(topo.build())
+        infer(topo.build())
     assert caught.value.node == "node-b"

@@ -15,7 +15,7 @@ import pytest
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.lag import LagIndex
 from taskplace.spark.bridge import Executor
-from taskplace.spark.driver.programs import programs
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.messages import (
     Answer,
     AttemptDescriptor,

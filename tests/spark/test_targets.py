@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 import taskplace.spark
 from taskplace.errors import CheckpointError, ConfigError, Fenced, InputError
+from taskplace.model.keys import read
 from taskplace.spark import sinks, targets, yaml_application
 from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
 from taskplace.spark.driver.publishing import Publisher, check_targets
@@ -21,7 +22,8 @@ from taskplace.spark.kafka import sink
 from taskplace.spark.kafka.sink import KafkaSink
 from taskplace.spark.sinks import ForeachBatch, ParquetSink, SinkTarget
 from taskplace.spark.targets import CommitTarget
-from taskplace.spark.yaml_application import OUTPUT, declared_topology
+from taskplace.spark.yaml_application import declared_topology
+from taskplace.spec.nodes import Output
 from topology import BuiltTopology, Topology
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -130,9 +132,11 @@ def test_each_sink_of_taskplace_has_all_members_a_key_in_yaml_and_a_line_in_the_
     pytest.importorskip("confluent_kafka")
     kafka = {"topic": "out", "servers": "nowhere:9092"}
     given: dict[str, object] = {"path": "/data/out", "foreach": "builtins:print", "kafka": kafka}
-    assert set(yaml_application._TARGETS) == set(OUTPUT), "dotted_keys.OUTPUT has the keys of _TARGETS"
-    assert set(given) == set(OUTPUT), "this test has no value for a key of yaml_application._TARGETS"
-    made = {key: yaml_application._target("output.o", {key: value}) for key, value in given.items()}
+    assert set(yaml_application._TARGETS) == set(Output.__struct_fields__) == set(given)
+    made = {
+        key: yaml_application._target("output.o", read(Output, {key: value}, "output.o"))
+        for key, value in given.items()
+    }
     assert {type(target) for target in made.values()} == made_here() == {ParquetSink, ForeachBatch, KafkaSink}
     assert all(issubclass(kind, CommitTarget) for kind in made_here())
     assert {kind.__name__ for kind in made_here()} <= set(taskplace.spark.__all__)
@@ -140,14 +144,18 @@ def test_each_sink_of_taskplace_has_all_members_a_key_in_yaml_and_a_line_in_the_
     assert [kind for kind in made_here() if f"`{kind.__name__}(" not in page] == []
     page = (DOCS / "topology.md").read_text(encoding="utf-8")
     assert [
-        key for key in OUTPUT if f"{key}: " not in page.partition("\noutput:")[2].partition("```")[0]
+        key
+        for key in Output.__struct_fields__
+        if f"{key}: " not in page.partition("\noutput:")[2].partition("```")[0]
     ] == []
-    assert [key for key in OUTPUT if f"`{key}`" not in (yaml_application.__doc__ or "")] == []
+    assert [
+        key for key in Output.__struct_fields__ if f"`{key}`" not in (yaml_application.__doc__ or "")
+    ] == []
 
 
 def test_an_error_about_a_directory_has_the_path_of_its_key(tmp_path):
-    from taskplace.settings import Settings
     from taskplace.spark.yaml_paths import YamlPaths
+    from taskplace.spec.application import Settings
 
     section = {"sources": {"in": {"key": "k", "partitions": 2}}, "nodes": {"o": {"sink": "in"}}}
     settings = Settings.from_mapping({"application": {"id": "a"}, "topology": section})
@@ -157,12 +165,12 @@ def test_an_error_about_a_directory_has_the_path_of_its_key(tmp_path):
         (ForeachBatch(print), "foreach", "output.o"),
     ):
         topology = declared_topology(settings, {"o": target}).build()
-        assert YamlPaths(topology, section, {"o": {key: "x"}}).of("sinks.o.target") == path
+        assert YamlPaths(topology, section, {"o": key}).of("sinks.o.target") == path
 
 
 def test_an_unknown_key_of_output_has_the_nearest_one():
     with pytest.raises(ConfigError, match=r"^output\.o\.pth: .*did you mean 'path'"):
-        yaml_application._target("output.o", {"pth": "/data"})
+        read(Output, {"pth": "/data"}, "output.o")
 
 
 @pytest.mark.parametrize(
@@ -282,12 +290,13 @@ def test_rows_that_a_target_could_not_take_are_refused_before_the_commit(world):
 
 
 def test_columns_that_a_target_could_not_take_are_refused_at_the_start():
-    from taskplace.spark.driver.columns import _check_sink
+    from taskplace.spark.compile.infer import _check_sink
+    from taskplace.spark.processors import Facts
 
     (node,) = (node for node in numbers(Commits()).build().nodes if node.kind == "sink")
-    _check_sink(node, {"n": pa.int64()}, None)
+    _check_sink(node, Facts(columns={"n": "bigint"}), None)
     with pytest.raises(InputError, match=r"^sinks\.out\.target\.n: found \['m'\]"):
-        _check_sink(node, {"m": pa.int64()}, None)
+        _check_sink(node, Facts(columns={"m": "bigint"}), None)
 
 
 def test_a_fence_says_nothing_of_a_target_to_repair(world):

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.spark.temporary_conf import temporary_conf
+from taskplace.spark.bridge.queries import temporary_conf
 
 
 class Conf(dict):

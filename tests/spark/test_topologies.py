@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from taskplace.spark.processors import Aggregate, Count, TableJoin, count, sum_
+from taskplace.spark.processors import Aggregate, Count, State, TableJoin, count, sum_
 from tests.support.topology_streams import parquet
 from topology import TaskId, Topology
 
@@ -132,7 +132,8 @@ def test_a_repartition_topic_meets_an_external_one_key_by_key(stream, tmp_path):
 class Partial(Count):
     """Counts of what came to a task, whatever came to others: not what `Count` is for, so it says so."""
 
-    traits = replace(Count.traits, keeps_state_by_key=False, by_has_split_key=False)
+    def infer(self, inputs):
+        return replace(super().infer(inputs), states={self.store: State("task")})
 
 
 @pytest.mark.spark

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import structure
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import Aggregate, Count, count, sum_
 from tests.support.topology_streams import parquet
 from topology import Topology, compare

@@ -1,4 +1,4 @@
-"""State behind functions, subclasses and classes without traits: one key has one state, or an error says what to do."""
+"""State behind functions, subclasses and classes that say nothing: one key has one state, or there is an error."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pyarrow.compute as pc
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.key_checks import check_keys
-from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
-from taskplace.spark.processors.traits import PASSES, renamed_keys, traits_of
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.programs import programs
+from taskplace.spark.processors import Count, Deduplicate, Facts, PerKey, State, TableJoin, passes_keys_on
 from taskplace.spark.registry import Registry
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.ownership import Owned, Ownership
+from taskplace.spark.worker.partition_checks import Owned, Ownership
 from tests.support.placed_without_spark import World
 from topology import Stream, Topology, TopologyError
 
@@ -54,7 +53,7 @@ class Shifting(Count):
 
 
 class Own:
-    """A class without traits that keeps state."""
+    """A class without `infer` that keeps state."""
 
     def __init__(self, column: str = "k", change: Any = as_it_is) -> None:
         self.column, self.change = column, change
@@ -74,7 +73,7 @@ def source(key="k", partitions=4) -> Stream:
 
 def refused(stream: Stream, match: str) -> None:
     with pytest.raises(TopologyError, match=match):
-        check_keys(stream.topology.build())
+        infer(stream.topology.build())
 
 
 # ------------------------------------------------------------------------- at the start
@@ -87,12 +86,13 @@ def per_key(*output: str) -> PerKey:
     return PerKey("p", function, by=by("k"), state=by("x"), output=by(*output))
 
 
-@pytest.mark.parametrize("step", [as_it_is, per_key("t"), MyCount("c", by=by("k"))])
+@pytest.mark.parametrize("step", [as_it_is, per_key("k", "t"), MyCount("c", by=by("k", "t"))])
 def test_behind_a_step_that_declares_nothing_the_key_has_to_be_among_the_columns(step):
     stream = source().process(step, name="step")
-    check_keys(stream.process(Count("n", by=by("k", "t")), name="right").topology.build())
+    right = Count("n", by=by("k", "t"), over_changes=True)
+    infer(stream.process(right, name="right").topology.build())
     refused(
-        stream.process(Count("m", by=by("t")), name="count"),
+        stream.process(Count("m", by=by("t"), over_changes=True), name="count"),
         r"^node 'count': keeps state by \(t\), but its input 'step' is partitioned by \(k\).*add 'k' to `by`; or, if "
         "'step' only renames the columns, declare that with `passes_keys_on`$",
     )
@@ -107,12 +107,12 @@ def test_a_declared_step_gives_the_columns_their_new_names():
 
 def test_a_function_named_in_yaml_keeps_its_declaration():
     made = Registry()[f"{__name__}:renamed"](limit=5)
-    assert traits_of(made).passes_keys_on
-    assert renamed_keys(made) == {"k": "plane"}
+    built = source().process(made).process(Count("n", by=by("plane"))).topology.build()
+    assert not programs(built)[0].owned
 
 
 def test_a_declaration_of_other_than_names_is_refused():
-    with pytest.raises(InputError, match=r"^mistaken\.keys_renamed: .*new names of columns by old names"):
+    with pytest.raises(InputError, match=r"^mistaken\.k: found 3, expected the new name of the column"):
 
         @passes_keys_on(k=3)
         def mistaken(context, rows):
@@ -120,20 +120,22 @@ def test_a_declaration_of_other_than_names_is_refused():
 
 
 @pytest.mark.parametrize("processor", [MyCount("s", by=by("t")), Deduplicate("s", by=by("t")), Own("t")])
-def test_subclasses_deduplication_and_classes_without_traits_are_judged(processor):
+def test_subclasses_deduplication_and_classes_without_infer_are_judged(processor):
     refused(
         source().process(processor, name="node"), r"^node 'node': keeps state by \(t\).*partitioned by \(k\)"
     )
-    check_keys(source("t").process(processor).topology.build())
-    check_keys(source(partitions=1).process(processor).topology.build())
+    infer(source("t").process(processor).topology.build())
+    infer(source(partitions=1).process(processor).topology.build())
 
 
 def test_a_class_may_state_that_its_keys_are_its_own_matter():
     class ById(Deduplicate):
-        traits = replace(Deduplicate.traits, by_has_split_key=False)
+        def infer(self, inputs):
+            return replace(super().infer(inputs), states={self.store: State("id")})
 
     class PerTask(Own):
-        traits = replace(Count.traits, keeps_state_by_key=False, by_has_split_key=False, owns_its_store=False)
+        def infer(self, inputs):
+            return Facts(states={"s": State("task")})
 
     for processor in (ById("s", by=by("id")), PerTask("t")):
         built = source().process(processor).topology.build()
@@ -169,8 +171,14 @@ COUNT = Count("n", by=by("k"))
         ),
         ([other_keys, Deduplicate("n", by=by("k"))], "node 'step-1', column 'k'"),
         ([other_keys, MyCount("n", by=by("k"))], "node 'step-1', column 'k'"),
-        ([Shifting("n", by=by("k"))], "node 'step-0', column 'k': .*or state `traits` of its class"),
-        ([Own(change=other_keys)], "node 'step-0', column 'k': .*or state `traits` of its class"),
+        (
+            [Shifting("n", by=by("k"))],
+            "node 'step-0', column 'k': .*or say in `infer` what its entries belong to",
+        ),
+        (
+            [Own(change=other_keys)],
+            "node 'step-0', column 'k': .*or say in `infer` what its entries belong to",
+        ),
         ([per_key("k"), COUNT], "'step-0', or a node behind it, has changed the column"),
     ],
 )
@@ -194,7 +202,8 @@ def test_steps_that_keep_the_key_go_on(world, steps):
 
 def test_a_class_that_promises_only_the_names_is_checked_in_the_task(world):
     class Names:
-        traits = replace(PASSES, passes_keys_on=False)
+        def infer(self, inputs):
+            return Facts(columns=inputs[0].columns)
 
         def process(self, context, rows):
             return other_keys(context, rows)

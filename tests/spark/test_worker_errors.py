@@ -8,9 +8,9 @@ import traceback
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.spark.bridge.jobs import own_error
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker.guard import DiskFull
-from taskplace.spark.worker_errors import own_error
 from tests.support.word_counts import words
 from topology import Topology
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
-from taskplace.spark.driver.programs import programs
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import (
     Aggregate,

@@ -14,13 +14,13 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from taskplace.errors import ConfigError
-from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.spark import ForeachBatch, ParquetSink
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import staging
-from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import PerKey
 from taskplace.spark.registry import Registry
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import YAML_APPLICATION, Settings
 from tests.support.shop import HERE, ORDERS, clean, node, settings
 
 pytestmark = pytest.mark.usefixtures("own_module")
@@ -102,12 +102,6 @@ def test_a_sink_s_schema():
     columns = {"customer": "string", "cents": "int64", "orders": "int64", "worst": "double"}
     nested = YamlApplication(settings(topology__nodes__totals__schema=columns))
     assert staging.declared(nested.topology().build())["totals"].columns == tuple(columns.items())
-    dotted = {f"topology__nodes.totals.schema.{name}": kind for name, kind in columns.items()}
-    with pytest.raises(
-        ConfigError,
-        match=r"^topology\.nodes\.totals\.schema\.customer: found 'a dotted key', expected the nested form",
-    ):
-        settings(**dotted)
     with pytest.raises(
         ConfigError, match=r"^topology\.nodes\.totals\.schema\.cents: found 'int46', expected a type"
     ):

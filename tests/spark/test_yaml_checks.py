@@ -205,30 +205,3 @@ def test_a_check_finds_directories_that_do_not_exist(tmp_path, monkeypatch, caps
     )  # Spark does not look either
     assert main(["run", "--check", "orders.yaml", "--set", "input.orders.path=s3://bucket/in"]) == 0
     assert main(["run", "--check", "orders.yaml", "--set", "input.orders.path=inn"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("override", "says"),
-    [
-        (
-            "spark.locality.wait=soon",
-            "spark.conf.spark.locality.wait: found 'soon', expected a time such as 30s, without spaces and fractions",
-        ),
-        (
-            "spark.executor.memory=1.5g",
-            "spark.conf.spark.executor.memory: found '1.5g', expected a size such as 2g, ",
-        ),
-        ("spark.speculation=maybe", "spark.conf.spark.speculation: found 'maybe', expected true or false"),
-        (
-            "speculation=true",
-            "spark.conf.speculation: found 'a name without `spark.`', expected spark.speculation",
-        ),
-        ("spark.task.cpus=one", "spark.conf.spark.task.cpus: found 'one', expected a whole number, "),
-    ],
-)
-def test_a_check_finds_values_that_spark_cannot_read(override, says, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("orders.yaml").write_text(ORDERS)
-    Path("in").mkdir()
-    assert main(["run", "--check", "orders.yaml", "--set", f"spark.conf.{override}"]) == 2
-    assert capsys.readouterr().err.startswith(f"taskplace: {says}")

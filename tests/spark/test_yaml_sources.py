@@ -8,8 +8,8 @@ from taskplace.errors import ConfigError
 
 
 def declared(entry):
-    from taskplace.settings import Settings
     from taskplace.spark.yaml_application import YamlApplication
+    from taskplace.spec.application import Settings
 
     return YamlApplication(
         Settings.from_mapping(

@@ -15,10 +15,10 @@ pytest.importorskip("pyspark")
 
 
 from taskplace.cli import main
-from taskplace.settings import Settings
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL, StubRegistry
 from taskplace.spark.yaml_application import declared_topology
+from taskplace.spec.application import Settings
 from tests.support.shop import ORDERS
 from topology import Topology, TopologyError
 

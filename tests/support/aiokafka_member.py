@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from taskplace.partitions.aiokafka import TaskplaceAssignor
+from taskplace.groups.aiokafka import TaskplaceAssignor
 
 
 def say(**what: Any) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from taskplace.spark.checkpoint.files import open_sealed, open_section
 from taskplace.spark.messages import Change, Report, ReportGroup, Snapshot, reports_dir
-from taskplace.spark.state.files import open_sealed
-from taskplace.spark.state.sections import open_section
 
 
 def decoded(answers: Iterable[bytes]) -> list[Report]:

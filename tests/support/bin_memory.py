@@ -21,9 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History, ReportGroup, Setting
-from taskplace.spark.worker.bin_input import with_batches
 from taskplace.spark.worker.bins import run_stage
-from taskplace.spark.worker.external import PARTITION
+from taskplace.spark.worker.external import PARTITION, with_batches
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId
 

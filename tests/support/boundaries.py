@@ -9,8 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from taskplace.spark.messages import Boundary, Setting
-from taskplace.spark.worker.internal import InternalRows
-from taskplace.spark.worker.listing import write_listing
+from taskplace.spark.worker.boundary import InternalRows, write_listing
 
 
 def rows_of_bin(root: Path, boundaries: Sequence[Boundary], partitions: Collection[int]) -> InternalRows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from taskplace.group import ConsumerProtocol, Topics
+from taskplace.groups.membership import ConsumerProtocol, Topics
 from tests.support.network import Network
 
 

@@ -11,8 +11,7 @@ from taskplace.spark.messages import History
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import SECOND
-from taskplace.spark.state.store import Store
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import Store, StoreSchema
 
 TTL = 100  # seconds
 

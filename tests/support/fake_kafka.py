@@ -14,9 +14,8 @@ from typing import Any
 import confluent_kafka as ck
 import msgspec
 
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import Clients
-from taskplace.spark.kafka.marker import Marker, MarkerKey
+from taskplace.spark.kafka.clients import ClientOptions, Clients
+from taskplace.spark.kafka.sink_topics import Marker, MarkerKey
 
 
 def error(name: str, **what: bool) -> ck.KafkaException:

@@ -28,7 +28,7 @@ from taskplace.spark.messages import (
 )
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker import follow, identity, lookup
 from taskplace.spark.worker.lookup import answer
 from topology import TaskId

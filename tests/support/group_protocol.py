@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskplace.group import Mode, Offer, Round
+from taskplace.groups.membership import Mode, Offer, Round
 from tests.support.network import Network
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import hypothesis.strategies as st
 
-from taskplace.partitions import Member, Subscriptions, TopicPartition
+from taskplace.groups.partitions import Member, Subscriptions, TopicPartition
 
 
 def group(topics: Mapping[str, int], **members: str | Iterable[str]) -> Subscriptions:

@@ -16,15 +16,14 @@ import pytest
 
 from taskplace.errors import Fenced, TaskplaceError
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.files import SectionFile, encode_changes, write_file
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import Change, Fence, FollowReport, FollowRequest, History, Position, StagedFile
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import encode_changes, write_file
-from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.state.transaction import Transaction
 from taskplace.spark.worker import follow, identity
-from taskplace.spark.worker.segments import segment
+from taskplace.spark.worker.bin_context import segment
 from topology import TaskId
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from taskplace.spark.driver import compaction
-from taskplace.spark.driver import journal as journal_module
-from taskplace.spark.driver.journal import Journal
+from taskplace.spark.checkpoint import compaction
+from taskplace.spark.checkpoint import journal as journal_module
+from taskplace.spark.checkpoint.files import read_sealed
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.checkpoint.manifests import history_before
 from taskplace.spark.messages import History, StagedFile
-from taskplace.spark.state.committed import history_before
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import read_sealed
-from taskplace.spark.worker import segments
+from taskplace.spark.worker import bin_context as segments
 from tests.support.attempt_files import check_part
 from tests.support.forks import wait_for
 from tests.support.journal_driver import (

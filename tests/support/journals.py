@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from taskplace.spark.checkpoint.files import write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Change, Snapshot
-from taskplace.spark.state.files import write_file
 from topology import TaskId
 
 

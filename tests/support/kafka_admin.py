@@ -7,8 +7,7 @@ from typing import Any
 
 from confluent_kafka.admin import AclOperation
 
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import Clients
+from taskplace.spark.kafka.clients import ClientOptions, Clients
 from tests.support.fake_kafka import error
 
 CONFIG = {"cleanup.policy": "compact", "min.insync.replicas": "2"}
@@ -40,7 +39,10 @@ class FakeAdmin:
 
     def list_offsets(self, wanted: Any, *, request_timeout: float, **_: object) -> dict[Any, Any]:
         answer = self._answer("offsets", 7, request_timeout)
-        return {at: SimpleNamespace(result=lambda _: SimpleNamespace(offset=answer())) for at in wanted}
+        return {
+            at: SimpleNamespace(result=lambda _: SimpleNamespace(offset=answer(), timestamp=0))
+            for at in wanted
+        }
 
     def describe_topics(self, _topics: Any, *, request_timeout: float, **_: object) -> dict[str, Any]:
         operations = [AclOperation[right] for right in self._rights] or None

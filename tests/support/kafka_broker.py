@@ -12,7 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.kafka import background
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as questions
 
 SECONDS = 60  # the most that a request to the broker may take
 
@@ -39,13 +39,13 @@ class SharedBroker:
 def make_topics(admin: AdminClient, *topics: NewTopic) -> None:
     """Make topics, and wait until every broker knows them."""
     for topic in topics:
-        if not asking.create(admin, topic, SECONDS):
+        if not questions.Admin(admin, SECONDS).create(topic):
             raise ValueError(f"topic {topic.topic!r}: found one with this name, expected none")
-    brokers = asking.ask(lambda seconds: admin.list_topics(timeout=seconds), SECONDS).brokers
+    brokers = questions.Admin(admin, SECONDS).metadata().brokers
     for broker in brokers.values() if len(brokers) > 1 else ():
         one = AdminClient({"bootstrap.servers": f"{broker.host}:{broker.port}", "log_level": 0})
         for topic in topics:  # a client asks the broker that it knows first
-            asking.describe(one, topic.topic, SECONDS, also=asking.NEW)
+            questions.Admin(one, SECONDS).describe(topic.topic, also=questions.NEW)
 
 
 @contextmanager

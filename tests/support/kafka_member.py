@@ -23,8 +23,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaError
 
-from taskplace.partitions.kafka_python import TaskplaceAssignor
-from taskplace.partitions.kafka_python_joins import finish_joins
+from taskplace.groups.kafka_python import TaskplaceAssignor, finish_joins
 
 THEIRS = {
     "range": RangePartitionAssignor,

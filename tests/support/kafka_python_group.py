@@ -11,6 +11,7 @@ kafka = pytest.importorskip("kafka")
 from kafka.cluster import ClusterMetadata  # noqa: E402
 from kafka.protocol.consumer.group import JoinGroupResponse  # noqa: E402
 from kafka.protocol.consumer.metadata import (  # noqa: E402
+    ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
 from kafka.protocol.metadata import MetadataResponse  # noqa: E402
@@ -67,7 +68,23 @@ def made_of(made: dict[str, Any]) -> dict[str, Held]:
 
 
 def subscription(**fields: Any) -> Any:
-    return ConsumerProtocolSubscription(**{"topics": ["t", "u"], "user_data": b"", **fields})
+    """Return a subscription; `owned_partitions` are given as pairs of a topic and numbers."""
+    owned = [PAIR(topic=topic, partitions=numbers) for topic, numbers in fields.pop("owned_partitions", ())]
+    return ConsumerProtocolSubscription(
+        **{"topics": ["t", "u"], "user_data": b"", "owned_partitions": owned, **fields}
+    )
+
+
+def told(*partitions: tuple[str, int]) -> Any:
+    """Return the assignment of these partitions, made by one of our leaders."""
+    held: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        held.setdefault(topic, []).append(number)
+    return ConsumerProtocolAssignment(3, list(held.items()), b"taskplace")
+
+
+def members(*pairs: tuple[str, Any]) -> list[Any]:
+    return [member(name, metadata) for name, metadata in pairs]
 
 
 def member(name: str, metadata: Any, instance: str | None = None) -> Any:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from taskplace.partitions import Member, PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
-from taskplace.partitions.verify import verify
+from taskplace.groups.partitions import (
+    Member,
+    PartitionAssignment,
+    Subscriptions,
+    TopicPartition,
+    assign_partitions,
+)
+from taskplace.groups.verify import verify
 
 KINDS = ("sticky", "cooperative-sticky")
 

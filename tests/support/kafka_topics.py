@@ -15,11 +15,11 @@ from typing import Any
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as questions
 
 SECONDS = 60  # the most that a read may wait for the next record, or for the end of a transaction
 #: What a consumer may say while brokers start and stop, and soon after its topic was made.
-PASSING = asking.PASSING | asking.NEW
+PASSING = questions.PASSING | questions.NEW
 
 
 def committed(servers: str, topic: str) -> Iterator[ck.Message]:
@@ -75,5 +75,5 @@ def offsets(servers: str, topic: str, *, committed: bool = False) -> dict[int, i
     `committed`: the last stable offsets instead.
     """
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})  # results come while it is there
-    partitions = asking.partitions(admin, topic, SECONDS)
-    return asking.offsets(admin, topic, partitions, committed=committed, seconds=SECONDS)
+    partitions = questions.Admin(admin, SECONDS).partitions(topic)
+    return questions.Admin(admin, SECONDS).offsets(topic, partitions, committed=committed)

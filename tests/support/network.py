@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from taskplace.group import (
+from taskplace.groups.coordinator import GroupState
+from taskplace.groups.membership import (
     Assigned,
     Coordinator,
     CoordinatorSettings,
@@ -26,8 +27,7 @@ from taskplace.group import (
     decode,
     encode,
 )
-from taskplace.group.messages import Joined, Role
-from taskplace.group.state import GroupState
+from taskplace.groups.messages import Joined, Role
 
 GROUP = "g"
 FAST = CoordinatorSettings(group_initial_rebalance_delay_ms=0)

@@ -25,9 +25,11 @@ from msgspec.structs import replace
 
 from taskplace.spark import faults
 from taskplace.spark.cluster import ArrowInput, Executor, JobLostError
-from taskplace.spark.driver import followers, operations, programs, rebalancer, task_costs
-from taskplace.spark.driver.input_lag import InputLag
-from taskplace.spark.driver.partition_columns import partition_columns
+from taskplace.spark.compile import programs
+from taskplace.spark.compile.partition_columns import partition_columns
+from taskplace.spark.driver import bins as task_costs
+from taskplace.spark.driver import followers, operations, rebalancer
+from taskplace.spark.driver.read_topics import InputLag
 from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
 from taskplace.spark.worker import identity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 
-from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
+from taskplace.groups.partitioner import PartitionerConfig, UniformStickyPartitioner
 
 
 def config(turn: int, **more: bool) -> PartitionerConfig:

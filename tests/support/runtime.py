@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec.structs import replace
 
+from taskplace.spark.checkpoint.files import Changes, encode_changes, write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import (
     AttemptDescriptor,
@@ -23,16 +24,13 @@ from taskplace.spark.messages import (
 from taskplace.spark.processors import Aggregate, Count, TableJoin, count, max_
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import Changes, encode_changes, write_file
-from taskplace.spark.state.store import Store
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.attempt import run_attempt
-from taskplace.spark.worker.attempt_reports import AttemptReports
 from taskplace.spark.worker.bin_context import BinContext
+from taskplace.spark.worker.bins import AttemptReports
+from taskplace.spark.worker.boundary import InternalRows, write_listing
 from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
 from taskplace.spark.worker.hashing import partition_of
-from taskplace.spark.worker.internal import InternalRows
-from taskplace.spark.worker.listing import write_listing
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId
 

@@ -6,7 +6,7 @@ import copy
 
 import yaml
 
-from taskplace.settings import Settings
+from taskplace.spec.application import Settings
 
 ORDERS = """
 application: {id: orders}

@@ -10,7 +10,7 @@ from typing import Any
 
 from taskplace.spark.bridge import ArrowInput, Executor
 from taskplace.spark.driver import stages
-from taskplace.spark.driver.task_costs import TaskCosts
+from taskplace.spark.driver.bins import TaskCosts
 from taskplace.spark.messages import BinDescriptor, Report, ReportGroup
 from topology import TaskId
 

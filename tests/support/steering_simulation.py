@@ -8,13 +8,11 @@ from dataclasses import replace
 import pytest
 
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.decide import SteeringState, decide
-from taskplace.spark.steering.decision import Decision
-from taskplace.spark.steering.measured_costs import Costs
+from taskplace.spark.steering.decide import StandDown, SteeringState, decide
+from taskplace.spark.steering.measurements import FEWEST, Costs
 from taskplace.spark.steering.observation import ExecutorSlots, Observation
-from taskplace.spark.steering.overrides import StandDown
-from taskplace.spark.steering.task_weights import FEWEST
-from topology.ids import TaskId
+from taskplace.spark.steering.status import Decision
+from topology.tasks import TaskId
 
 CHEAP = Costs(task=1.0, reload=0.001)
 CLUSTER = ("slots", "draining", "ending")
@@ -63,8 +61,8 @@ class Decider:
         self.state = replace(self.state, stood_down=StandDown("a reason", "a remedy"))
 
     @property
-    def goal(self) -> dict[TaskId, str]:
-        return dict(self.state.goal.places)
+    def target(self) -> dict[TaskId, str]:
+        return dict(self.state.target.places)
 
     def weights(self, tasks) -> dict[TaskId, float]:
         return {task: self.state.weights.of(task) for task in tasks}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from taskplace.spark.bridge import Executor
 from taskplace.spark.cluster import DECOMMISSION_POLLS
-from taskplace.spark.query_layout import QueryLayout, StateOperator
-from taskplace.spark.spark_settings import Facts
+from taskplace.spark.steering.application import SteeredQueries
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.measured_costs import MeasuredCosts
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.layout import QueryLayout, SparkSettings, StateOperator
+from taskplace.spark.steering.measurements import MeasuredCosts
 from taskplace.spark.steering.steering import Steering
 
 POLLS = 3 * DECOMMISSION_POLLS
@@ -48,8 +47,8 @@ class Spark:
     def state_operators(self):
         return [{"commitTimeMs": 100_000, "memoryUsedBytes": 1000}]
 
-    def facts(self) -> Facts:
-        return Facts()
+    def settings(self) -> SparkSettings:
+        return SparkSettings()
 
     def layout(self, *, planned: bool) -> QueryLayout:
         return self.found

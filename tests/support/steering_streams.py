@@ -218,7 +218,7 @@ class Stream:
             wait_until(lambda: steering.status().batch == last, f"steering has seen batch {last}")
 
     def bridge(self):
-        from taskplace.spark.bridge_state import StateBridge
+        from taskplace.spark.steering.bridge import StateBridge
 
         if (
             self._bridge is None or self._bridge.run_id != self.query.runId

@@ -71,15 +71,6 @@ def test_no_remedy_is_offered_that_its_group_would_refuse() -> None:
     assert not any("on its repartition" in str(reason) for reason in reasons)
     with pytest.raises(TopologyError, match="equal partition counts"):
         grouped(8, declared=6)
-    [found] = grouped(6).with_partitions({"r-repartition": 5}).readiness().reasons
-    assert str(found) == "topic 'r-repartition': exists with 5 partitions, expected 6; delete it"
-
-
-def test_no_count_is_offered_that_a_store_would_refuse() -> None:
-    topo = Topology("t")
-    topo.source("a", partitions=3).repartition("k", name="r").process(name="p", stores=[{"name": "s"}])
-    [reason] = topo.build().with_partitions({"r-repartition": 4}).readiness().reasons
-    assert str(reason).endswith("expected 3; delete it")
 
 
 def test_repartitions_among_themselves_can_be_given_a_count() -> None:
@@ -101,18 +92,3 @@ def test_external_topics_that_differ_are_not_mended_by_a_repartition() -> None:
     again.join_table(two)
     with pytest.raises(TopologyError, match="create the topics with equal counts"):
         topo.build()
-
-
-def test_a_changelog_that_exists_with_another_count_is_a_reason() -> None:
-    built = beside(4)
-    assert built.with_partitions({"s-changelog": 4}).readiness()
-    wrong = built.with_partitions({"s-changelog": 5})
-    [reason] = wrong.readiness().reasons
-    assert (reason.kind, reason.topics) == ("internal", ("s-changelog",))
-    assert str(reason) == (
-        "topic 's-changelog': exists with 5 partitions, expected 4, one per task; delete the topic with its records"
-    )
-    assert not wrong.with_partitions({"b": 2}).readiness(), "what was found holds"
-    assert wrong.with_partitions({"s-changelog": None}).readiness()
-    with pytest.raises(TopologyError, match="did you mean 's-changelog'"):
-        built.with_partitions({"s-changelo": 4})

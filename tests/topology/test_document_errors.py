@@ -89,10 +89,7 @@ def test_errors_of_a_store(text: str, message: str) -> None:
         ("[{process: a, name: ''}]", "nodes[0].name: found '', expected a name"),
         ("[{process: a, name: x}, {process: a, name: x}]", "nodes[1]: the name 'x' is used twice"),
         ("{x: {sink: a}, y: {process: x}}", "node 'y': input 'x' is a sink, which nothing can read"),
-        (
-            "{x: {process: a}, y: {merge: [x, x]}}",
-            "nodes.y: found inputs ['x', 'x'], expected each",
-        ),
+        ("{x: {process: a}, y: {merge: [x, x]}}", "nodes.y: found inputs ['x', 'x'], expected each"),
     ],
 )
 def test_errors_of_a_node(text: str, message: str) -> None:

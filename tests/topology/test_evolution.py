@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -161,7 +162,7 @@ def test_a_checkpoint_keeps_the_structure_as_json() -> None:
     ("stored", "message"),
     [
         ({}, "old.schema: found nothing, expected 'taskplace.topology/1'"),
-        ({"schema": "taskplace.topology/1"}, "old: not a topology's structure, KeyError"),
+        ({"schema": "taskplace.topology/1"}, "old: not a topology's structure, Object missing"),
         ({"schema": "taskplace.topology/1", "subtopologies": [3]}, "old: not a topology's structure"),
         ({"schema": "taskplace.topology/1", "subtopologies": 3}, "old: not a topology's structure"),
         ({"schema": "taskplace.topology/1", "subtopologies": [{"id": 0}]}, "old: not a topology's structure"),
@@ -193,24 +194,25 @@ def test_any_damage_inside_is_one_error(field: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("way", "value", "wrong"),
     [
-        (("partitions",), "4", r"subtopologies\[0\].partitions: found '4', expected a whole number >= 0"),
-        (("partitions",), -1, "partitions: found -1"),
-        (("partitions",), True, "partitions: found true"),
-        (("id",), "x", "id: found 'x', expected a whole number"),
-        (("nodes", 0, "partitions"), "4", r"nodes\[0\].partitions: found '4', expected a whole number >= 1"),
-        (("nodes", 0, "partitions"), 0, "partitions: found 0"),
-        (("nodes", 0, "topic"), 5, "topic: found 5, expected text"),
-        (("nodes", 0, "key"), "tailnum", "key: found 'tailnum', expected a list of texts"),
-        (("nodes", 0, "key"), None, "key: found nothing"),
-        (("nodes", 0, "key"), [5], r"key: found \[5\]"),
-        (("nodes", 0, "name"), None, "name: found nothing, expected text"),
-        (("nodes", 1, "name"), "flights", r"nodes\[1\]: 'flights' is there twice"),
-        (("nodes", 1, "stores"), "delays", "stores: found 'delays', expected a list"),
-        (("nodes", 1, "stores"), ["other"], "KeyError"),
-        (("nodes", 1, "parents"), ["other"], "KeyError"),
-        (("nodes", 1, "parents"), "flights", "parents: found 'flights'"),
-        (("stores", 0, "name"), 5, "name: found 5, expected text"),
-        (("stores", 0, "logged"), "no", "logged: found 'no', expected true or false"),
+        (("partitions",), "4", "`$.subtopologies[0].partitions`"),
+        (("partitions",), -1, "`$.subtopologies[0].partitions`"),
+        (("partitions",), True, "`$.subtopologies[0].partitions`"),
+        (("id",), "x", "`$.subtopologies[0].id`"),
+        (("nodes", 0, "partitions"), "4", "nodes[0].partitions`"),
+        (("nodes", 0, "partitions"), 0, "nodes[0].partitions`"),
+        (("nodes", 0, "topic"), 5, "nodes[0].topic`"),
+        (("nodes", 0, "topic"), None, "a source without a topic"),
+        (("nodes", 0, "key"), "tailnum", "nodes[0].key`"),
+        (("nodes", 0, "key"), None, "nodes[0].key`"),
+        (("nodes", 0, "key"), [5], "nodes[0].key[0]`"),
+        (("nodes", 0, "name"), None, "nodes[0].name`"),
+        (("nodes", 1, "name"), "flights", "'flights' is there twice"),
+        (("nodes", 1, "stores"), "delays", "nodes[1].stores`"),
+        (("nodes", 1, "stores"), ["other"], "'other'"),
+        (("nodes", 1, "parents"), ["other"], "'other'"),
+        (("nodes", 1, "parents"), "flights", "nodes[1].parents`"),
+        (("stores", 0, "name"), 5, "stores[0].name`"),
+        (("stores", 0, "logged"), "no", "stores[0].logged`"),
     ],
 )
 def test_damage_that_could_pass_for_a_structure_is_one_error(way: Any, value: Any, wrong: str) -> None:
@@ -220,16 +222,16 @@ def test_damage_that_could_pass_for_a_structure_is_one_error(way: Any, value: An
     for step in above:
         at = at[step]
     at[last] = value
-    with pytest.raises(TopologyError, match=f"^old: not a topology's structure, .*{wrong}"):
+    with pytest.raises(TopologyError, match=f"^old: not a topology's structure, .*{re.escape(wrong)}"):
         compare(stored, base().build())
-    with pytest.raises(TopologyError, match=f"^new: not a topology's structure, .*{wrong}"):
+    with pytest.raises(TopologyError, match=f"^new: not a topology's structure, .*{re.escape(wrong)}"):
         compare(base().build(), stored)
 
 
 def test_a_part_that_is_there_twice_is_damage() -> None:
     stored = json.loads(json.dumps(base().build().to_dict()))
     stored["subtopologies"] *= 2
-    with pytest.raises(TopologyError, match=r"subtopologies\[1\]: 0 is there twice"):
+    with pytest.raises(TopologyError, match="0 is there twice"):
         compare(stored, base().build())
 
 

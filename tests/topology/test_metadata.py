@@ -91,16 +91,6 @@ def test_joined_topics_are_checked_again() -> None:
     assert unequal.with_partitions({"b": 3}).readiness()
 
 
-def test_an_internal_topic_that_exists_with_another_count_is_a_reason() -> None:
-    topo = Topology("t")
-    topo.source("a", partitions=3).repartition("k", name="r").process()
-    built = topo.build()
-    assert built.with_partitions({"r-repartition": 3}).readiness()
-    [reason] = built.with_partitions({"r-repartition": 4}).readiness().reasons
-    assert (reason.kind, reason.topics) == ("internal", ("r-repartition",))
-    assert str(reason).startswith("topic 'r-repartition': exists with 4 partitions, expected 3; delete it")
-
-
 def test_what_hangs_on_an_unknown_count_is_unknown() -> None:
     topo = Topology("t")
     topo.source("a").repartition("k", name="r").repartition("l", name="q", partitions=2).process()
@@ -114,6 +104,7 @@ def test_what_hangs_on_an_unknown_count_is_unknown() -> None:
     ("counts", "message"),
     [
         ({"flight": 3}, r"with_partitions\['flight'\]: unknown topic; did you mean 'flights'\?"),
+        ({"s-changelog": 3}, r"with_partitions\['s-changelog'\]: unknown topic"),
         ({"flights": 0}, r"with_partitions\['flights'\]: found 0, expected a whole number >= 1"),
         ({"flights": True}, "found true"),
         ({"flights": 2.0}, "found 2.0"),
@@ -152,27 +143,6 @@ def test_counts_before_all_topics_are_there_are_nothing_to_go_back_to() -> None:
     away = whole.with_partitions({"a": None}).with_partitions({"a": 3, "b": 3})
     assert [r.topics for r in away.readiness().reasons] == [("a",), ("b",)]
     assert away.with_partitions({"a": 4, "b": 4}).readiness()
-
-
-def test_a_topic_that_is_found_to_differ_stays_found() -> None:
-    topo = Topology("t")
-    topo.source("a", partitions=3).repartition("k", name="r").process()
-    topo.source("z", partitions=3)
-    other = topo.build().with_partitions({"r-repartition": 4})
-    for counts in ({"z": 5}, {"z": None}, {"a": 3}, {}):
-        later = other.with_partitions(counts)
-        assert "exists with 4 partitions, expected 3" in later.readiness().reason
-    assert other.with_partitions({"r-repartition": 3}).readiness()
-    assert other.with_partitions({"r-repartition": None}).readiness(), "it is gone"
-    assert other.with_partitions({"a": 4}).readiness(), "now it is what is needed"
-
-
-def test_a_wrong_internal_topic_is_no_baseline() -> None:
-    topo = Topology("t")
-    topo.source("a").repartition("k", name="r").process(name="p", stores=[{"name": "s"}])
-    wrong = topo.build().with_partitions({"a": 3, "r-repartition": 4})
-    assert [r.kind for r in wrong.readiness().reasons] == ["internal"]
-    assert wrong.with_partitions({"a": 4}).readiness()
 
 
 def test_counts_cannot_be_written_to() -> None:

@@ -100,22 +100,22 @@ def repartitions_collide(topo: Topology) -> None:
         (
             changelog_is_input,
             "delays",
-            "store 'delays': its topic 'delays-changelog' and that of source 'delays-change",
+            "store 'delays': its topic 'delays-changelog' and 'delays-changelog' of source",
         ),
         (
             stores_collide,
             "a_b",
-            "store 'a_b': its topic 'a_b-changelog' and that of store 'a.b' are the same to Kafka, because",
+            "store 'a_b': its topic 'a_b-changelog' and 'a.b-changelog' of store 'a.b' are the same to Kafka",
         ),
         (
             repartition_collides,
             "r.1",
-            "repartition 'r.1': its topic 'r.1-repartition' and that of source 'r_1-repart",
+            "repartition 'r.1': its topic 'r.1-repartition' and 'r_1-repartition' of source",
         ),
         (
             repartitions_collide,
             "r_1",
-            "repartition 'r_1': its topic 'r_1-repartition' and that of repartition 'r.1'",
+            "repartition 'r_1': its topic 'r_1-repartition' and 'r.1-repartition' of repartition 'r.1'",
         ),
     ],
 )

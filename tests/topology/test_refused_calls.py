@@ -224,13 +224,13 @@ def test_a_sink_may_not_write_to_an_internal_topic() -> None:
         a = topo.source("a", key="k", partitions=1)
         a.repartition("k", name="r").process(name="p", stores=[{"name": "s"}]).sink("o", target=target)
         with pytest.raises(
-            TopologyError, match=f"its topic '{target}' and that of sink 'o' are the same; rename one"
+            TopologyError, match=f"its topic '{target}' and '{target}' of sink 'o' are the same"
         ):
             topo.build()
     topo = Topology("t")
     a = topo.source("a", key="k", partitions=1)
     a.process(name="p", stores=[{"name": "s.t"}]).sink("o", target="s_t-changelog")
-    with pytest.raises(TopologyError, match=r"are the same to Kafka, because 's_t-changelog' differs"):
+    with pytest.raises(TopologyError, match=r"'s_t-changelog' of sink 'o' are the same to Kafka"):
         topo.build()
 
 

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from topology import Topology, TopologyError
-from topology.dot import quoted
-from topology.view import TopologyView
+from topology.describe import quoted
+from topology.node import TopologyView
 
 
 def flights() -> Topology:

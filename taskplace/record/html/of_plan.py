@@ -6,9 +6,9 @@ import shlex
 import time
 
 from taskplace.explanation import Explainer
-from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.shares import imbalance_of
 from taskplace.record.events import Change
 from taskplace.record.html.values import (
     ROLES,
@@ -22,7 +22,7 @@ from taskplace.record.html.values import (
     move_rows,
 )
 from taskplace.wording import count
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 #: The most tasks that are explained; those that move come first.
 MOST_REASONS = 5_000
@@ -152,7 +152,7 @@ def reason_of(explainer: Explainer, task: TaskId | str) -> Reason:
 
     Errors: `InputError` for a task that is not in the problem.
     """
-    found = explainer.in_full(task)
+    found = explainer.task(task)
     return Reason(str(found.task), found.instance, found.why, str(found))
 
 

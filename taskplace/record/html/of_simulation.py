@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from taskplace.model.config import PlacementConfig
-from taskplace.model.imbalance import imbalance_of
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.shares import imbalance_of
 from taskplace.record.events import Change
 from taskplace.record.html.of_plan import before
 from taskplace.record.html.values import (

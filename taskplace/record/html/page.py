@@ -22,7 +22,7 @@ from taskplace.errors import InputError
 from taskplace.record.html.values import Report
 
 if TYPE_CHECKING:
-    from taskplace.settings import ReportSettings  # which loads YAML
+    from taskplace.spec.application import ReportSettings  # which loads YAML
 
 STYLES = ("vendor/uPlot.min.css", "static/page.css", "static/parts.css")
 SCRIPTS = (

@@ -18,9 +18,9 @@ The calls beyond the public API, and their reasons:
 """
 
 from taskplace.spark.bridge.bridge import Bridge as Bridge
-from taskplace.spark.bridge.data_sources import register_source as register_source
 from taskplace.spark.bridge.jobs import Job as Job
 from taskplace.spark.bridge.jobs import Pinned as Pinned
+from taskplace.spark.bridge.queries import register_source as register_source
 from taskplace.spark.bridge.queries import start_query as start_query
 from taskplace.spark.cluster import ArrowInput as ArrowInput
 from taskplace.spark.cluster import Executor as Executor

@@ -1,4 +1,7 @@
-"""The cluster on Spark: pins jobs to executors, over shuffles whose map side has run."""
+"""The cluster on Spark: checks its private calls, knows its executors, and pins jobs to them.
+
+Jobs read shuffles whose map side has run.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,54 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pyspark import RDD, InheritableThread
+import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark import RDD, InheritableThread, SparkContext
 from pyspark.serializers import NoOpSerializer, PairDeserializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
-from taskplace.errors import InputError
-from taskplace.spark.bridge.data_sources import register_source
-from taskplace.spark.bridge.executors import Executors
+from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge.jobs import POLL_SECONDS, Job, Pinned
-from taskplace.spark.bridge.probe import probe
-from taskplace.spark.bridge.queries import JVM_ENDED
+from taskplace.spark.bridge.queries import JVM_ENDED, register_source
 from taskplace.spark.bridge.shuffles import Shuffles
 from taskplace.spark.cluster import DECOMMISSION_POLLS, ArrowInput, Executor, JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent
-from taskplace.spark.session_conf import LOCALITY_WAIT
-from taskplace.spark.worker.bin_input import with_batches
+from taskplace.spark.session_conf import LOCALITY_WAIT, TESTED
+from taskplace.spark.worker.external import with_batches
 
+WORKS = f"taskplace works with PySpark classic {TESTED}.x on Java 17 or newer"
 #: So many elements are paired with as many ranges at once: `n` of them make `n * (n + 1)` partitions, most never run.
 PAIRED_AT_ONCE = 100
 #: In the error of a job, if all jobs of the application were cancelled.
 ALL_CANCELLED = "cancelled as part of cancellation of all jobs"
+#: The methods that the bridge calls beyond Spark's public API, by Java class.
+NEEDED: Mapping[str, Sequence[str]] = {
+    "org.apache.spark.SparkContext": (
+        "makeRDD", "statusStore", "statusTracker", "getExecutorIds", "taskScheduler", "cancelJobsWithTag",
+    ),
+    "org.apache.spark.SparkStatusTracker": ("getJobIdsForTag", "getJobInfo", "getStageInfo"),
+    "org.apache.spark.api.python.PythonUtils": ("getBroadcastThreshold",),
+    "org.apache.spark.scheduler.TaskSchedulerImpl": (
+        "executorsPendingDecommission", "getExecutorDecommissionState",
+    ),
+    "org.apache.spark.sql.classic.Dataset": ("toArrowBatchRdd", "queryExecution"),
+    "org.apache.spark.sql.classic.SparkSession": ("internalCreateDataFrame", "sharedState"),
+    "org.apache.spark.sql.execution.CoalescedPartitionSpec": ("startReducerIndex", "endReducerIndex"),
+    "org.apache.spark.sql.execution.exchange.ShuffleExchangeLike": ("submitShuffleJob", "getShuffleRDD"),
+    "org.apache.spark.sql.execution.streaming.runtime.StreamExecution": (
+        "awaitInitialization", "resolvedCheckpointRoot",
+    ),
+    "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper": ("streamingQuery",),
+    "org.apache.spark.sql.internal.SharedState": ("activeStreamingQueries",),
+    "org.apache.spark.status.AppStatusStore": ("executorList", "lastStageAttempt", "taskList"),
+}  # fmt: skip
 
 
 class Bridge:
@@ -280,3 +304,87 @@ class Bridge:
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         """See `Cluster.thread`. The thread inherits the Spark properties of the calling thread."""
         return InheritableThread(target=target, name=name, daemon=True)
+
+
+class Executors:
+    """The executors of an application. The host and the cores of an id never change, so Spark is asked for them once.
+
+    Which ids exist, and which of them Spark is decommissioning, is asked each time. Each call to the JVM takes a few
+    tenths of a millisecond, and the list of executors takes several calls for each of them.
+    """
+
+    def __init__(self, sc: SparkContext, *, local: bool) -> None:
+        self._sc, self._local = sc, local
+        self._jsc: Any = sc._jsc.sc()
+        self._known: dict[str, Executor] = {}
+
+    def alive(self) -> frozenset[str]:
+        """Return the ids that the scheduler knows now."""
+        if self._local:
+            return frozenset({"driver"})
+        ids = self._jsc.getExecutorIds().mkString(",")
+        return frozenset(ids.split(",")) if ids else frozenset()
+
+    def usable(self) -> frozenset[str]:
+        """Return the ids that may get tasks."""
+        alive = self.alive()
+        if self._local:
+            return alive
+        scheduler = self._jsc.taskScheduler()
+        if scheduler.executorsPendingDecommission().isEmpty():
+            return alive
+        return frozenset(id_ for id_ in alive if scheduler.getExecutorDecommissionState(id_).isEmpty())
+
+    def registered(self) -> list[Executor]:
+        """Return the usable executors that have registered with their number of cores, sorted by id."""
+        usable = self.usable()
+        found = {id_: self._known[id_] for id_ in usable if id_ in self._known}
+        if found.keys() < usable:
+            found |= self._listed(usable - found.keys())
+        self._known = found
+        return sorted(found.values())
+
+    def _listed(self, ids: Collection[str]) -> dict[str, Executor]:
+        """Return those of `ids` that Spark's list of executors has."""
+        infos = self._jsc.statusStore().executorList(True)
+        found = {}
+        for i in range(infos.size()):
+            info = infos.apply(i)
+            id_ = info.id()
+            if id_ in ids and ((cores := info.totalCores()) > 0 or self._local):
+                host = re.sub(r":\d+$", "", info.hostPort())
+                found[id_] = Executor(id_, host, cores or self._sc.defaultParallelism)
+        return found
+
+
+def probe(spark: SparkSession) -> None:
+    """Check a session. Only names are compared, so nothing is started.
+
+    Errors: `UnsupportedSpark`, which says what is missing and what works; `InputError` for something else than a
+    session.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        if not type(spark).__module__.startswith("pyspark.sql.connect"):
+            raise InputError("spark", found=spark, expected="a SparkSession")
+        raise UnsupportedSpark(
+            f"found a Spark Connect session, which cannot reach executors; {WORKS}, not with Spark Connect"
+        )
+    release = f"PySpark {pyspark.__version__}"
+    if not pyspark.__version__.startswith("4."):
+        raise UnsupportedSpark(f"found {release}; {WORKS}")
+    if not hasattr(DataFrame, "repartitionById"):
+        raise UnsupportedSpark(f"{release} has no DataFrame.repartitionById; {WORKS}")
+    jvm: Any = spark.sparkContext._jvm
+    for name, methods in NEEDED.items():
+        there = _methods(jvm, name)
+        if missing := [method for method in methods if method not in there]:
+            raise UnsupportedSpark(f"{release} has no {name.rpartition('.')[2]}.{missing[0]}; {WORKS}")
+
+
+def _methods(jvm: Any, name: str) -> frozenset[str]:
+    """Return the names of the public methods of a Java class; none if there is no such class. A few calls."""
+    try:
+        methods = jvm.java.lang.Class.forName(name).getMethods()
+    except Py4JJavaError:
+        return frozenset()
+    return frozenset(re.findall(r"\.(\w+)\(", jvm.org.apache.commons.lang3.ArrayUtils.toString(methods)))

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from taskplace.spark.bridge.queries import temporary_conf
 from taskplace.spark.cluster import ArrowInput
 from taskplace.spark.session_conf import ROWS_OF_A_BATCH, WHILE_PLANNING
-from taskplace.spark.temporary_conf import temporary_conf
 
 #: An Arrow batch has so many bytes at most, if rows are about equally large, and so many rows.
 BYTES_AT_ONCE, MOST_ROWS_AT_ONCE = 8 << 20, 10_000

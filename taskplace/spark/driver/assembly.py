@@ -9,32 +9,30 @@ import uuid
 
 from taskplace.rebalance import RebalanceLoop
 from taskplace.record.events import Reporter, Totals
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.keys import KeyTypes, alike
+from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.batch_input import BatchInput
-from taskplace.spark.driver.batch_runner import BatchRunner
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.followers import Followers
+from taskplace.spark.driver.followers import Followers, Replicator, Visits
 from taskplace.spark.driver.idle_tasks import IdleTasks
-from taskplace.spark.driver.input_lag import InputLag
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.key_types import KeyTypes
 from taskplace.spark.driver.late_rows import LateRows
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
-from taskplace.spark.driver.operations import Operations
-from taskplace.spark.driver.partition_columns import warn_of_unchecked_keys
+from taskplace.spark.driver.operations import Operations, StreamWork
 from taskplace.spark.driver.publishing import Publisher
+from taskplace.spark.driver.read_topics import InputLag
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
-from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.requests import Requests
-from taskplace.spark.driver.stage_runner import StageRunner
+from taskplace.spark.driver.runner import BatchRunner
+from taskplace.spark.driver.stages import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.status import StatusBoard
-from taskplace.spark.driver.stream_work import StreamWork
 from taskplace.spark.driver.takeover import Takeover
-from taskplace.spark.driver.visits import Visits
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest
 from taskplace.spark.state.directories import check_commits, check_owner
 from taskplace.spark.worker.guard import raising_disk_full
@@ -113,9 +111,8 @@ def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSc
         schemas.check(checkpoint, last.identity if last else {})
         return declared
 
-    return Journal(
-        definition.checkpoint, identity, declare, take_over=False, check_keys=KeyTypes(definition.built)
-    )
+    types = KeyTypes(definition.built, alike(definition.built, infer(definition.built)))
+    return Journal(definition.checkpoint, identity, declare, take_over=False, check_keys=types)
 
 
 def _rebalancer(

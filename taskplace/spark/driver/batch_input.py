@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from taskplace.errors import InputError
-from taskplace.spark.driver import programs
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.compile import programs
+from taskplace.spark.compile.partition_columns import partition_columns, row_schemas
+from taskplace.spark.compile.sources import Fixed, key_types
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.partition_columns import partition_columns, row_schemas
-from taskplace.spark.driver.sources import Fixed, key_types
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.worker.external import PARTITION, TAG
 

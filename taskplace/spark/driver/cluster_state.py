@@ -16,21 +16,23 @@ Not thread-safe: callers hold the lock of the `Rebalancer`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from taskplace.explanation.removal import Copy, Held, Removal, removable
 from taskplace.lag import LagIndex
+from taskplace.lag.ranking import Seen, seconds_left, to_go
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Task
-from taskplace.model.seen import Seen
 from taskplace.rebalance import RebalanceLoop
 from taskplace.record.events import InstanceView
+from taskplace.spark.checkpoint.history import records_to_read
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Executor
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.messages import EMPTY, History, Position
-from taskplace.spark.state.history import records_to_read
+from taskplace.spark.messages import EMPTY, FollowReport, History, Position
 from topology import TaskId
 
 LEAST_RECORDS_MEASURED = 1_000
@@ -38,6 +40,12 @@ LEAST_RECORDS_MEASURED = 1_000
 
 _NO_ROLES = Roles()
 _NO_HISTORY = History()
+
+CopyKey = tuple[str, TaskId]
+#: The seconds of the past that an estimate is made of.
+WINDOW_SECONDS = 120.0
+#: The least seconds between two samples that are kept, however often somebody looks.
+SAMPLE_SECONDS = 2.0
 
 
 @dataclass
@@ -333,3 +341,210 @@ class ClusterState:
         owner = next((name for name, roles in self.assignment.items() if task in roles.active), None)
         best = self.lags.most_caught_up(task, owner)
         return instance in best and not any(task in part for name in best for part in self.roles(name))
+
+
+class Load(NamedTuple):
+    """The attempt of a snapshot, and the part of it that is loaded, from 0 to 1."""
+
+    attempt: str
+    part: float
+
+
+class SnapshotLoads:
+    """By copy, as (instance, task), the snapshot that it is loading, piece by piece, over several visits."""
+
+    def __init__(self) -> None:
+        self._loads: dict[CopyKey, Load] = {}
+
+    def __contains__(self, copy: CopyKey) -> bool:
+        return copy in self._loads
+
+    def __iter__(self) -> Iterator[CopyKey]:
+        return iter(self._loads)
+
+    def absorb(self, visit: FollowReport) -> None:
+        """Take in the report of a visit: a copy that has a position loads nothing any more."""
+        for task in visit.copies:
+            self._loads.pop((visit.instance, task), None)
+        for task, attempt in visit.restoring.items():
+            self._loads[visit.instance, task] = Load(attempt, visit.loaded.get(task, 0.0))
+
+    def keep(self, wanted: Callable[[str, TaskId], bool]) -> None:
+        """Forget the copies that are not wanted any more."""
+        self._loads = {copy: load for copy, load in self._loads.items() if wanted(*copy)}
+
+    def snapshots(self) -> frozenset[tuple[TaskId, str]]:
+        """Return the snapshots that are being loaded, as (task, attempt)."""
+        return frozenset((task, load.attempt) for (_, task), load in self._loads.items())
+
+    def left(self, copy: CopyKey, lag: int, history: Mapping[TaskId, History]) -> int:
+        """Return a copy's lag without the records that it has loaded: the lag counts them until all are loaded."""
+        load, task = self._loads.get(copy), copy[1]
+        if load is None or task not in history:
+            return lag
+        whole = {snapshot.attempt: snapshot.offset for snapshot in history[task].snapshots}
+        return max(0, lag - int(load.part * whole.get(load.attempt, 0)))
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """A warm-up at one time.
+
+    - `lag`: in records; `caught_up`: whether it is small enough to take the task over
+    - `seconds`: how long it has been a warm-up, as far as this driver has seen
+    - `idle`: the seconds since it last read a record; those since it began if it has read none
+    - `remaining`: the seconds until it has caught up; None: not known
+    """
+
+    lag: int
+    caught_up: bool
+    seconds: float
+    idle: float
+    remaining: float | None
+
+
+class WarmupProgress:
+    """The lags of copies over time. Times are monotonic, in seconds.
+
+    >>> copy = "executor-2", TaskId(0, 3)
+    >>> progress = WarmupProgress()
+    >>> progress.observe(copy, 900, now=0.0), progress.pace(copy)
+    (None, None)
+    >>> progress.observe(copy, 300, now=10.0), progress.pace(copy), progress.seconds(copy)
+    (None, 60.0, 10.0)
+    """
+
+    def __init__(self) -> None:
+        self._samples: dict[CopyKey, deque[tuple[float, int]]] = {}
+        self._began: dict[CopyKey, float] = {}
+        self._read: dict[
+            CopyKey, tuple[int, float]
+        ] = {}  # the most records that it has applied, and when that was
+
+    def keep(self, copies: Iterable[CopyKey]) -> None:
+        """Forget all copies but these: the others are no warm-ups any more."""
+        there = frozenset(copies)
+        for copy in self._samples.keys() - there:
+            del self._samples[copy], self._began[copy], self._read[copy]
+
+    def observe(self, copy: CopyKey, lag: int, *, now: float, applied: int = -1) -> None:
+        """Record a copy's lag, and how many records of its changelog it has applied."""
+        samples = self._samples.setdefault(copy, deque())
+        self._began.setdefault(copy, now)
+        if copy not in self._read or applied > self._read[copy][0]:
+            self._read[copy] = applied, now
+        if len(samples) > 1 and now - samples[-2][0] < SAMPLE_SECONDS:
+            samples.pop()
+        samples.append((now, lag))
+        while now - samples[0][0] > WINDOW_SECONDS:
+            samples.popleft()
+
+    def seconds(self, copy: CopyKey) -> float:
+        """Return how long a copy has been observed."""
+        return self._samples[copy][-1][0] - self._began[copy]
+
+    def idle(self, copy: CopyKey) -> float:
+        """Return the seconds since a copy last applied a record."""
+        return self._samples[copy][-1][0] - self._read[copy][1]
+
+    def pace(self, copy: CopyKey) -> float | None:
+        """Return by how many records a second a copy's lag has shrunk lately; None if it has not."""
+        (start, before), (end, lag) = self._samples[copy][0], self._samples[copy][-1]
+        return (before - lag) / (end - start) if before > lag and end > start else None
+
+    def remaining(
+        self, copy: CopyKey, *, acceptable: int = 0, rate: float | None = None, ahead: int = 0
+    ) -> float | None:
+        """Return the seconds until a copy's lag is `acceptable`; None if that is not known.
+
+        `rate`, `ahead`: of its executor, as in `seconds_left`. The rate does not count if the copy shows no progress
+        for most of the window: it is that of better times.
+        """
+        (start, _), (end, lag) = self._samples[copy][0], self._samples[copy][-1]
+        if end - start > WINDOW_SECONDS / 2:
+            rate = None
+        return seconds_left(to_go(lag, acceptable), pace=self.pace(copy), rate=rate, ahead=ahead)
+
+
+class Warmups:
+    """Follows the warm-ups of a stream: their lags over time, and when each has caught up.
+
+    A warm-up's lag shrinks while it follows, and grows with each batch, so its pace is how fast the lag has shrunk. The
+    part of a snapshot that it has loaded does not count. Before there is a pace, the measured restore rate of the
+    executor is used; while batches run, visits have only a share of its time.
+    Source of the estimate: `taskplace.lag`. Lifetime: one for each driver. Callers hold the lock of the `Rebalancer`.
+
+    - `loads`: the snapshots that followers are loading
+    - `follower_share`: the share of the slots that visits use while batches run; `busy`: whether they do
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        journal: Journal,
+        *,
+        loads: SnapshotLoads | None = None,
+        follower_share: float = 1.0,
+        busy: Callable[[], bool] = lambda: False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._state, self._journal = state, journal
+        self._loads = SnapshotLoads() if loads is None else loads
+        self._share, self._busy, self._monotonic = follower_share, busy, monotonic
+        self._progress = WarmupProgress()
+
+    def look(self) -> Mapping[CopyKey, Warmup]:
+        """Return the warm-ups now, by executor and task. About a microsecond per follower of their executors."""
+        state, progress, now = self._state, self._progress, self._monotonic()
+        warm = {name: tasks for name in state.members if (tasks := state.roles(name).warmup)}
+        progress.keep((name, task) for name, tasks in warm.items() for task in tasks)
+        found: dict[CopyKey, Warmup] = {}
+        for name, tasks in warm.items():
+            member, left = (
+                state.members[name],
+                {task: self.left(name, task) for task in state.following(name)},
+            )
+            queued, rate = sum(left.values()), self.rate(member)
+            for task in tasks:
+                copy, lag = (name, task), self.lag(name, task)
+                applied = member.copies.get(task, EMPTY).offset + lag - left[task]
+                progress.observe(copy, left[task], now=now, applied=applied)
+                caught_up = state.lags.is_caught_up(name, task)
+                found[copy] = Warmup(
+                    lag=lag,
+                    caught_up=caught_up,
+                    seconds=progress.seconds(copy),
+                    idle=progress.idle(copy),
+                    remaining=0.0
+                    if caught_up
+                    else progress.remaining(
+                        copy, acceptable=state.acceptable(name), rate=rate, ahead=queued - left[task]
+                    ),
+                )
+        return found
+
+    def remaining(self, name: str, task: TaskId) -> float | None:
+        """Return the seconds until a standby or warm-up has caught up; None if that is not known, or for others."""
+        if (name, task) in (warm := self.look()):
+            return warm[name, task].remaining
+        left = {one: self.left(name, one) for one in self._state.following(name)}
+        if task not in left:
+            return None
+        member, records = self._state.members[name], to_go(left[task], self._state.acceptable(name))
+        return seconds_left(records, rate=self.rate(member), ahead=sum(left.values()) - left[task])
+
+    def rate(self, member: Member) -> float | None:
+        """Return the records per second that the followers of an executor get now; None: not measured."""
+        if member.restore_rate is None:
+            return None
+        share = min(1.0, self._share * member.executor.cores) if self._busy() else 1.0
+        return member.restore_rate * share
+
+    def lag(self, name: str, task: TaskId) -> int:
+        """Return a copy's lag; without a copy, the length of the changelog."""
+        lag = self._state.lags.lag(name, task)
+        return self._journal.settled_offset(task) if lag is None else lag
+
+    def left(self, name: str, task: TaskId) -> int:
+        """Return a copy's lag without the part of a snapshot that it has loaded."""
+        return self._loads.left((name, task), self.lag(name, task), self._journal.history)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
-from taskplace.spark.driver import programs, structure
-from taskplace.spark.driver.programs import EventTime
+from taskplace.spark.compile import programs
+from taskplace.spark.compile.forms import EventTime, event_times
+from taskplace.spark.driver import structure
 from taskplace.spark.messages import Declaration, Manifest
 from taskplace.spark.worker.program import Program
 from taskplace.spark.worker.topic_reader import TopicReader
@@ -58,7 +59,7 @@ class StreamDefinition:
             checkpoint=checkpoint,
             state_dir=state_dir,
             programs=programs.programs(built),
-            event_times=programs.event_times(built),
+            event_times=event_times(built),
         )
 
     def opened(self, declaration: Declaration) -> StreamDefinition:

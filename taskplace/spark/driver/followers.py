@@ -1,35 +1,50 @@
-"""Makes the requests for visits to executors, and takes in their reports.
+"""Keeps standbys and warm-ups up to date: has executors visited, beside the batches.
 
-A visit is one pinned job on one executor (`visits`). It lets standbys and warm-ups follow the changelog, makes
-snapshots, removes left-over copies, and reports the position of every copy.
+A visit is one pinned job on one executor. Standbys and warm-ups follow the changelog, due snapshots are made, left-over
+copies are removed, and the position of every copy is reported. An executor becomes a member with its first visit.
+
+- `Followers` decides which executors are visited, with which requests, and takes in the reports;
+- `Visits` runs the jobs, at most one for each executor. No visit waits for another, and one whose executor is lost ends
+  at once: its job is cancelled, because nothing that it does counts any more;
+- `Replicator` is the thread that begins visits; while no batch runs, it also rebalances.
+
+Visits have their own scheduler pool. They change nothing that a batch decides: a failed visit makes standbys fall
+behind, but never makes a result wrong.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
+import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from taskplace.errors import TaskplaceError
+from taskplace.logs import RepeatedWarnings
 from taskplace.model.placed_options import PlacedOptions
-from taskplace.repeated_warnings import RepeatedWarnings
-from taskplace.spark.cluster import Executor
+from taskplace.spark.cluster import DECOMMISSION_POLLS, Cluster, Executor, Job
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.event_log import FollowErrors
-from taskplace.spark.driver.logged_errors import shown_text
+from taskplace.spark.driver.logged_errors import log_repeated_failure, shown_text
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.visits import Order, Visit, raise_error
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
+from taskplace.spark.worker.follow import visit_all
 from taskplace.spark.worker.program import Program
 from topology import TaskId
 
-log = logging.getLogger(__name__)
+POOL = "taskplace-replication"
+#: Seconds between two looks at which executors are alive, while visits run.
+POLL_SECONDS = 0.1
 
+log = logging.getLogger(__name__)
 WAIT_FOR_EXECUTORS_SECONDS = 60.0
 WELCOMES = 5
 #: The most snapshots that one visit is asked for. Its budget ends it before that, unless copies are small: a visit of
@@ -43,6 +58,204 @@ SWEEP_SECONDS = 60.0
 SNAPSHOTS = TaskId(sys.maxsize, 0)
 #: The last turn before the first visit; sorted before all tasks.
 NOTHING = TaskId(-1, -1)
+#: Seconds between two looks for work if nothing wakes the replicator.
+TICK_SECONDS = 0.5
+#: Seconds without visits to an executor whose visit has failed.
+PAUSE_SECONDS = 1.0
+#: The key of a warning about a turn; those about visits have the instance.
+TURN = ""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A visit to make. `files` is closed at its end: until then, the files that the request names are not pruned."""
+
+    executor: Executor
+    request: FollowRequest
+    files: ExitStack = field(default_factory=ExitStack)
+
+
+@dataclass(eq=False)
+class Visit:
+    """A visit that was begun.
+
+    - `began`: by the monotonic clock
+    - `awaited`: whether a caller of `make` waits for it, and sees its error
+    - `job`: None until it is started
+    - `over`: set at its end, when its report is taken in
+    - `progress`: whether another visit may be useful at once
+    - `lost`: whether its executor is lost; then it has no error
+    """
+
+    order: Order
+    began: float
+    awaited: bool = False
+    job: Job | None = None
+    over: threading.Event = field(default_factory=threading.Event)
+    progress: bool = False
+    lost: bool = False
+    error: Exception | None = None
+
+    @property
+    def executor(self) -> Executor:
+        """The visited executor."""
+        return self.order.executor
+
+
+class Visits:
+    """The visits that run.
+
+    `absorb` takes in reports, and returns the instances whose visits made progress. `failed` gets the instance and the
+    error of each visit that has failed.
+    """
+
+    def __init__(
+        self,
+        bridge: Cluster,
+        absorb: Callable[[Sequence[FollowReport]], Collection[str]],
+        failed: Callable[[str, Exception], None] = lambda instance, error: None,
+    ) -> None:
+        self._bridge, self._absorb, self._failed = bridge, absorb, failed
+        self._numbers, self._polls = itertools.count(1), itertools.count(1)
+        self._lock = threading.Lock()  # one thread begins or collects visits
+        self._running: dict[str, Visit] = {}  # by instance
+        self._changed = threading.Condition()  # notified when a job has ended, and by `notify`
+
+    def running(self) -> frozenset[str]:
+        """Return the instances that have a visit."""
+        return frozenset(self._running.copy())
+
+    def begin(self, orders: Callable[[Collection[str]], Sequence[Order]]) -> list[Visit]:
+        """Begin visits. `orders` gets the instances that have a visit, and returns visits to others."""
+        with self._lock:
+            begun = [Visit(order, time.monotonic()) for order in orders(self.running())]
+            self._running |= {visit.executor.instance: visit for visit in begun}
+        for visit in begun:
+            self._start(visit)
+        return begun
+
+    def make(self, orders: Sequence[Order]) -> list[Visit]:
+        """Make visits, and return them when they have ended. If an executor has a visit already, wait for that one."""
+        begun, visits = [], []
+        with self._lock:
+            for order in orders:
+                name = order.executor.instance
+                if name in self._running:
+                    order.files.close()
+                else:
+                    self._running[name] = Visit(order, time.monotonic())
+                    begun.append(self._running[name])
+                visits.append(self._running[name])
+                visits[-1].awaited = True
+        for visit in begun:
+            self._start(visit)
+        while True:
+            self.collect()
+            if all(visit.over.is_set() for visit in visits):
+                return visits
+            self.wait(POLL_SECONDS)
+
+    def collect(self) -> list[Visit]:
+        """End the visits whose job has ended, or whose executor is lost. Take in their reports, and return them."""
+        with self._lock:
+            started = [(visit, visit.job) for visit in self._running.values() if visit.job is not None]
+            waiting = any(not job.done.is_set() for _, job in started)
+            present = self._executors_now() if waiting else frozenset()
+            ended = [each for each in started if each[1].done.is_set() or each[0].executor.id not in present]
+            if ended:
+                self._end(ended)
+            return [visit for visit, _ in ended]
+
+    def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait until a visit's job has ended or `until` is true, at most `seconds`. See `notify`."""
+        with self._changed:
+            self._changed.wait_for(lambda: until() or self._any_done(), seconds)
+
+    def notify(self) -> None:
+        """Make `wait` check its condition now."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """End all visits without their reports, and cancel their jobs."""
+        with self._lock:
+            visits, self._running = list(self._running.values()), {}
+        for visit in visits:
+            visit.order.files.close()
+            visit.over.set()
+            if visit.job is not None:
+                with suppress(Exception):  # the session may have been stopped
+                    visit.job.cancel()
+
+    def _start(self, visit: Visit) -> None:
+        executor, request = visit.executor, visit.order.request
+        try:
+            location = None if self._bridge.local else executor.location
+            job = self._bridge.pinned([request.encode()], [location], visit_all)
+            tag = f"taskplace-visit-{next(self._numbers)}"
+            visit.job = self._bridge.start(job, [0], tag=tag, pool=POOL, on_done=self.notify)
+        except Exception as error:
+            visit.job = _NotStarted(error)
+        if visit.over.is_set():  # abandoned meanwhile
+            visit.job.cancel()
+
+    def _any_done(self) -> bool:
+        return any(
+            visit.job is not None and visit.job.done.is_set() for visit in list(self._running.values())
+        )
+
+    def _executors_now(self) -> frozenset[str]:
+        """Return the ids of the executors that run visits. Asks about decommissioning only every tenth time."""
+        polled = next(self._polls) % DECOMMISSION_POLLS
+        return self._bridge.alive() if polled else self._bridge.usable()
+
+    def _end(self, ended: Sequence[tuple[Visit, Job]]) -> None:
+        try:
+            reports = [report for visit, job in ended for report in self._reports(visit, job)]
+            progress = self._absorb(reports) if reports else ()
+            for visit, _ in ended:
+                visit.progress = visit.executor.instance in progress
+        finally:
+            for visit, _ in ended:
+                del self._running[visit.executor.instance]
+                visit.order.files.close()
+                visit.over.set()
+
+    def _reports(self, visit: Visit, job: Job) -> list[FollowReport]:
+        """Return the report of an ended visit; none if it has failed or its executor is lost."""
+        if not job.done.is_set():
+            visit.lost = True
+            job.cancel()
+            return []
+        try:
+            return [FollowReport.decode(answer) for answer in job.result()]
+        except Exception as error:
+            visit.lost = visit.executor.id not in self._bridge.usable()
+            visit.error = None if visit.lost else error
+            if not visit.lost:
+                self._failed(visit.executor.instance, error)
+            return []
+
+
+def raise_error(visits: Iterable[Visit]) -> None:
+    """Raise the error of the first visit that has failed, if any. A lost executor is no error."""
+    for visit in visits:
+        if visit.error is not None:
+            raise visit.error
+
+
+class _NotStarted:
+    """The job of a visit that could not be started."""
+
+    def __init__(self, error: Exception) -> None:
+        self.done, self._error = threading.Event(), error
+        self.done.set()
+
+    def result(self) -> list[Any]:
+        raise self._error
+
+    def cancel(self) -> None:
+        """Do nothing."""
 
 
 class Followers:
@@ -328,3 +541,120 @@ def in_turn(waiting: Iterable[TaskId], last: TaskId) -> list[TaskId]:
     circle = sorted(waiting)
     first = bisect_right(circle, last)
     return circle[first:] + circle[:first]
+
+
+#: Returns the visits to make now, to other instances than these.
+OrdersFor = Callable[[Collection[str]], Sequence[Order]]
+
+
+class Replicator:
+    """Has executors visited whenever there is something to do there.
+
+    One thread begins visits and takes in their reports, as they come. An executor is visited again at once if its visit
+    made progress. Otherwise it is visited after `wake` or the next tick; after a failed visit, not before a pause.
+    `rebalance` is called with each look for work; what it changes counts for the visits that begin then.
+    """
+
+    def __init__(
+        self,
+        bridge: Cluster,
+        orders_for: OrdersFor,
+        visits: Visits,
+        rebalance: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._bridge, self._orders_for, self._visits = bridge, orders_for, visits
+        self._rebalance = rebalance
+        self._woken = self._looked = 0.0  # the times of the last `wake`, and of the last look for work
+        self._in_vain: set[str] = set()  # without progress in their last visit; until the next tick
+        self._pauses: dict[str, float] = {}  # by instance: the end of its pause after a failed visit
+        self._repeated = RepeatedWarnings()
+        self._stopped = threading.Event()
+        self._deadline = 0.0  # after a stop: until then, running visits may end
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread, also after a stop. Does nothing while the thread runs."""
+        if self._thread is None or not self._thread.is_alive():
+            self._stopped.clear()
+            self._thread = self._bridge.thread(self._loop, "taskplace-replicator")
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Look for work at once: there may be something to do."""
+        self._woken = time.monotonic()
+        self._visits.notify()
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Begin no more visits, and wait for the running visits. After `timeout` seconds, they are cancelled."""
+        self._deadline = time.monotonic() + timeout
+        self._stopped.set()
+        self._visits.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout + TICK_SECONDS)
+
+    def round(self) -> bool:
+        """Make all useful visits in this thread; return whether one made progress, so that more may be useful.
+
+        Errors: the first one of a visit. A lost executor is no error.
+        """
+        made = self._visits.make(self._orders_for(()))
+        raise_error(made)
+        return any(visit.progress for visit in made)
+
+    # -- the thread
+
+    def _loop(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._turn()
+                self._repeated.settle(log, "replication works again", key=TURN)
+            except Exception as error:
+                if not self._stopped.wait(TICK_SECONDS):
+                    log_repeated_failure(
+                        log, self._repeated, TURN, "replication failed and is retried", error=error
+                    )
+        try:
+            while self._visits.running() and time.monotonic() < self._deadline:
+                self._visits.wait(min(POLL_SECONDS, max(0.0, self._deadline - time.monotonic())))
+                self._visits.collect()
+        except Exception as error:  # the session may have been stopped
+            log.debug("the last visits are abandoned: %s", error)
+        finally:
+            self._visits.abandon()
+
+    def _turn(self) -> None:
+        """Wait for something to happen, take in reports, and begin visits if there may be work."""
+        pause = POLL_SECONDS if self._visits.running() else TICK_SECONDS
+        self._visits.wait(pause, lambda: self._woken > self._looked or self._stopped.is_set())
+        if self._stopped.is_set():
+            return
+        ended = self._ended()
+        now = time.monotonic()
+        if self._woken > self._looked or now >= self._looked + TICK_SECONDS:
+            self._looked = now
+            self._in_vain.clear()
+            self._rebalance()
+        elif not ended:
+            return
+        self._pauses = {name: end for name, end in self._pauses.items() if end > now}
+        resting = self._in_vain | self._pauses.keys()
+        self._visits.begin(lambda running: self._orders_for({*running, *resting}))
+
+    def _ended(self) -> int:
+        """Take in the reports of the visits that have ended, and return their number."""
+        ended = self._visits.collect()
+        for visit in ended:
+            name = visit.executor.instance
+            if visit.lost:
+                self._repeated.over(name)
+                log.info("the visit to %s ended with its executor", name)
+            elif visit.error is not None:
+                self._pauses[name] = time.monotonic() + PAUSE_SECONDS
+                if not visit.awaited:
+                    said = "a visit to %s failed and is retried"
+                    log_repeated_failure(log, self._repeated, name, said, name, error=visit.error)
+            else:
+                self._repeated.settle(log, "visits to %s succeed again", name, key=name)
+                if not visit.progress and visit.began > self._woken:
+                    self._in_vain.add(name)
+        return len(ended)

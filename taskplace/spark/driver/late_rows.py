@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from taskplace.logs import RepeatedWarnings
 from taskplace.record.events import Totals
-from taskplace.repeated_warnings import RepeatedWarnings
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.wording import count, counted_since

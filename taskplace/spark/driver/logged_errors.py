@@ -11,8 +11,8 @@ import traceback
 from pathlib import Path
 
 from taskplace.errors import TaskplaceError
+from taskplace.logs import RepeatedWarnings
 from taskplace.redaction import scrubbed
-from taskplace.repeated_warnings import RepeatedWarnings
 
 #: The most letters of an error that operators see.
 ERROR_LETTERS = 500

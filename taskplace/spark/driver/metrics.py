@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from taskplace.model.imbalance import imbalance
 from taskplace.model.plan import Roles
+from taskplace.model.shares import imbalance
 from taskplace.record.events import WHOLE
 from taskplace.record.metrics import ROLES, Series
 from taskplace.spark.driver.rebalancer import Rebalancer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.model.callables import check_function
 from taskplace.spark import targets
-from taskplace.spark.driver import manifests, schemaless_output
+from taskplace.spark.checkpoint.files import open_sealed
+from taskplace.spark.checkpoint.journal import checksum
 from taskplace.spark.driver.logged_errors import log_failure, shown_error
-from taskplace.spark.driver.staging import declared, kept
-from taskplace.spark.messages import Manifest, StagedFile
-from taskplace.spark.state.files import open_sealed
+from taskplace.spark.messages import Manifest
 from topology import BuiltTopology
 
 log = logging.getLogger(__name__)
@@ -74,10 +73,9 @@ class Publisher:
     """Publishes the winning attempts' staged files to each sink's target. May repeat it: targets are idempotent."""
 
     def __init__(self, checkpoint: Path, built: BuiltTopology) -> None:
-        """Errors: `InputError` for an invalid schema, and those of `check_targets`."""
+        """Errors: those of `check_targets`."""
         self._checkpoint = checkpoint
         self._checkpoint_id = ""  # until `bind`
-        self._declared = declared(built)
         self._targets = {node.name: node.target for sub in built.subtopologies for node in sub.sinks}
         self._busy, self._closed = threading.Lock(), False
         check_targets(built)
@@ -191,15 +189,14 @@ class Publisher:
             for file in staged:
                 open_sealed(self._checkpoint / file.file, file.size, file.checksum).close()
             check_epoch()
-            files = self._files(name, target, staged, manifest)
             commit = targets.Commit(
                 spark=spark,
                 checkpoint_id=self._checkpoint_id,
                 sink=name,
                 batch_id=manifest.batch,
-                files=[self._checkpoint / file.file for file in files],
+                files=[self._checkpoint / file.file for file in staged],
                 check_epoch=check_epoch,
-                read_checksum=partial(manifests.checksum, self._checkpoint, manifest.batch),
+                read_checksum=partial(checksum, self._checkpoint, manifest.batch),
                 nonce=manifest.nonce,
             )
             try:
@@ -214,18 +211,3 @@ class Publisher:
                 log.error("%s (%s)", pending, shown_error(error))
                 error.add_note(pending)
                 raise
-
-    def _files(
-        self, name: str, target: Any, staged: Sequence[StagedFile], manifest: Manifest
-    ) -> Sequence[StagedFile]:
-        """Return the files for a target: the staged files, or files with their rows under the declared schema.
-
-        Errors: `CheckpointError` for files of an older checkpoint that do not agree
-        (`taskplace.spark.driver.schemaless_output`).
-        """
-        before, declared = kept(manifest.identity, name), self._declared.get(name)
-        if not staged or (before is not None and (declared is None or declared.columns == before.columns)):
-            return staged
-        if targets.of(target).holds(manifest.batch):
-            return staged
-        return schemaless_output.agreeing(self._checkpoint, name, manifest.batch, staged, declared)

@@ -16,20 +16,26 @@ from types import MappingProxyType
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
-from taskplace.model.imbalance import imbalance_of
+from taskplace.lag.ranking import Seen
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
-from taskplace.model.seen import Seen
+from taskplace.model.shares import imbalance_of
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
-from taskplace.record.events import Change, ExecutorLost, InstanceView, Rebalanced, Reporter, tell
+from taskplace.record.events import (
+    Change,
+    ExecutorLost,
+    InstanceView,
+    Rebalanced,
+    Reporter,
+    WarmupChange,
+    WarmupState,
+    tell,
+)
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster, Executor
-from taskplace.spark.driver.cluster_state import ClusterState
+from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
 from taskplace.spark.driver.event_log import EventLog
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.snapshot_loads import SnapshotLoads
 from taskplace.spark.driver.stats import Stats
-from taskplace.spark.driver.warmup_changes import warmup_changes
-from taskplace.spark.driver.warmup_progress import Warmups
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.worker.program import Program
 from taskplace.validation import MOST_NUMBER
@@ -37,9 +43,36 @@ from taskplace.wording import listed
 from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
-
 #: Executors are idle once no batch has started for this long.
 PAUSE_SECONDS = 1.0
+
+
+def warmup_changes(
+    before: Mapping[str, Roles], after: Mapping[str, Roles], *, generation: int = 0, batch_id: int = 0
+) -> tuple[WarmupChange, ...]:
+    """Return the warm-ups that began or ended from one assignment to the next, by executor and task.
+
+    >>> task = TaskId(0, 3)
+    >>> warming, moved = Roles(warmup=(task,)), Roles(active=(task,))
+    >>> [change.state for change in warmup_changes({}, {"executor-2": warming})]
+    ['begun']
+    >>> [change.state for change in warmup_changes({"executor-2": warming}, {"executor-2": moved})]
+    ['active']
+    """
+    changes: list[WarmupChange] = []
+    begun: list[tuple[TaskId, WarmupState]]
+    for name in sorted({*before, *after}):
+        was, now = before.get(name, Roles()), after.get(name, Roles())
+        begun = [(task, "begun") for task in now.warmup if task not in was.warmup]
+        ended = [(task, _role(task, now)) for task in was.warmup if task not in now.warmup]
+        changes += [
+            WarmupChange(str(task), name, state, generation, batch_id) for task, state in (*begun, *ended)
+        ]
+    return tuple(changes)
+
+
+def _role(task: TaskId, roles: Roles) -> WarmupState:
+    return "active" if task in roles.active else "standby" if task in roles.standby else "ended"
 
 
 class Rebalancer:

@@ -17,7 +17,8 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from taskplace.spark.driver import programs, read_topics
+from taskplace.spark.compile import programs
+from taskplace.spark.driver import read_topics
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.messages import Manifest, TopicRead

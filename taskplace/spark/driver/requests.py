@@ -21,9 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
+from taskplace.lag.ranking import Seen
+from taskplace.logs import RepeatedWarnings
 from taskplace.model.plan import Plan, Roles
-from taskplace.model.seen import Seen
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.spark.checkpoint.files import private_directory
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.operator_messages import (
     ANSWERS,
@@ -38,7 +39,6 @@ from taskplace.spark.operator_messages import (
     read,
     write,
 )
-from taskplace.spark.state.files import private_directory
 from topology import TaskId
 
 log = logging.getLogger(__name__)

@@ -28,12 +28,13 @@ from msgspec import structs
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import targets
+from taskplace.spark.casts import common, conformed, united
+from taskplace.spark.checkpoint.files import read_sealed, write_file
 from taskplace.spark.codec import checksum_of
+from taskplace.spark.compile.infer import check_typed
 from taskplace.spark.messages import Report, SinkSchema, StagedFile, TypedColumns
-from taskplace.spark.state.files import read_sealed, write_file
-from taskplace.spark.worker.columns import text, untyped
+from taskplace.spark.types import text
 from taskplace.spark.worker.schemas import arrow, columns_of, declare, parquet
-from taskplace.spark.worker.unify import common, conformed, united
 from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
@@ -82,13 +83,8 @@ class SinkSchemas:
                 )
             if (sink, schema) not in self._told:
                 self._told.add((sink, schema))
-                log.warning(
-                    "%s: the schema of sink %r changes from %s to %s",
-                    root,
-                    sink,
-                    before.written,
-                    schema.written,
-                )
+                changes = f"{before.written} to {schema.written}"
+                log.warning("%s: the schema of sink %r changes from %s", root, sink, changes)
 
     def _check_reserved(self, sink: str, names: Iterable[str]) -> None:
         for name in names:
@@ -124,7 +120,8 @@ class SinkSchemas:
             schemas[sink] = [list(column) for column in columns_of(schema)]
             written_as = {report.sinks[sink]: report.staged_as[sink] for report in by_task.values()}
             files[sink] = [
-                _settled_file(root, sink, file, columns, schema) for file, columns in written_as.items()
+                file if columns == columns_of(schema) else _rewritten(root, sink, file, schema)
+                for file, columns in written_as.items()
             ]
         return files, schemas
 
@@ -158,54 +155,18 @@ def _settled(sink: str, by_task: Mapping[TaskId, TypedColumns], fixed: SinkSchem
     return schema
 
 
-def check_typed(sink: str, schema: pa.Schema) -> None:
-    """Refuse columns that no file can have: a nested one with a part without a type, or only nulls in all columns.
+def _rewritten(root: Path, sink: str, file: StagedFile, schema: pa.Schema) -> StagedFile:
+    """Write the rows of a staged file into a new one beside it, under a schema that they fit; return the new file.
 
-    Errors: `InputError` with the remedy.
+    Errors: `CheckpointError` for a missing or damaged file.
     """
-    for field in schema:
-        if untyped(field.type) and not pa.types.is_null(field.type):
-            raise InputError(
-                f"sinks.{sink}.{field.name}",
-                found=text(field.type),
-                expected="a typed value in the sink's first batch",
-                hint=f"declare the type: sink({sink!r}, schema={{{field.name!r}: ..., ...}})",
-            )
-    if all(pa.types.is_null(kind) for kind in schema.types):
-        raise InputError(
-            f"sinks.{sink}",
-            found=f"only nulls without a type in {schema.names}",
-            expected="at least one column with a type in the sink's first batch",
-            hint=f"cast a column in the processor, or declare the schema: sink({sink!r}, schema={{...}})",
-        )
-
-
-def _settled_file(
-    root: Path, sink: str, file: StagedFile, columns: TypedColumns, schema: pa.Schema
-) -> StagedFile:
-    if columns == columns_of(schema):
-        return file
-    return rewritten(root, sink, file, schema)
-
-
-def read_staged(root: Path, file: StagedFile) -> pa.Table:
-    """Return the rows of a staged file. Errors: `CheckpointError` for a missing or damaged file."""
-    return pq.ParquetFile(pa.BufferReader(read_sealed(root / file.file, file.size, file.checksum))).read()
-
-
-def rewritten(root: Path, sink: str, file: StagedFile, schema: pa.Schema) -> StagedFile:
-    """Rewrite a staged file under a schema that its rows fit; return the new file."""
-    rows = read_staged(root, file)
-    for field in schema:
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field.name, pa.nulls(rows.num_rows))
-    return write_staged(root, sink, file, conformed(rows.select(schema.names), schema, f"sinks.{sink}"))
-
-
-def write_staged(root: Path, sink: str, instead_of: StagedFile, rows: pa.Table) -> StagedFile:
-    """Write rows into a new file beside their staged file; return the new file."""
-    data = parquet(rows, sink)
-    old = Path(instead_of.file)
+    data = read_sealed(root / file.file, file.size, file.checksum)
+    rows = pq.ParquetFile(pa.BufferReader(data)).read()
+    for name in schema.names:
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows))
+    data = parquet(conformed(rows.select(schema.names), schema, f"sinks.{sink}"), sink)
+    old = Path(file.file)
     path = str(old.with_name(f"{old.stem}-{uuid.uuid4().hex}{old.suffix}"))
     write_file(root / path, data, sync=True, mode=0o666)
-    return structs.replace(instead_of, file=path, size=data.size, checksum=checksum_of(data))
+    return structs.replace(file, file=path, size=data.size, checksum=checksum_of(data))

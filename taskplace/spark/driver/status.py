@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
-from taskplace.spark.driver.cluster_state import Member
+from taskplace.spark.driver.cluster_state import CopyKey, Member, Warmup
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.warmup_progress import Copy, Warmup
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     ExecutorStatus,
@@ -102,7 +101,7 @@ class StatusBoard:
                 **self._fixed,
             )
 
-    def _executor(self, name: str, member: Member, warmups: Mapping[Copy, Warmup]) -> ExecutorStatus:
+    def _executor(self, name: str, member: Member, warmups: Mapping[CopyKey, Warmup]) -> ExecutorStatus:
         state, names, lag = self._rebalancer.state, self._names, self._rebalancer.warmups.lag
         active, standby, warmup = state.roles(name)
         warm = {}

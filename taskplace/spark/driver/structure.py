@@ -3,19 +3,18 @@
 State is kept if tasks keep their numbers, their keys and the layout of their stores, if rows are split by the same
 columns of a store's key, and if the stored values keep their meaning: the same aggregate functions of the same columns,
 and windows of the same size and time column. A store with a declared meaning and one without do not continue each
-other. Everything else about a topology may change between two runs. Declarations of earlier versions have no columns of
-aggregates, or no meanings at all; there they are not compared.
+other. Everything else about a topology may change between two runs.
 
-Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The declaration of the driver
-that made the last manifest counts. So a topology that was started but never committed a batch does not bind later
-drivers. If a driver was stopped during its commit and continues later, its declaration counts from that commit on.
+Every driver declares its structure under its epoch (`taskplace.spark.checkpoint.journal`). The declaration of the
+driver that made the last manifest counts. So a topology that was started but never committed a batch does not bind
+later drivers. If a driver was stopped during its commit and continues later, its declaration counts from that commit
+on.
 
     {"id": ..., "topology": {...}, "stores": {...}, "incarnations": {...}, "sources": [...], "split": {...}}
 
 `sources` are the external topics, in the order in which Spark reads them. Spark's checkpoint has their offsets by
-position, so no source may be added, removed or moved. Declarations of earlier versions have no `sources`; they are
-compared without the order. Neither have they `split`, the columns of each store's key by which rows are split: what
-they lack is not compared.
+position, so no source may be added, removed or moved. `split` has the columns of each store's key by which rows are
+split, for stores in more than one task.
 
 A store that was removed and comes back is empty. It gets another *incarnation*, which is part of its name in copies and
 changelogs, so that old records are never taken for new ones.
@@ -27,13 +26,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.driver.structure_differences import columns_changed, meaning_in_words, meanings_changed
+from taskplace.spark.checkpoint.journal import Epochs
 from taskplace.spark.messages import Declaration, StoreLayout, TypedColumns
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, Evolution, compare
@@ -90,11 +88,7 @@ def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> No
     if committed is None:
         return
     before, now = Epochs(root).declaration(committed), _sources(built)
-    was = before.sources
-    if was is None:
-        nodes = [node for sub in before.topology["subtopologies"] for node in sub["nodes"]]
-        topics = {n["topic"] for n in nodes if n["kind"] == "source" and not n.get("internal")}
-        was = (*(topic for topic in now if topic in topics), *sorted(topics - set(now)))
+    was = before.sources or ()
     if was == now:
         return
     other = [f"{t!r} is new" for t in now if t not in was] + [
@@ -150,24 +144,29 @@ def _of_stores(
 ) -> list[str]:
     """Return why the contents of stores do not fit, one reason each."""
     reasons = []
-    with_meanings = any(layout.meaning is not None for layout in before.stores.values())
     for store, layout in layouts.items():
         if (was := before.stores.get(store)) is None:
             continue
-        if (was.key, was.value, was.time) != (layout.key, layout.value, layout.time):
-            reasons.append(f"store {store!r} has other columns: {columns_changed(was, layout)}")
+        if changes := _columns_changed(was, layout):
+            reasons.append(f"store {store!r} has other columns: {'; '.join(changes)}")
             continue
         old, new = was.meaning or {}, layout.meaning or {}
-        if with_meanings and bool(old) != bool(new):
-            reasons.append(
-                f"store {store!r} was created with {meaning_in_words(old)}, and now has {meaning_in_words(new)}; a "
-                "processor of your own that computes the same declares the same meaning in layouts()"
-            )
         # Single entries are compared only where both have them: a later version may declare more than an earlier one.
-        elif changed := {k for k, how in new.items() if old.get(k, how) != how}:
-            said = meanings_changed(old, new, changed)
-            reasons.append(f"store {store!r} keeps other values: {said}{_renamed(changed)}")
-        # The topic's key may be the same, and have become another column of the store's key on the way.
+        changed = [what for what, how in sorted(new.items()) if old.get(what, how) != how]
+        if bool(old) != bool(new):
+            reasons.append(
+                f"store {store!r} was created with {_meaning(old)}, and now has {_meaning(new)}; a processor of your "
+                "own that computes the same declares the same meaning in layouts()"
+            )
+        elif changed:
+            said = "; ".join(f"{what!r} was {old[what]!r} and is {new[what]!r}" for what in changed)
+            if all(what.startswith("column of ") for what in changed):
+                said += (
+                    "; if the column has only a new name, give it the old one in a processor before the node"
+                )
+            reasons.append(f"store {store!r} keeps other values: {said}")
+        # The topic's key may be the same, and have become another column of the store's key on the way. A store in one
+        # task is not split.
         one, other = before.split.get(store), split.get(store)
         if one is not None and other is not None and one != other:
             reasons.append(
@@ -177,11 +176,32 @@ def _of_stores(
     return reasons
 
 
-def _renamed(changed: set[str]) -> str:
-    """Return the remedy if only names of columns have changed."""
-    if not all(what.startswith("column of ") for what in changed):
-        return ""
-    return "; if the column has only a new name, give it the old one in a processor before the node"
+def _columns_changed(was: StoreLayout, now: StoreLayout) -> list[str]:
+    """Return what has changed in the columns of a store, and in its time column.
+
+    >>> was = StoreLayout((("k", "string"),), (("n", "int64"),))
+    >>> _columns_changed(was, StoreLayout((("k", "string"),), (("n", "double"), ("m", "int64"))))
+    ["the value column 'n' was int64 and is double", "the value column 'm' was missing and is int64"]
+    """
+    said = []
+    for part, old, new in (
+        ("key", dict(was.key), dict(now.key)),
+        ("value", dict(was.value), dict(now.value)),
+    ):
+        for name in dict.fromkeys([*old, *new]):
+            if old.get(name) != new.get(name):
+                kinds = f"was {old.get(name, 'missing')} and is {new.get(name, 'missing')}"
+                said.append(f"the {part} column {name!r} {kinds}")
+        if old == new and list(old) != list(new):
+            said.append(f"the {part} columns were in the order {', '.join(old)} and are in {', '.join(new)}")
+    if was.time != now.time:
+        said.append(f"entries expired by {was.time or 'no column'} and expire by {now.time or 'no column'}")
+    return said
+
+
+def _meaning(meaning: Mapping[str, Any]) -> str:
+    listed = ", ".join(f"{what!r}: {how}" for what, how in sorted(meaning.items()))
+    return f"the meaning {listed}" if meaning else "no declared meaning"
 
 
 def _sources(built: BuiltTopology) -> tuple[str, ...]:

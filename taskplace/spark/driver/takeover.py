@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.driver.journal import Journal
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.checkpoint.spark_checkpoint import check_offsets, check_spark_checkpoint
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.read_topics import check_planned
-from taskplace.spark.driver.spark_checkpoint import check_offsets, check_spark_checkpoint
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration
 
 

@@ -31,9 +31,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from taskplace.spark.checkpoint.manifests import numbered
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.codec import read_file
-from taskplace.spark.state.numbered import numbered
 
 FORMAT = "taskplace-ticks"
 NAME = "taskplace_ticks"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from taskplace.spark.messages import Manifest, Report, Watermark
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.clock import slowest
 from taskplace.spark.worker.program import Program
 from topology import TaskId
@@ -27,12 +27,9 @@ def of_store(
     """Return the watermark of a store in the last committed batch, for one task or for all tasks.
 
     For a store that did not exist then, return the watermark that it would have had: `lag` behind the sources.
-    Manifests of older versions have one watermark for all stores.
     """
     if last is None:
         return None
-    if last.expired is None:
-        return last.watermark
     known = {**last.expired, **(last.held.get(task, {}) if task is not None else {})}
     if schema.database in known:
         to = known[schema.database]

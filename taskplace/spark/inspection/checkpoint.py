@@ -1,47 +1,73 @@
 """Inspects a checkpoint: what it holds, how large it is, what is damaged or missing, and what is unfinished.
 
 **Idea.** The manifests say what is committed, and name every file that is needed, with length and checksum. So reading
-them is enough to know what should be there. A damaged manifest is reported, and the rest is still inspected.
+them is enough to know what should be there. A damaged manifest is reported, and the rest is still inspected. Lags come
+from the status that the driver has written last: it may be old, or of a driver that has ended, and its age says so.
 
-Properties: read-only, and safe while a driver runs. A driver may remove files meanwhile; then the inspection begins
-again. The cheap check reads all manifests that are needed, and compares the lengths of the files that they name.
-`verify` reads these files as well, and compares their checksums.
+The cheap check reads all manifests that are needed, and compares the lengths of the files that they name. With
+`verify`, it reads these files as well, and compares their checksums. `verify_checkpoint` also checks the assignment of
+the last manifest against the topology in its driver's declaration, like any plan (`taskplace.verify`). A manifest has
+no lags and no configuration; the invariants that need them are not checked.
 
-O(changes in the manifests + files); with `verify`, O(bytes).
+Properties: read-only, without Spark, and safe while a driver runs. A driver may remove files meanwhile; then the
+inspection begins again. O(changes in the manifests + files); with `verify`, O(bytes).
+
+Finds the checkpoint that a path names, and its files by number.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Mapping, Sequence
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
 
-from taskplace.errors import CheckpointError
+from taskplace.errors import CheckpointError, InputError, plainly
+from taskplace.model.plan import Plan
+from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.work import Show, Work
 from taskplace.record.events import Totals
-from taskplace.spark.codec import read_file, unsealed
-from taskplace.spark.inspection.damage import Damage, Part, broken, damages, parts_of
-from taskplace.spark.inspection.last_status import LastStatus, last_status
-from taskplace.spark.messages import Declaration, History, Manifest, batch_dir, epoch_file, kept
-from taskplace.spark.operator_messages import PartitionStatus, TopicStatus
-from taskplace.spark.state.committed import name_of, numbers, read_histories
-from taskplace.spark.state.numbered import DIGITS, numbered
-from taskplace.spark.state.versions import read_manifest
+from taskplace.spark.checkpoint.damage import Damage, Part, broken, damages, parts_of
+from taskplace.spark.checkpoint.manifests import (
+    DIGITS,
+    name_of,
+    numbered,
+    numbers,
+    read_declaration,
+    read_histories,
+    read_manifest,
+)
+from taskplace.spark.messages import History, Manifest, batch_dir, epoch_file, kept
+from taskplace.spark.operator_messages import (
+    STATUS_FILE,
+    PartitionStatus,
+    Status,
+    TopicStatus,
+    read,
+)
+from taskplace.spec.paths import local_path, why_not
 from topology import TaskId
 
-SCHEMA = "taskplace.inspection/1"
+if TYPE_CHECKING:
+    from taskplace.verify import Violation
+
+
+SCHEMA, VERIFICATION_SCHEMA = "taskplace.inspection/1", "taskplace.checkpoint_verification/1"
+#: The invariants of `taskplace.verify` that an assignment can break by itself.
+CHECKED = ("known", "once", "disjoint", "stateful")
 #: How often an inspection begins again because a driver has committed meanwhile.
 ATTEMPTS = 5
 
 
-@dataclass(frozen=True)
-class TaskState:
+class TaskState(msgspec.Struct, frozen=True):
     """The committed state of a task.
 
     - `records`: the length of its changelog, in records; `batch`: of its last change
@@ -57,8 +83,7 @@ class TaskState:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """The files of one kind. `needed`: the bytes that a manifest names; None where that is not counted."""
 
     files: int
@@ -66,8 +91,7 @@ class Kind:
     needed: int | None = None
 
 
-@dataclass(frozen=True)
-class Generation:
+class Generation(msgspec.Struct, frozen=True):
     """A generation, and the first and the last batch that was committed under it, of the manifests that are needed."""
 
     generation: int
@@ -75,8 +99,38 @@ class Generation:
     last: int
 
 
-@dataclass
-class Inspection:
+class LastStatus(msgspec.Struct, frozen=True):
+    """What the last status says of lags.
+
+    - `epoch`: of the driver that wrote it; `ended`: whether that driver has ended
+    - `age_seconds`: by the clock of this host
+    - `batch`, `generation`: the last commit, and the assignment in force, when it was written
+    - `lags`: by executor, role ("active", "standby", "warmup") and task, in records
+    """
+
+    epoch: int
+    ended: bool
+    age_seconds: float
+    batch: int
+    generation: int
+    lags: Mapping[str, Mapping[str, Mapping[str, int]]]
+
+    @classmethod
+    def of(cls, status: Status) -> LastStatus:
+        """Return what a status says of lags."""
+        lags = {
+            name: {
+                "active": one.active,
+                "standby": one.standby,
+                "warmup": {task: warmup.lag for task, warmup in one.warmup.items()},
+            }
+            for name, one in status.executors.items()
+        }
+        age = time.time() - status.written
+        return cls(status.epoch, status.ended, age, status.batch, status.generation, lags)
+
+
+class Inspection(msgspec.Struct):
     """What was found. `sound`: whether nothing that is needed is damaged or missing.
 
     - `unneeded`: damaged parts of files that manifests name, and that no copy needs any more
@@ -91,20 +145,20 @@ class Inspection:
     verified: bool = False
     id: str = ""
     topology: str = ""
-    epochs: list[int] = field(default_factory=list)
-    batches: list[int] = field(default_factory=list)
+    epochs: list[int] = msgspec.field(default_factory=list)
+    batches: list[int] = msgspec.field(default_factory=list)
     needed_from: int | None = None
-    full: list[int] = field(default_factory=list)
+    full: list[int] = msgspec.field(default_factory=list)
     last: dict[str, Any] | None = None
     totals: Totals | None = None
-    input: dict[str, TopicStatus] = field(default_factory=dict)
-    generations: list[Generation] = field(default_factory=list)
-    assignment: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    tasks: dict[str, TaskState] = field(default_factory=dict)
-    sizes: dict[str, Kind] = field(default_factory=dict)
-    damaged: list[Damage] = field(default_factory=list)
-    unneeded: list[Damage] = field(default_factory=list)
-    unfinished: list[str] = field(default_factory=list)
+    input: dict[str, TopicStatus] = msgspec.field(default_factory=dict)
+    generations: list[Generation] = msgspec.field(default_factory=list)
+    assignment: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
+    tasks: dict[str, TaskState] = msgspec.field(default_factory=dict)
+    sizes: dict[str, Kind] = msgspec.field(default_factory=dict)
+    damaged: list[Damage] = msgspec.field(default_factory=list)
+    unneeded: list[Damage] = msgspec.field(default_factory=list)
+    unfinished: list[str] = msgspec.field(default_factory=list)
     status: LastStatus | None = None
     status_error: str = ""
 
@@ -115,19 +169,9 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the inspection as a "taskplace.inspection/1" dict."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain = {name: getattr(self, name) for name in self.__struct_fields__}
         plain["totals"] = None if self.totals is None else self.totals.to_dict()
-        plain["input"] = msgspec.to_builtins(self.input, str_keys=True)
-        plain["generations"] = [vars(one) for one in self.generations]
-        plain["status"] = None if self.status is None else self.status.to_dict()
-        plain["tasks"] = {name: vars(task) for name, task in self.tasks.items()}
-        plain["sizes"] = {name: vars(kind) for name, kind in self.sizes.items()}
-        for name in ("damaged", "unneeded"):
-            plain[name] = [
-                {**damage._asdict(), "tasks": list(damage.tasks), "lost": list(damage.lost)}
-                for damage in plain[name]
-            ]
-        return {"schema": SCHEMA, "sound": self.sound, **plain}
+        return {"schema": SCHEMA, "sound": self.sound, **msgspec.to_builtins(plain, str_keys=True)}
 
 
 def inspect(root: Path, *, verify: bool = False, progress: Show = lambda event: None) -> Inspection:
@@ -151,7 +195,7 @@ def committed(root: Path) -> tuple[Mapping[TaskId, History], Manifest | None]:
 
 def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
     found = Inspection(str(root), verified=verify)
-    said, _ = last_status(root)  # before the manifests: a driver commits meanwhile
+    said, _ = _status(root)  # before the manifests: a driver commits meanwhile
     found.epochs = numbered(root / "epochs", digits=DIGITS)
     found.batches = numbers(root)
     manifests = _manifests(root, found)
@@ -190,12 +234,23 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
         found.damaged.append(Damage(name_of(said.batch), "manifest", what))
     found.sizes = _sizes(root, kinds)
     found.unfinished = _unfinished(root, found, last)
-    found.status, found.status_error = last_status(root)
-    found.input = _input(last, found.status)
+    status, found.status_error = _status(root)
+    found.status = None if status is None else LastStatus.of(status)
+    found.input = _input(last, status)
     return found
 
 
-def _input(last: Manifest | None, status: LastStatus | None) -> dict[str, TopicStatus]:
+def _status(root: Path) -> tuple[Status | None, str]:
+    """Return the last status; None without one. The text says why there is one that cannot be read, else it is ""."""
+    try:
+        return read(root / STATUS_FILE, Status), ""
+    except FileNotFoundError:
+        return None, ""
+    except (CheckpointError, OSError) as error:
+        return None, " ".join(str(error).split())
+
+
+def _input(last: Manifest | None, status: Status | None) -> dict[str, TopicStatus]:
     found = dict(status.input) if status is not None else {}
     for topic, one in kept(last).items():
         of = found.get(topic, TopicStatus())
@@ -274,7 +329,7 @@ def _declared(root: Path, found: Inspection, last: Manifest | None) -> None:
         return
     name = epoch_file(epoch)
     try:
-        declaration = Declaration.decode(unsealed(read_file(root / name)))
+        declaration = read_declaration(root, epoch)
         found.id, found.topology = declaration.id, str(declaration.topology.get("name", ""))
     except FileNotFoundError:
         found.damaged.append(Damage(name, "declaration", "missing"))
@@ -354,3 +409,130 @@ def _staged(path: Path, root: Path) -> bool:
     return (
         path.relative_to(root).parts[0] in ("manifests", "epochs", "requests", "answers") and path.is_file()
     )
+
+
+@dataclass(frozen=True)
+class CheckpointVerification:
+    """What was found.
+
+    - `inspection`: of all bytes
+    - `violations`: of the assignment at the last commit
+    - `tasks`: how many tasks the assignment was checked for; None if there is none, or no topology to compare it with
+    """
+
+    inspection: Inspection
+    violations: tuple[Violation, ...]
+    tasks: int | None
+
+    @property
+    def valid(self) -> bool:
+        """Whether all files are whole, and the assignment keeps the invariants."""
+        return self.inspection.sound and not self.violations
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verification as a "taskplace.checkpoint_verification/1" dict."""
+        found = self.inspection.to_dict()
+        return {
+            "schema": VERIFICATION_SCHEMA,
+            "valid": self.valid,
+            **{name: found[name] for name in ("path", "damaged", "unneeded", "unfinished", "sizes")},
+            "tasks": self.tasks,
+            "checked": list(CHECKED) if self.tasks is not None else [],
+            "violations": [{"invariant": v.invariant, "text": v.text} for v in self.violations],
+        }
+
+
+def verify_checkpoint(root: Path, progress: Show = lambda event: None) -> CheckpointVerification:
+    """Verify a checkpoint. `progress` gets how many bytes have been verified."""
+    found = inspect(root, verify=True, progress=progress)
+    tasks = _declared_tasks(root, found)
+    if not tasks or not found.assignment:
+        return CheckpointVerification(found, (), None)
+    return CheckpointVerification(found, tuple(_violations(found, tasks)), len(tasks))
+
+
+def _declared_tasks(root: Path, found: Inspection) -> list[Task]:
+    """Return the tasks of the topology that the driver of the last manifest declared; none if it cannot be read."""
+    if found.last is None:
+        return []
+    try:
+        topology = read_declaration(root, found.last["epoch"]).topology
+        return [
+            Task(TaskId(sub["id"], partition), stateful=bool(sub["stores"]))
+            for sub in topology["subtopologies"]
+            for partition in range(sub["partitions"] or 0)
+        ]
+    except (ValueError, OSError, KeyError, TypeError):  # the inspection has it among the damage
+        return []
+
+
+def _violations(found: Inspection, tasks: list[Task]) -> Iterator[Violation]:
+    from taskplace.verify import Violation, verify  # loads NumPy
+
+    try:
+        plan = Plan.from_dict({"assignment": found.assignment})
+    except InputError as error:
+        yield Violation("known", str(error))
+        return
+    problem = Problem(tasks, [Instance(name) for name in plan.assignment])
+    yield from (one for one in verify(problem, plan, level="quick") if one.invariant in CHECKED)
+    if unknown := sorted(found.tasks.keys() - {str(task.id) for task in tasks}):
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        text = f"there is state of {', '.join(unknown[:3])}{more}, which the topology does not have"
+        yield Violation("known", text)
+
+
+_EXPECTED = "the directory of a checkpoint"
+
+
+def checkpoint_at(given: str | Path) -> Path:
+    """Return the directory of a checkpoint.
+
+    Errors: `InputError` if there is no directory, or one without a checkpoint; it names the nearest one. Also if this
+    user may not read it: a checkpoint is private.
+    """
+    path = local_path(given, "CHECKPOINT")
+    try:
+        is_directory = stat.S_ISDIR(path.stat().st_mode)
+        if is_directory:
+            next(path.iterdir(), None)  # tried, because `os.access` does not know every file system's rules
+            (path / ".").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        is_directory = False
+    except OSError as error:
+        why = why_not(error)
+        wrong = InputError(str(path), found=why, expected=_EXPECTED)
+        raise plainly(wrong, f"it cannot be read ({why})") from None
+    if not is_directory:
+        beside = [one.name for one in _directories(path.parent)]
+        near = difflib.get_close_matches(path.name, beside, n=1)
+        hint = f"did you mean {path.parent / near[0]}?" if near else ""
+        if path.exists():
+            raise InputError(str(path), found="a file", expected=_EXPECTED, hint=hint)
+        wrong = InputError(str(path), found="no directory", expected=_EXPECTED, hint=hint)
+        raise plainly(wrong, f"there is no such directory; expected {_EXPECTED}{hint and '; ' + hint}")
+    if not is_checkpoint(path):
+        around = [*_directories(path), path.parent, *_directories(path.parent)]
+        near = [str(one) for one in around if is_checkpoint(one)]
+        inside = sorted(one.name for one in _directories(path))[:8]
+        hint = f"did you mean {near[0]}?" if near else ""
+        wrong = InputError(
+            str(path),
+            found=f"a directory with {', '.join(inside) or 'no directories'}",
+            expected="a checkpoint of taskplace: a directory with manifests/ and epochs/",
+            hint=hint,
+        )
+        says = "this is no checkpoint of taskplace: it has no manifests/ and no epochs/"
+        raise plainly(wrong, says + (hint and f"; {hint}"))
+    return path
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Return whether a directory is a checkpoint: drivers make `epochs` first, and `manifests` with a commit."""
+    return os.path.isdir(path / "epochs") or os.path.isdir(path / "manifests")  # noqa: PTH112 - never raises
+
+
+def _directories(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return sorted(path for path in folder.iterdir() if path.is_dir())
+    return []

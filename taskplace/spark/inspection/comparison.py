@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.checkpoint.journal import check_identity, with_keys
+from taskplace.spark.checkpoint.manifests import numbers, path_of, read_manifest
+from taskplace.spark.compile.sources import key_types
 from taskplace.spark.driver import structure
-from taskplace.spark.driver.checkpoint_identity import check_identity, with_keys
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.sources import key_types
 from taskplace.spark.driver.staging import SinkSchemas
-from taskplace.spark.state.committed import numbers, path_of
-from taskplace.spark.state.versions import read_manifest
 from taskplace.spark.worker.hashing import HASH_VERSION
 
 if TYPE_CHECKING:

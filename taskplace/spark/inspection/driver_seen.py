@@ -4,20 +4,36 @@ A driver runs if the status file is of the newest epoch, does not say that its d
 clocks of two hosts differ, the age says nothing; then the file must change while it is watched. A driver that was
 killed seems to run for `SILENT_SECONDS` at most. A driver that was started takes a checkpoint over with its first
 batch. Until then it does not run, but the reason names it.
+
+Sends an operator's request to the driver that runs a checkpoint, and waits for its answer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.manifests import DIGITS, numbered
 from taskplace.spark.messages import epoch_file
-from taskplace.spark.operator_messages import STATUS_FILE, WAITING_FILE, Status, WaitingDriver, read
-from taskplace.spark.state.numbered import DIGITS, numbered
+from taskplace.spark.operator_messages import (
+    ANSWERS,
+    REQUESTS,
+    STATUS_FILE,
+    TAKEN,
+    WAITING_FILE,
+    Kind,
+    OperatorAnswer,
+    Request,
+    Status,
+    WaitingDriver,
+    read,
+    write,
+)
 from taskplace.wording import ago
 
 #: A driver that has written nothing for so long does not run. It writes every two seconds.
@@ -137,3 +153,67 @@ def _just_taken(root: Path, epoch: int, clock: Callable[[], float]) -> bool:
 def _named(status: Status) -> str:
     driver = status.driver
     return f"driver {status.epoch} ({driver.app}, process {driver.pid} on {driver.host})"
+
+
+POLL_SECONDS = 0.1
+#: A driver that has taken a request may take so much longer to answer it.
+TAKEN_SECONDS = 30.0
+
+
+def ask(
+    root: Path,
+    status: Status,
+    kind: Kind,
+    executors: Sequence[str],
+    *,
+    timeout: float,
+    lose_unlogged: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> OperatorAnswer | None:
+    """Return the answer of the driver with this status; None if none came in time.
+
+    A request that was not taken in time is withdrawn, so the driver does not follow it later. Errors: `OSError` if the
+    checkpoint cannot be written; `CheckpointError` for an answer that cannot be read.
+    """
+    request = Request(
+        id=uuid.uuid4().hex,
+        checkpoint=status.checkpoint,
+        epoch=status.epoch,
+        kind=kind,
+        executors=tuple(executors),
+        asked=time.time(),
+        lose_unlogged=lose_unlogged,
+    )
+    folder, answer = root / REQUESTS, root / ANSWERS / f"{request.id}.json"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{request.id}.json"
+    write(path, request)
+    try:
+        end = clock() + timeout
+        while True:
+            if (found := _answer(answer)) is not None:
+                return found
+            if clock() >= end:
+                if _withdrawn(path) or clock() >= end + TAKEN_SECONDS:
+                    return _answer(answer)  # one may have come meanwhile
+                if not path.with_suffix(TAKEN).exists():
+                    return _answer(answer)
+            sleep(POLL_SECONDS)
+    finally:
+        for mine in (path, answer):
+            with suppress(OSError):
+                mine.unlink()
+
+
+def _answer(path: Path) -> OperatorAnswer | None:
+    with suppress(FileNotFoundError):
+        return read(path, OperatorAnswer)
+    return None
+
+
+def _withdrawn(path: Path) -> bool:
+    with suppress(FileNotFoundError):
+        path.unlink()
+        return True
+    return False

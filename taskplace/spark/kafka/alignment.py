@@ -26,68 +26,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
+from taskplace.spark.checkpoint.manifests import numbered
+from taskplace.spark.kafka.records import Extent, KafkaRecords, Numbers
 from taskplace.spark.messages import OFFSETS
-from taskplace.spark.state.numbered import numbered
 from taskplace.spark.worker.topic_reader import stream_offsets
 from topology import BuiltTopology
-
-#: Offsets, or times in milliseconds since 1970, by partition.
-Numbers = Mapping[int, int]
-
-
-class Extent(NamedTuple):
-    """What a topic has, by partition: the offsets where a stream begins, of the next batch, and behind the last record.
-
-    `most`: how many offsets of a partition a batch has at most; None: no limit.
-    """
-
-    firsts: Numbers
-    begins: Numbers
-    ends: Numbers
-    most: int | None = None
-
-    @property
-    def unread(self) -> bool:
-        """Whether nothing was read yet, of what there is."""
-        return all(at <= self.firsts[partition] for partition, at in self.begins.items())
-
-    @property
-    def new(self) -> tuple[int, ...]:
-        """The partitions with records to read."""
-        return tuple(partition for partition, end in self.ends.items() if end > self.begins[partition])
-
-    @property
-    def capped(self) -> dict[int, int]:
-        """Where a batch ends that has at most `most` offsets of each partition."""
-        most = self.most
-        return {p: end if most is None else min(end, self.begins[p] + most) for p, end in self.ends.items()}
-
-    def until(self, ends: Numbers) -> Extent:
-        """Return what there is of it up to these offsets, behind which it may begin."""
-        cut = {p: max(self.begins[p], min(end, ends.get(p, end))) for p, end in self.ends.items()}
-        return self._replace(ends=cut)
-
-
-class Asked(Protocol):
-    """What is asked about a topic (`KafkaRecords`)."""
-
-    def last(self) -> Mapping[str, Any]:
-        """Return the offset of the stream behind all its records."""
-        ...
-
-    def extent(self, positions: Mapping[str, Numbers]) -> Extent:
-        """Return its extent. `positions`: by topic id, where the next batch begins, if there was one before."""
-        ...
-
-    def times_at(self, offsets: Numbers) -> Numbers:
-        """Return the time of the first record at or behind an offset, for partitions that have one."""
-        ...
-
-    def later_than(self, time_ms: int, partitions: Collection[int]) -> Numbers:
-        """Return the offset of the first record with a later time, for partitions that have one."""
-        ...
 
 
 class Alignment:
@@ -107,7 +52,7 @@ class Alignment:
     def __init__(
         self,
         topic: str,
-        topics: Mapping[str, Asked],
+        topics: Mapping[str, KafkaRecords],
         *,
         tables: Mapping[str, Collection[str]],
         targets: Mapping[str, Numbers],
@@ -195,7 +140,7 @@ class Alignment:
         }
 
 
-def _ends(topic: Asked) -> Numbers:
+def _ends(topic: KafkaRecords) -> Numbers:
     return {int(partition): at for partition, at in topic.last()["offsets"].items()}
 
 
@@ -209,7 +154,12 @@ def _left(extent: Extent) -> dict[int, int]:
 
 
 def alignment(
-    built: BuiltTopology, records: Mapping[str, Any], topic: str, *, idle_ms: int, spark_checkpoint: Path
+    built: BuiltTopology,
+    records: Mapping[str, KafkaRecords],
+    topic: str,
+    *,
+    idle_ms: int,
+    spark_checkpoint: Path,
 ) -> Alignment | None:
     """Return the alignment of a topic of a topology; None if there is nothing to align.
 

@@ -1,42 +1,81 @@
-"""Makes the Kafka clients of a sink, and says what their errors mean.
+"""Kafka's clients: their properties, as librdkafka names them, with the secrets among them; and what their errors mean.
 
-**Idea.** librdkafka tries a failed request again by itself, and reports a wrong password only to a callback. `Clients`
-keeps what the callback said. So a sink does not wait for minutes for a broker that refuses it, and an error has the
-cause, not only "timed out".
+**Idea.** A property may be written with a suffix: `sasl.password_env` names an environment variable, and
+`sasl.password_file` a file. It is read when a client is made. So a file of settings has no secrets, and a password that
+was changed is found when the client is made again. librdkafka knows some properties by two names (`linger.ms` is
+`queue.buffering.max.ms`). Both are one property here.
 
-Properties: no text that comes from here has a secret. librdkafka's own log lines, of sources as well, go to the logger
-`taskplace.kafka`: one line for the same cause of all clients, at growing intervals.
+librdkafka tries a failed request again by itself, and reports a wrong password only to a callback. `Clients` keeps what
+the callback said. So a sink does not wait for minutes for a broker that refuses it, and an error has the cause, not
+only "timed out".
+
+Properties:
+- No error, log line or representation shows a secret: a value from a file or a variable, or of a property whose name
+  says that it is secret. `ClientOptions.resolved` is the only method that returns secrets; nothing keeps its result.
+- librdkafka's own log lines go to the logger `taskplace.kafka`: one line for the same cause of all clients, at growing
+  intervals.
+
+Errors: `InputError` for a property that taskplace sets itself, one with a suffix that it also reads, a missing variable
+or file, and a value that is no text, number or boolean.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import InputError, SinkError
-from taskplace.repeated_warnings import RepeatedWarnings
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.logs import RepeatedWarnings
+from taskplace.redaction import HIDDEN, redacted, scrubbed
+from taskplace.spark.worker.identity import this_process
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
     from confluent_kafka.admin import AdminClient
 
-log = logging.getLogger("taskplace.kafka")
 
+log = logging.getLogger("taskplace.kafka")
+_SUFFIXES = ("_env", "_file")
+#: The other names of properties, by the name that librdkafka lists them under.
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "auto.commit.enable": ("enable.auto.commit",),
+    "compression.codec": ("compression.type",),
+    "fetch.message.max.bytes": ("max.partition.fetch.bytes",),
+    "max.in.flight.requests.per.connection": ("max.in.flight",),
+    "message.send.max.retries": ("retries",),
+    "message.timeout.ms": ("delivery.timeout.ms",),
+    "metadata.broker.list": ("bootstrap.servers",),
+    "queue.buffering.max.ms": ("linger.ms",),
+    "request.required.acks": ("acks",),
+    "sasl.mechanisms": ("sasl.mechanism",),
+    "sasl.oauthbearer.client.id": ("sasl.oauthbearer.client.credentials.client.id",),
+    "sasl.oauthbearer.client.secret": ("sasl.oauthbearer.client.credentials.client.secret",),
+}
+_LISTED = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
+_SECRET = (
+    "password", "passphrase", "secret", ".pem", "oauthbearer.config", "ssl_key", "ssl.key.pem",
+    "user.info", "auth.token",  # of schema registries
+)  # fmt: skip
+#: Properties that only producers take, and that a sink's options may have.
+_OF_PRODUCERS = frozenset(
+    (
+        "acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type",
+        "delivery.timeout.ms", "enable.gapless.guarantee", "linger.ms", "message.send.max.retries",
+        "message.timeout.ms", "partitioner", "queue.buffering.max.kbytes", "queue.buffering.max.messages",
+        "queue.buffering.max.ms", "request.required.acks", "request.timeout.ms", "retries",
+        "sticky.partitioning.linger.ms", "transaction.timeout.ms",
+    )
+)  # fmt: skip
 #: No broker has answered, by the name of the code.
 UNANSWERED = frozenset(("_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TRANSPORT"))
-#: After so long without an answer, a line says so, in seconds.
-SILENT_SECONDS = 4.0
-#: Of all clients of this process.
-REPEATED = RepeatedWarnings()
-#: What differs between clients and tries in a line of librdkafka: the client, its thread, and the time that it took.
-_VARYING = re.compile(r"^\w+ \[.*?\]: |/(?:bootstrap|\d+)(?=: )| \(after \d.*")
-
 #: What a broker refuses a client for before it answers anything, by the name of its code, with the remedy.
 CREDENTIALS = {
     "_AUTHENTICATION": "check the credentials in the {}",
@@ -59,11 +98,163 @@ PERMANENT = {
     "INVALID_RECORD": "a compacted topic takes records with a key only",
     "POLICY_VIOLATION": "ask the administrator of the brokers",
 }
-
-
+#: After so long without an answer, a line says so, in seconds.
+SILENT_SECONDS = 4.0
 #: What a producer queues at most, in KiB, unless `message.max.bytes` needs more. librdkafka's default is 1 GiB.
 QUEUE_KBYTES = 64 << 10
 _NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+#: Of all clients of this process.
+REPEATED = RepeatedWarnings()
+#: What differs between clients and tries in a line of librdkafka: the client, its thread, and the time that it took.
+_VARYING = re.compile(r"^\w+ \[.*?\]: |/(?:bootstrap|\d+)(?=: )| \(after \d.*")
+
+
+class ClientOptions:
+    """The properties of clients: `servers`, and what the user gives.
+
+    >>> options = ClientOptions("KafkaSink", "localhost:9092", {"sasl.password": "hunter2", "linger.ms": 5})
+    >>> options
+    {'bootstrap.servers': 'localhost:9092', 'linger.ms': 5, 'sasl.password': '(hidden)'}
+    >>> options.scrubbed("refused: hunter2")
+    'refused: (hidden)'
+    """
+
+    def __init__(
+        self, path: str, servers: object, given: Mapping[str, Any], *, own: Collection[str] = ()
+    ) -> None:
+        """`path`: where the options are written, for errors. `own`: the properties that the caller sets itself.
+
+        `servers`: None for the client of a schema registry, whose properties are not below `options`.
+        """
+        if servers is not None and not (isinstance(servers, str) and servers.strip()):
+            raise InputError(
+                f"{path}.servers", found=servers, expected="brokers, like 'host:9092,other:9092'"
+            )
+        if not isinstance(given, Mapping):
+            raise InputError(
+                f"{path}.options", found=type(given).__name__, expected="a mapping of properties"
+            )
+        self._path = path if servers is None else f"{path}.options"
+        self._given: dict[str, Any] = {}
+        for name, value in given.items():
+            at = f"{self._path}.{name}"
+            if not isinstance(name, str) or not isinstance(value, str | int | float):
+                raise InputError(at, found=type(value).__name__, expected="a text, a number or true/false")
+            meant = listed_name(name)
+            of_brokers = meant == listed_name("bootstrap.servers")
+            if of_brokers or meant in map(listed_name, own):
+                raise InputError(
+                    at,
+                    found=_meant(name),
+                    expected="a property that taskplace does not set itself",
+                    hint="set `servers`" if of_brokers else "",
+                )
+            if other := [each for each in self._given if listed_name(each) == meant]:
+                expected = f"one value: {other[0]} is the same property"
+                raise InputError(at, found="a property given twice", expected=expected)
+            self._given[name] = value
+        if servers is not None:
+            self._given["bootstrap.servers"] = servers
+
+    def __repr__(self) -> str:
+        shown = {name: HIDDEN if is_secret(name) else redacted(value) for name, value in self._given.items()}
+        return repr({name: shown[name] for name in sorted(shown) if name == _meant(name)})
+
+    @property
+    def servers(self) -> str:
+        """The addresses of the brokers."""
+        return str(self._given["bootstrap.servers"])
+
+    def without_secrets(self) -> str:
+        """Return all that was given as a text, with names of variables and files, and without secrets."""
+        given = sorted(self._given.items())
+        return repr([(n, HIDDEN if is_secret(n) and n == _meant(n) else value) for n, value in given])
+
+    def get(self, name: str, default: Any) -> Any:
+        """Return a property that taskplace itself reads, and that is no secret.
+
+        Errors: `InputError` for one with a suffix: what a client finds there later could be another value.
+        """
+        meant = listed_name(name)
+        for given, value in self._given.items():
+            if listed_name(given) == meant:
+                if given != _meant(given):
+                    expected = f"`{_meant(given)}` with the value itself, which taskplace has to know as well"
+                    raise InputError(f"{self._path}.{given}", found=given, expected=expected)
+                return value
+        return default
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the properties for a client, with their secrets. Errors: `InputError` for what cannot be read."""
+        return {_meant(name): self._value(name, value) for name, value in self._given.items()}
+
+    def _value(self, name: str, value: Any) -> Any:
+        at = f"{self._path}.{name}"
+        if name.endswith("_env"):
+            if value not in os.environ:
+                expected = (
+                    f"the environment variable {value!r} in the process that connects: {this_process()}"
+                )
+                hint = f"set it there, on executors with `spark.executorEnv.{value}`; or name a file that has the value"
+                raise InputError(at, found=None, expected=expected, hint=hint)
+            return os.environ[value]
+        if name.endswith("_file"):
+            try:
+                return Path(value).read_text(encoding="utf-8").removesuffix("\n")
+            except (OSError, ValueError) as error:
+                expected = f"a file {str(value)!r} that this process can read: {this_process()}"
+                raise InputError(at, found=None, expected=expected, hint=type(error).__name__) from None
+        return value
+
+    def scrubbed(self, text: str) -> str:
+        """Return a text, such as what a client says, without the secrets."""
+        for name, value in self._given.items():
+            if name != _meant(name) or is_secret(name):
+                try:
+                    secret = str(self._value(name, value))
+                except InputError:
+                    continue
+                text = text.replace(secret, HIDDEN) if secret else text
+        return scrubbed(text)
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a property of librdkafka is secret.
+
+    >>> [is_secret(name) for name in ("sasl.password", "ssl.key.pem", "sasl.username", "ssl.key.location")]
+    [True, True, False, False]
+    """
+    public = name in ("ssl.certificate.pem", "ssl.ca.pem")
+    return not public and any(word in name.lower() for word in _SECRET)
+
+
+def check_no_secrets(path: str, options: Mapping[str, Any], error: type[InputError] = InputError) -> None:
+    """Refuse secrets that are written themselves, as in a file of settings. Errors: of the given kind."""
+    for name in options:
+        if is_secret(str(name)) and name == _meant(str(name)):
+            expected = f"`{name}_env`, the name of a variable, or `{name}_file`, the path of a file"
+            raise error(f"{path}.{name}", found=HIDDEN, expected=expected)
+
+
+def check_client(path: str, error: type[InputError] = InputError) -> None:
+    """Refuse an installation without Kafka's client. Errors: of the given kind."""
+    if find_spec("confluent_kafka") is None:
+        hint = "pip install 'taskplace[kafka]'"
+        raise error(path, found="no package confluent_kafka", expected="Kafka's client", hint=hint)
+
+
+def listed_name(name: str) -> str:
+    """Return the name under which librdkafka lists a property, which may be written with a suffix or by another name.
+
+    >>> [listed_name(name) for name in ("bootstrap.servers", "linger.ms_env", "client.id")]
+    ['metadata.broker.list', 'queue.buffering.max.ms', 'client.id']
+    """
+    return _LISTED.get(_meant(name), _meant(name))
+
+
+def _meant(name: str) -> str:
+    """Return the name of the property, without the suffix that says where its value is."""
+    return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
 
 
 class Clients:
@@ -103,27 +294,12 @@ class Clients:
         return self._made(AdminClient, {})
 
     def _made(self, kind: Any, own: Mapping[str, Any], defaults: Mapping[str, Any] = _NO_DEFAULTS) -> Any:
-        import confluent_kafka as ck
-
         self._refused = None
-        common = {
+        named = {
             "client.id": f"taskplace-{self._name}",
-            "error_cb": partial(self._on_error, of_producer=kind is ck.Producer),
-            "logger": ClientLog(self._options),
+            "error_cb": partial(self._on_error, of_producer=kind.__name__ == "Producer"),
         }
-        given = self._options.resolved()
-        if (
-            kind.__name__ == "AdminClient" or kind is ck.Consumer
-        ):  # librdkafka warns of properties of producers
-            given = {name: value for name, value in given.items() if name not in _OF_PRODUCERS}
-        try:
-            return kind({**common, **defaults, **given, **own})
-        except (ck.KafkaException, ValueError, TypeError) as error:
-            raise InputError(
-                "KafkaSink.options",
-                found=self.says(error),
-                expected="properties that librdkafka knows, with values that it takes",
-            ) from None
+        return made(kind, self._options, own, {**named, **defaults}, path="KafkaSink.options")
 
     def _on_error(self, error: ck.KafkaError, *, of_producer: bool = False) -> None:
         if refuses(error):
@@ -171,6 +347,36 @@ class Clients:
         return self._options.scrubbed(text)
 
 
+def made(
+    kind: Any,
+    options: ClientOptions,
+    own: Mapping[str, Any],
+    defaults: Mapping[str, Any] = _NO_DEFAULTS,
+    *,
+    path: str = "Kafka client",
+) -> Any:
+    """Return a client of a class of confluent-kafka, which logs without secrets.
+
+    `own`: properties that replace those of the options; `defaults`: those that the options replace.
+    Errors: `InputError` for properties that librdkafka refuses.
+    """
+    import confluent_kafka as ck
+
+    given = options.resolved()
+    if kind is not ck.Producer:  # librdkafka warns of properties that are for other clients
+        others = _OF_PRODUCERS if kind is ck.Consumer else {*_OF_PRODUCERS, "group.id"}
+        given = {name: value for name, value in given.items() if name not in others}
+    try:
+        return kind({"logger": ClientLog(options), **defaults, **given, **own})
+    except (ck.KafkaException, ValueError, TypeError) as error:
+        said = error if (found := cause(error)) is None else f"{found.str()} ({found.name()})"
+        raise InputError(
+            path,
+            found=options.scrubbed(str(said)),
+            expected="properties that librdkafka knows, with values that it takes",
+        ) from None
+
+
 def outline(error: Any) -> str:
     """Return a client's error for a log: its code, in librdkafka's own words, or its type.
 
@@ -204,18 +410,6 @@ def cause(error: Any) -> ck.KafkaError | None:
 
     found = error.args[0] if isinstance(error, ck.KafkaException) and error.args else error
     return found if isinstance(found, ck.KafkaError) else None
-
-
-#: Properties that only producers take, and that a sink's options may have.
-_OF_PRODUCERS = frozenset(
-    (
-        "acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type",
-        "delivery.timeout.ms", "enable.gapless.guarantee", "linger.ms", "message.send.max.retries",
-        "message.timeout.ms", "partitioner", "queue.buffering.max.kbytes", "queue.buffering.max.messages",
-        "queue.buffering.max.ms", "request.required.acks", "request.timeout.ms", "retries",
-        "sticky.partitioning.linger.ms", "transaction.timeout.ms",
-    )
-)  # fmt: skip
 
 
 def cause_only(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Separates rows from dead letters inside a topology: one processor for each.
+"""Separates rows from dead letters inside a topology, and turns dead letters back into Kafka records.
 
 A source whose records were decoded with `bad_records="dead_letters"` (`taskplace.spark.kafka.source.decoded`) has one
 row for each record, and the column `dead_letter`, which is null for a good one:
@@ -9,23 +9,38 @@ row for each record, and the column `dead_letter`, which is null for a good one:
 
 Both processors keep no state. The rows of the sink are the count of bad records, exactly once. The driver counts them
 as well, by source (`Stats.bad_records`), whether or not a processor takes them.
+
+Whoever mends a bad record wants its bytes, and a program that sends it again wants nothing else. So in a Kafka topic
+(`DeadLetterFormat`), key, value and headers are those of the record, also where they are null; headers of a record that
+was a dead letter before come first. What is known of it beside that is in further headers, as text:
+`taskplace.errors.` with `reason`, `topic`, `partition`, `offset` and `timestamp` (milliseconds since 1970). It has the
+time of sending: by its own time, retention could remove it at once.
+
+Errors: `InputError` for rows that are no dead letters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
+from taskplace.spark.kafka.record_format import Part, Record, RecordFormat
 from taskplace.spark.processors.base import Context
-from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_sent
-from taskplace.spark.processors.times import Times
-from taskplace.spark.processors.traits import UNKNOWN, Traits
-from taskplace.spark.worker.bad_records import DEAD_LETTER
+from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
+from taskplace.spark.worker.external import DEAD_LETTER
 from taskplace.validation import nearest
+
+PREFIX = "taskplace.errors."
+_ABOUT = ("reason", "topic", "partition", "offset", "timestamp")
+_VALUE = Part(columns=("value",), single=True, format="raw")
+_BEGIN, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 
 
 class GoodRecords:
@@ -36,29 +51,14 @@ class GoodRecords:
     [{'id': 1}]
     """
 
-    traits = Traits(
-        keeps_state_by_key=False,
-        by_has_split_key=False,
-        keeps_key_columns=True,
-        passes_keys_on=True,
-        owns_its_store=False,
-    )
-
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the column of dead letters."""
-        yield InputColumn(0, DEAD_LETTER)
-
-    def check_types(self, rows: Types) -> None:
-        """Refuse a column of dead letters that is no struct of them."""
-        _check(rows[DEAD_LETTER])
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the input's columns without that of dead letters."""
-        return None if rows is None else {name: kind for name, kind in rows.items() if name != DEAD_LETTER}
-
-    def output_times(self, rows: Times) -> Times:
-        """Return the input's time columns."""
-        return rows
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the input's columns without that of dead letters; refuse one that is no struct of them."""
+        (rows,) = inputs
+        _check_known(rows)
+        others = None
+        if rows.columns is not None:
+            others = {name: kind for name, kind in rows.columns.items() if name != DEAD_LETTER}
+        return Facts(columns=others, times=rows.times, routes=rows.routes)
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the rows without a dead letter."""
@@ -78,19 +78,10 @@ class DeadLetters:
     [{'reason': 'value: JSON', 'offset': 7}]
     """
 
-    traits = UNKNOWN
-
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the column of dead letters."""
-        yield InputColumn(0, DEAD_LETTER)
-
-    def check_types(self, rows: Types) -> None:
-        """Refuse a column of dead letters that is no struct of them."""
-        _check(rows[DEAD_LETTER])
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the columns of a dead letter."""
-        return columns_sent(dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True)))
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the columns of a dead letter; refuse a column of dead letters that is no struct of them."""
+        _check_known(inputs[0])
+        return Facts(columns=columns_sent(dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True))))
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the dead letters."""
@@ -118,6 +109,50 @@ def _letters(rows: pa.Table) -> pa.ChunkedArray:
     return rows[DEAD_LETTER]
 
 
+def _check_known(rows: Facts) -> None:
+    rows.require(DEAD_LETTER)
+    if rows.columns is not None:
+        _check(arrow_types(rows.columns)[DEAD_LETTER])
+
+
 def _check(kind: pa.DataType) -> None:
     if not pa.types.is_null(kind) and (not pa.types.is_struct(kind) or kind.names != DEAD_LETTERS.names):
         raise InputError(DEAD_LETTER, found=str(kind), expected=f"a struct of {DEAD_LETTERS.names}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetterFormat(RecordFormat):
+    """The form of dead letters: the rows that `taskplace.spark.kafka.dead_letters.DeadLetters` passes on.
+
+    >>> letter = {"reason": "value: JSON", "key": None, "value": b"{", "topic": "t", "partition": 0, "offset": 7}
+    >>> rows = pa.Table.from_pylist([letter], DEAD_LETTERS)
+    >>> (record,) = DeadLetterFormat().records("bad", rows)
+    >>> record.key, record.value, record.headers[0]
+    (None, b'{', ('taskplace.errors.reason', b'value: JSON'))
+    """
+
+    key: Part | None = None
+    value: Part = _VALUE
+
+    def check_columns(self, sink: str, schema: pa.Schema) -> None:
+        """Refuse columns that are not those of dead letters."""
+        if set(schema.names) != set(DEAD_LETTERS.names):
+            raise InputError(
+                f"sinks.{sink}.target.dead_letters",
+                found=schema.names,
+                expected=f"the columns of dead letters, {DEAD_LETTERS.names}",
+                hint="put the processor DeadLetters directly before the sink",
+            )
+
+    def _chunk(self, sink: str, rows: pa.Table) -> Iterator[Record]:
+        self.check_columns(sink, rows.schema)
+        for row in rows.to_pylist():
+            headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
+            headers += [(PREFIX + name, _text(row[name])) for name in _ABOUT if row[name] is not None]
+            yield Record(row["key"], row["value"], headers, 0)
+
+
+def _text(value: Any) -> bytes:
+    if isinstance(value, datetime):
+        value = (value - _BEGIN) // _MILLISECOND
+    return str(value).encode(errors="backslashreplace")

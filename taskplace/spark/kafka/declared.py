@@ -19,62 +19,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taskplace.dotted_keys import nested_options
+from msgspec import Struct
+
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.kafka.client_options import check_no_secrets
-from taskplace.spark.yaml_words import refused
-from taskplace.yaml_fields import KAFKA_FORMATS, KAFKA_INPUT
+from taskplace.spark.kafka.clients import check_client, check_no_secrets
+from taskplace.spec import nodes
+from taskplace.spec.nodes import KafkaInput, given
 
 if TYPE_CHECKING:
     from taskplace.spark.kafka.formats import Format
     from taskplace.spark.kafka.records import KafkaRecords
 
-_ENTRY = "{topic: ..., servers: ..., value: {format: json, columns: {...}}}"
-_FORMAT = "{format: json, columns: {id: int64}}, {format: avro, schema: ...} or {format: raw, column: id}"
-_SCHEMA = "an Avro schema: a mapping, its JSON, or the path of an .avsc file"
-#: The fields that are arguments of the decoder, beside the formats.
-_DECODER = ("include", "tombstone", "bad_records")
+#: The fields that are arguments of the decoder.
+_DECODER = ("key", "value", "include", "tombstone", "bad_records")
 
 
-def declared_records(path: str, entry: object) -> KafkaRecords:
+def declared_records(path: str, entry: KafkaInput) -> KafkaRecords:
     """Return the records of a topic that an entry describes. `path`: where the entry is, such as input.flights.kafka.
 
     Asks no broker. Errors: `ConfigError`.
     """
-    if find_spec("confluent_kafka") is None:
-        raise ConfigError(
-            path,
-            found="no package confluent_kafka",
-            expected="Kafka's client",
-            hint="pip install 'taskplace[kafka]'",
-        )
+    check_client(path, ConfigError)
     from taskplace.spark.kafka.decoding import Decoder
     from taskplace.spark.kafka.records import KafkaRecords
 
-    if not isinstance(entry, Mapping):
-        raise ConfigError(path, found=entry, expected=_ENTRY)
-    given = with_servers(path, nested_options(entry))
-    for name in given:
-        if name not in KAFKA_INPUT:
-            raise ConfigError.unknown_key(path, name, KAFKA_INPUT)
-    for name in ("topic", "value"):
-        if given.get(name) is None:
-            raise ConfigError(f"{path}.{name}", found=None, expected=_ENTRY)
-    if isinstance(options := given.get("options"), Mapping):
-        check_no_secrets(f"{path}.options", options, ConfigError)
-    formats: dict[str, Any] = {
-        name: _format(f"{path}.{name}", given.pop(name))
-        for name in ("key", "value")
-        if given.get(name) is not None
-    }
-    given.pop("key", None)
-    of_decoder = {name: given.pop(name) for name in _DECODER if name in given}
+    fields = with_servers(path, given(entry))
+    check_no_secrets(f"{path}.options", fields.get("options", {}), ConfigError)
+    of_decoder = {name: fields.pop(name) for name in _DECODER if name in fields}
+    for name in {"key", "value"} & of_decoder.keys():
+        of_decoder[name] = _format(f"{path}.{name}", of_decoder[name])
     try:
-        return KafkaRecords(decoder=Decoder(**formats, **of_decoder), **given)
+        return KafkaRecords(decoder=Decoder(**of_decoder), **fields)
     except InputError as error:
         raise _in_file(path, error) from None
 
@@ -101,51 +78,24 @@ def with_servers(path: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _format(path: str, entry: object) -> Format:
+def _format(path: str, entry: Struct) -> Format:
     """Return the format that the field `key` or `value` describes."""
-    from taskplace.spark.kafka.formats import Avro, Json, Raw
+    from taskplace.spark.kafka import formats
 
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("format"), str):
-        raise ConfigError(path, found=entry, expected=_FORMAT)
-    fields = dict(entry)
-    name = fields.pop("format")
-    if name not in KAFKA_FORMATS:
-        raise ConfigError(f"{path}.format", found=name, expected=f"one of {', '.join(KAFKA_FORMATS)}")
-    required, *_ = known = KAFKA_FORMATS[name]
-    for field in fields:
-        if field not in known:
-            raise ConfigError.unknown_key(path, field, ("format", *known))
-    if fields.get(required) is None:
-        raise ConfigError(f"{path}.{required}", found=None, expected=_FORMAT)
+    fields = given(entry)
     try:
-        if name == "json":
-            return Json(**fields)
-        if name == "raw":
-            return Raw(**fields)
+        if isinstance(entry, nodes.Json):
+            return formats.Json(**fields)
+        if isinstance(entry, nodes.Raw):
+            return formats.Raw(**fields)
         if isinstance(registry := fields.get("registry"), Mapping):
             check_no_secrets(f"{path}.registry", registry, ConfigError)
-        fields["schema"] = _schema(f"{path}.schema", fields["schema"])
-        if isinstance(writers := fields.get("writers"), Mapping):
-            fields["writers"] = {
-                number: _schema(f"{path}.writers.{number}", each) for number, each in writers.items()
-            }
-        return Avro(**fields)
+        return formats.Avro(**fields)
     except InputError as error:
         raise error if isinstance(error, ConfigError) else _in_file(path, error) from None
-
-
-def _schema(path: str, given: object) -> object:
-    """Return an Avro schema, read from its file if the path of one is given."""
-    if not isinstance(given, str) or not given.endswith(".avsc"):
-        return given
-    try:
-        return Path(given).expanduser().read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        hint = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigError(path, found=given, expected=_SCHEMA, hint=hint) from None
 
 
 def _in_file(path: str, error: InputError) -> ConfigError:
     """Return an error of a class (`Raw.kind`) with its path in the file."""
     _, dot, rest = error.path.partition(".")
-    return refused(f"{path}{dot}{rest}", error)
+    return error.at(f"{path}{dot}{rest}")

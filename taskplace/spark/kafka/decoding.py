@@ -3,10 +3,10 @@
 **Idea.** A `Decoder` has a format for values, perhaps one for keys, and the names under which rows get the other
 columns of a record: its partition, offset, timestamp, headers. It turns a table of records, with the columns that
 Spark's Kafka source gives them, into a table of rows. A record that does not fit its format either stops the batch, or
-becomes a *dead letter*: a row of a second table, with the reason and the record as it was.
+its row is a *dead letter*, which has the reason and the record as it was.
 
 Properties:
-- rows and dead letters keep the order of the records. Each record is in one of the two tables;
+- rows and dead letters keep the order of the records;
 - a record with a null value is a *tombstone*. Its row has the columns of its key, nulls for those of its value, and
   true in the column `tombstone`, which `TableJoin(deleted=...)` takes for a removal. A decoder without that column
   takes a tombstone for a bad record, because nothing in its row would tell it from a row of nulls;
@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.formats import Faults, Format
-from taskplace.spark.worker.bad_records import DEAD_LETTER, LETTER_FIELDS
+from taskplace.spark.worker.external import DEAD_LETTER, LETTER_FIELDS
 from taskplace.validation import named, nearest
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -63,15 +63,6 @@ DEAD_LETTERS = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class Decoded:
-    """The rows of a table of records, the dead letters, and how many of the rows are tombstones."""
-
-    rows: pa.Table
-    dead_letters: pa.Table
-    tombstones: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Decoder:
     """Decodes records.
@@ -86,12 +77,13 @@ class Decoder:
     ...                   tombstone="deleted", bad_records="dead_letters")
     >>> records = pa.table({"key": [b"1", b"2", b"3"], "value": [b'{"name": "a"}', None, b"?"], "topic": ["t"] * 3,
     ...                     "partition": [0, 0, 0], "offset": [5, 6, 7]})
-    >>> decoded = decoder.decode(records)
-    >>> for row in decoded.rows.to_pylist(): print(row)
+    >>> frame = decoder.frame(records)
+    >>> for row in frame.drop_columns("dead_letter").to_pylist(): print(row)
     {'id': '1', 'name': 'a', 'partition': 0, 'deleted': False}
     {'id': '2', 'name': None, 'partition': 0, 'deleted': True}
-    >>> decoded.dead_letters.select(["offset", "reason"]).to_pylist()
-    [{'offset': 7, 'reason': 'value: JSON: JSON is malformed: invalid character (byte 0)'}]
+    {'id': None, 'name': None, 'partition': 0, 'deleted': False}
+    >>> frame["dead_letter"][2].as_py()["reason"]
+    'value: JSON: JSON is malformed: invalid character (byte 0)'
     """
 
     value: Format
@@ -134,20 +126,12 @@ class Decoder:
             return self.columns
         return self.columns.append(pa.field(DEAD_LETTER, pa.struct(list(DEAD_LETTERS))))
 
-    def decode(self, records: pa.Table) -> Decoded:
-        """Return the rows and the dead letters of records. O(bytes)."""
-        frame, faults, tombstones = self._decoded(records)
-        good = np.ones(records.num_rows, np.bool_)
-        good[list(faults)] = False
-        rows = frame.filter(pa.array(good)) if faults else frame
-        return Decoded(rows, _letters(records, faults), tombstones)
-
     def frame(self, records: pa.Table, *, needs_key: bool = False) -> pa.Table:
-        """Return one row for each record, as `frame_columns`.
+        """Return one row for each record, as `frame_columns`. O(bytes).
 
         The row of a bad record has only the columns of `include`, and the dead letter. All others have a null there.
         """
-        frame, faults, _ = self._decoded(records, needs_key=needs_key)
+        frame, faults = self._decoded(records, needs_key=needs_key)
         if self.bad_records == "stop":
             return frame
         places = pa.array([None] * records.num_rows, pa.int64())
@@ -188,8 +172,8 @@ class Decoder:
             named(name, f"Decoder.include.{of}", "the name of a column")
         return names
 
-    def _decoded(self, records: pa.Table, *, needs_key: bool = False) -> tuple[pa.Table, dict[int, str], int]:
-        """Return one row for each record, the faults, and the number of tombstones among the good rows."""
+    def _decoded(self, records: pa.Table, *, needs_key: bool) -> tuple[pa.Table, dict[int, str]]:
+        """Return one row for each record, and the faults."""
         self.check(records.column_names)
         records = records.combine_chunks()
         faults: dict[int, str] = {}
@@ -225,16 +209,14 @@ class Decoder:
                 )
         if faults and self.bad_records == "stop":
             raise _bad(records, min(faults), faults[min(faults)], len(faults))
-        if faults:
-            valid = np.ones(records.num_rows, np.bool_)
-            valid[list(faults)] = False
-            columns = [_only(column, valid) for column in columns]
-        columns += included
         good = np.ones(records.num_rows, np.bool_)
         good[list(faults)] = False
+        if faults:
+            columns = [_only(column, good) for column in columns]
+        columns += included
         if self.tombstone is not None:
             columns.append(pa.array(absent & good))
-        return pa.table(columns, schema=self.columns), faults, int((absent & good).sum())
+        return pa.table(columns, schema=self.columns), faults
 
 
 def _part(

@@ -38,11 +38,10 @@ import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.avro_types import arrow_columns, read_schema, reader_of
-from taskplace.spark.kafka.schema_registry import SchemaRegistry, number_of
+from taskplace.spark.kafka.avro import SchemaRegistry, arrow_columns, number_of, read_schema, reader_of
 from taskplace.spark.processors.base import columns_of
-from taskplace.spark.state.columns import arrow_schema
-from taskplace.spark.state.values import table_of
+from taskplace.spark.types import arrow_schema
+from taskplace.spark.values import table_of
 from taskplace.validation import named, nearest
 
 #: By place in the list of payloads, why a payload could not be decoded.
@@ -73,7 +72,7 @@ class Json:
 
     Times are texts of RFC 3339 and are rounded to microseconds; a column with a zone needs one in the text, a column
     without a zone refuses one. Binaries are base64. Decimals are numbers, or texts of numbers as casts of columns take
-    them (`taskplace.spark.state.casts`): `"1.50"`, and not `"1_000"`. The keys of maps are texts.
+    them (`taskplace.spark.casts`): `"1.50"`, and not `"1_000"`. The keys of maps are texts.
 
     >>> flights = Json({"id": "int64", "tags": "array<string>"})
     >>> rows, faults = flights.read([b'{"id": 1, "tags": ["a"]}', b'{"id": "1"}'])
@@ -110,12 +109,12 @@ class Json:
 class Avro:
     """Avro data, as the columns of the given record schema.
 
-    - `schema`: the schema by which data is read, as a mapping or as JSON text
+    - `schema`: the schema by which data is read: a mapping, JSON text, or the path of an .avsc file
     - `column`: the name of the column, if the schema is no record
     - `writers`: the schemas of the writers by id, if each payload begins with a zero byte and the four-byte id of its
       writer's schema, as a schema registry's serializers write it. Data of a writer is resolved to `schema`
     - `registry`: the schema registry that is asked for any other id: its URL, or properties of Confluent's client
-      (`taskplace.spark.kafka.schema_registry`). An id that it does not have is a fault. `InputError` if it does not
+      (`taskplace.spark.kafka.avro`). An id that it does not have is a fault. `InputError` if it does not
       answer, because that says nothing about a payload
 
     Logical types: dates, timestamps in milliseconds or microseconds (with and without a zone), decimals, UUIDs as text.

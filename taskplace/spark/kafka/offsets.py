@@ -4,8 +4,20 @@ Properties:
 - the end of a partition is its last stable offset: no transaction that is open or was aborted ends before it;
 - the id differs from that of an earlier topic with the same name, so a topic that was deleted and made again is
   noticed;
-- a question that a broker cannot answer just now is asked again (`taskplace.spark.kafka.asking`); a client that is
+- a question that a broker cannot answer just now is asked again (`taskplace.spark.kafka.brokers`); a client that is
   refused, for its password for example, is not.
+
+`with_broker_counts` gives a topology the partition counts that the brokers have:
+
+    flights = KafkaRecords("flights", "host:9092", decoder)
+    topology.source("flights", key="tailnum", reads=flights)                 # no `partitions`
+    topology.source("weather", key="tailnum", partition_column="partition")  # Spark's own source
+    built = with_broker_counts(topology.build(), {"weather": KafkaTopic("weather", "host:9092")})
+    if not built.readiness():
+        print(built.readiness().reason)
+
+A topology without counts is *not ready*, and says why. A topic that is missing, or co-partitioned topics with unequal
+counts, are reasons, and no exceptions. `Placed` refuses a topology that is not ready with `TopologyNotReady`.
 
 Errors: `MissingTopic` for a topic that is missing; `InputError` for one that may not be read, and if no broker answers
 in time. They show no secret.
@@ -15,15 +27,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from taskplace.durations import milliseconds
 from taskplace.errors import InputError
-from taskplace.spark.kafka import asking
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import CREDENTIALS, UNANSWERED, ClientLog, cause_only, refuses, warn_silent
+from taskplace.spark.kafka.brokers import PASSING, Admin, lacking
+from taskplace.spark.kafka.clients import (
+    CREDENTIALS,
+    UNANSWERED,
+    ClientOptions,
+    cause_only,
+    made,
+    refuses,
+    warn_silent,
+)
+from taskplace.validation import named
+from topology import BuiltTopology
 
 T = TypeVar("T")
 #: What is said of the consumer group of a commit, with the remedy.
@@ -77,35 +100,36 @@ class TopicOffsets:
 
     def described(self) -> Described:
         """Return the id and the partition count. Errors: `InputError`, for a missing topic with the remedy."""
-        found = self._answer(asking.describe)
-        if lacking := asking.lacking(found, *self._rights):
+        found = self._answer(Admin.describe)
+        for right in lacking(found, *self._rights):
             raise InputError(
                 f"topic {self._topic!r}",
-                found=f"no right to {lacking[0]}",
+                found=f"no right to {right}",
                 expected="a topic that the cluster lets this client read",
-                hint=f"allow `{lacking[0]}` on the topic to this user",
+                hint=f"allow `{right}` on the topic to this user",
             )
         return Described(str(found.topic_id), len(found.partitions))
 
     def starts(self, partitions: int) -> dict[int, int]:
         """Return the first offset that each partition has."""
-        return self._answer(asking.offsets, range(partitions), first=True)
+        return self._answer(Admin.offsets, range(partitions), first=True)
 
     def ends(self, partitions: int) -> dict[int, int]:
         """Return the last stable offset of each partition: the end of what may be read."""
-        return self._answer(asking.offsets, range(partitions), committed=True)
+        return self._answer(Admin.offsets, range(partitions), committed=True)
 
     def later_than(self, time_ms: int, partitions: Collection[int]) -> dict[int, int]:
         """Return the offset of the first record with a later time, for partitions that have one."""
-        return self._answer(asking.offsets, partitions, later_than=time_ms)
+        newer = self.first_newer(dict.fromkeys(partitions, time_ms))
+        return {partition: offset for partition, (offset, _) in newer.items()}
 
     def first_newer(self, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return by partition the first record that is newer than so many milliseconds, as offset and timestamp."""
-        return self._answer(asking.first_newer, times)
+        return self._answer(Admin.first_newer, times)
 
     def commit(self, group: str, positions: Mapping[int, int]) -> None:
         """Commit the offsets of a consumer group that has no members."""
-        self._answer(asking.commit, group, positions)
+        self._answer(Admin.commit, group, positions)
 
     def _answer(self, question: Callable[..., T], *what: Any, **more: Any) -> T:
         if self._client is None:
@@ -120,26 +144,11 @@ class TopicOffsets:
             warn_silent(self._options, began)
 
         try:
-            return question(client, self._topic, *what, seconds=self._seconds, look=look, **more)
+            return question(Admin(client, self._seconds, look), self._topic, *what, **more)
         except KafkaException as error:
             self._client = None  # the next one reads its secrets anew
             said = self._refusal.said
             raise refused(self._topic, error.args[0], self._options, right="Describe", said=said) from None
-
-
-def made(kind: Callable[..., Any], options: ClientOptions, own: Mapping[str, Any]) -> Any:
-    """Return a client, which logs without secrets. Errors: `InputError` for properties that librdkafka refuses."""
-    given = options.resolved()
-    if kind is AdminClient:
-        given.pop("group.id", None)  # librdkafka warns of a consumer's property
-    try:
-        return kind({**given, **own}, logger=ClientLog(options))
-    except KafkaException as error:
-        raise InputError(
-            "Kafka client",
-            found=options.scrubbed(error.args[0].str()),
-            expected="properties that librdkafka knows",
-        ) from None
 
 
 def deleted(topic: str) -> MissingTopic:
@@ -158,7 +167,7 @@ def refused(topic: str, error: Any, options: ClientOptions, *, right: str, said:
     `right`: what it needs for what it was doing; `said`: as of `Refusal`
     """
     name = error.name()
-    if name in asking.PASSING:
+    if name in PASSING:
         found = f"{name}: {error.str()}"
         if name in UNANSWERED:
             found = f"no answer of {options.servers}: {said or found}"
@@ -182,3 +191,67 @@ def refused(topic: str, error: Any, options: ClientOptions, *, right: str, said:
         else "a topic that the cluster lets this client read",
         hint=hint,
     )
+
+
+class KafkaTopic:
+    """A topic that something else reads, such as Spark's own Kafka source.
+
+    - `topic`: its name in Kafka; `servers`: the brokers, such as "host:9092,other:9092"
+    - `options`: librdkafka's properties, as for `KafkaRecords`
+    - `patience`: how long a question waits for brokers that do not answer
+
+    >>> KafkaTopic("weather", "localhost:9092", options={"sasl.password": "hunter2"})
+    KafkaTopic('weather', {'bootstrap.servers': 'localhost:9092', 'sasl.password': '(hidden)'})
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        servers: str,
+        *,
+        options: Mapping[str, Any] | None = None,
+        patience: Any = "2 minutes",
+    ) -> None:
+        self.topic = named(topic, "KafkaTopic.topic", "the name of a topic")
+        self._options = ClientOptions("KafkaTopic", servers, options or {})
+        self._seconds = milliseconds(patience, "KafkaTopic.patience") / 1000
+
+    def __repr__(self) -> str:
+        return f"KafkaTopic({self.topic!r}, {self._options!r})"
+
+    def partitions(self) -> int:
+        """Return the topic's partition count. Errors: `MissingTopic`; `InputError` without an answer."""
+        return TopicOffsets(self.topic, self._options, self._seconds).described().partitions
+
+
+def with_broker_counts(
+    built: BuiltTopology, topics: Mapping[str, Any] = MappingProxyType({})
+) -> BuiltTopology:
+    """Return a topology with the partition counts that the brokers have, and None for a missing topic.
+
+    Sources with `reads` are asked for themselves. `topics`: by external topic, the `KafkaTopic` or `KafkaRecords` that
+    knows the count of another one. Topics of which nothing is known are left as they are. Call it again to see whether
+    topics have changed.
+
+    What is not as it must be is in `readiness()`: topics that are missing, co-partitioned topics with unequal counts,
+    and a topic whose count is not that with which its stores began. Errors: `InputError`, also for an unknown topic.
+    """
+    sources = {
+        node.topic: node for node in built.nodes if node.kind == "source" and not node.internal and node.topic
+    }
+    for topic in topics:
+        if topic not in sources:
+            expected = f"an external topic of the topology: {sorted(sources)}"
+            raise InputError(f"topics.{topic}", found=topic, expected=expected)
+    asked: dict[str, Any] = {topic: node.options.get("reads") for topic, node in sources.items()}
+    asked |= topics
+    counts: dict[str, int | None] = {}
+    for topic, counted in asked.items():
+        if callable(getattr(counted, "partitions", None)):
+            try:
+                counts[topic] = counted.partitions()
+            except MissingTopic:
+                counts[topic] = None
+        elif topic in topics:
+            raise InputError(f"topics.{topic}", found=counted, expected="a KafkaTopic or KafkaRecords")
+    return built.with_partitions(counts)

@@ -23,24 +23,31 @@ a value beyond the years 1 to 9999. Errors show no key and no value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import avro
-from taskplace.spark.kafka.schema_registry import SchemaRegistry, header
+from taskplace.spark.kafka.avro import SchemaRegistry, header
+from taskplace.spark.worker.schemas import left_out
 from taskplace.validation import nearest
 
 T = pa.types
 #: The rows that are encoded at a time, and their bytes, unless one row has more.
 CHUNK, CHUNK_BYTES = 10_000, 8 << 20
+#: The rows that are read first: they say how large a row is. A file says less, because it keeps equal values once.
+FIRST = 16
+#: What is read of a column at a time, instead of all of it.
+BUFFER_BYTES = 1 << 20
 #: What a record needs in a request beside its key, value and headers, at most.
 OVERHEAD = 128
 HEADER_OVERHEAD = 16
@@ -226,6 +233,38 @@ class RecordFormat:
                 expected="a time that Kafka's client can send",
             )
         return [time or 0 for time in times]
+
+
+def records(form: RecordFormat, sink: str, files: Iterable[Path]) -> Iterator[Record]:
+    """Yield the records of staged files, in their order."""
+    for file in files:
+        for rows in tables(file):
+            yield from form.records(sink, rows)
+
+
+def tables(file: Path) -> Iterator[pa.Table]:
+    """Yield the rows of a staged file, with the columns that it leaves out because they have only nulls.
+
+    A table has at most `CHUNK` rows. It is read in steps of about `CHUNK_BYTES`; one row may be larger.
+    """
+    opened = pq.ParquetFile(file, buffer_size=BUFFER_BYTES)
+    missing = list(left_out(opened.metadata.metadata))
+    for batch in _batches(opened):
+        rows = pa.Table.from_batches([batch])
+        for place, name in missing:
+            rows = rows.add_column(place, name, pa.nulls(rows.num_rows))
+        yield rows
+
+
+def _batches(opened: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """Yield the rows; after the first ones, in steps that go by the size of a row in the file and in memory."""
+    whole = opened.metadata
+    if not whole.num_rows:
+        return
+    in_file = sum(whole.row_group(group).total_byte_size for group in range(whole.num_row_groups))
+    first = next(opened.iter_batches(batch_size=FIRST))
+    size = max(in_file / whole.num_rows, first.nbytes / first.num_rows, 1.0)
+    yield from opened.iter_batches(batch_size=max(1, min(CHUNK, int(CHUNK_BYTES / size))))
 
 
 def _pieces(rows: pa.Table) -> Iterator[pa.Table]:

@@ -27,19 +27,17 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
-from taskplace.spark.kafka.alignment import Extent
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import ClientOptions
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.offsets import Described, MissingTopic, TopicOffsets, deleted
 from taskplace.spark.kafka.reading import GO_ON, OWN, read_range, removed, times_at
-from taskplace.spark.worker.collected_rows import CollectedRows
-from taskplace.spark.worker.topic_reader import ReadSetting
+from taskplace.spark.worker.topic_reader import CollectedRows, ReadSetting
 from taskplace.validation import integer, named
 
 #: The offsets of each partition that a batch has at most, if nothing else is said.
@@ -51,6 +49,8 @@ WATCH_SECONDS = 10.0
 Offset = Mapping[str, Any]
 #: A range, as a row of `RANGES`.
 Range = tuple[str, int, int, int, list[int]]
+#: Offsets, or times in milliseconds since 1970, by partition.
+Numbers = Mapping[int, int]
 
 
 class KafkaRecords:
@@ -68,7 +68,7 @@ class KafkaRecords:
       `starting` with the state as it is; "stop": an error
     - `most_records`: how many offsets of each partition a batch has at most; None: all that there are. Spark repeats a
       batch unchanged, so this has a default. Rows for which a task has no memory go to a file
-      (`taskplace.spark.worker.collected_rows`)
+      (`taskplace.spark.worker.topic_reader`)
     - `patience`: how long a read waits for brokers that do not answer
 
     Errors: `InputError` for a wrong argument.
@@ -323,6 +323,39 @@ class KafkaRecords:
         if self._watch is None:
             self._watch = TopicOffsets(self.topic, self._options, min(self._seconds, WATCH_SECONDS), "Read")
         return self._watch
+
+
+class Extent(NamedTuple):
+    """What a topic has, by partition: the offsets where a stream begins, of the next batch, and behind the last record.
+
+    `most`: how many offsets of a partition a batch has at most; None: no limit.
+    """
+
+    firsts: Numbers
+    begins: Numbers
+    ends: Numbers
+    most: int | None = None
+
+    @property
+    def unread(self) -> bool:
+        """Whether nothing was read yet, of what there is."""
+        return all(at <= self.firsts[partition] for partition, at in self.begins.items())
+
+    @property
+    def new(self) -> tuple[int, ...]:
+        """The partitions with records to read."""
+        return tuple(partition for partition, end in self.ends.items() if end > self.begins[partition])
+
+    @property
+    def capped(self) -> dict[int, int]:
+        """Where a batch ends that has at most `most` offsets of each partition."""
+        most = self.most
+        return {p: end if most is None else min(end, self.begins[p] + most) for p, end in self.ends.items()}
+
+    def until(self, ends: Numbers) -> Extent:
+        """Return what there is of it up to these offsets, behind which it may begin."""
+        cut = {p: max(self.begins[p], min(end, ends.get(p, end))) for p, end in self.ends.items()}
+        return self._replace(ends=cut)
 
 
 def going_on(end: Offset, begins: Offset) -> Offset:

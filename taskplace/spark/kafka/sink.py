@@ -15,27 +15,45 @@ Errors: `InputError` for options; `SinkError` for topics and brokers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskplace.durations import milliseconds
-from taskplace.errors import InputError, SinkError
-from taskplace.spark.kafka.at_least_once import AtLeastOnce
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import Clients
-from taskplace.spark.kafka.marker import ADMIN_SECONDS, MarkerTopic, configuration, described, metadata
-from taskplace.spark.kafka.record_format import RecordFormat
-from taskplace.spark.kafka.sink_options import MAX_BYTES, OWN, form_of_records, number, one_of, topic_name
-from taskplace.spark.kafka.sink_topics import SinkTopics
-from taskplace.spark.kafka.staged_rows import records
-from taskplace.spark.kafka.transactions import Transactions
+from taskplace.errors import InputError
+from taskplace.spark.kafka import avro
+from taskplace.spark.kafka.avro import SchemaRegistry
+from taskplace.spark.kafka.clients import ClientOptions, Clients, check_client
+from taskplace.spark.kafka.dead_letters import DeadLetterFormat
+from taskplace.spark.kafka.record_format import Part, RecordFormat, records
 from taskplace.spark.targets import Commit, CommitTarget, Output
-from taskplace.validation import integer, nearest
+from taskplace.validation import boolean, integer, named, nearest
 
+if TYPE_CHECKING:
+    from taskplace.spark.kafka.transactions import AtLeastOnce, Transactions
+
+PATH = "KafkaSink"
+#: The properties of clients that the sink sets itself.
+OWN = (
+    "bootstrap.servers",
+    "client.id",
+    "delivery.report.only.error",
+    "enable.auto.commit",
+    "enable.idempotence",
+    "enable.partition.eof",
+    "error_cb",
+    "group.id",
+    "isolation.level",
+    "logger",
+    "on_delivery",
+    "transactional.id",
+)
 DELIVERIES = ("exactly-once", "at-least-once")
+FORMATS = ("json", "raw", "avro")
 CHANGED = ("stop", "go-on")
 MARKER_TOPIC = "taskplace-markers"
+#: librdkafka's default of `message.max.bytes`.
+MAX_BYTES = 1_000_000
 #: librdkafka's default of `transaction.timeout.ms`.
 _TIMEOUT = 60_000
 
@@ -89,8 +107,8 @@ class KafkaSink(CommitTarget):
         patience: str | int = "5 minutes",
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        _check_client()
-        self.topic = topic_name(topic, "topic")
+        check_client(PATH)
+        self.topic = named(topic, f"{PATH}.topic", "the name of a topic")
         self._delivery = one_of(delivery, "delivery", DELIVERIES)
         self._options = given = ClientOptions("KafkaSink", servers, options or {}, own=OWN)
         form = {
@@ -100,14 +118,19 @@ class KafkaSink(CommitTarget):
         }  # fmt: skip
         largest = number(given, "message.max.bytes", MAX_BYTES, 1000)
         self._format = form_of_records(
-            form, dead_letters=_truth(dead_letters), max_bytes=largest, topic=self.topic
+            form,
+            dead_letters=boolean(dead_letters, f"{PATH}.dead_letters"),
+            max_bytes=largest,
+            topic=self.topic,
         )
         self._clients = Clients(given, self.topic)
-        name = topic_name(marker_topic, "marker_topic")
+        name = named(marker_topic, f"{PATH}.marker_topic", "the name of a topic")
         if name == self.topic:
             expected = "another topic than the sink's"
             raise InputError("KafkaSink.marker_topic", found=marker_topic, expected=expected)
         replicas = integer(replication, "KafkaSink.replication", 1, 32767, optional=True)
+        from taskplace.spark.kafka.sink_topics import MarkerTopic, SinkTopics
+
         self._markers = MarkerTopic(self._clients, name, replicas)
         self._exactly_once = self._delivery != "at-least-once"
         self._topics = SinkTopics(
@@ -123,6 +146,8 @@ class KafkaSink(CommitTarget):
         self._writer = self._made_writer(timeout / 1000, seconds)
 
     def _made_writer(self, timeout: float, patience: float) -> Transactions | AtLeastOnce:
+        from taskplace.spark.kafka.transactions import AtLeastOnce, Transactions
+
         if not self._exactly_once:
             return AtLeastOnce(
                 clients=self._clients, topic=self.topic, patience=patience, topics=self._topics
@@ -151,21 +176,9 @@ class KafkaSink(CommitTarget):
         brokers do not answer, or the topics are not as they must be.
         """
         self._writer.probe()
-        admin = self._clients.admin()
-        if described(self._clients, admin, self.topic, "Write") is None:
-            topics = metadata(self._clients, admin).topics
-            near = nearest(self.topic, [name for name in topics if not name.startswith("__")])
-            raise SinkError(f"topic {self.topic!r} does not exist; create it first{near and '; ' + near}")
-        config = configuration(self._clients, admin, self.topic)
-        largest = int(config.get("max.message.bytes", self._format.max_bytes))
-        if largest < self._format.max_bytes:
-            raise SinkError(
-                f"topic {self.topic!r}: found max.message.bytes = {largest}, expected at least the sink's "
-                f"message.max.bytes = {self._format.max_bytes}: a committed record could be refused; change one of them"
-            )
-        if "compact" in config.get("cleanup.policy", "") and self._format.key is None:
-            remedy = "set `key`, or write to a topic that is not compacted"
-            raise SinkError(f"topic {self.topic!r}: it is compacted, so its records need a key; {remedy}")
+        from taskplace.spark.kafka.sink_topics import check_topic
+
+        check_topic(self._clients, self.topic, self._format)
         if self._exactly_once:
             self._markers.exists()
         for part in (self._format.key, self._format.value):
@@ -174,7 +187,7 @@ class KafkaSink(CommitTarget):
 
     def check_output(self, output: Output) -> None:
         """Compare the topics with those of the last manifest."""
-        self._topics.check(output.kept, output.repeated, ADMIN_SECONDS)
+        self._topics.check(output.kept, output.repeated)
 
     def open_output(self, output: Output) -> None:
         """Create the marker topic, unless it exists; fence an earlier driver; read the marker.
@@ -183,7 +196,7 @@ class KafkaSink(CommitTarget):
         """
         if self._exactly_once:
             self._markers.create()
-        self._topics.bind(output.kept, ADMIN_SECONDS)
+        self._topics.bind(output.kept)
         self._writer.open(output)
 
     def kept_output(self) -> Mapping[str, Any]:
@@ -201,17 +214,91 @@ class KafkaSink(CommitTarget):
         self._topics.close()
 
 
-def _check_client() -> None:
-    if find_spec("confluent_kafka") is None:
-        raise InputError(
-            "KafkaSink",
-            found="no package confluent_kafka",
-            expected="Kafka's client",
-            hint="pip install 'taskplace[kafka]'",
+def form_of_records(
+    given: Mapping[str, object], *, dead_letters: bool, max_bytes: int, topic: str = ""
+) -> RecordFormat:
+    """Return the form of the records. `given`: the arguments about it, by name; None: not given."""
+    if dead_letters:
+        for name, value in given.items():
+            if value is not None:
+                expected = f"no `{name}`: a dead letter is the record as it was"
+                raise InputError(f"{PATH}.{name}", found=value, expected=expected)
+        return DeadLetterFormat(max_bytes=max_bytes)
+    key, key_format, key_schema = (given[name] for name in ("key", "key_format", "key_schema"))
+    timestamp, deleted = given["timestamp"], given["deleted"]
+    asked = given.get("registry")
+    registry = None if asked is None else SchemaRegistry(f"{PATH}.registry", asked)
+    key_part = None if key is None else _part("key", key, key_format, key_schema, default="")
+    value_part = _part("value", given["value"], given["value_format"], given["value_schema"])
+    form = RecordFormat(
+        key=key_part and replace(key_part, registry=registry, subject=f"{topic}-key"),
+        value=replace(value_part, registry=registry, subject=f"{topic}-value"),
+        headers=_headers(given["headers"], f"{PATH}.headers"),
+        timestamp=None if timestamp is None else _column(timestamp, f"{PATH}.timestamp"),
+        deleted=None if deleted is None else _column(deleted, f"{PATH}.deleted"),
+        max_bytes=max_bytes,
+    )
+    if registry is not None and not any(part and part.schema for part in (form.key, form.value)):
+        expected = "value_format or key_format avro as well"
+        raise InputError(f"{PATH}.registry", found="no Avro", expected=expected)
+    if key is None and (key_format is not None or key_schema is not None or deleted is not None):
+        option = "deleted" if deleted is not None else "key_format"
+        raise InputError(f"{PATH}.{option}", found=option, expected="`key` as well")
+    return form
+
+
+def one_of(given: object, argument: str, known: Sequence[str]) -> str:
+    """Return a value that has to be one of a few."""
+    if given not in known:
+        expected = f"one of {', '.join(known)}"
+        raise InputError(f"{PATH}.{argument}", found=given, expected=expected, hint=nearest(given, known))
+    return str(given)
+
+
+def number(options: ClientOptions, name: str, default: int, least: int) -> int:
+    """Return a property of clients that is a number."""
+    value = options.get(name, default)
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    return integer(value, f"{PATH}.options.{name}", least) or default
+
+
+def _column(given: object, path: str) -> str:
+    return named(given, path, "the name of a column")
+
+
+def _columns(given: object, path: str) -> tuple[str, ...]:
+    if isinstance(given, str):
+        return (_column(given, path),)
+    if not isinstance(given, Sequence) or not given:
+        raise InputError(path, found=given, expected="the name of a column, or several")
+    names = tuple(_column(name, path) for name in given)
+    if len(set(names)) != len(names):
+        raise InputError(path, found=given, expected="each column once")
+    return names
+
+
+def _part(name: str, columns: object, given: object, schema: object, *, default: str = "json") -> Part:
+    path = f"{PATH}.{name}"
+    chosen = default if given is None else one_of(given, f"{name}_format", FORMATS)
+    names = None if columns is None else _columns(columns, path)
+    if (chosen == "avro") != (schema is not None):
+        found = "no schema" if schema is None else f"a schema beside the format {chosen or 'raw or json'}"
+        raise InputError(f"{path}_schema", found=found, expected="the format avro with a schema")
+    if chosen == "raw" and (names is None or len(names) > 1):
+        raise InputError(path, found=columns, expected="one column for the format raw")
+    text = avro.schema_text(schema, f"{path}_schema") if schema is not None else ""
+    if text and avro.fields_of(text) is not None and isinstance(columns, str):
+        columns = [columns]  # the schema is a record, also for one column
+    return Part(columns=names, single=isinstance(columns, str), format=chosen, schema=text)
+
+
+def _headers(given: object, path: str) -> tuple[tuple[str, str], ...]:
+    if given is None:
+        return ()
+    if isinstance(given, Mapping):
+        return tuple(
+            (named(name, path, "the name of a header"), _column(column, path))
+            for name, column in given.items()
         )
-
-
-def _truth(given: object) -> bool:
-    if not isinstance(given, bool):
-        raise InputError("KafkaSink.dead_letters", found=given, expected="true or false")
-    return given
+    return tuple((name, name) for name in _columns(given, path))

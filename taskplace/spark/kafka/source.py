@@ -25,6 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from taskplace.model.placed_options import PlacedOptions
+from taskplace.spark.cluster import Cluster
 from taskplace.spark.kafka.alignment import Alignment, alignment
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.records import KafkaRecords, going_on, offset_of
@@ -53,15 +54,6 @@ def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
 Register = Callable[[Any, str, Callable[[], type[DataSource]]], None]
 
 
-class Registry(Protocol):
-    """What `stream_of` uses of a stream's cluster (`taskplace.spark.cluster.Cluster`)."""
-
-    spark: Any
-
-    def register_source(self, spark: Any, name: str, source: Callable[[], type[DataSource]]) -> None:
-        """Make a data source known to the session. The driver's own Python plans it."""
-
-
 class Stream(Protocol):
     """What `stream_of` uses of `Placed`."""
 
@@ -70,7 +62,7 @@ class Stream(Protocol):
     checkpoint: Path
 
     @property
-    def bridge(self) -> Registry:
+    def bridge(self) -> Cluster:
         """The cluster on which the stream runs."""
 
 

@@ -28,103 +28,58 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
+import confluent_kafka as ck
 import msgspec
 
 from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark import faults
 from taskplace.spark.kafka.clients import PERMANENT, REPEATED, Clients, cause, outline
-from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic
-from taskplace.spark.kafka.progress import Progress
 from taskplace.spark.kafka.record_format import Record
-from taskplace.spark.kafka.sink_topics import SinkTopics
+from taskplace.spark.kafka.sink_topics import Marker, MarkerKey, MarkerTopic, SinkTopics
 from taskplace.spark.targets import Commit, Output
 
-if TYPE_CHECKING:
-    import confluent_kafka as ck
-
 log = logging.getLogger(__name__)
-
+#: Acknowledgements come in groups; a pause between them that is shorter is none, in seconds.
+STALL = 2.0
 #: How long one call into the client may block, in seconds. Between calls, the sink looks whether it is refused.
 SLICE = 5.0
-#: After this many records, the sink looks at the time, and lets the client report errors.
-LOOK_EVERY = 1000
 #: How long a client may take to say what has become of its records, in seconds.
 LATE = 2.0
+#: After this many records, the sink looks at the time, and lets the client report errors.
+LOOK_EVERY = 1000
 #: A producer that is fenced this often in one batch shares its transactional id with another one that is in use.
 FENCED_AT_MOST = 5
-
+#: The errors of a producer that another one with its transactional id has fenced, or that the brokers have given up.
+_FENCED = frozenset(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"))
+_IDEMPOTENT = {"enable.idempotence": True}
 Records = Callable[[], Iterable[Record]]
 
 
-class _TryAgain(Exception):
-    """A transaction did not come about, or its outcome is unknown. `logged`: its text for the log, without records."""
-
-    def __init__(self, said: str, logged: str | None = None) -> None:
-        super().__init__(said)
-        self.logged = said if logged is None else logged
-
-
-class _TooLong(Exception):
-    """A transaction was open for longer than the brokers allow."""
-
-
 @dataclass(kw_only=True)
-class _Try:
-    """One batch, while it is published; or the start of a producer, which has no batch."""
+class _Writer(ABC):
+    """Writes the batches of one sink with one producer.
 
-    output: Output
-    what: str
-    until: float
-    commit: Commit | None = None
-    records: Records = tuple
-    sent: Progress | None = None
-    furthest: int = 0
-    fenced: int = 0
-    too_long: int = 0
-    last: str = ""
-    tries: int = 0
-
-    def pause(self) -> float:
-        """Return how long to wait before the next try, in seconds: longer each time, up to two."""
-        self.tries += 1
-        return min(0.05 * 2**self.tries, 2.0)
-
-
-@dataclass(kw_only=True)
-class Transactions:
-    """The transactions of one sink. Lifetime: `_producer` from its first batch until an error; `_marker` as long.
-
-    - `timeout`: `transaction.timeout.ms`, in seconds
     - `patience`: for how long a batch is tried again, in seconds
     - `topics`: None: they are not compared
+
+    Lifetime: `_producer` until an error; `_failed`, the error of the first record that has failed, for one try.
     """
 
     clients: Clients
     topic: str
-    markers: MarkerTopic
-    timeout: float
     patience: float
     topics: SinkTopics | None = None
     _producer: ck.Producer | None = field(default=None, init=False, repr=False)
-    _marker: Marker | None = field(default=None, init=False)
     _failed: ck.KafkaError | None = field(default=None, init=False, repr=False)
 
-    def probe(self) -> None:
-        """Make a producer, and give it up. Errors: `InputError` for properties that it refuses; no broker is asked."""
-        self._made(MarkerKey("probe", "probe"))
-
-    def open(self, output: Output) -> None:
-        """Do steps 1 and 2, before the first commit. Errors: those of the module."""
-        until = time.monotonic() + self.patience
-        self._until_done(_Try(output=output, what=f"the start of sink {output.sink!r}", until=until))
-
     def publish(self, commit: Commit, records: Records) -> None:
-        """Publish a batch, unless its marker says that it is there. `records` may be called several times."""
+        """Publish a batch, unless the topic is known to have it. `records` may be called several times."""
         output = Output(checkpoint_id=commit.checkpoint_id, sink=commit.sink, check_epoch=commit.check_epoch)
         what = f"batch {commit.batch_id} of sink {commit.sink!r}"
         until = time.monotonic() + self.patience
@@ -137,39 +92,21 @@ class Transactions:
                 done = self._tried(this)
         finally:
             if not done:
-                self._discard()
-
-    def close(self) -> None:
-        """Give the producer up. The next batch makes another one."""
-        self._discard()
-
-    # -- one try
+                self.close()
 
     def _tried(self, this: _Try) -> bool:
-        """Return whether the batch is in the topic, or the producer is ready; False: try again."""
+        """Return whether all is done; False: try again."""
         try:
-            self._check_topics(this)
-            if self._producer is None:
-                this.output.check_epoch()
-                self._start(this)
-            if this.commit is not None and not self._has(this, this.commit):
-                self._send(this, this.commit)
+            if self.topics is not None:
+                self._check_topics(self.topics)
+            self._try(this)
             return True
-        except _TooLong:
-            self._discard()
-            this.too_long += 1
-            if this.too_long > 1:
-                raise self._too_long(this) from None
-            log.warning(
-                "%s: the transaction took longer than %.0f s; it is sent again", this.what, self.timeout
-            )
         except _TryAgain as again:
-            this.last = str(again)
             if time.monotonic() >= this.until:
                 done = "done" if this.commit is None else "published"
                 raise SinkError(
-                    f"{this.what}: not {done} within {self.patience:.0f} s; the last error: {this.last}; "
-                    "check that the brokers run"
+                    f"{this.what}: not {done} within {self.patience:.0f} s; the last error: {again}; check that the "
+                    "brokers run"
                 ) from None
             REPEATED.warn(
                 log, "%s is sent again: %s", this.what, again.logged, key=this.what, kind=again.logged
@@ -178,21 +115,76 @@ class Transactions:
             time.sleep(this.pause())
         return False
 
-    def _check_topics(self, this: _Try) -> None:
-        if self.topics is None:
-            return
+    def _check_topics(self, topics: SinkTopics) -> None:
         try:
-            self.topics.check_now(SLICE)
+            topics.check_now(SLICE)
         except TimeoutError as error:
             raise _TryAgain(str(error)) from None
 
-    def _made(self, key: MarkerKey) -> ck.Producer:
-        own = {
-            "transactional.id": transactional_id(key),
-            "delivery.report.only.error": True,
-            "on_delivery": self._on_delivery,
-        }
+    @abstractmethod
+    def _try(self, this: _Try) -> None:
+        """Do it once. Errors: `_TryAgain`."""
+
+    def close(self) -> None:
+        """Give the producer up. What it has queued is not sent. The next batch makes another one."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+
+    def _made(self, **own: Any) -> ck.Producer:
+        own |= {"delivery.report.only.error": True, "on_delivery": self._on_delivery}
         return self.clients.producer(own)
+
+    def _on_delivery(self, error: ck.KafkaError, message: object) -> None:
+        self._failed = self._failed if self._failed is not None else error
+
+    def _raise_permanent(self, what: str) -> None:
+        """Raise `SinkError` for what does not pass by waiting."""
+        self.clients.raise_refusal(what)
+        if self._failed is not None and self._failed.name() in PERMANENT:
+            raise self.clients.permanent(self._failed, what)
+
+
+@dataclass(kw_only=True)
+class Transactions(_Writer):
+    """The transactions of one sink. Lifetime: `_marker` as long as `_producer`.
+
+    `timeout`: `transaction.timeout.ms`, in seconds.
+    """
+
+    markers: MarkerTopic
+    timeout: float
+    _marker: Marker | None = field(default=None, init=False)
+
+    def probe(self) -> None:
+        """Make a producer, and give it up. Errors: `InputError` for properties that it refuses; no broker is asked."""
+        self._made(**{"transactional.id": "taskplace-probe"})
+
+    def open(self, output: Output) -> None:
+        """Do steps 1 and 2, before the first commit. Errors: those of the module."""
+        until = time.monotonic() + self.patience
+        self._until_done(_Try(output=output, what=f"the start of sink {output.sink!r}", until=until))
+
+    def close(self) -> None:
+        """Give the producer up. The next producer ends its transaction."""
+        super().close()
+        self._marker = None
+
+    # -- one try
+
+    def _try(self, this: _Try) -> None:
+        try:
+            if self._producer is None:
+                this.output.check_epoch()
+                self._start(this)
+            if this.commit is not None and not self._has(this, this.commit):
+                self._send(this, this.commit)
+        except _TooLong:
+            self.close()
+            this.too_long += 1
+            if this.too_long > 1:
+                raise self._too_long(this) from None
+            raise _TryAgain(f"the transaction took longer than {self.timeout:.0f} s") from None
 
     def _key(self, output: Output) -> MarkerKey:
         return MarkerKey(output.checkpoint_id, output.sink)
@@ -201,7 +193,7 @@ class Transactions:
         """Make a producer, end its predecessor's transaction, and read the marker."""
         key, this.sent = self._key(this.output), None
         faults.point("sink.starting")
-        self._producer = self._made(key)
+        self._producer = self._made(**{"transactional.id": transactional_id(key)})
         self._repeatedly(this, self._producer.init_transactions, "init_transactions", until=this.until)
         faults.point("sink.started")
         self._marker = self.markers.read(key, max(this.until - time.monotonic(), SLICE))
@@ -236,10 +228,10 @@ class Transactions:
             value = msgspec.json.encode(marker)
             self._produce(this, self.markers.name, Record(self._key(this.output).encode(), value, [], 0))
             faults.point("sink.sent")
-        except _client_errors() as error:
+        except ck.KafkaException as error:
             self._abort(this, error)
         except BaseException:  # an open transaction would hold up the topic's readers until it times out
-            with suppress(*_client_errors()):
+            with suppress(ck.KafkaException):
                 producer.abort_transaction(SLICE)
             raise
         # A commit that is not known to have failed counts until the marker says something else.
@@ -251,28 +243,16 @@ class Transactions:
 
     def _produce(self, this: _Try, topic: str, record: Record) -> None:
         producer = self._running()
-        while True:
-            try:
-                producer.produce(
-                    topic,
-                    value=record.value,
-                    key=record.key,
-                    headers=record.headers,
-                    timestamp=record.timestamp,
-                )
-                if this.sent is not None:
-                    this.sent.sent += 1
-                return
-            except BufferError:  # the client's queue is full
-                producer.poll(0.01)
-                self._look(this)
+        while not _queued(producer, topic, record):
+            producer.poll(0.01)
+            self._look(this)
+        if this.sent is not None:
+            this.sent.sent += 1
 
     def _look(self, this: _Try) -> None:
         """Look for what a transaction that is open may have met. Errors: those of the module, and `_TooLong`."""
         self._running().poll(0)
-        self.clients.raise_refusal(this.what)
-        if self._failed is not None and self._failed.name() in PERMANENT:
-            raise self.clients.permanent(self._failed, this.what)
+        self._raise_permanent(this.what)
         self._look_at_progress(this)
         if self._is_over(this):
             self._over_time(this)
@@ -297,24 +277,21 @@ class Transactions:
             try:
                 call(SLICE)
                 return
-            except _client_errors() as error:
+            except ck.KafkaException as error:
                 found = cause(error)
-                with suppress(*_client_errors()):  # after a fatal error, it raises that again
+                with suppress(ck.KafkaException):  # after a fatal error, it raises that again
                     self._running().poll(0)
                 self.clients.raise_refusal(f"{this.what}: {what} failed")
                 self._look_at_progress(this, waiting=True)
                 if found is None or not found.retriable() or found.txn_requires_abort():
                     self._abort(this, error)
-                self._look_for_topics(this)
+                if self.topics is not None:  # a client goes on asking for a topic that is lost
+                    with suppress(TimeoutError):
+                        self.topics.check_now(SLICE)
                 if time.monotonic() >= until:
-                    self._discard()
+                    self.close()
                     says = self.clients.says(error)
                     raise _TryAgain(f"{what}: {says}", f"{what}: {outline(error)}") from None
-
-    def _look_for_topics(self, this: _Try) -> None:
-        """Look whether a call that does not succeed has lost its topic: a client goes on asking for it."""
-        with suppress(_TryAgain):
-            self._check_topics(this)
 
     def _abort(self, this: _Try, error: Exception) -> NoReturn:
         """Abort the transaction after an error, and raise what follows from it."""
@@ -324,14 +301,14 @@ class Transactions:
         if found is not None and found.txn_requires_abort():
             try:
                 self._running().abort_transaction(SLICE)
-            except _client_errors():
-                self._discard()  # the next producer ends the transaction
+            except ck.KafkaException:
+                self.close()  # the next producer ends the transaction
         else:
-            self._discard()
+            self.close()
         if failed is not None and failed.name() in PERMANENT:
             raise self.clients.permanent(failed, this.what)
         if found is not None and (found.name() in _FENCED or found.fatal()):
-            self._discard()
+            self.close()
             if self._is_over(this):
                 self._over_time(this)
             this.output.check_epoch()
@@ -348,17 +325,17 @@ class Transactions:
     def _over_time(self, this: _Try) -> NoReturn:
         """Raise what follows from a transaction that was open for too long: the brokers' fault, or the batch's."""
         if self._producer is not None:
-            with suppress(*_client_errors()):
+            with suppress(ck.KafkaException):
                 self._producer.poll(LATE)
         self._look_at_progress(this, waiting=True)
         lost = this.sent.lost() if this.sent is not None else 0.0
         if lost >= self.timeout / 2:
-            self._discard()
+            self.close()
             raise _TryAgain(
                 f"the brokers could not be reached for {lost:.0f} s of a transaction that may take {self.timeout:.0f} s"
             )
         if self._failed is not None and self._failed.name() == "_MSG_TIMED_OUT":
-            self._discard()
+            self.close()
             raise _TryAgain(
                 f"the brokers have not taken a record within {self.timeout:.0f} s; check that as many replicas are in "
                 "sync as `min.insync.replicas` of the topics"
@@ -374,29 +351,48 @@ class Transactions:
             "`transaction.max.timeout.ms` limits it), or make batches smaller"
         )
 
-    def _on_delivery(self, error: ck.KafkaError, message: object) -> None:
-        self._failed = self._failed if self._failed is not None else error
-
     def _running(self) -> ck.Producer:
         if self._producer is None:
             raise _TryAgain("the producer was given up")
         return self._producer
 
-    def _discard(self) -> None:
-        """Give the producer up. What it has queued is not sent; the next producer ends its transaction."""
-        producer, self._producer, self._marker = self._producer, None, None
-        if producer is not None:
-            producer.purge()
+
+@dataclass(kw_only=True)
+class _Try:
+    """One batch, while it is published; or the start of a producer, which has no batch.
+
+    - `until`: when it is given up; `give_up`: when the current try is
+    - `furthest`: the most records that a try has got acknowledged
+    """
+
+    output: Output
+    what: str
+    until: float
+    commit: Commit | None = None
+    records: Records = tuple
+    sent: Progress | None = None
+    furthest: int = 0
+    fenced: int = 0
+    too_long: int = 0
+    tries: int = 0
+    give_up: float = 0.0
+
+    def pause(self) -> float:
+        """Return how long to wait before the next try, in seconds: longer each time, up to two."""
+        self.tries += 1
+        return min(0.05 * 2**self.tries, 2.0)
 
 
-#: The errors of a producer that another one with its transactional id has fenced, or that the brokers have given up.
-_FENCED = frozenset(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"))
+class _TryAgain(Exception):
+    """A transaction did not come about, or its outcome is unknown. `logged`: its text for the log, without records."""
+
+    def __init__(self, said: str, logged: str | None = None) -> None:
+        super().__init__(said)
+        self.logged = said if logged is None else logged
 
 
-def _client_errors() -> tuple[type[Exception], ...]:
-    import confluent_kafka as ck
-
-    return (ck.KafkaException,)
+class _TooLong(Exception):
+    """A transaction was open for longer than the brokers allow."""
 
 
 def transactional_id(key: MarkerKey) -> str:
@@ -406,3 +402,113 @@ def transactional_id(key: MarkerKey) -> str:
     'taskplace-3f-totals'
     """
     return f"taskplace-{key.checkpoint}-{key.sink}"
+
+
+@dataclass(kw_only=True)
+class AtLeastOnce(_Writer):
+    """Publishes committed batches without transactions: faster, and a batch may be in the topic twice after a crash.
+
+    Properties: the records of a batch are in the topic, and acknowledged by all replicas in sync, before the next batch
+    begins. Within one try, the client writes each record once and in order, also when it has to send it again. Readers
+    see the records at once. A try that fails has to get further than all before it for `patience` to begin anew.
+    """
+
+    def probe(self) -> None:
+        """Make a producer, and give it up. Errors: `InputError` for properties that it refuses; no broker is asked."""
+        self._made(**_IDEMPOTENT)
+
+    def open(self, output: Output) -> None:
+        """Do nothing: the brokers need not know a producer without transactions."""
+
+    def _try(self, this: _Try) -> None:
+        if this.tries:
+            this.output.check_epoch()
+        if self._producer is None:
+            self._producer = self._made(**_IDEMPOTENT)
+        self._failed, this.sent, this.give_up = None, Progress(), this.until
+        producer, progress = self._producer, this.sent
+        try:
+            for number, record in enumerate(this.records()):
+                while not _queued(producer, self.topic, record):
+                    producer.poll(0.01)
+                    self._look(this, producer)
+                progress.sent += 1
+                if number % LOOK_EVERY == 0:
+                    faults.point("sink.sending")
+                    producer.poll(0)
+                    self._look(this, producer, waiting=False)
+            while producer.flush(1.0):
+                self._look(this, producer)
+                self.clients.warn_silent(this.give_up - self.patience)
+            self._look(this, producer, waiting=False)
+        except ck.KafkaException as error:  # a fatal one; the next try needs another producer
+            self._failed = self._failed if self._failed is not None else cause(error)
+            self._look(this, producer)
+            raise _TryAgain(self.clients.says(error), outline(error)) from None
+
+    def _look(self, this: _Try, producer: ck.Producer, *, waiting: bool = True) -> None:
+        """Raise if a record has failed, or if the brokers are waited for, and have acknowledged none for too long."""
+        self._raise_permanent(this.what)
+        if self._failed is not None:  # then it is no longer part of the producer's length either
+            self.close()
+            raise _TryAgain(self.clients.says(self._failed), outline(self._failed))
+        if this.sent is not None and this.sent.seen(producer):
+            this.give_up = time.monotonic() + self.patience
+            if this.sent.acknowledged > this.furthest:
+                this.furthest, this.until = this.sent.acknowledged, this.give_up
+        if waiting and time.monotonic() >= this.give_up:
+            self.close()
+            raise _TryAgain("no answer of the brokers")
+
+
+class Progress:
+    """The records of one try. `begun`: when it began; `sent`: what the client has taken so far.
+
+    Tells brokers that take records, if slowly, from brokers that take none. A producer's length is the number of
+    records that it has not yet been told of. What was sent, without these, was acknowledged or has failed; a failure is
+    noticed elsewhere. So no callback for each record is needed.
+
+    A client reports a lost connection also for a broker that no record waits for, such as one of three that is down. So
+    the time in which brokers could not be reached has both: a report in this try, and looks at the producer that have
+    found nothing new, for `STALL` seconds at least.
+    """
+
+    def __init__(self) -> None:
+        self.begun = time.monotonic()
+        self.sent = self.acknowledged = 0
+        self._lost, self._disturbed = 0.0, False
+        self._went_on = self._looked = self.begun
+
+    def seen(self, producer: Sized, *, disturbed: bool = False, waiting: bool = False) -> bool:
+        """Look at a producer, and return whether more records were acknowledged since the last look.
+
+        - `disturbed`: whether the client has reported a lost connection since the last look
+        - `waiting`: whether brokers are waited for although they may have acknowledged all records
+        """
+        before, self.acknowledged = self.acknowledged, max(self.acknowledged, self.sent - len(producer))
+        self._disturbed = self._disturbed or disturbed
+        went_on, now = self.acknowledged > before, time.monotonic()
+        if went_on or (self.acknowledged == self.sent and not waiting):
+            self._lost, self._went_on = self._lost + self._stalled(), now
+        self._looked = now
+        return went_on
+
+    def lost(self) -> float:
+        """Return for how long brokers could not be reached and took no record, in seconds."""
+        return self._lost + self._stalled() if self._disturbed else 0.0
+
+    def _stalled(self) -> float:
+        """Return for how long the looks until now have found nothing new."""
+        stalled = self._looked - self._went_on
+        return stalled if stalled >= STALL else 0.0
+
+
+def _queued(producer: ck.Producer, topic: str, record: Record) -> bool:
+    """Return whether the client has queued a record; False: its queue is full."""
+    try:
+        producer.produce(
+            topic, value=record.value, key=record.key, headers=record.headers, timestamp=record.timestamp
+        )
+    except BufferError:
+        return False
+    return True

@@ -3,11 +3,10 @@
 from taskplace.spark.processors.aggregate import Aggregate, Count
 from taskplace.spark.processors.aggregations import avg, count, first, last, max_, min_, sum_
 from taskplace.spark.processors.base import Context, PerKey, Processor
-from taskplace.spark.processors.columns import InputColumn
 from taskplace.spark.processors.deduplicate import Deduplicate
+from taskplace.spark.processors.facts import Facts, State, passes_keys_on
 from taskplace.spark.processors.join import TableJoin
 from taskplace.spark.processors.times import event_time
-from taskplace.spark.processors.traits import Traits, passes_keys_on
 from taskplace.spark.processors.windows import Tumbling
 
 __all__ = [
@@ -15,11 +14,11 @@ __all__ = [
     "Context",
     "Count",
     "Deduplicate",
-    "InputColumn",
+    "Facts",
     "PerKey",
     "Processor",
+    "State",
     "TableJoin",
-    "Traits",
     "Tumbling",
     "avg",
     "count",

@@ -5,34 +5,25 @@ Arrow aggregates the batch; the result is merged with the stored aggregates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskplace.spark.processors.aggregate_arguments import check_arguments, parts_of
+from taskplace.errors import InputError
 from taskplace.spark.processors.aggregations import Aggregation, count
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes, Column, Course
-from taskplace.spark.processors.columns import (
-    Columns,
-    InputColumn,
-    Types,
-    columns_sent,
-    columns_taken,
-    is_time,
-    row_of_nulls,
-)
-from taskplace.spark.processors.parts import Parts
-from taskplace.spark.processors.times import TimeColumn, Times
-from taskplace.spark.processors.traits import Traits
+from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_sent, is_time
+from taskplace.spark.processors.parts import Parts, check_sums
+from taskplace.spark.processors.times import Times
 from taskplace.spark.processors.windows import WINDOW, Tumbling
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.store import Store
-from taskplace.validation import boolean
+from taskplace.spark.types import arrow_schema
+from taskplace.validation import boolean, named
 
 #: By function, how an aggregate's value develops as rows are added.
 _COURSES: Mapping[str, Course] = {
@@ -78,15 +69,7 @@ class Aggregate:
     {'flights': 'int64', 'worst': 'int64'}
     """
 
-    traits = Traits(
-        keeps_state_by_key=True,
-        by_has_split_key=True,
-        keeps_key_columns=True,
-        passes_keys_on=False,
-        owns_its_store=True,
-    )
-
-    @known_arguments()
+    @known_arguments
     def __init__(
         self,
         store: str,
@@ -105,6 +88,7 @@ class Aggregate:
         self._window, self._time = window, time
         self._over_changes = boolean(over_changes, f"{path}.over_changes")
         self._by = keys if window is None else {**keys, WINDOW: "timestamp"}
+        self._made = () if window is None else (WINDOW,)
         self._forgetting = (
             forgetting(path, ttl, time)
             if window is None
@@ -113,16 +97,6 @@ class Aggregate:
         self._aggregates = aggregates
         self._parts = parts_of(path, by=self._by, aggregates=aggregates, window=window)
         self._stored = Parts(path, self._by, self._parts)
-
-    @property
-    def windowed(self) -> bool:
-        """Whether the key contains the start of a window, which input rows do not have."""
-        return self._window is not None
-
-    @property
-    def key_columns_made(self) -> tuple[str, ...]:
-        """The columns of the store's key that the processor makes: the start of the window, which no row brings."""
-        return (WINDOW,) if self.windowed else ()
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and one column per part.
@@ -142,76 +116,86 @@ class Aggregate:
         meaning = {f"column of {name}": column for name, column in columns.items()} | meaning
         return {self.store: {"key": self._by, "value": value, **self._forgetting, "meaning": meaning}}
 
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the required input columns: the window's, the key's, and the aggregated ones."""
-        if self._window is not None:
-            yield InputColumn(0, self._window.column, "window.column", time=True)
-        own = {name: kind for name, kind in self._by.items() if name != WINDOW or not self.windowed}
-        yield from columns_taken("by", 0, own)
-        for name, part in self._parts.items():
-            if part.column is not None:
-                yield InputColumn(0, part.column, name, part.function != "count" and is_time(part.type))
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the key's columns, the aggregates and the window's time; refuse what cannot be aggregated.
 
-    def check_types(self, rows: Types) -> None:
-        """Refuse columns that cannot be cast to the types of the key and of the aggregates."""
-        row = row_of_nulls(rows)
-        keyed = row
-        if self._window is not None:
-            keyed = row.drop_columns([WINDOW]) if WINDOW in rows else row
-            keyed = keyed.append_column(WINDOW, self._window.starts(row))
-        self._stored.of_rows(keyed, row)
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the output columns: the key's, the aggregates, and the window's time."""
+        Refused are missing columns, types that cannot be cast to those of the key and the aggregates, and aggregates
+        over changes whose result depends on the intermediate rows.
+        """
+        (rows,) = inputs
+        self._check_columns(rows)
+        if rows.changes is not None and not self._over_changes:
+            self._check_changes(rows.changes)
         values = {
             name: "float64" if whole.function == "mean" else whole.type
             for name, whole in self._aggregates.items()
         }
-        ends = {self._window.time: "timestamp"} if self._window is not None and self._window.time else {}
-        return columns_sent({**self._by, **values, **ends})
+        return Facts(
+            columns=columns_sent({**self._by, **values, **self._ends()}),
+            times=self._times(rows.times or Times()),
+            changes=self._changes(),
+            time=self._expires_by(),
+            routes=rows.routes
+            if all(set(self._by).issuperset(r.columns) for r in rows.routes)
+            else frozenset(),
+            states={self.store: State(made=self._made)},
+        )
 
-    def check_changes(self, rows: Changes | None) -> None:
-        """Refuse aggregates over changes whose result depends on the intermediate rows."""
-        if rows is None or self._over_changes:
-            return
+    def _check_columns(self, rows: Facts) -> None:
+        window = self._window
+        if window is not None:
+            rows.require(window.column, "window.column", time=True)
+        rows.require_all("by", {n: kind for n, kind in self._by.items() if n not in self._made})
+        for name, part in self._parts.items():
+            if part.column is not None:
+                rows.require(part.column, name, time=part.function != "count" and is_time(part.type))
+        if (row := rows.nulls()) is not None:
+            self._stored.of_rows(row if window is None else self._keyed(row, window.starts(row)), row)
+
+    def _check_changes(self, rows: Changes) -> None:
         kinds = arrow_schema({name: part.type for name, part in self._parts.items()})
         for name, whole in self._aggregates.items():
             for part, how in whole.parts(name).items():
                 if not rows.harmless(how.function, how.column, kinds.field(part).type, list(self._by)):
                     what = "a count" if how.column is None else f"a {how.function} of {how.column!r}"
                     raise rows.refused(f"{self._path}.{name}", f"{what} over rows of")
-        for name in rows.moving(name for name in self._by if name not in self.key_columns_made):
+        for name in rows.moving(name for name in self._by if name not in self._made):
             raise rows.refused(f"{self._path}.by.{name}", f"a key column {name!r} that may change in rows of")
         if self._window is not None and rows.moving([self._window.column]):
             raise rows.refused(
                 f"{self._path}.window.column", f"a time {self._window.column!r} that may change in rows of"
             )
 
-    def output_changes(self, node: str, rows: Changes | None) -> Changes | None:
+    def _ends(self) -> dict[str, str]:
+        """Return the column with the window's time, if it adds one."""
+        return {self._window.time: "timestamp"} if self._window is not None and self._window.time else {}
+
+    def _changes(self) -> Changes | None:
         """Return how the output's columns change until a key's last row; None if each row is final."""
         if self._window is not None and self._window.emit == "final":
             return None
-        fixed = dict(self._by)
-        if self._window is not None and self._window.time is not None:
-            fixed[self._window.time] = "timestamp"
-        columns = {field.name: Column("fixed", field.type) for field in arrow_schema(fixed)}
+        fixed = arrow_schema({**self._by, **self._ends()})
+        columns = {field.name: Column("fixed", field.type) for field in fixed}
         if self._forgetting and self._window is None:
-            return Changes(node, columns)  # after its `ttl`, a key begins anew
+            return Changes(columns=columns)  # after its `ttl`, a key begins anew
         for name, whole in self._aggregates.items():
             course = _COURSES.get(whole.function)
             if course is not None:
                 columns[name] = Column(course, arrow_schema({name: whole.type}).field(name).type)
-        return Changes(node, columns, tuple(self._by))
+        return Changes(columns=columns, key=tuple(self._by))
 
-    def input_time(self) -> TimeColumn | None:
+    def _expires_by(self) -> TimeColumn | None:
         """Return the input column whose event time makes keys expire; None if they never expire."""
         if self._window is not None:
-            return TimeColumn(0, self._window.column)
+            return TimeColumn(0, self._window.column, "window.column")
         part = self._parts.get(self._time or "")
-        column = part.column if part is not None else self._time
-        return None if column is None else TimeColumn(0, column)
+        if part is not None and part.column is not None:
+            return TimeColumn(0, part.column, self._time or "")
+        return (
+            None if part is not None or self._time is None else TimeColumn(0, self._time, f"by.{self._time}")
+        )
 
-    def output_times(self, times: Times) -> Times:
+    def _times(self, times: Times) -> Times:
         """Return the output's time columns, given the input's."""
         if self._window is None:
             # A key column has a row's own time. `max_` of a key is the time of a row of the batch, or newer.
@@ -260,10 +244,15 @@ class Aggregate:
             store.late += starts.null_count
             there = pc.is_valid(starts)
             rows, starts = rows.filter(there), starts.filter(there)
-        keyed = rows.drop_columns([WINDOW]) if WINDOW in rows.column_names else rows
-        keyed = keyed.append_column(WINDOW, starts)
+        keyed = self._keyed(rows, starts)
         open_ = pa.array(~store.is_late(keyed))
         return keyed.filter(open_), rows.filter(open_)
+
+    @staticmethod
+    def _keyed(rows: pa.Table, starts: pa.Array) -> pa.Table:
+        """Return rows with the start of their window, in place of a column of that name."""
+        keyed = rows.drop_columns([WINDOW]) if WINDOW in rows.column_names else rows
+        return keyed.append_column(WINDOW, starts)
 
     def _put(self, store: Store, batch: pa.Table) -> pa.Table:
         """Put the keys' rows, and return them as stored; a row of a key without a stored one is returned as it is."""
@@ -304,9 +293,9 @@ class Count(Aggregate):
     {'count': 'int64'}
     """
 
-    traits = Aggregate.traits
+    infer = Aggregate.infer
 
-    @known_arguments()
+    @known_arguments
     def __init__(
         self,
         store: str,
@@ -320,3 +309,93 @@ class Count(Aggregate):
         super().__init__(
             store, by=by, window=window, ttl=ttl, time=time, over_changes=over_changes, count=count()
         )
+
+
+def check_arguments(
+    path: str, *, keys: Mapping[str, object], aggregates: Mapping[str, Aggregation], window: Any, ttl: Any
+) -> None:
+    """Refuse arguments of the wrong kind, and arguments that exclude each other.
+
+    - `path`: the processor, for errors
+    - `keys`: the columns of `by`, without the window's
+
+    >>> check_arguments("Aggregate('s')", keys={"k": "string"}, aggregates={}, window=None, ttl=None)
+    Traceback (most recent call last):
+    taskplace.errors.InputError: Aggregate('s'): found "by={'k': 'string'}", expected at least one key column and one \
+aggregate
+    """
+    if window is not None and not isinstance(window, Tumbling):
+        expected = "Tumbling(column, size), such as Tumbling('at', '1 hour')"
+        raise InputError(f"{path}.window", found=window, expected=expected)
+    for name, aggregate in aggregates.items():
+        named(name, path, "the name of a column")
+        if not isinstance(aggregate, Aggregation):
+            expected = "an aggregate, such as count() or sum_('amount')"
+            raise InputError(f"{path}.{name}", found=aggregate, expected=expected)
+    if not keys or not aggregates:
+        raise InputError(path, found=f"by={keys}", expected="at least one key column and one aggregate")
+    if window is not None:
+        _check_window(path, window, {*keys, *aggregates}, ttl)
+
+
+def _check_window(path: str, window: Tumbling, names: set[str], ttl: Any) -> None:
+    if ttl is not None or WINDOW in names:
+        raise InputError(
+            path,
+            found="a window and a ttl" if ttl is not None else f"a window and a column {WINDOW!r}",
+            expected=f"only the window: it adds the column {WINDOW!r} and defines when entries expire",
+        )
+    if not isinstance(window.emit, str) or window.emit not in ("changes", "final"):
+        raise InputError(f"{path}.window.emit", found=window.emit, expected="'changes' or 'final'")
+    if window.time in {*names, WINDOW}:
+        raise InputError(
+            f"{path}.window.time",
+            found=f"the column {window.time!r} twice",
+            expected="a name that no key and no aggregate has",
+        )
+
+
+def parts_of(
+    path: str,
+    *,
+    by: Mapping[str, object],
+    aggregates: Mapping[str, Aggregation],
+    window: Tumbling | None,
+) -> dict[str, Aggregation]:
+    """Return the parts that the store keeps for the aggregates, by the names of their columns.
+
+    Refuses names that occur twice, in the store or in the output, and sums that are no numbers. `by` has all columns of
+    the store's key, with the window's.
+
+    >>> from taskplace.spark.processors.aggregations import avg
+    >>> parts_of("Aggregate('s')", by={"x_sum": "string"}, aggregates={"x": avg("n")}, window=None)
+    Traceback (most recent call last):
+    taskplace.errors.InputError: Aggregate('s').x: found "the column 'x_sum' twice", expected a different name for \
+each key and aggregate; an average x uses x_sum and x_count
+    """
+    parts: dict[str, Aggregation] = {}
+    # In lower case, because Spark treats K and k as one name.
+    stored: set[str] = set()
+    for key in by:
+        _take(path, key, [key], stored)
+    sent = set(stored)
+    if window is not None and window.time is not None:
+        _take(path, window.time, [window.time], sent)
+    for name, whole in aggregates.items():
+        own = whole.parts(name)
+        check_sums(path, {part: how.type for part, how in own.items() if how.function == "sum"})
+        _take(path, name, own, stored)
+        _take(path, name, [name], sent)
+        parts |= own
+    return parts
+
+
+def _take(path: str, name: str, columns: Iterable[str], taken: set[str]) -> None:
+    for column in columns:
+        if column.lower() in taken:
+            raise InputError(
+                f"{path}.{name}",
+                found=f"the column {column!r} twice",
+                expected="a different name for each key and aggregate; an average x uses x_sum and x_count",
+            )
+        taken.add(column.lower())

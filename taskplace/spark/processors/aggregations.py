@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.types import arrow_schema
 from taskplace.validation import named
 
 

@@ -8,7 +8,6 @@ that was meant. The same words help in YAML (`taskplace.spark.registry`).
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from typing import ParamSpec
@@ -42,43 +41,26 @@ def nearest_argument(name: object, known: Collection[str]) -> str:
     return f"did you mean {meant!r}?" if meant in known else nearest(name, known)
 
 
-def known_arguments(**renamed: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a constructor: it refuses unknown arguments with the nearest known one.
+def known_arguments(init: Callable[P, None]) -> Callable[P, None]:
+    """Decorate a constructor: it refuses unknown arguments with the nearest known one. Errors: `InputError`."""
+    parameters = list(inspect.signature(init).parameters.values())[1:]
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    required = {p.name for p in parameters if p.name in names and p.default is p.empty}
+    others = any(p.kind == p.VAR_KEYWORD for p in parameters)  # aggregates, which may have any names
 
-    - `renamed`: new names by old ones. An old name is still accepted, with a `DeprecationWarning`
+    @wraps(init)
+    def checked(*args: P.args, **given: P.kwargs) -> None:
+        kind, store = type(args[0]).__name__, (*args, given.get("store"))[1]
+        path = f"{kind}({store!r})" if isinstance(store, str) else kind
+        for name in given:
+            meant = SYNONYMS.get(name)
+            if name not in names and (not others or (meant in required and meant not in given)):
+                raise InputError(
+                    f"{path}.{name}",
+                    found="an unknown argument",
+                    expected=f"one of {', '.join(names)}",
+                    hint=nearest_argument(name, names),
+                )
+        init(*args, **given)
 
-    Errors: `InputError`.
-    """
-
-    def decorate(init: Callable[P, None]) -> Callable[P, None]:
-        parameters = list(inspect.signature(init).parameters.values())[1:]
-        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        required = {p.name for p in parameters if p.name in names and p.default is p.empty}
-        others = any(p.kind == p.VAR_KEYWORD for p in parameters)  # aggregates, which may have any names
-
-        @wraps(init)
-        def checked(*args: P.args, **given: P.kwargs) -> None:
-            kind, store = type(args[0]).__name__, (*args, given.get("store"))[1]
-            path = f"{kind}({store!r})" if isinstance(store, str) else kind
-            for old, new in renamed.items():
-                if old in given:
-                    if new in given:
-                        found = f"both `{new}` and `{old}`"
-                        raise InputError(f"{path}.{old}", found=found, expected=f"`{new}` alone")
-                    text = f"{kind}({old}=...) of taskplace is deprecated: write {new}=..."
-                    warnings.warn(text, DeprecationWarning, stacklevel=2)
-                    given[new] = given.pop(old)
-            for name in given:
-                meant = SYNONYMS.get(name)
-                if name not in names and (not others or (meant in required and meant not in given)):
-                    raise InputError(
-                        f"{path}.{name}",
-                        found="an unknown argument",
-                        expected=f"one of {', '.join(names)}",
-                        hint=nearest_argument(name, names),
-                    )
-            init(*args, **given)
-
-        return checked
-
-    return decorate
+    return checked

@@ -5,42 +5,31 @@ output are Arrow tables. There is one input per parent, in the topology's order.
 inputs and the stores: a repeated attempt must give the same result.
 
 Optionally, a processor declares the layout of its stores (`layouts()`), so that the topology need not. It may also
-declare the columns that it reads and emits (`taskplace.spark.processors.columns`), so that they are checked before
+declare the columns that it reads and emits (`taskplace.spark.processors.facts`), so that they are checked before
 anything starts.
 
 A task runs in the batches that have rows for it, and when the watermark moves, if one of its stores expires entries. A
 processor or function with the attribute `every_batch = True` runs in every batch.
-
-A class may state how it treats keys and stores (`taskplace.spark.processors.traits`). The built-in classes do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from taskplace.callables import check_function
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
+from taskplace.model.callables import check_function
 from taskplace.spark.processors.arguments import known_arguments
-from taskplace.spark.processors.columns import (
-    Columns,
-    InputColumn,
-    Types,
-    columns_sent,
-    columns_taken,
-    is_time,
-    row_of_nulls,
-)
-from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.processors.facts import Facts, State, columns_sent, is_time
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
-from taskplace.spark.state.values import dicts_of, table_of
+from taskplace.spark.types import arrow_schema
+from taskplace.spark.values import dicts_of, table_of
 from taskplace.validation import named, nearest
 
 #: A store's layout: {"key": columns, "value": columns}. A store with expiry also has "time" and "retention_ms".
@@ -195,15 +184,7 @@ class PerKey:
     ...                    output={"tailnum": "string", "best": "int64"})
     """
 
-    traits = Traits(
-        keeps_state_by_key=True,
-        by_has_split_key=True,
-        keeps_key_columns=False,  # the function decides what the output has
-        passes_keys_on=False,
-        owns_its_store=True,
-    )
-
-    @known_arguments()
+    @known_arguments
     def __init__(
         self,
         store: str,
@@ -241,17 +222,19 @@ class PerKey:
         """Return the layout of the store: the columns of the key and of the state."""
         return {self.store: {"key": self._by, "value": self._state, **self._forgetting}}
 
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the key columns. The function may read any other columns."""
-        return columns_taken("by", 0, self._by)
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the declared output. Refuses missing key columns, and types that the key cannot have.
 
-    def check_types(self, rows: Types) -> None:
-        """Refuse columns that cannot be cast to the types of the key."""
-        codec_of(arrow_schema(self._by), f"PerKey({self.store!r}).by").canonical(row_of_nulls(rows))
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the output columns, as declared."""
-        return columns_sent(dict(zip(self._output.names, self._output.types, strict=True)))
+        The function may read any other columns.
+        """
+        (rows,) = inputs
+        rows.require_all("by", self._by)
+        if (row := rows.nulls()) is not None:
+            codec_of(arrow_schema(self._by), f"PerKey({self.store!r}).by").canonical(row)
+        return Facts(
+            columns=columns_sent(dict(zip(self._output.names, self._output.types, strict=True))),
+            states={self.store: State()},
+        )
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the function's output rows, key by key in order of first appearance."""

@@ -44,7 +44,7 @@ class Column(NamedTuple):
 class Changes:
     """A stream of changes.
 
-    - `origin`: the node that emits them
+    - `origin`: the node that emits them; "" in the answer of a processor that emits them itself
     - `columns`: the columns whose course is known
     - `key`: the columns of which each combination has one final row; empty if they are not known
 
@@ -53,7 +53,7 @@ class Changes:
     (True, False)
     """
 
-    origin: str
+    origin: str = ""
     columns: Mapping[str, Column] = field(default_factory=dict)
     key: tuple[str, ...] = ()
 

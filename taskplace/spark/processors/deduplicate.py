@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,10 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
-from taskplace.spark.processors.changes import Changes
-from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_taken, row_of_nulls
+from taskplace.spark.processors.facts import Facts, State, TimeColumn
 from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.times import TimeColumn, Times
-from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
+from taskplace.spark.types import arrow_schema
 from taskplace.validation import boolean
 
 _BATCH = "seen_in_batch"
@@ -49,15 +47,7 @@ class Deduplicate:
     {'seen': {'key': {'id': 'int64'}, 'value': {'seen_in_batch': 'int64'}}}
     """
 
-    traits = Traits(
-        keeps_state_by_key=True,
-        by_has_split_key=True,
-        keeps_key_columns=True,
-        passes_keys_on=True,
-        owns_its_store=True,
-    )
-
-    @known_arguments()
+    @known_arguments
     def __init__(
         self,
         store: str,
@@ -85,34 +75,23 @@ class Deduplicate:
         value = {_BATCH: "int64", **dict.fromkeys(self._kept, "timestamp")}
         return {self.store: {"key": self._by, "value": value, **self._forgetting}}
 
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the required input columns: the key's, and `time`."""
-        yield from columns_taken("by", 0, self._by)
-        yield from (InputColumn(0, column, "time", time=True) for column in self._kept)
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return that rows pass unchanged, each as the final one of its key.
 
-    def check_types(self, rows: Types) -> None:
-        """Refuse columns that cannot be cast to the types of the key."""
-        codec_of(arrow_schema(self._by), f"Deduplicate({self.store!r}).by").canonical(row_of_nulls(rows))
-
-    def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the output columns: the input's."""
-        return rows
-
-    def check_changes(self, rows: Changes | None) -> None:
-        """Refuse changes: the row that passes depends on the intermediate rows."""
-        if rows is not None and not self._over_changes:
-            raise rows.refused(f"Deduplicate({self.store!r})", "the first row of a key among rows of")
-
-    def output_changes(self, node: str, rows: Changes | None) -> None:
-        """Return None: each row that passes is final, as no other row of its key follows."""
-
-    def input_time(self) -> TimeColumn | None:
-        """Return the column whose event time makes keys expire; None if they never expire."""
-        return None if self._time is None else TimeColumn(0, self._time)
-
-    def output_times(self, times: Times) -> Times:
-        """Return the output's time columns: the input's, because rows pass unchanged."""
-        return times
+        Refuses missing columns and types that the key cannot have. Refuses changes: the row that passes depends on the
+        intermediate rows.
+        """
+        (rows,) = inputs
+        rows.require_all("by", self._by)
+        for column in self._kept:
+            rows.require(column, "time", time=True)
+        if (row := rows.nulls()) is not None:
+            codec_of(arrow_schema(self._by), f"Deduplicate({self.store!r}).by").canonical(row)
+        if rows.changes is not None and not self._over_changes:
+            raise rows.changes.refused(f"Deduplicate({self.store!r})", "the first row of a key among rows of")
+        path = f"by.{self._time}" if self._time in self._by else "time"
+        time = None if self._time is None else TimeColumn(0, self._time, path)
+        return replace(rows, changes=None, time=time, states={self.store: State()})
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the rows whose key is new, in input order. O(rows)."""

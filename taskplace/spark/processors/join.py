@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any, Literal
@@ -12,25 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
+from taskplace.spark.casts import keeps_order
 from taskplace.spark.processors.arguments import known_arguments
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
-from taskplace.spark.processors.changes import Changes
-from taskplace.spark.processors.columns import (
-    Columns,
-    InputColumn,
-    Types,
-    columns_sent,
-    columns_taken,
-    row_of_nulls,
-)
-from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.order import in_order, not_before, ranks
-from taskplace.spark.processors.times import TimeColumn, Times
-from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.casts import keeps_order
-from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_sent
+from taskplace.spark.processors.groups import Groups, in_order, not_before, ranks
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
+from taskplace.spark.types import arrow_schema
 from taskplace.validation import boolean, named
 
 
@@ -75,20 +64,12 @@ class TableJoin:
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}
     """
 
-    traits = Traits(
-        keeps_state_by_key=True,
-        by_has_split_key=True,
-        keeps_key_columns=True,
-        passes_keys_on=True,
-        owns_its_store=True,
-    )
-
-    @known_arguments(on="by")
+    @known_arguments
     def __init__(
         self,
         store: str,
         *,
-        by: Mapping[str, object] | pa.Schema | None = None,
+        by: Mapping[str, object] | pa.Schema,
         columns: Mapping[str, object] | pa.Schema,
         how: Literal["left", "inner"] = "left",
         order_by: Sequence[str] = (),
@@ -119,56 +100,52 @@ class TableJoin:
         """Return the layout of the store: the join's key, and the table's columns."""
         return {self.store: {"key": self._by, "value": self._columns, **self._forgetting}}
 
-    def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the required input columns: the stream's key; the table's key, columns, `order_by` and `deleted`."""
-        yield from columns_taken("by", 0, self._by)
-        yield from columns_taken("by", 1, self._by)
-        yield from columns_taken("columns", 1, self._columns)
-        yield from (InputColumn(1, column, "order_by") for column in self.order_by)
-        if self.deleted is not None:
-            yield InputColumn(1, self.deleted, "deleted")
+    def infer(self, inputs: tuple[Facts, ...]) -> Facts:
+        """Return the stream's facts, with the table's columns. A table's columns are no event times: they may be old.
 
-    def check_types(self, stream: Types, table: Types) -> None:
-        """Refuse columns that cannot be cast to the store's types, cannot be ordered, or are not boolean."""
-        path, row = f"TableJoin({self.store!r})", row_of_nulls(table)
-        codec_of(arrow_schema(self._by), f"{path}.by").canonical(row_of_nulls(stream))
-        codec_of(arrow_schema(self._by), f"{path}.by").canonical(row)
-        codec_of(arrow_schema(self._columns), f"{path}.columns").canonical(row)
-        if self.deleted is not None and not pa.types.is_null(table[self.deleted]):
-            self._marks(row)
-        for name in self.order_by:
-            if not pa.types.is_null(table[name]):
-                in_order(pa.table([self._ranks(row, name)], ["0"]))
-
-    def output_columns(self, stream: Columns | None, table: Columns | None = None) -> Columns | None:
-        """Return the output columns: the stream's, and the table's.
-
-        Errors: `InputError` when both have a column of one name, as in `process`.
+        Refuses missing columns; types that cannot be cast to the store's, cannot be ordered, or are not boolean; a
+        column that both sides have; and a table whose rows change their key, because outdated rows would stay.
         """
-        self._check_names(stream or ())
-        return None if stream is None else {**stream, **columns_sent(self._columns)}
-
-    def check_changes(self, stream: Changes | None, table: Changes | None) -> None:
-        """Refuse a table whose rows change their key: rows that are outdated would stay in the store."""
-        for name in table.moving(self._by) if table is not None and not self._over_changes else ():
-            raise table.refused(  # type: ignore[union-attr]
-                f"TableJoin({self.store!r}).by.{name}",
-                f"a table's key column {name!r} that may change in rows of",
+        stream, table = inputs
+        path = f"TableJoin({self.store!r})"
+        stream.require_all("by", self._by)
+        table.require_all("by", self._by)
+        table.require_all("columns", self._columns)
+        for column in self.order_by:
+            table.require(column, "order_by")
+        if self.deleted is not None:
+            table.require(self.deleted, "deleted")
+        key = codec_of(arrow_schema(self._by), f"{path}.by")
+        if (row := stream.nulls()) is not None:
+            key.canonical(row)
+        if (row := table.nulls()) is not None:
+            key.canonical(row)
+            codec_of(arrow_schema(self._columns), f"{path}.columns").canonical(row)
+            if self.deleted is not None and not pa.types.is_null(row.schema.field(self.deleted).type):
+                self._marks(row)
+            for column in self.order_by:
+                if not pa.types.is_null(row.schema.field(column).type):
+                    in_order(pa.table([self._ranks(row, column)], ["0"]))
+        self._check_names(stream.columns or ())
+        for name in table.changes.moving(self._by) if table.changes and not self._over_changes else ():
+            raise table.changes.refused(  # type: ignore[union-attr]
+                f"{path}.by.{name}", f"a table's key column {name!r} that may change in rows of"
             )
-
-    def output_changes(self, node: str, stream: Changes | None, table: Changes | None) -> Changes | None:
-        """Return the stream's changes: its rows only get more columns. A row that finds no match may be dropped."""
-        if stream is None or self._how == "left":
-            return stream
-        return Changes(stream.origin, stream.columns)
-
-    def input_time(self) -> TimeColumn | None:
-        """Return the table's column whose event time makes rows expire; None if they never expire."""
-        return None if self._time is None else TimeColumn(1, self._time, strict=False)
-
-    def output_times(self, stream: Times, table: Times) -> Times:
-        """Return the output's time columns: the stream's. A table's columns may be as old as its rows."""
-        return replace(stream, never=stream.never | frozenset(self._columns))
+        changes = stream.changes
+        if changes is not None and self._how == "inner":  # the last row of a key may find no match
+            changes = replace(changes, key=())
+        time = None
+        if self._time is not None:
+            option = "by" if self._time in self._by else "columns"
+            time = TimeColumn(1, self._time, f"{option}.{self._time}", strict=False)
+        return Facts(
+            columns=None if stream.columns is None else {**stream.columns, **columns_sent(self._columns)},
+            times=stream.times and replace(stream.times, never=stream.times.never | frozenset(self._columns)),
+            changes=changes,
+            time=time,
+            routes=stream.routes,
+            states={self.store: State()},
+        )
 
     def process(self, context: Context, stream: pa.Table, table: pa.Table) -> pa.Table:
         """Return the stream's rows, followed by the table's columns.

@@ -1,11 +1,16 @@
 """Aggregates rows by key into the columns that a store keeps, and merges them with the stored ones.
 
 A value is cast to the type of its column before it is aggregated, and the result is checked against that type.
+
+Sums are safe from overflow. Arrow's sums wrap silently: integers modulo 2^64, decimals by the bits of their type. So
+decimals are summed with twice the digits. A sum that could still overflow is compared with the same sum in floats:
+after an overflow, it differs by far more than the error of floats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import cached_property
 
 import numpy as np
@@ -14,12 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
+from taskplace.spark.casts import cast
 from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.sums import addable, has_digits, has_wrapped, is_exact, may_wrap, room_of
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.columns import arrow_schema, check_cast, column_of
 from taskplace.spark.state.rows import canonical_floats, codec_of
+from taskplace.spark.types import arrow_schema, check_cast, column_of
+
+#: Digits of the accumulator for decimals, and for integers in decimal sums. Sums of 38-digit values fit.
+WIDE = 76
+
+_Merge = Callable[[pa.ChunkedArray, pa.ChunkedArray], "pa.ChunkedArray | None"]
 
 
 class Parts:
@@ -191,7 +200,6 @@ def _either(first: pa.ChunkedArray, new: pa.ChunkedArray, stored: pa.ChunkedArra
     return pc.coalesce(pc.if_else(first, new, stored), stored, new)
 
 
-_Merge = Callable[[pa.ChunkedArray, pa.ChunkedArray], "pa.ChunkedArray | None"]
 #: By the function that merges two parts: the types whose rows it merges one by one, and how; null is no value.
 _BY_ROW: Mapping[str, tuple[Callable[[pa.DataType], bool], _Merge]] = {
     "sum": (lambda kind: pa.types.is_integer(kind) or pa.types.is_float64(kind), _adds),
@@ -213,3 +221,90 @@ def _remedy(given: pa.DataType, kind: pa.DataType) -> str:
     if not (pa.types.is_integer(given) and pa.types.is_floating(kind)):
         return ""
     return "keep it as 'int64', which needs a new store; or, if it may be rounded, cast the column to a float before"
+
+
+# ------------------------------------------------------------------------------------------- sums
+
+
+def addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Cast a column to the accumulator type for a sum that is stored as `kind`.
+
+    If `kind` is exact, each value must fit it, not only the sum: 0.5 + 0.5 is refused for an integer. Errors: Arrow's,
+    for a value that does not fit.
+    """
+    if not is_added(column.type):
+        column = cast(column, kind)  # for example, text
+    if pa.types.is_floating(column.type) and is_exact(kind):
+        column = cast(column, kind)
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())
+    if pa.types.is_decimal(column.type):
+        scale = column.type.scale
+        if is_exact(kind):
+            scale = min(scale, kind.scale if pa.types.is_decimal(kind) else 0)
+        column = cast(column, pa.decimal256(WIDE, scale))
+    elif pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
+        column = column.cast(pa.decimal256(WIDE, 0))
+    return (
+        column.cast(pa.float64(), safe=False) if pa.types.is_floating(kind) and may_wrap(column) else column
+    )
+
+
+def check_sums(path: str, kinds: Mapping[str, object]) -> None:
+    """Refuse sums whose type is not a number. Errors: `InputError` with the sum's path."""
+    for field in arrow_schema(kinds, path):
+        if not is_added(field.type):
+            raise InputError(
+                f"{path}.{field.name}",
+                found=f"a sum kept as {field.type}",
+                expected="a numeric type such as 'int64'",
+            )
+
+
+def is_added(kind: pa.DataType) -> bool:
+    """Return whether a type is a number, so that it can hold a sum."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def wraps_by(kind: pa.DataType) -> float:
+    """Return the error of a sum that has wrapped once; 0 for types whose sums do not wrap."""
+    if pa.types.is_integer(kind):
+        return 2.0**64
+    return 2.0**256 / 10.0**kind.scale if pa.types.is_decimal(kind) else 0.0
+
+
+def may_wrap(column: pa.ChunkedArray) -> bool:
+    """Return whether the sum of these values could overflow its accumulator type."""
+    room = wraps_by(column.type)
+    if not room or not len(column):
+        return False
+    ends = pc.min_max(column).as_py()
+    return max(abs(float(ends["min"] or 0)), abs(float(ends["max"] or 0))) * len(column) >= room / 4
+
+
+def has_wrapped(sums: pa.ChunkedArray, about: pa.ChunkedArray) -> bool:
+    """Return whether a sum has overflowed: it differs much from the same sum in floats (`about`)."""
+    differ = pc.abs(pc.subtract(sums.cast(pa.float64(), safe=False), about))
+    return (pc.max(differ).as_py() or 0) > wraps_by(sums.type) / 4
+
+
+def is_exact(kind: pa.DataType) -> bool:
+    """Return whether a type is exact: an integer or a decimal."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+
+def has_digits(column: pa.ChunkedArray) -> bool:
+    """Return whether all values have at most the digits of their decimal type. Arrow can hold more in memory."""
+    if not pa.types.is_decimal(column.type):
+        return True
+    nines = Decimal((0, (9,) * column.type.precision, -column.type.scale))
+    ends = pc.min_max(column).as_py()
+    return all(end is None or end.copy_abs() <= nines for end in ends.values())
+
+
+def room_of(kind: pa.DataType) -> str:
+    """Return the range of an integer or decimal type, in words."""
+    if pa.types.is_decimal(kind):
+        return f"at most {kind.precision} digits, {kind.scale} of them behind the point, to fit a {kind}"
+    signed = pa.types.is_signed_integer(kind)
+    return f"at most 2^{kind.bit_width - signed} - 1, to fit {'an' if signed else 'a'} {kind}"

@@ -95,14 +95,6 @@ class Times:
 _DECLARATION = "process(..., event_time='at', delay='0 s')"
 
 
-class TimeColumn(NamedTuple):
-    """The input column that a processor uses as event time. `strict`: it must be an event time of that input."""
-
-    input: int
-    column: str
-    strict: bool = True
-
-
 def merged(inputs: Mapping[str, Times], node: str) -> Times:
     """Return the time columns of a merge, given those of its parents by name.
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.durations import Duration, milliseconds
-from taskplace.spark.state.columns import column_of
 from taskplace.spark.state.expiry import LAST, micros, slot_starts
+from taskplace.spark.types import column_of
 from taskplace.validation import named
 
 #: The column with the start of a row's window, which a windowed processor adds to its key.

@@ -1,7 +1,7 @@
 """Brings a copy to the end of its task's history: rolls back, replays changes, restores a snapshot piece by piece.
 
-`taskplace.spark.state.history` decides on each step; this module takes it. Every step is a transaction of its own, so a
-kill in between loses no work. A damaged file is left out as long as the other files lead to the end.
+`taskplace.spark.checkpoint.history` decides on each step; this module takes it. Every step is a transaction of its
+own, so a kill in between loses no work. A damaged file is left out as long as the other files lead to the end.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError, Fenced, TaskplaceError
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.files import RecordFile, open_sealed, open_section
+from taskplace.spark.checkpoint.history import Action, NoWay, Step, next_step, without
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Meta, Recovery, Snapshot
-from taskplace.spark.state.files import RecordFile, open_sealed
-from taskplace.spark.state.history import Action, NoWay, Step, next_step, without
-from taskplace.spark.state.sections import open_section
 from taskplace.spark.state.transaction import Transaction, skipping
 
 

@@ -29,13 +29,12 @@ import lmdb
 from msgspec.structs import replace
 
 from taskplace.errors import InputError
+from taskplace.spark.checkpoint.files import Changes, Columns, encode_columns, in_order, pieces
 from taskplace.spark.messages import EMPTY, Fence, History, Meta, Position, Recovery
-from taskplace.spark.state import warm
+from taskplace.spark.state import environment
 from taskplace.spark.state.catching_up import CatchingUp, CheckpointFiles, Progress, restored_attempt
-from taskplace.spark.state.environment import DAMAGED
-from taskplace.spark.state.files import Changes, Columns, encode_columns, in_order, pieces
+from taskplace.spark.state.environment import DAMAGED, META
 from taskplace.spark.state.keys import CHECKSUM, LARGEST_STORED
-from taskplace.spark.state.meta import META
 from taskplace.spark.state.transaction import Transaction
 
 T = TypeVar("T")
@@ -67,7 +66,7 @@ class Copy:
         self._open()
 
     def _open(self) -> None:
-        self._env = warm.WARM.take(self.path, (META, *(store.encode() for store in self.stores)))
+        self._env = environment.WARM.take(self.path, (META, *(store.encode() for store in self.stores)))
         self._files: CheckpointFiles | None = None
         self._txn: Transaction | None = None
         self._read_before: dict[str, dict[bytes, bytes | None]] = {}
@@ -78,7 +77,7 @@ class Copy:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end()
         if kind is None:
-            warm.WARM.give_back(self._env)
+            environment.WARM.give_back(self._env)
         else:
             self._env.close()
 

@@ -22,8 +22,8 @@ from pathlib import Path
 import lmdb
 
 from taskplace.errors import InputError
+from taskplace.spark.checkpoint.files import sync_directory, write_file
 from taskplace.spark.state.environment import Environment
-from taskplace.spark.state.files import sync_directory, write_file
 
 PROBE = ".taskplace-probe-"
 ABANDONED_SECONDS = 3600.0

@@ -1,25 +1,66 @@
-"""The LMDB environment of a copy: it is opened only if its file is complete, and its map grows.
+"""The LMDB environment of a copy: its files, its metadata, and those that a worker keeps open.
 
-The map grows by doubling. The file is made as long as the map, so that a cut file is detected. The added part is a
-hole and takes no space.
+An environment is opened only if its file is complete. The map grows by doubling. The file is made as long as the map,
+so that a cut file is detected. The added part is a hole and takes no space. A reader that was killed leaves its slot in
+LMDB's table of readers, and LMDB cannot reuse the pages that it read. Opening the environment clears such slots.
 
-A reader that was killed leaves its slot in LMDB's table of readers, and LMDB cannot reuse the pages that it read.
-Opening the environment clears such slots.
+The metadata of a copy is one record, written with every transaction that changes the copy.
+
+A worker keeps environments open between its attempts and visits (`WARM`), because opening one costs as much as its
+work. One is used again only while its path still leads to its data file and to its lock file: a copy that was discarded
+and made again has other files, and processes with different lock files do not see each other. An environment is closed
+after any error, when its copy is removed, and when others were used more recently. After a minute without tasks, Spark
+ends the worker with all of them. LMDB must not open one file twice in a process, so everybody in a worker who opens a
+copy asks `WARM` first. Not thread-safe: a worker has one thread that opens copies.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import sys
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
 import lmdb
+import psutil
+from msgspec import structs
 
-from taskplace.spark.state.files import private_directory
-from taskplace.spark.state.keys import DamagedEntry
-from taskplace.spark.state.meta import MAX_STORES
+from taskplace.spark.checkpoint.files import private_directory
+from taskplace.spark.messages import FORMAT, Meta
+from taskplace.spark.state.keys import DamagedEntry, checked, verified
+
+MAX_STORES = 64
+#: The database of the metadata and the undo record, and their keys.
+META, POSITION, UNDO = b"meta", b"position", b"undo"
+
+
+@cache
+def boot_id() -> str:
+    """Return the id of the host's current boot."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"boot-{int(psutil.boot_time())}"
+
+
+def encode_meta(meta: Meta) -> bytes:
+    """Return the record with the current boot and format, and its checksum."""
+    return checked(POSITION, structs.replace(meta, boot=boot_id(), format=FORMAT).encode())
+
+
+def decode_meta(raw: bytes) -> Meta | None:
+    """Return a copy's metadata; None if the record is damaged, or is of another boot or another format."""
+    try:
+        meta = Meta.decode(verified(POSITION, raw))
+    except (DamagedEntry, ValueError):
+        return None
+    return meta if meta.boot == boot_id() and meta.format == FORMAT else None
+
 
 INITIAL_MAP = 64 << 20
 DATA, LOCK = "data.mdb", "lock.mdb"
@@ -122,6 +163,32 @@ class Environment:
             self._handle = -1
 
 
+class ReadOnly:
+    """An environment that is opened to read a copy once, with some of its databases. Use as a context manager."""
+
+    def __init__(self, path: Path, names: Iterable[bytes]) -> None:
+        """Errors: `lmdb.NotFoundError` for a missing database; `lmdb.CorruptedError` for a file that was cut."""
+        self.path = path
+        self._lmdb = lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1)
+        try:
+            check_length(self._lmdb, path / DATA)
+            self._lmdb.reader_check()  # clears the slots of readers that were killed
+            self.databases = {name: self._lmdb.open_db(name, create=False) for name in names}
+        except BaseException:
+            self._lmdb.close()
+            raise
+
+    def __enter__(self) -> ReadOnly:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lmdb.close()
+
+    def begin(self, *, write: bool = False) -> Txn:
+        """Begin a transaction."""
+        return self._lmdb.begin(write=write)
+
+
 def _id(status: os.stat_result) -> FileId:
     return status.st_dev, status.st_ino
 
@@ -145,3 +212,133 @@ def check_length(env: lmdb.Environment, file: Path) -> None:
     needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     if file.stat().st_size < needed:  # read the size last: another process may be growing the file
         raise lmdb.CorruptedError(f"{file}: the file is shorter than its contents")
+
+
+#: The most environments that a process keeps open. Each takes a part of the address space and three file descriptors.
+#: An executor's bins take turns on its workers, so a worker sees all its copies; with fewer, it would open most anew.
+ENVIRONMENTS_LIMIT = 1024
+#: At most this part of the file descriptors that a process may have.
+DESCRIPTORS_SHARE = 1 / 8
+
+
+class Warm:
+    """The environments that a process keeps open: at most `most`, by path; those used last are kept."""
+
+    def __init__(self, most: int = 0) -> None:
+        self.most = most
+        self._kept: OrderedDict[Path, Environment] = OrderedDict()
+        self._paths: dict[FileId, Path] = {}  # by data file, of those that are kept
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, path: Path) -> bool:
+        """Return whether an environment is kept open for a path; the files there may be others by now."""
+        return path in self._kept
+
+    def take(self, path: Path, names: Iterable[bytes]) -> Environment:
+        """Return the open environment of a copy, or open it. Errors: as `Environment`."""
+        names = tuple(names)
+        environment = self._checked(path)
+        if environment is not None and environment.databases.keys() >= set(names):
+            return environment
+        if environment is not None:
+            environment.close()  # the topology has another store now
+        return Environment(path, names)
+
+    def give_back(self, environment: Environment) -> None:
+        """Keep an environment open for its next use. No transaction may be open."""
+        if not self.most:
+            environment.close()
+            return
+        self._kept[environment.path] = environment
+        self._paths[environment.file_id] = environment.path
+        while len(self._kept) > self.most:
+            self._removed(next(iter(self._kept))).close()
+
+    @contextmanager
+    def borrow(self, path: Path) -> Iterator[Environment | None]:
+        """Yield the open environment of a copy, or None if it is not open. An error closes it."""
+        environment = self._checked(path)
+        if environment is None:
+            yield None
+            return
+        try:
+            yield environment
+        except BaseException:
+            environment.close()
+            raise
+        self.give_back(environment)
+
+    def drop(self, path: Path) -> None:
+        """Close the environment of a copy, if it is open."""
+        environment = self._taken(path)
+        if environment is not None:
+            environment.close()
+
+    def tidy(self) -> None:
+        """Close the environments of removed copies. This frees their disk space."""
+        for path, environment in list(self._kept.items()):
+            if not environment.file().st_nlink:
+                self._removed(path).close()
+
+    def clear(self) -> None:
+        """Close all environments."""
+        while self._kept:
+            self._removed(next(iter(self._kept))).close()
+
+    def _removed(self, path: Path) -> Environment:
+        """Take the environment of a path out, still open."""
+        environment = self._kept.pop(path)
+        if self._paths.get(environment.file_id) == path:
+            del self._paths[environment.file_id]
+        return environment
+
+    def _checked(self, path: Path) -> Environment | None:
+        """Take out the environment of a copy, and check its file. Errors: `lmdb.CorruptedError`; it is closed then."""
+        environment = self._taken(path)
+        if environment is not None:
+            try:
+                environment.check()
+            except BaseException:
+                environment.close()
+                raise
+        return environment
+
+    def _taken(self, path: Path) -> Environment | None:
+        """Take out the environment of a copy; None if no open environment has the files that are at `path` now.
+
+        LMDB refuses to open a path or a file a second time. So an environment at `path` with another data file or lock
+        file is closed, and one with this data file at another path, because its directory was renamed.
+        """
+        if not self._kept:
+            return None
+        data, lock = file_ids(path)
+        if path in self._kept:
+            kept = self._removed(path)
+            if (kept.file_id, kept.lock_id) == (data, lock):
+                return kept
+            kept.close()
+        if data is not None and (renamed := self._paths.get(data)) is not None:
+            self._removed(renamed).close()
+        return None
+
+
+#: The environments of this process. It keeps none before `keep_environments`.
+WARM = Warm()
+
+
+def keep_environments() -> None:
+    """Let this process keep environments open, and close those of removed copies. Workers of Spark call it."""
+    if not WARM.most:
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        WARM.most = (
+            ENVIRONMENTS_LIMIT
+            if descriptors == resource.RLIM_INFINITY
+            else min(ENVIRONMENTS_LIMIT, int(descriptors * DESCRIPTORS_SHARE))
+        )
+    WARM.tidy()
+
+
+# LMDB's environments must not be used behind a fork: neither by the child, nor opened there a second time.
+os.register_at_fork(before=WARM.clear)

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.columns import check_cast, column_of
-from taskplace.spark.state.keys import LARGEST
+from taskplace.spark.casts import cast
+from taskplace.spark.checkpoint.files import LARGEST
+from taskplace.spark.types import check_cast, column_of
 
 Bytes = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ WIDE = 128
 class RowCodec:
     """Encodes and decodes the rows of one schema.
 
-    >>> from taskplace.spark.state.columns import arrow_schema
+    >>> from taskplace.spark.types import arrow_schema
     >>> codec = RowCodec(arrow_schema({"id": "int32", "name": "string"}))
     >>> rows = codec.encode(pa.table({"id": pa.array([1, None], pa.int32()), "name": ["ab", ""]}))
     >>> rows[1]

@@ -6,24 +6,52 @@ All changes of a transaction appear together, or not at all: a killed process le
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import lmdb
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.files import RecordFile
 from taskplace.spark.messages import Meta
-from taskplace.spark.state.entries import get_values
-from taskplace.spark.state.environment import Environment
-from taskplace.spark.state.files import RecordFile
+from taskplace.spark.state.environment import (
+    META,
+    POSITION,
+    UNDO,
+    Environment,
+    ReadOnly,
+    decode_meta,
+    encode_meta,
+)
 from taskplace.spark.state.keys import (
     checked,
     physical,
+    physical_all,
     restore_all,
+    restore_columns,
     store_all,
     verified,
 )
-from taskplace.spark.state.meta import META, POSITION, UNDO, decode_meta, encode_meta
+
+if TYPE_CHECKING:
+    from taskplace.spark.state.environment import Txn
+
+
+def get_values(txn: Txn, db: lmdb._Database, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
+    """Return the value of each key, None for a missing key. O(keys x log size).
+
+    Errors: `DamagedEntry` for an entry that has changed since it was written.
+    """
+    found: dict[bytes, bytes | None] = dict.fromkeys(keys)
+    stored = physical_all([*found])
+    # Not `getmulti`: it would return a tuple and one more key for each.
+    raw = list(map(partial(txn.get, db=db), stored))
+    if None in raw:
+        stored = [key for key, value in zip(stored, raw, strict=True) if value is not None]
+    there = [value for value in raw if value is not None]
+    found.update(zip(*restore_columns(stored, there), strict=True))
+    return found
 
 
 class Transaction:
@@ -34,7 +62,7 @@ class Transaction:
     that is not open.
     """
 
-    def __init__(self, environment: Environment, *, write: bool = False) -> None:
+    def __init__(self, environment: Environment | ReadOnly, *, write: bool = False) -> None:
         self._path, self._dbs = environment.path, environment.databases
         self._txn = environment.begin(write=write)
         self.ended = False
@@ -57,10 +85,14 @@ class Transaction:
 
     # -- metadata
 
+    def recorded(self) -> Meta | None:
+        """Return the copy's metadata; None if it has none that can be used."""
+        raw = self._txn.get(POSITION, db=self._dbs[META])
+        return None if raw is None else decode_meta(raw)
+
     def meta(self) -> Meta:
         """Return the copy's metadata; that of an empty copy if it has none that can be used."""
-        raw = self._txn.get(POSITION, db=self._dbs[META])
-        return Meta() if raw is None else (decode_meta(raw) or Meta())
+        return self.recorded() or Meta()
 
     def usable(self, stores: Collection[str]) -> bool:
         """Return whether the copy is empty, or of this boot and format and complete for these stores."""

@@ -1,41 +1,20 @@
 """Steering: places the state of Spark's own stateful operators across executors, for queries that already exist.
 
-One round, from reading Spark to sending moves:
+    config.py         the keys
+    layout.py         the operators of a query, their stores, and the tasks that they make
+    bridge.py         the private calls into Spark
+    observation.py    what a round observes, as one value and as a problem for the engine
+    measurements.py   learns the weight of each task, and the costs of tasks and of reloads
+    target.py         where tasks belong, and the reasons to plan a new target
+    moves.py          the moves that are left, which are made now, and whether they are worth it
+    decide.py         the decision: decide(config, state, observed) -> (decision, next state), a pure function
+    application.py    the executors, the other steered queries, and the drains of all of them
+    rounds.py         a round: observe, decide, publish, send, log
+    status.py         the decision and the status, as text and as a dict
+    steering.py       the handle that users hold: owns the thread, and decides when a round is due
 
-    executors.py         the executors that may run tasks, and whether they have changed
-    observation.py       the observation of a round, as one value and as a problem for the engine
-    observe.py           reads the observation from Spark, and learns from the batch that has ended
-    load_sampling.py     when and how the load of each task is measured
-    task_weights.py      the weight of each task
-    measured_costs.py    the cost of a task and of a reload of its state
-    decide.py            the decision: decide(config, state, seen) -> (decision, next state), a pure function
-      overrides.py         whether Spark ran tasks where they were sent, and when to give up
-      goal.py              where tasks belong, and the reasons for a new goal
-      load_leveling.py     spreads tasks of different weights
-      move_benefit.py      whether moves gain more than the reloads that they cost
-      pending_moves.py     the moves that are left, and which of them are made now
-    decision.py          the decision as a value
-    sent_moves.py        moves that were sent and have not run
-    round_memory.py      the state from one round to the next: observed, learned, decided, logged
-    steering_round.py    the round: observe, decide, publish, send, log
-
-The application around the rounds:
-
-    config.py            the keys
-    application.py       the bridge, the executors and the steered queries, as one handle sees them
-    steered_queries.py   the steered queries of an application, and the drains
-    published_tasks.py   what a query publishes to the others
-    drains.py            removes drained executors, and logs the queries that keep others
-    schedule.py          when a round is due
-    failures.py          failed rounds
-    events.py            the events of a handle, each logged once
-    status.py            the status
-    polling.py           a thread that polls
-    steering.py          the handle that users hold: owns the thread and the lock over a round
-
-Every private call into Spark is in `taskplace.spark.bridge_state`, which `steer` loads when it is called. The operators
-of a query, their stores and stages are a `QueryLayout` of `taskplace.spark.query_layout`.
-Everything here works without Spark. The public names are loaded on first use.
+Everything but the bridge works without Spark; `steer` loads it when it is called. The public names are loaded on first
+use.
 """
 
 from typing import TYPE_CHECKING, Any

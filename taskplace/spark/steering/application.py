@@ -1,15 +1,41 @@
-"""The application as one handle sees it: the bridge to its query, the executors, and the other steered queries."""
+"""The application as one handle sees it: the executors, the other steered queries, and the drains of all of them.
+
+Each query is steered separately, but all queries share the executors. So each query publishes where its tasks are, and
+plans with the tasks of the others: two queries do not both put their odd task on the same executor. A drain applies to
+all queries, whichever handle it was requested on. So does a removal: any handle requests it once the executor is empty.
+A failed request is repeated, up to three requests over all handles; any answer is final. A query that has stood down
+keeps its tasks on a draining executor until a user acts; the handle on which the drain was requested logs that once. An
+executor that is gone needs no removal, and no query keeps tasks on it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from taskplace.spark.steering.executors import Executors
-from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.errors import InputError
+from taskplace.model.problem import Task
+from taskplace.spark.cluster import DECOMMISSION_POLLS
+from taskplace.spark.instances import instance_name
+from taskplace.spark.steering.observation import Neighbours, NeighbourTask
+from taskplace.wording import count
+from topology.tasks import TaskId
 
 if TYPE_CHECKING:
-    from taskplace.spark.bridge_state import StateBridge
+    from taskplace.spark.bridge import Executor
+    from taskplace.spark.steering.bridge import StateBridge
+
+log = logging.getLogger("taskplace.spark.steering")
+
+MOST_TRIES = 3
+"""A removal whose request fails is given up after this many tries, over all handles together."""
+RETRY_POLLS = 20
+"""A failed request is repeated after this many polls, which is about a second."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +69,426 @@ class SteeredApplication:
     def waits_after(self, batch: int) -> bool:
         """Return whether the query waits, and has begun no batch since `batch`."""
         return self.bridge.between_batches() and self.finished_batch() == batch
+
+
+class Executors:
+    """The executors as one handle last read them, by instance.
+
+    Lifetime: `refresh` replaces `present` and `ending`. Executors in `present` may run tasks. Spark is decommissioning
+    those in `ending` and gives them no tasks. `known` has all executors that were ever read.
+    """
+
+    def __init__(self, bridge: StateBridge) -> None:
+        self.present: dict[str, Executor] = {}
+        self.ending: frozenset[str] = frozenset()
+        self.known: frozenset[str] = frozenset()
+        self._bridge = bridge
+        self._read = False
+        self._polls = 0
+
+    def refresh(self) -> None:
+        """Read the executors from Spark."""
+        self._read = True
+        present = {executor.instance: executor for executor in self._bridge.executors()}
+        # Set `ending` first, so that an executor is always in `present` or in `ending`.
+        self.ending = self._bridge.decommissioned() - present.keys()
+        self.present = present
+        self.known |= self.present.keys() | self.ending
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """The executors that existed once, but not at the last `refresh`."""
+        return self.known - self.present.keys() - self.ending
+
+    def changed(self) -> bool:
+        """Return whether the executors that may run tasks changed since the last `refresh`. Mostly one short call.
+
+        Before the first `refresh` nothing has changed. After a `refresh` without executors, the first executor is a
+        change.
+        """
+        if not self._read:
+            return False
+        present = {executor.id for executor in self.present.values()}
+        ending = {name.removeprefix("executor-") for name in self.ending}
+        self._polls += 1
+        if self._polls % DECOMMISSION_POLLS and self._bridge.alive() == present | ending:
+            return False
+        # These are no changes: an executor that has not reported its cores yet, and the end of an ending executor.
+        self.ending = self._bridge.decommissioned() - self.present.keys()
+        return {executor.id for executor in self._bridge.executors()} != present
+
+    def name_of(self, executor: object, *, gone: bool = False, ask: bool = True) -> str:
+        """Return the instance that `executor` names. It must exist; with `gone`, it may also have existed.
+
+        Without `ask`, only known executors count, without a call to Spark. Errors: `InputError` for any other.
+        """
+        name = instance_name(executor)
+        names = self.known if gone else frozenset()
+        if name not in names and ask:
+            names |= {running.instance for running in self._bridge.executors()}
+        if name not in names:
+            known = sorted(names)
+            raise InputError("executor", found=executor, expected=f"one of {', '.join(known)}")
+        return name
+
+
+class Blocker(NamedTuple):
+    """A query that keeps an executor from being empty, and why. `stuck`: it does so until a user acts.
+
+    >>> print(Blocker("clicks", "has 2 tasks there"))
+    query clicks has 2 tasks there
+    """
+
+    query: str
+    why: str
+    stuck: bool = False
+
+    def __str__(self) -> str:
+        return f"query {self.query} {self.why}"
+
+
+@dataclass(frozen=True)
+class PublishedTasks:
+    """The tasks of one steered query, as the other queries see them.
+
+    `places`: where the tasks belong. `planned`: where other queries count them. That is `places`; for a query that
+    has stood down it is where the tasks were at the stand-down. Otherwise, if Spark ran them elsewhere in every
+    batch, the other queries would plan again for ever. `ran`: the executors on which tasks ran in the last batch,
+    None if unknown. A task that was sent elsewhere may still run there, so an executor is empty only after a batch
+    without its tasks. `stood_down`: why the query moves no tasks; empty while it moves them. `drains_version`: the
+    version of the drains at the time of the decision.
+    """
+
+    places: Mapping[TaskId, str | None] = field(default_factory=dict)
+    weights: Mapping[TaskId, float] = field(default_factory=dict)
+    ran: frozenset[str] | None = None
+    stood_down: str = ""
+    drains_version: int = 0
+    planned: Mapping[TaskId, str | None] = field(default_factory=dict)
+
+    @property
+    def subtopologies(self) -> int:
+        """The number of subtopologies of this query in the joint problem."""
+        return 1 + max((task.subtopology for task in self.planned), default=-1)
+
+    def blocker(self, query: str, instance: str, *, drains_since: int) -> Blocker | None:
+        """Return why this query keeps `instance` from being empty, None if it does not. `query`: its name in logs.
+
+        `drains_since`: the version of the drains with which the executor began to drain.
+        """
+        if why := self._tasks_on(instance):
+            if self.stood_down:
+                why = f"has stood down, and {why}: {self.stood_down}; or stop() its handle"
+            return Blocker(query, why, stuck=bool(self.stood_down))
+        if self.places and self.drains_version < drains_since:
+            return Blocker(query, "has not planned since the drain was requested")
+        return None
+
+    def _tasks_on(self, instance: str) -> str:
+        """Return a text about the tasks that this query has, or may have, on an executor; empty for none."""
+        if self.ran is None:
+            return "where its tasks run is unknown" + ("" if self.stood_down else " until it has run a batch")
+        if tasks := sum(name == instance for name in self.places.values()):
+            return f"has {count(tasks, 'task')} there"
+        return (
+            "ran tasks there in its last batch; they have to run elsewhere first"
+            if instance in self.ran
+            else ""
+        )
+
+
+class SteeredQueries:
+    """The steered queries of an application: where the tasks of each query are, and which executors drain.
+
+    Properties: `drains_version` grows with every drain and undrain, so a waiting query notices them. Subtopologies are
+    numbered in the order in which queries first published, so all queries plan the same problem. Thread-safe, because
+    every query has its own thread.
+    - `draining`: the executors that drain; `drains_version`: the number of drains and undrains so far
+    - `to_remove`: those of them whose removal was requested once they are empty
+
+    Lifetime: `_names` from `join` to `leave`, `_published` from the first `publish` to `leave`. `_draining_since` has
+    the version of the drains with which an executor began to drain. `_tries` counts failed removals.
+
+    >>> queries = SteeredQueries()
+    >>> queries.publish("one", {TaskId(0, 0): "executor-1"}, {})
+    >>> queries.publish("two", {TaskId(0, 0): "executor-2"}, {})
+    >>> base, tasks = queries.neighbours("two")
+    >>> base, [(str(other.task.id), other.place) for other in tasks]
+    (1, [('0_0', 'executor-1')])
+    """
+
+    _by_application: dict[str, SteeredQueries] = {}  # noqa: RUF012  one dict for the process is the point
+    _class_lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._published: dict[str, PublishedTasks] = {}
+        self.draining: frozenset[str] = frozenset()
+        self.to_remove: frozenset[str] = frozenset()
+        self.drains_version = 0
+        self._draining_since: dict[str, int] = {}
+        self._tries: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._removing = threading.Lock()
+
+    @classmethod
+    def of(cls, application: str) -> SteeredQueries:
+        """Return the steered queries of an application, by Spark's id of it."""
+        with cls._class_lock:
+            return cls._by_application.setdefault(application, cls())
+
+    # -- queries
+
+    def join(self, query: str, name: str = "") -> None:
+        """Register `query` as steered until it leaves. Errors: `InputError` if it is steered already.
+
+        Two handles on one query would each send moves and overrule the other.
+        """
+        with self._lock:
+            if query in self._names:
+                raise InputError(
+                    "query",
+                    found="a query that is already steered",
+                    expected="a query that is not steered; use the existing handle, or call its stop() first",
+                )
+            self._names[query] = name or query
+
+    def leave(self, query: str) -> list[str]:
+        """Forget a query. With the last query, return the executors whose removal is given up.
+
+        Drains stay: they also apply to queries that are steered later.
+        """
+        with self._lock:
+            self._published.pop(query, None)
+            self._names.pop(query, None)
+            given_up = [] if self._names else sorted(self.to_remove)
+            self.to_remove -= {*given_up}
+            return given_up
+
+    def publish(
+        self,
+        query: str,
+        places: Mapping[TaskId, str | None],
+        weights: Mapping[TaskId, float],
+        *,
+        ran: Collection[str] | None = (),
+        stood_down: str = "",
+        drains_version: int | None = None,
+        alive: Collection[str] | None = None,
+    ) -> None:
+        """Publish where the tasks of `query` belong, and on which executors they ran in its last batch.
+
+        The first call numbers the query. `ran`: None while no batch of the query was observed. `stood_down`: why no
+        task moves. `drains_version`: the version of the drains at the time of the decision, None for the current one.
+        `alive`: the executors that exist, None for any. The tasks of a query that has stood down count where they were
+        at the stand-down as long as their executor exists.
+        """
+        with self._lock:
+            planned, before = dict(places), self._published.get(query)
+            if before and before.stood_down and stood_down:
+                was = {task: before.planned.get(task) for task in places}
+                planned |= {t: name for t, name in was.items() if name and (alive is None or name in alive)}
+            self._published[query] = PublishedTasks(
+                places=dict(places),
+                weights=dict(weights),
+                ran=None if ran is None else frozenset(ran),
+                stood_down=stood_down,
+                drains_version=self.drains_version if drains_version is None else drains_version,
+                planned=planned,
+            )
+
+    def publish_unknown(self, query: str, stood_down: str) -> None:
+        """Publish that `query` has stood down, and that it is unknown where its tasks run."""
+        with self._lock:
+            before = self._published.get(query, PublishedTasks())
+            self._published[query] = replace(before, ran=None, stood_down=stood_down)
+
+    def neighbours(self, query: str) -> Neighbours:
+        """Return the tasks of all other queries, and the number of `query`'s first subtopology beside them."""
+        with self._lock:
+            published = dict(self._published)
+        number, base, tasks = 0, None, list[NeighbourTask]()
+        for name, own in published.items():
+            if name == query:
+                base = number
+            else:
+                tasks += _numbered(own, number)
+            number += own.subtopologies
+        return Neighbours(number if base is None else base, tasks)
+
+    # -- drains
+
+    def drain(self, instance: str, *, remove: bool = False) -> None:
+        """Drain an executor; with `remove`, request its removal once it is empty, with a fresh count of tries."""
+        with self._lock:
+            self.drains_version += 1
+            self._draining_since.setdefault(instance, self.drains_version)
+            self.draining |= {instance}
+            if remove:
+                self.to_remove |= {instance}
+                del self._tries[instance]
+
+    def undrain(self, instance: str) -> None:
+        """Take back the drain of an executor, and its removal."""
+        with self._lock:
+            self.drains_version += 1
+            self._draining_since.pop(instance, None)
+            self.draining -= {instance}
+            self.to_remove -= {instance}
+            del self._tries[instance]
+
+    def empty(self, instance: str) -> bool:
+        """Return whether no task of a steered query belongs on `instance`, nor ran there in its query's last batch.
+
+        A query that has not run a batch yet, or has not planned since the drain began, keeps it from being empty.
+        """
+        return not self.blockers(instance)
+
+    def blockers(self, instance: str) -> tuple[Blocker, ...]:
+        """Return the steered queries that keep `instance` from being empty, each with the reason."""
+        with self._lock:
+            published, names = dict(self._published), dict(self._names)
+            since = self._draining_since.get(instance, 0)
+        blockers = (
+            published.get(query, PublishedTasks()).blocker(
+                names.get(query, query), instance, drains_since=since
+            )
+            for query in dict.fromkeys([*published, *names])
+        )
+        return tuple(blocker for blocker in blockers if blocker)
+
+    # -- removals
+
+    def remove(self, instance: str, request: Callable[[], bool | None]) -> bool | None:
+        """Call `request` if the executor's removal is pending and the executor is empty; return its answer.
+
+        Without a call, the result is None. Only one query requests at a time. Any answer ends the removal. If
+        `request` raises, the removal stays pending, until it has failed `MOST_TRIES` times.
+        """
+        if not self._removing.acquire(blocking=False):
+            return None
+        try:
+            if instance not in self.to_remove or not self.empty(instance):
+                return None
+            try:
+                answer = request()
+            except Exception:
+                with self._lock:
+                    self._tries[instance] += 1
+                    if self._tries[instance] >= MOST_TRIES:
+                        self.to_remove -= {instance}
+                raise
+            self.cancel_removal(instance)
+            return answer
+        finally:
+            self._removing.release()
+
+    def tries(self, instance: str) -> int:
+        """Return how many requests to remove an executor have failed since its drain was requested."""
+        with self._lock:
+            return self._tries[instance]
+
+    def cancel_removal(self, instance: str) -> None:
+        """Cancel the removal of an executor; it still drains."""
+        with self._lock:
+            self.to_remove -= {instance}
+
+
+def _numbered(own: PublishedTasks, number: int) -> list[NeighbourTask]:
+    """Return the tasks of a query whose first subtopology has this number in the joint problem."""
+    tasks = []
+    for task, place in own.planned.items():
+        joint = TaskId(number + task.subtopology, task.partition)
+        weighed = Task(joint, end_offset=1, weight=own.weights.get(task, 1.0))
+        tasks.append(NeighbourTask(weighed, place, fixed=bool(own.stood_down)))
+    return tasks
+
+
+class Drains:
+    """Follows up the drains for one handle: requests removals, and logs the queries that keep tasks on executors.
+
+    Lifetime: `errors` counts this handle's failed requests. `_failed` has, for each executor, the number of failed
+    requests of all handles at the last poll, and the poll at which that number changed. `_requested` has the drains
+    requested on this handle, each with the stuck queries that were logged.
+    """
+
+    def __init__(
+        self, queries: SteeredQueries, bridge: StateBridge, log_event: Callable[[str], None]
+    ) -> None:
+        self.errors = 0
+        self._queries, self._bridge, self._log_event = queries, bridge, log_event
+        self._polls = 0
+        self._failed: dict[str, tuple[int, int]] = {}
+        self._requested: dict[str, frozenset[str]] = {}
+
+    def drain(self, instance: str, *, remove: bool) -> None:
+        """Drain an executor for all queries; with `remove`, request its removal once it is empty."""
+        self._queries.drain(instance, remove=remove)
+        self._requested[instance] = frozenset()
+        self._log_event(f"drain of {instance} requested" + (", and its removal once empty" if remove else ""))
+
+    def undrain(self, instance: str) -> None:
+        """Take back a drain, whichever handle it was requested on."""
+        self._queries.undrain(instance)
+        self._log_event(f"undrain of {instance} requested: it may run tasks again")
+
+    def kept(self) -> dict[str, tuple[str, ...]]:
+        """Return, for each draining executor that is not empty, which queries keep tasks there, and why."""
+        blockers = {name: self._queries.blockers(name) for name in sorted(self._queries.draining)}
+        return {name: tuple(map(str, blocking)) for name, blocking in blockers.items() if blocking}
+
+    def poll(self) -> None:
+        """Request the removals that are due, and log newly stuck queries."""
+        self._polls += 1
+        to_remove, draining = self._queries.to_remove, self._queries.draining
+        gone = self._gone(to_remove | draining.intersection(list(self._requested)))
+        for name in sorted(to_remove):
+            if name in gone:
+                self._queries.cancel_removal(name)
+            elif self._due(name):
+                self._remove(name)
+        for name in list(self._requested):
+            if name in gone:
+                del self._requested[name]
+            else:
+                self._log_stuck(name, drains=name in draining)
+
+    def _log_stuck(self, name: str, *, drains: bool) -> None:
+        """Log the queries that keep tasks on an executor until a user acts, each query once."""
+        stuck = [blocker for blocker in self._queries.blockers(name) if blocker.stuck] if drains else []
+        logged = self._requested[name]
+        self._requested[name] = frozenset(blocker.query for blocker in stuck)
+        for blocker in stuck:
+            if blocker.query not in logged:
+                self._log_event(f"{name} is not empty: {blocker}")
+
+    def _gone(self, names: Collection[str]) -> set[str]:
+        """Return those executors that have ended. One short call, none without names."""
+        alive = self._bridge.alive() if names else frozenset()
+        return {name for name in names if name.removeprefix("executor-") not in alive}
+
+    def _due(self, name: str) -> bool:
+        """Return whether to request a removal: no request has failed, or `RETRY_POLLS` polls have passed since."""
+        tries = self._queries.tries(name)
+        known, since = self._failed.get(name, (0, 0))
+        if tries != known:
+            self._failed[name] = (tries, self._polls)
+            return not tries
+        return not tries or self._polls - since >= RETRY_POLLS
+
+    def _remove(self, name: str) -> None:
+        try:
+            accepted = self._queries.remove(name, partial(self._request, name.removeprefix("executor-")))
+        except Exception as error:
+            log.warning("cannot request the removal of %s", name, exc_info=True)
+            self.errors += 1
+            next_ = "will be requested again" if name in self._queries.to_remove else "is given up"
+            self._log_event(f"{name} is empty: {type(error).__name__}, its removal {next_}")
+            return
+        if accepted is not None:
+            answer = "was requested" if accepted else "was refused by the cluster manager"
+            self._log_event(f"{name} is empty: its removal {answer}")
+
+    def _request(self, id_: str) -> bool | None:
+        """Ask the cluster manager to remove an executor; None if it has ended by itself."""
+        return self._bridge.remove(id_) if id_ in self._bridge.alive() else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, ClassVar
 
-from taskplace.model.keys import Choice, Configuration, Integer, Number, key
+from msgspec import Meta
+
+from taskplace import validation
+from taskplace.model.keys import AboveZero, Configuration, Positive, about
 
 
 class LoadBy(StrEnum):
@@ -18,19 +20,7 @@ class LoadBy(StrEnum):
     EVEN = "even"
 
 
-class LoadKind(Choice):
-    """One of the values of `LoadBy`."""
-
-    def __init__(self) -> None:
-        super().__init__(*map(str, LoadBy))
-
-    def read(self, path: str, value: Any) -> LoadBy:
-        """Return the value; `ConfigError` for any other."""
-        return LoadBy(super().read(path, value))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SteeringConfig(Configuration, section="steering"):
+class SteeringConfig(Configuration, frozen=True, kw_only=True):
     """How a query is steered; docs/configuration.md lists the keys.
 
     Errors: `ConfigError`, naming the path of the key, what was found, and what was expected.
@@ -43,39 +33,42 @@ class SteeringConfig(Configuration, section="steering"):
 one of 7 known keys; did you mean 'max.moves.per.batch'?
     """
 
-    max_moves_per_batch: int = key(
-        Integer(1),
-        4,
-        "largest number of tasks that move away from running executors between two batches",
-        unit="tasks",
-    )
-    worth_batches: float = key(
-        Number("a number of batches, 0 for always", above=False),
-        100.0,
-        "moves must save more time than they cost within this many batches; 0: always move",
-        unit="batches",
-    )
-    load_by: LoadBy = key(  # noqa: RUF009  a field, as of dataclasses.field
-        LoadKind(), LoadBy.TASK_TIME, "measure of a task's load"
-    )
-    load_every_batches: int = key(
-        Integer(1), 10, "number of batches between two measurements of task load", unit="batches"
-    )
-    load_tolerance: float = key(
-        Number("a fraction of a share, above 0"),
-        0.2,
-        "load takes priority over task counts if that relieves an executor by at least this fraction of a fair share",
-    )
-    patience_batches: int = key(
-        Integer(1),
-        3,
-        "steering stands down after this many batches in a row in which Spark ran the same task, or a quarter of all "
-        "tasks, elsewhere",
-        unit="batches",
-    )
-    reload_bytes_per_second: float = key(
-        Number("a number of bytes above 0"),
-        20 * 2.0**20,
-        "assumed speed of loading state, until it has been measured",
-        unit="bytes/s",
-    )
+    SECTION: ClassVar[str] = "steering"
+
+    max_moves_per_batch: Annotated[
+        Positive,
+        about(
+            "largest number of tasks that move away from running executors between two batches", unit="tasks"
+        ),
+    ] = 4
+    worth_batches: Annotated[
+        Annotated[float, Meta(ge=0, le=validation.MOST_NUMBER)],
+        about(
+            "moves must save more time than they cost within this many batches; 0: always move",
+            unit="batches",
+        ),
+    ] = 100.0
+    load_by: Annotated[LoadBy, about("measure of a task's load")] = LoadBy.TASK_TIME
+    load_every_batches: Annotated[
+        Positive,
+        about("number of batches between two measurements of task load", unit="batches"),
+    ] = 10
+    load_tolerance: Annotated[
+        AboveZero,
+        about(
+            "load takes priority over task counts if that relieves an executor by at least this fraction "
+            "of a fair share"
+        ),
+    ] = 0.2
+    patience_batches: Annotated[
+        Positive,
+        about(
+            "steering stands down after this many batches in a row in which Spark ran the same task, or a "
+            "quarter of all tasks, elsewhere",
+            unit="batches",
+        ),
+    ] = 3
+    reload_bytes_per_second: Annotated[
+        AboveZero,
+        about("assumed speed of loading state, until it has been measured", unit="bytes/s"),
+    ] = 20 * 2.0**20

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.spark.spark_settings import Facts
-from taskplace.spark.steering.measured_costs import Costs
-from topology.ids import TaskId
+from taskplace.spark.steering.layout import SparkSettings
+from taskplace.spark.steering.measurements import Costs
+from topology.tasks import TaskId
 
 ENGINE = PlacementConfig(acceptable_recovery_lag=0)
 
@@ -77,7 +77,7 @@ class Observation:
     places: Mapping[TaskId, str | None]
     load: Mapping[TaskId, float] | None = None
     costs: Costs = field(default_factory=Costs)
-    facts: Facts = field(default_factory=Facts)
+    settings: SparkSettings = field(default_factory=SparkSettings)
     ran: bool = False
     neighbours: Neighbours = field(default_factory=Neighbours)
 
@@ -92,25 +92,25 @@ class Observation:
         return [other for other in self.neighbours.tasks if not other.fixed or other.place in usable]
 
 
-def joint_problem(seen: Observation, weights: Mapping[TaskId, float]) -> Problem:
+def joint_problem(observed: Observation, weights: Mapping[TaskId, float]) -> Problem:
     """Return the placement problem of all steered queries. `weights`: of this query's tasks that do not weigh 1."""
-    return Problem(_tasks(seen, weights), _instances(seen), ENGINE)
+    return Problem(_tasks(observed, weights), _instances(observed), ENGINE)
 
 
-def _tasks(seen: Observation, weights: Mapping[TaskId, float]) -> tuple[Task, ...]:
+def _tasks(observed: Observation, weights: Mapping[TaskId, float]) -> tuple[Task, ...]:
     # A changelog of one record: the owner's copy is caught up, and no other executor has a copy.
-    own = (Task(seen.joint(t), end_offset=1, weight=weights.get(t, 1.0)) for t in sorted(seen.places))
-    return (*own, *(other.task for other in seen.relevant_neighbours))
+    own = (Task(observed.joint(t), end_offset=1, weight=weights.get(t, 1.0)) for t in sorted(observed.places))
+    return (*own, *(other.task for other in observed.relevant_neighbours))
 
 
-def _instances(seen: Observation) -> tuple[Instance, ...]:
+def _instances(observed: Observation) -> tuple[Instance, ...]:
     """Return the executors with the tasks that they run, of all queries.
 
     A fixed task may run only on its own executor: on all others its copy is declared as parked.
     """
-    held: dict[str, list[TaskId]] = {name: [] for name in seen.cluster.slots}
-    others = seen.relevant_neighbours
-    placed = [(seen.joint(task), name) for task, name in seen.places.items()]
+    held: dict[str, list[TaskId]] = {name: [] for name in observed.cluster.slots}
+    others = observed.relevant_neighbours
+    placed = [(observed.joint(task), name) for task, name in observed.places.items()]
     placed += [(other.task.id, other.place) for other in others]
     for task, name in placed:
         if name in held:
@@ -118,11 +118,11 @@ def _instances(seen: Observation) -> tuple[Instance, ...]:
     return tuple(
         Instance(
             name,
-            capacity=seen.cluster.capacity(name),
-            draining=name in seen.cluster.draining,
+            capacity=observed.cluster.capacity(name),
+            draining=name in observed.cluster.draining,
             active=tuple(held[name]),
             lags=dict.fromkeys(held[name], 0),
             parked=tuple(other.task.id for other in others if other.fixed and other.place != name),
         )
-        for name in sorted(seen.cluster.slots)
+        for name in sorted(observed.cluster.slots)
     )

@@ -4,7 +4,9 @@ The thread polls the query's last progress (two short calls, twenty times a seco
 listener needs a callback server in the driver, and its delays and errors land in Spark's own event bus. Here an error
 stays in this thread: it is logged and counted, and after three in a row steering stands down.
 
-Places are sent when a batch has just ended, before the next batch asks where its state is, or while the query waits.
+A round is due once after each batch. While the query waits, a round is also due in these cases: one was requested;
+drains were requested or taken back on any handle; the executors have changed; the round after the last batch failed. No
+round is due in the middle of a batch, because its tasks hold the stores that would move.
 
 Spark may take seconds for a round, and the round holds a lock. The status is a separate value, which the round replaces
 at its end. So `status` and requests for drains do not wait for a round.
@@ -15,29 +17,29 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.model.plan import Move
-from taskplace.spark.spark_settings import WORKS
-from taskplace.spark.steering.application import SteeredApplication
+from taskplace.spark.steering.application import Drains, SteeredApplication
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.decision import Decision
-from taskplace.spark.steering.drains import Drains
-from taskplace.spark.steering.events import Events
-from taskplace.spark.steering.failures import Failures
-from taskplace.spark.steering.polling import PollingThread
-from taskplace.spark.steering.schedule import DueRound, RoundSchedule
-from taskplace.spark.steering.status import SteeringPhase, SteeringStatus
-from taskplace.spark.steering.steering_round import SteeringRounds
+from taskplace.spark.steering.layout import WORKS
+from taskplace.spark.steering.rounds import SteeringRounds
+from taskplace.spark.steering.status import Decision, StandDown, SteeringPhase, SteeringStatus
 
 if TYPE_CHECKING:
-    from taskplace.spark.bridge_state import StateBridge
+    from taskplace.spark.steering.bridge import StateBridge
 
 log = logging.getLogger("taskplace.spark.steering")
 
+MOST_ERRORS = 3
+"""Steering stands down after this many failed rounds in a row."""
+STOP_SECONDS = 30.0
+"""`stop` waits at most this long for a running round."""
+EVENTS_KEPT = 20
 POLL_SECONDS = 0.05
 PAUSE_SECONDS = 1.0
 """After an error."""
@@ -57,7 +59,7 @@ def steer(query: Any, config: SteeringConfig | Mapping[str, Any] | None = None) 
     if not isinstance(config, SteeringConfig):
         raise InputError("config", found=config, expected="a SteeringConfig or a mapping of its keys")
     try:
-        from taskplace.spark.bridge_state import StateBridge
+        from taskplace.spark.steering.bridge import StateBridge
     except ImportError as error:  # a PySpark for Spark Connect alone has no classic part
         raise UnsupportedSpark(f"classic PySpark cannot be imported ({error}); {WORKS}") from error
     bridge = StateBridge(query)
@@ -83,9 +85,13 @@ class Steering:
         self._drains = Drains(self._app.queries, bridge, self._log_event)
         self._schedule = RoundSchedule(self._app)
         self._failures = Failures()
-        self._events = Events()
+        self._changes: deque[str] = deque(maxlen=EVENTS_KEPT)
+        self._event_count = 0
         self._shown = SteeringStatus(self._app.query_name, SteeringPhase.WAITING)  # as of the last round
-        self._thread = PollingThread(f"taskplace-steer-{self._app.query_name}", self._step)
+        self._wake, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(
+            target=self._poll, name=f"taskplace-steer-{self._app.query_name}", daemon=True
+        )
         self._lock = threading.RLock()  # held over a round, which may take long
         self._events_lock = threading.Lock()  # held for a moment
 
@@ -103,8 +109,10 @@ class Steering:
 
     def status(self) -> SteeringStatus:
         """Return the status as of the last round; does not wait for a running round."""
-        memory, events = self._rounds.memory, self._events
+        memory = self._rounds.memory
         down = memory.state.stood_down
+        with self._events_lock:
+            changes, event_count = tuple(self._changes), self._event_count
         return replace(
             self._shown,
             state=self._shown.state if self._over else memory.phase,
@@ -112,8 +120,8 @@ class Steering:
             kept=self._kept(),
             reason=str(down) if down else "",
             errors=self._failures.total + self._drains.errors,
-            changes=events.last,
-            event_count=events.total,
+            changes=changes,
+            event_count=event_count,
         )
 
     def plan(self) -> Decision:
@@ -186,10 +194,21 @@ class Steering:
         left is gone or drains. In the middle of a batch they are not taken back, because they may have run. If a batch
         begins within the milliseconds of taking them back, some tasks may still run where they were sent.
         """
-        self._thread.stop()
+        self._stopped.set()
+        self._wake.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout=STOP_SECONDS)
         self._end(SteeringPhase.STOPPED)
 
     # -- the thread
+
+    def _poll(self) -> None:
+        while not self._stopped.is_set():
+            pause = self._step()
+            if pause is None:
+                return
+            self._wake.wait(pause)
+            self._wake.clear()
 
     def _step(self) -> float | None:
         """Poll once; return the seconds to wait, None once the query has ended."""
@@ -207,14 +226,14 @@ class Steering:
         """Follow up on drains, and run a round if one is due; return whether it was."""
         began = time.perf_counter()
         self._drains.poll()
-        due = self._schedule.due(self._rounds.memory.observed.batch)
+        due = self._schedule.due(self._rounds.memory.batch)
         if due is None:
             return False
         with self._lock:
             if self._over:  # stopped meanwhile: nothing may be sent or published now
                 return False
             self._run_round(due, began)
-        if self._rounds.memory.learned.sampling.sizes_due:
+        if self._rounds.memory.sampling.sizes_due:
             sizes, note = self._rounds.read_sizes()
             with self._lock:
                 self._rounds.note_sizes(sizes, note)
@@ -291,11 +310,12 @@ class Steering:
 
     def _request_round(self) -> None:
         self._schedule.requested = True
-        self._thread.wake()
+        self._wake.set()
 
     def _log_event(self, text: str, moves: tuple[Move, ...] = ()) -> None:
         with self._events_lock:
-            self._events = self._events.add(text)
+            self._changes.append(text)
+            self._event_count += 1
         log.info("query %s: %s", self._app.query_name, text)
         for move in moves:
             log.info("  %s: %s -> %s (%s)", move.task, move.from_ or "-", move.to, move.why)
@@ -311,4 +331,84 @@ class Steering:
             )
 
 
-__all__ = ["Steering", "steer"]
+class DueRound(NamedTuple):
+    """A round that is due after `batch`. `ran`: the batch has ended since the last round."""
+
+    batch: int
+    ran: bool
+
+
+class RoundSchedule:
+    """Decides when rounds of one query are due.
+
+    Lifetime: any thread sets `requested`; the start of a round clears it. `failed_batch` is the batch whose
+    round is running, or has failed last. `_drains_version` is that of the last round.
+    """
+
+    def __init__(self, app: SteeredApplication) -> None:
+        self.requested = True  # run one round as soon as possible
+        self.failed_batch: int | None = None
+        self._app = app
+        self._drains_version = app.queries.drains_version
+
+    def due(self, last: int) -> DueRound | None:
+        """Return the round that is due now, None if none is. `last`: the batch of the last round, -1 without."""
+        finished = self._app.finished_batch()
+        new = finished not in (-1, last)
+        if not new or finished == self.failed_batch:
+            # A failed round is repeated once the query waits, so that it does not disturb a running batch.
+            waits = (last < 0 and not new) or self._app.bridge.between_batches()
+            if not (waits and (new or self._is_requested())):
+                return None
+        return DueRound(last if finished < 0 else finished, new)
+
+    def begin(self, due: DueRound) -> None:
+        """Note that a round begins; it serves all requests so far."""
+        self._drains_version = self._app.queries.drains_version
+        self.requested = False
+        self.failed_batch = due.batch if due.ran else None
+
+    def succeeded(self) -> None:
+        """Note that the round has succeeded."""
+        self.failed_batch = None
+
+    def _is_requested(self) -> bool:
+        drains = self._app.queries.drains_version != self._drains_version
+        return self.requested or drains or self._app.executors.changed()
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Failed rounds. Immutable.
+
+    `total`: all failed rounds. `in_a_row`: those since the last success that counts. `after_batch`: one of those in a
+    row was a round after a batch. Then only the success of a round after a batch counts, because a round between
+    batches may have nothing to send.
+    """
+
+    total: int = 0
+    in_a_row: int = 0
+    after_batch: bool = False
+
+    def add(self, *, after_batch: bool) -> Failures:
+        """Return the failures with one more."""
+        return Failures(self.total + 1, self.in_a_row + 1, self.after_batch or after_batch)
+
+    def after_success(self, *, after_batch: bool) -> Failures:
+        """Return the failures after a round that succeeded."""
+        return self.forgiven() if after_batch or not self.after_batch else self
+
+    def forgiven(self) -> Failures:
+        """Return the failures with the count in a row reset."""
+        return replace(self, in_a_row=0, after_batch=False)
+
+    @property
+    def too_many(self) -> bool:
+        """Whether to stand down."""
+        return self.in_a_row >= MOST_ERRORS
+
+    @staticmethod
+    def stand_down(last: Exception) -> StandDown:
+        """Return why steering stands down after too many failures."""
+        reason = f"{MOST_ERRORS} errors in a row inside steering, the last {type(last).__name__}: {last}"
+        return StandDown(reason, "see the log for the first of them, then resume()")

@@ -1,36 +1,45 @@
 """Runs one attempt of one task at one batch: bring the copy to its base, process, seal, commit locally.
 
-The order of the last steps matters. First the attempt writes changelog and boundary into the checkpoint
-(`taskplace.spark.worker.sealing`). Then the copy commits, with an undo record. Last come the staged output and the
-report (`taskplace.spark.worker.attempt_reports`), together with those of other attempts, and with a sync before the
-report. An attempt counts only when a manifest names it. An attempt that lost, or whose driver died, leaves sections and
-files that no manifest names, and a copy that the next descriptor rolls back.
+The order of the last steps matters. First the attempt writes changelog and boundary into the checkpoint. Then the copy
+commits, with an undo record. Last come the staged output and the report (`taskplace.spark.worker.bins`), together with
+those of other attempts, and with a sync of the changelog before the report. Boundaries are not synced: only this batch
+needs them. An attempt counts only when a manifest names it. An attempt that lost, or whose driver died, leaves sections
+and files that no manifest names, and a copy that the next descriptor rolls back.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
 import pyarrow as pa
-from msgspec import structs
+from msgspec.structs import replace
 
 from taskplace.spark import faults
-from taskplace.spark.messages import EMPTY, AttemptDescriptor, Change, Fence, Recovery, Report
-from taskplace.spark.state.committed import history_before
+from taskplace.spark.checkpoint.files import Changes, encode_changes
+from taskplace.spark.checkpoint.manifests import history_before
+from taskplace.spark.codec import checksum_of
+from taskplace.spark.messages import (
+    EMPTY,
+    AttemptDescriptor,
+    Boundary,
+    Change,
+    Fence,
+    Recovery,
+    Report,
+)
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import Changes
 from taskplace.spark.state.store import Store
-from taskplace.spark.worker import identity
-from taskplace.spark.worker.bad_records import bad_records
+from taskplace.spark.worker import boundary, identity, schemas
 from taskplace.spark.worker.bin_context import BinContext
-from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
+from taskplace.spark.worker.external import bad_records
+from taskplace.spark.worker.guard import guarded, position_of, raising_disk_full
 from taskplace.spark.worker.program import Outputs
-from taskplace.spark.worker.sealing import Sealed, Sealer
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,7 @@ class _Attempt:
         planned, history = self._descriptor.instance, self._descriptor.history
         if planned in ("", self._instance) or history.end == EMPTY:
             return
-        if seen(self._copy, self._executor) is not None:
+        if position_of(self._copy, self._executor) is not None:
             return
         while self._context.patience.left():
             self._context.check_cancelled(self._descriptor.task)
@@ -105,7 +114,10 @@ class _Attempt:
             )
 
     def run(self, copy: Copy | None, recovery: Recovery) -> Attempted:
-        """Run the operators from the base, seal their output, and commit the copy; None for a stateless task."""
+        """Run the operators from the base, seal their output, and commit the copy; None for a stateless task.
+
+        Errors: `InputError` for rows that do not fit their sink's schema.
+        """
         self._clock.lap("position")
         faults.point("attempt.positioned")
         unlogged = {*self._context.program.databases} - self._context.program.logged
@@ -116,15 +128,43 @@ class _Attempt:
         faults.point("attempt.processed")
         writes = {name: entries for store in stores.values() for name, entries in store.changes().items()}
         attempt = f"{self._context.setting.epoch}-{uuid.uuid4().hex}"  # a new id for each run
-        sealed = Sealer(self._context, self._descriptor, attempt).seal(outputs, writes)
+        rows = self._fitted(outputs.sinks)  # first: it may refuse them, and then nothing was written
+        boundaries = self._boundaries(outputs.topics)
+        change = self._change(attempt, writes) if writes else None
         self._clock.lap("seal")
         faults.point("attempt.sealed")
         if copy is not None:
-            _commit(copy, writes, sealed.change)
+            if change is not None:
+                copy.commit(writes, change.position)
+            else:  # a copy whose state did not change keeps its position
+                copy.commit_unchanged()
         self._clock.lap("store")
         faults.point("attempt.stored")
-        report = self._report(attempt, outputs, sealed, stores=stores, recovery=recovery)
-        return Attempted(structs.replace(report, lacked=lacked), sealed.rows)
+        program = self._context.program
+        report = Report(
+            task=self._descriptor.task,
+            attempt=attempt,
+            instance=self._instance,
+            planned=self._descriptor.instance,
+            change=change,
+            sinks={},
+            boundaries=boundaries,
+            rows=sum(self._input.rows[topic].num_rows for topic in program.external),
+            recovery=recovery,
+            seconds=self._clock.laps,
+            staged_as={sink: schemas.columns_of(table.schema) for sink, table in rows.items()},
+            event_times=program.newest(self._input.rows),
+            late=sum(store.late for store in stores.values()),
+            expiring=any(store.expiring for store in stores.values()),
+            watermarks=outputs.watermarks,
+            behind=outputs.behind,
+            bad=bad_records({topic: self._input.rows[topic] for topic in program.external}),
+            read=self._input.read,
+            brought=self._input.brought,
+            fetched=self._input.fetched,
+            lacked=lacked,
+        )
+        return Attempted(report, rows)
 
     def _stores(self, copy: Copy) -> dict[str, Store]:
         late = {**self._context.setting.late, **self._descriptor.held}
@@ -139,46 +179,53 @@ class _Attempt:
             self._descriptor.task, setting.batch, self._input.rows, stores, setting.watermarks, setting.keys
         )
 
-    def _report(
-        self,
-        attempt: str,
-        outputs: Outputs,
-        sealed: Sealed,
-        *,
-        stores: Mapping[str, Store],
-        recovery: Recovery,
-    ) -> Report:
-        program = self._context.program
-        return Report(
-            task=self._descriptor.task,
+    def _fitted(self, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """Return the rows to stage, for each sink with rows. Errors: also those of the targets' checks."""
+        known, checks = self._context.setting.sinks, self._context.program.row_checks
+        fitted = {
+            sink: schemas.fitted(rows, sink, known.get(sink)) for sink, rows in sinks.items() if rows.num_rows
+        }
+        for sink, rows in fitted.items():
+            if (check := checks.get(sink)) is not None:
+                check.check_rows(sink, rows)
+        return fitted
+
+    def _boundaries(self, topics: Mapping[str, pa.Table]) -> dict[str, Boundary]:
+        """Write the rows for internal topics."""
+        task, batch = self._descriptor.task, self._context.setting.batch
+        written = {}
+        for topic, rows in topics.items():
+            to = self._context.program.repartitions[topic]
+            seed = zlib.crc32(f"{topic} {task} {batch}".encode())
+            file = self._context.files.boundary(topic)
+            written[topic] = boundary.write(
+                file, rows, to.key, to.partitions, seed=seed, topic=topic, task=str(task)
+            )
+        return written
+
+    def _change(self, attempt: str, writes: Changes) -> Change:
+        """Write the records of the stores with a changelog; nothing if there is no record."""
+        logged = {name: entries for name, entries in writes.items() if name in self._context.program.logged}
+        base, records = self._descriptor.history.end, sum(map(len, logged.values()))
+        change = Change(
+            version=self._context.setting.batch,
             attempt=attempt,
-            instance=self._instance,
-            planned=self._descriptor.instance,
-            change=sealed.change,
-            sinks={},
-            boundaries=sealed.boundaries,
-            rows=sum(self._input.rows[topic].num_rows for topic in program.external),
-            recovery=recovery,
-            seconds=self._clock.laps,
-            staged_as=sealed.staged_as,
-            event_times=program.newest(self._input.rows),
-            late=sum(store.late for store in stores.values()),
-            expiring=any(store.expiring for store in stores.values()),
-            watermarks=outputs.watermarks,
-            behind=outputs.behind,
-            bad=bad_records({topic: self._input.rows[topic] for topic in program.external}),
-            read=self._input.read,
-            brought=self._input.brought,
-            fetched=self._input.fetched,
+            base=base.attempt,
+            offset=base.offset + records,
+            records=records,
         )
-
-
-def _commit(copy: Copy, writes: Changes, change: Change | None) -> None:
-    """Commit the attempt in its copy. A copy whose state did not change keeps its position."""
-    if change is not None:
-        copy.commit(writes, change.position)
-    else:
-        copy.commit_unchanged()
+        if not records:
+            return change
+        metadata = {
+            "task": str(self._descriptor.task),
+            "version": str(change.version),
+            "attempt": change.attempt,
+            "base": change.base,
+        }
+        data = encode_changes(logged, metadata, self._context.setting.compression)
+        segment = self._context.files.segment
+        start = segment.append(data)
+        return replace(change, file=segment.name, size=data.size, checksum=checksum_of(data), start=start)
 
 
 class _Clock:

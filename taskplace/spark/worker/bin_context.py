@@ -1,10 +1,20 @@
-"""What the attempts of one bin share: the program, the setting of the stage, and the bin's rows."""
+"""What the attempts of one bin share: the program, the setting of the stage, the bin's rows, and the files they write.
+
+The files are the changelog segment, and a boundary file for each topic. A segment is as Kafka has it: the number of
+files depends on the number of workers, and not on the tasks and batches. A worker process appends the changes of all
+its attempts to one segment, for some neighbouring batches under one driver: for `BATCHES` of them, or for as many as
+probably take no more than `BYTES_LIMIT`. Its name begins with the last of them. So the driver knows that nothing more
+comes into a segment once that batch is committed, and may then remove it (`checkpoint/pruning.py`). A segment that is
+full, that failed, or whose file has gone, is not used any more.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,15 +22,100 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from taskplace.spark.messages import Setting, TopicRead, cancellation_mark
+from taskplace.spark.checkpoint.files import SectionFile, file_name
+from taskplace.spark.messages import Setting, TopicRead, batch_dir, cancellation_mark, segment_file
 from taskplace.spark.state.catching_up import Superseded
-from taskplace.spark.worker.bin_files import BinFiles
+from taskplace.spark.worker.boundary import InternalRows
 from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
 from taskplace.spark.worker.guard import raising_disk_full
-from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
 from taskplace.spark.worker.topic_reader import ReadSetting, TopicReader, read_of
 from topology import TaskId
+
+BATCHES = 16
+#: A segment with so many bytes is full. Small segments are removed earlier, as none of their sections is needed.
+BYTES_LIMIT = 64 << 20
+#: How many checkpoints a process writes to at a time; a Spark application seldom has more than a few streams.
+CHECKPOINTS = 16
+
+_lock = threading.Lock()
+
+
+@dataclass
+class Segment:
+    """A segment, the driver and process that it is for, and its batches: `used` is the last one that has used it."""
+
+    file: SectionFile
+    purpose: tuple[int, int]
+    first: int
+    last: int
+    used: int
+
+    def good_for(self, batch: int, purpose: tuple[int, int]) -> bool:
+        """Return whether it takes the changes of a batch."""
+        fits = self.purpose == purpose and self.first <= batch <= self.last
+        return fits and self.file.size < BYTES_LIMIT and self.file.usable()
+
+    def batches_that_fit(self) -> int:
+        """Return for how many batches the next segment will do, if they are like those of this one."""
+        return max(1, BYTES_LIMIT * (self.used - self.first + 1) // max(1, self.file.size))
+
+
+#: By checkpoint.
+OPEN: dict[Path, Segment] = {}
+
+
+def segment(checkpoint: Path, batch: int, epoch: int) -> SectionFile:
+    """Return the file for the changes of a batch: the one of the batch before, if that is good for this one as well."""
+    purpose = (os.getpid(), epoch)
+    with _lock:
+        held = OPEN.pop(checkpoint, None)
+        if held is None or not held.good_for(batch, purpose):
+            last = batch // BATCHES * BATCHES + BATCHES - 1
+            if held is not None:
+                last = min(last, batch + held.batches_that_fit() - 1)
+            file = SectionFile(checkpoint, segment_file(last, epoch, uuid.uuid4().hex))
+            held = Segment(file, purpose, first=batch, last=last, used=batch)
+        held.used = max(held.used, batch)
+        OPEN[checkpoint] = held  # the last one used is the last one to be forgotten
+        while len(OPEN) > CHECKPOINTS:
+            del OPEN[next(iter(OPEN))]
+        return held.file
+
+
+class BinFiles:
+    """The shared files of one bin. They are made when the first attempt writes to them."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._boundaries: dict[str, SectionFile] = {}
+
+    @property
+    def checkpoint(self) -> Path:
+        """The directory of the checkpoint."""
+        return Path(self._setting.checkpoint)
+
+    @cached_property
+    def segment(self) -> SectionFile:
+        """The file for changes. It is synced before they are reported."""
+        return segment(self.checkpoint, self._setting.batch, self._setting.epoch)
+
+    def boundary(self, topic: str) -> SectionFile:
+        """Return the file for rows to an internal topic. It needs no sync: only this batch reads it."""
+        if topic not in self._boundaries:
+            name = f"{batch_dir(self._setting.batch)}/topics/{file_name(topic)}/{uuid.uuid4().hex}.arrow"
+            self._boundaries[topic] = SectionFile(self.checkpoint, name)
+        return self._boundaries[topic]
+
+    def flush(self) -> None:
+        """Make the boundary files visible to other hosts, before reports name their sections."""
+        for file in self._boundaries.values():
+            file.flush()
+
+    def to_sync(self) -> list[SectionFile]:
+        """Return the files to which attempts have written what must survive a crash of the host."""
+        return [self.segment] if "segment" in self.__dict__ else []
+
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from taskplace.spark.messages import Watermark
 
 if TYPE_CHECKING:
-    from taskplace.spark.state.store import Store
-    from taskplace.spark.state.store_schema import StoreSchema
+    from taskplace.spark.state.store import Store, StoreSchema
     from taskplace.spark.worker.operators import Operator
 
 

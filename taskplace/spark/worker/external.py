@@ -3,6 +3,10 @@
 **Idea.** Spark brings the rows of a bin's tasks together, those of all topics united: the column `PARTITION` has the
 partition of a row, and `TAG` its topic. Each task gets its own rows, in the order in which Spark brought them.
 
+Spark sends pairs of byte strings (`with_batches`): the bin's element, which is the same in all of them, and one Arrow
+batch of its rows. A bin without rows has one pair, with an empty batch. Pairs of byte strings go to Python as they are.
+A list of batches would be pickled in the executor's JVM, which holds it several times over while it does.
+
 Memory: the rows of the bin, and those of one task; twice the rows of the bin while they are decoded. Once a task of the
 bin has more than `runtime.bytes.per.task`, no rows are kept any more. The other batches are only counted, so that the
 error says how large the limit would have to be. Splitting is O(n log n) for n rows.
@@ -11,7 +15,9 @@ error says how large the limit would have to be. Splitting is O(n log n) for n r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -170,3 +176,53 @@ def _untagged(united: pa.Table, tag: int, topic: str) -> pa.Table:
     return pa.Table.from_batches(
         [pa.RecordBatch.from_struct_array(chunk) for chunk in struct.chunks], pa.schema(fields)
     )
+
+
+#: The column with the dead letter of a bad record.
+DEAD_LETTER = "dead_letter"
+#: The fields of a dead letter: the reason, and the record as it was.
+LETTER_FIELDS = ("reason", "key", "value", "topic", "partition", "offset", "timestamp", "headers")
+
+
+def bad_records(rows: Mapping[str, pa.Table]) -> dict[str, int]:
+    """Return the number of bad records of each topic that has any.
+
+    >>> letter = pa.array([None, {"reason": "JSON"}], pa.struct([(name, pa.string()) for name in LETTER_FIELDS]))
+    >>> bad_records({"a": pa.table({"dead_letter": letter}), "b": pa.table({"dead_letter": ["a user's own"]})})
+    {'a': 1}
+    """
+    found = {}
+    for topic, table in rows.items():
+        if DEAD_LETTER not in table.column_names:
+            continue
+        letters = table[DEAD_LETTER]
+        if pa.types.is_struct(letters.type) and tuple(letters.type.names) == LETTER_FIELDS:
+            found[topic] = len(letters) - letters.null_count
+    return {topic: number for topic, number in found.items() if number}
+
+
+Pairs = Iterable[tuple[bytes, bytes]]
+
+
+def with_batches(function: Callable[[Iterator[Any]], Iterable[Any]], pairs: Pairs) -> Iterator[Any]:
+    """Call `function` with one element: a pair of the bin and its batches, which can be read once.
+
+    Errors: `TaskplaceError` if Spark sends nothing, although its statistics say that there are rows.
+
+    >>> list(with_batches(lambda bins: [(bin_, list(rows)) for bin_, rows in bins], [(b"bin", b"1"), (b"bin", b"2")]))
+    [(b'bin', [b'1', b'2'])]
+    >>> list(with_batches(lambda bins: [(bin_, list(rows)) for bin_, rows in bins], [(b"bin", b"")]))
+    [(b'bin', [])]
+    """
+    left = iter(pairs)
+    first = next(left, None)
+    if first is None:
+        raise TaskplaceError(
+            "a bin: found no rows in its range of the shuffle, expected some by Spark's statistics"
+        )
+    element, read = first[0], chain((first,), left)
+    del first  # its batch is held only until it is read
+    batches = (batch for _, batch in read if batch)
+    yield from function(iter([(element, batches)]))
+    for _ in batches:  # Spark ends a worker that has not read all of its input
+        pass

@@ -19,8 +19,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from taskplace.errors import TaskplaceError
-from taskplace.repeated_warnings import RepeatedWarnings
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.files import (
+    ROWS_PER_BATCH,
+    SNAPSHOT_BYTES,
+    record_batch,
+    seal_of,
+    sync_directory,
+    write_records,
+)
 from taskplace.spark.messages import (
     FollowReport,
     FollowRequest,
@@ -30,20 +38,12 @@ from taskplace.spark.messages import (
     Snapshot,
     snapshot_file,
 )
-from taskplace.spark.state import warm
+from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DAMAGED, DATA
-from taskplace.spark.state.files import (
-    ROWS_PER_BATCH,
-    SNAPSHOT_BYTES,
-    record_batch,
-    seal_of,
-    sync_directory,
-    write_records,
-)
 from taskplace.spark.state.keys import DamagedEntry
-from taskplace.spark.worker import identity, worker_process
-from taskplace.spark.worker.guard import guarded, raising_disk_full, remove_marks, seen
+from taskplace.spark.worker import identity
+from taskplace.spark.worker.guard import guarded, position_of, raising_disk_full, remove_marks
 from topology import TaskId
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ _REPEATED = RepeatedWarnings()
 
 def visit_all(elements: Iterable[bytes]) -> Iterator[bytes]:
     """Run the visits of one Spark partition."""
-    worker_process.begin()
+    identity.begin()
     for data in elements:
         yield visit(FollowRequest.decode(bytes(data))).encode()
 
@@ -150,7 +150,7 @@ class Visit:
     def report_copies(self) -> None:
         """Report the position of each usable copy of this executor."""
         for task, path in _copies(self.home):
-            if (meta := seen(path, self.executor)) is not None:
+            if (meta := position_of(path, self.executor)) is not None:
                 self.done.copies[task] = meta.certain
                 if meta.undo is not None:
                     self.done.attempted[task] = meta.at
@@ -237,7 +237,7 @@ class Visit:
     def _remove(self, task: TaskId) -> None:
         """Remove a copy. It is renamed first, so that an attempt of the task can start a new copy meanwhile."""
         copy = self.home / str(task)
-        warm.WARM.drop(copy)
+        environment.WARM.drop(copy)
         gone = copy.with_name(f"{identity.REMOVED}{uuid.uuid4().hex}")
         with suppress(FileNotFoundError):
             copy.rename(gone)

@@ -23,10 +23,10 @@ import lmdb
 import psutil
 
 from taskplace.errors import TaskplaceError
+from taskplace.spark.checkpoint.files import open_file
 from taskplace.spark.messages import Meta, Opened, Owner
-from taskplace.spark.state import warm
-from taskplace.spark.state.files import open_file
-from taskplace.spark.state.look import look
+from taskplace.spark.state import environment
+from taskplace.spark.state.view import read_meta
 from taskplace.spark.worker.identity import alive, owner_of
 
 log = logging.getLogger(__name__)
@@ -55,20 +55,20 @@ class DiskFull(TaskplaceError):
     """
 
 
-def seen(copy: Path, executor: Owner) -> Meta | None:
+def position_of(copy: Path, executor: Owner) -> Meta | None:
     """Return a copy's metadata, or None if it is missing or unusable. Discards a copy that killed its last readers.
 
-    A look at an open environment takes no mark: after a crash, the next worker has to open the copy, with a mark.
+    Reading an open environment takes no mark: after a crash, the next worker has to open the copy, with a mark.
     """
-    if copy in warm.WARM:
-        return look(copy)
+    if copy in environment.WARM:
+        return read_meta(copy)
     if not (copy / "data.mdb").exists():
         return None
     try:
         with guarded(copy, executor, what="seen"):
-            return look(copy)
+            return read_meta(copy)
     except OSError:  # a full disk takes no mark
-        return look(copy)
+        return read_meta(copy)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def guarded(
             log.warning(
                 "%s crashed the last %d workers that opened it; it is discarded and restored", copy, deaths
             )
-            warm.WARM.drop(copy)
+            environment.WARM.drop(copy)
             shutil.rmtree(copy, ignore_errors=True)
             deaths = 0
         opened = Opened(_me(os.getpid()), executor, deaths, str(cancellation or ""))

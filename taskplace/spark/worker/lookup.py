@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.files import pieces, private_directory
 from taskplace.spark.messages import Answer, Question
-from taskplace.spark.state.files import pieces, private_directory
 from taskplace.spark.state.rows import codec_of
-from taskplace.spark.state.store import SCAN_BYTES, SCAN_ROWS
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import SCAN_BYTES, SCAN_ROWS, StoreSchema
 from taskplace.spark.state.view import View
 from taskplace.spark.worker import identity
 

@@ -8,23 +8,20 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from taskplace.errors import InputError, listed
+from taskplace.errors import InputError
+from taskplace.spark.casts import concat
 from taskplace.spark.messages import Watermark
 from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
-from taskplace.spark.state.store import Store
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.types import selectable
 from taskplace.spark.worker.clock import Clock, slowest
-from taskplace.spark.worker.hashing import UNTYPED, hashed_as
-from taskplace.spark.worker.key_samples import PartitionedTopic
+from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.operators import Operator as Operator
 from taskplace.spark.worker.operators import RowCheck
-from taskplace.spark.worker.ownership import Owned, Ownership
-from taskplace.spark.worker.selectable import selectable
-from taskplace.spark.worker.splits import Split, check_splits
+from taskplace.spark.worker.partition_checks import Owned, Ownership, PartitionedTopic, Split, check_splits
 from taskplace.spark.worker.topic_reader import TopicReader
-from taskplace.spark.worker.unify import concat
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,6 @@ class Program:
     repartitions: Mapping[str, Operator] = field(default_factory=dict)
     #: By external topic with an event time: the column.
     event_times: Mapping[str, str] = field(default_factory=dict)
-    #: By co-partition group: the topics that are read here, with the key columns of each.
-    groups: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
-
     #: The nodes that keep state by the key of a topic.
     splits: tuple[Split, ...] = ()
     #: The stores whose keys a task checks, because a node may have changed the columns that rows are split by.
@@ -75,11 +69,7 @@ class Program:
             split.check(inputs[topic], partition)
 
     def check_keys(self, inputs: Mapping[str, pa.Table]) -> None:
-        """Check that all rows of a state key reach this task.
-
-        Errors: `InputError` for co-partitioned topics with different key types, and for a state key whose type merges
-        values of the topic's key.
-        """
+        """Check that all rows of a state key reach this task. Errors: as for `check_splits`."""
         check_splits(
             self.splits,
             {
@@ -88,17 +78,6 @@ class Program:
                 if rows.num_rows  # an empty table may have columns of any type
             },
         )
-        for group in self.groups:
-            # Only tables with rows count: an empty table may have columns of any type.
-            some = [(topic, key) for topic, key in group if inputs[topic].num_rows]
-            types = {topic: [hashed_as(inputs[topic][name].type) for name in key] for topic, key in some}
-            if any(len({*kinds} - {UNTYPED}) > 1 for kinds in zip(*types.values(), strict=True)):
-                raise InputError(
-                    f"subtopology {self.subtopology}",
-                    found=f"co-partitioned keys of different types ({listed(types)})",
-                    expected="equal types",
-                    hint="cast the keys before the repartition",
-                )
 
     def hashed(
         self, inputs: Mapping[str, pa.Table], bound: Mapping[str, Sequence[str]]

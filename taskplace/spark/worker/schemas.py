@@ -4,8 +4,8 @@ Idea: a sink has one schema, which is declared or taken from the first batch wit
 stages its rows under that schema. Rows that do not fit are refused in their task, before the batch can be committed.
 
 Properties:
-- Rows fit if the sink's types hold all values of their types (`taskplace.spark.worker.unify`). The order of the columns
-  and the layout of the values do not matter (`taskplace.spark.worker.columns`).
+- Rows fit if the sink's types hold all values of their types (`taskplace.spark.casts`). The order of the columns
+  and the layout of the values do not matter (`taskplace.spark.types`).
 - Types decide, not values, so the answer is the same every day. There are two exceptions: a value that Spark cannot
   hold at all (a timestamp between two microseconds, or millions of years away), and integers in a float column.
 - A declared float column also accepts integers, each value if the float holds it exactly: 2^60, but not 2^60 + 1.
@@ -25,17 +25,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import InputError
+from taskplace.spark.casts import cast_hint, common, converted, plain
 from taskplace.spark.messages import SinkSchema, TypedColumns
-from taskplace.spark.state.column_types import parse
-from taskplace.spark.state.columns import parsed
-from taskplace.spark.worker.columns import Unreadable, check_names, readable, text, untyped
-from taskplace.spark.worker.unify import cast, common, converted, plain
+from taskplace.spark.types import Unreadable, check_names, parse, parsed, readable, text, untyped
 
 T = pa.types
 #: The key in the metadata of a staged file: the columns that it leaves out, with their positions, as JSON.
 UNTYPED = b"taskplace.untyped"
 #: About the bytes of a page in a staged file.
 PAGE_BYTES = 1 << 20
+_OR_DECLARE = (
+    "or declare the sink's schema with more columns or wider types; for others, give the sink another name"
+)
 _A_TYPE = "a type, such as int64, string, timestamp, decimal(9, 2), list<int64>"
 
 
@@ -57,18 +58,20 @@ def declare(sink: str, given: object) -> SinkSchema:
         raise InputError(path, found=names, expected=expected, hint=str(error)) from None
     columns = []
     for name, kind in pairs:
-        try:
-            given_as = kind if isinstance(kind, pa.DataType) else parsed(str(kind), f"{path}.{name}", _A_TYPE)
-            staged = readable(given_as)
-            if untyped(staged):
-                raise InputError(f"{path}.{name}", found=str(kind), expected=_A_TYPE)
-        except Unreadable as error:
-            at = f"{path}.{name}"
-            raise InputError(
-                at, found=str(kind), expected="a type that Spark reads", hint=str(error)
-            ) from None
+        at = f"{path}.{name}"
+        staged = _staged_as(kind if isinstance(kind, pa.DataType) else parsed(str(kind), at, _A_TYPE), at)
+        if untyped(staged):
+            raise InputError(at, found=str(kind), expected=_A_TYPE)
         columns.append((name, text(staged)))
     return SinkSchema(tuple(columns), declared=True)
+
+
+def _staged_as(kind: pa.DataType, path: str) -> pa.DataType:
+    """Return the type as which a column is staged. Errors: `InputError`."""
+    try:
+        return readable(kind)
+    except Unreadable as error:
+        raise InputError(path, found=str(kind), expected="a type that Spark reads", hint=str(error)) from None
 
 
 @lru_cache(maxsize=256)
@@ -130,18 +133,7 @@ def _readable(schema: pa.Schema, sink: str) -> pa.Schema:
         raise InputError(
             f"sinks.{sink}", found=schema.names, expected="columns that Spark reads", hint=str(error)
         ) from None
-    fields = []
-    for field in schema:
-        try:
-            fields.append((field.name, readable(field.type)))
-        except Unreadable as error:
-            raise InputError(
-                f"sinks.{sink}.{field.name}",
-                found=str(field.type),
-                expected="a type that Spark reads",
-                hint=str(error),
-            ) from None
-    return pa.schema(fields)
+    return pa.schema([(field.name, _staged_as(field.type, f"sinks.{sink}.{field.name}")) for field in schema])
 
 
 def _fixed(as_read: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> pa.Schema:
@@ -152,7 +144,7 @@ def _fixed(as_read: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -
             f"sinks.{sink}",
             found=f"columns {as_read.names}",
             expected=f"the columns of the sink, {said}: {wanted.names}",
-            hint=remedy(sink, fixed, given, "emit all columns, with nulls where there is no value"),
+            hint=f"emit all columns, with nulls where there is no value, {_OR_DECLARE}",
         )
     fields = []
     for field in wanted:
@@ -162,34 +154,10 @@ def _fixed(as_read: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -
                 f"sinks.{sink}.{field.name}",
                 found=str(given.field(field.name).type),
                 expected=f"{text(field.type)}, {said}",
-                hint=remedy(sink, fixed, given, cast(field.type, as_read.field(field.name).type)),
+                hint=f"{cast_hint(field.type, as_read.field(field.name).type)}, {_OR_DECLARE}",
             )
         fields.append((field.name, kind))
     return pa.schema(fields)
-
-
-def remedy(sink: str, fixed: SinkSchema, given: pa.Schema, first: str) -> str:
-    """Return the remedy for rows that do not fit, with the schema to declare if the new columns are intended."""
-    meant = _meant(fixed, given)
-    if meant is None:
-        return f"{first}; to change the schema, give the sink another name"
-    return f"{first}, or declare the schema: sink({sink!r}, schema={meant})"
-
-
-def _meant(fixed: SinkSchema, given: pa.Schema) -> dict[str, str] | None:
-    """Return a schema that `fixed` can be widened to and that fits rows of `given`; None if there is none."""
-    before = arrow(fixed.columns)
-    if set(before.names) - set(given.names):
-        return None
-    wider = {}
-    for name in dict.fromkeys([*before.names, *given.names]):
-        kind = readable(given.field(name).type)
-        if name in before.names:
-            kind = common(before.field(name).type, kind)
-        if kind is None:
-            return None
-        wider[name] = text(kind)
-    return wider
 
 
 def _rows_at_a_time(rows: pa.Table) -> int:

@@ -14,7 +14,7 @@ from taskplace.record.html.page import for_script
 from taskplace.record.html.values import MOST_COPIES, Placements, copy_lags
 from taskplace.simulation import simulate
 from tests.support.report_problems import EVENTS, cluster
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 TASKS = [TaskId(0, k) for k in range(4)]
 

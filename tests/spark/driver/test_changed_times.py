@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
-from msgspec.structs import asdict
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.codec import sealed
 from taskplace.spark.processors import Count, Deduplicate, Tumbling
 from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World
-from tests.support.windows import KEY, MINUTE, SIXTY, START, clicks, hours, quarters, run, same, sent
+from tests.support.windows import KEY, MINUTE, START, clicks, quarters, run, same, sent
 from topology import Topology
-
-
-def test_a_checkpoint_of_an_older_version_goes_on_by_the_watermark_that_it_has(world, monkeypatch):
-    """Its manifests have one watermark for all; nothing that was sent by it is sent again."""
-    topo = partial(
-        hours, world, quarters(), Tumbling("window_start", "1 hour", emit="final"), repartition=True
-    )
-    rows = [clicks(*(("a", 10 * b + i) for i in range(10))) for b in range(12)]
-    placed = run(world, topo(), rows)
-    last = placed.journal.last
-    monkeypatch.setattr(placed.journal, "last", None)
-    placed.close()
-    plain = {name: value for name, value in asdict(last).items() if name not in ("expired", "held", "schema")}
-    path = world.folder / "checkpoint" / "manifests" / f"{last.batch:010d}.json"
-    path.write_bytes(sealed({"schema": "taskplace.manifest/5", **plain}))
-    again = world.open(topo())
-    assert again.journal.last.expired is None
-    world.batch(again, 12, **{"in": clicks(("a", 500))})
-    world.batch(again, 13, **{"in": clicks()})
-    watermark = again.journal.last.watermark
-    assert again.journal.last.expired == {
-        "small": watermark - 15 * SIXTY,
-        "large": watermark - (15 * SIXTY - 1) - 60 * SIXTY,
-    }
-    assert set(sent(world)) == {("a", START), ("a", START + 60 * MINUTE)}
 
 
 def in_windows(world: World, window: Tumbling) -> Topology:

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
-from taskplace.spark.driver.changes import check_changes
+from taskplace.spark.compile.infer import infer
 from taskplace.spark.processors import (
     Aggregate,
     Count,
     Deduplicate,
+    Facts,
     PerKey,
     TableJoin,
     Tumbling,
@@ -30,6 +30,7 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.registry import Registry
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import Settings
 from topology import Stream, Topology, TopologyError
 
 KEY = {"k": "string"}
@@ -40,7 +41,7 @@ def source(name: str = "in") -> Stream:
 
 
 def judge(stream: Stream) -> None:
-    check_changes(stream.topology.build())
+    infer(stream.topology.build())
 
 
 def total(**options: Any) -> Aggregate:
@@ -212,7 +213,7 @@ def results(bench: Any, folder: Path, aggregates: dict[str, Any], by: dict[str, 
 
 @pytest.mark.parametrize("by", [{"g": "string"}, BOTH], ids=["coarser", "as fine"])
 def test_what_is_accepted_does_not_depend_on_the_cutting(bench, tmp_path, by):
-    changes = Aggregate("e", by=BOTH, **MADE).output_changes("e", None)
+    changes = Aggregate("e", by=BOTH, **MADE).infer((Facts(changes=None),)).changes
     aggregates = {
         f"{function} {column}": how(column) if function == "count" else how(column, kind)
         for (function, how), (column, kind) in product(FUNCTIONS.items(), COLUMNS.items())
@@ -224,7 +225,7 @@ def test_what_is_accepted_does_not_depend_on_the_cutting(bench, tmp_path, by):
     accepted = set()
     for name, aggregate in aggregates.items():
         with suppress(InputError):
-            Aggregate("t", by=by, found=aggregate).check_changes(changes)
+            Aggregate("t", by=by, found=aggregate).infer((Facts(changes=changes),))
             accepted.add(name)
     assert not accepted & moved
     assert {"max n", "max top", "min low", "max k", "min k", "max begin", "min begin"} <= accepted

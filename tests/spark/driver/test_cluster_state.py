@@ -10,12 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from taskplace import PlacementConfig, Task
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.bridge import Executor
+from taskplace.spark.checkpoint.files import write_file
+from taskplace.spark.checkpoint.history import trimmed_since
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.driver.cluster_state import ClusterState
-from taskplace.spark.driver.histories import trimmed_since
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import EMPTY, Change, Position, Snapshot
-from taskplace.spark.state.files import write_file
 from topology import TaskId
 
 TASK = TaskId(0, 0)

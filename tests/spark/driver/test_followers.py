@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.model.placed_options import PlacedOptions
+from taskplace.spark.checkpoint.files import RecordFile
 from taskplace.spark.driver import followers
+from taskplace.spark.driver.cluster_state import SnapshotLoads
 from taskplace.spark.driver.followers import Followers
-from taskplace.spark.driver.snapshot_loads import SnapshotLoads
 from taskplace.spark.messages import FollowReport, History
 from taskplace.spark.state.catching_up import CheckpointFiles
-from taskplace.spark.state.files import RecordFile
 from taskplace.spark.worker import follow
 from tests.support.visits import orders, visit
 from topology import TaskId

@@ -13,7 +13,8 @@ from taskplace.cli import main
 from taskplace.cli.status import inputs, json_schema, lines
 from taskplace.errors import Fenced, InputError
 from taskplace.model.schema import schema
-from taskplace.spark.driver import input_lag, programs
+from taskplace.spark.compile import programs
+from taskplace.spark.driver import read_topics as input_lag
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.inspection.now import now_of
 from taskplace.spark.inspection.report import report_of_checkpoint

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.key_types import KeyTypes
-from taskplace.spark.key_checks import alike
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.keys import KeyTypes, alike
 from taskplace.spark.processors import Count, Deduplicate, TableJoin
 from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World
@@ -81,7 +81,8 @@ def test_equal_types_go_on(world, how):
 
 
 def test_a_key_of_only_nulls_has_no_type_yet(world):
-    check = KeyTypes(two_topics(world, "a merge").build())
+    built = two_topics(world, "a merge").build()
+    check = KeyTypes(built, alike(built, infer(built)))
     topics = {"a-by-k-repartition": ["int64"], "b-by-k-repartition": ["null"]}
     check(topics)
     with pytest.raises(InputError):
@@ -98,4 +99,4 @@ def test_topics_of_one_task_and_of_separate_states_may_differ():
             alone.merge(stream).process(Count("one", by=BY), name="one")
         else:
             stream.process(Count(f"n-{name}", by=BY), name=f"n-{name}")
-    assert alike(topo.build()) == ()
+    assert alike(topo.build(), infer(topo.build())) == ()

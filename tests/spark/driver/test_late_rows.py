@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskplace.record.events import Totals
 from taskplace.spark.driver.late_rows import LateRows
+from taskplace.spark.driver.stats import Totals
 
 
 @pytest.mark.parametrize(

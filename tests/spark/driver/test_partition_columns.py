@@ -9,15 +9,14 @@ import pytest
 from pyspark.sql.types import BinaryType, DoubleType, IntegerType, LongType, StringType, StructType
 
 from taskplace.errors import CheckpointError, ConfigError, InputError
-from taskplace.spark.driver import partition_columns
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.driver.sources import check_sources
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.compile import partition_columns
+from taskplace.spark.compile.programs import programs
+from taskplace.spark.compile.sources import check_sources
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.processors import Count, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.hashing import partition_of
-from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.worker.hashing import partition_of, partitions_of
 from topology import Topology
 
 BY = {"k": "string"}
@@ -249,7 +248,7 @@ def test_a_node_that_may_change_the_key_is_refused_before_state():
     assert programs(counted(unknown, partitions=1).build())
 
 
-def test_a_class_that_states_no_traits_is_refused():
+def test_a_class_that_says_nothing_of_its_state_is_refused():
     topo = Topology("t")
     topo.source("in", key="k", partitions=4, **COUNT).process(Own(), name="own")
     with pytest.raises(InputError, match=r"node 'own': found .*behind 'own', which may have changed"):

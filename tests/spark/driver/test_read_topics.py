@@ -10,7 +10,8 @@ import pytest
 from msgspec import structs
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.driver import programs, read_topics
+from taskplace.spark.compile import programs
+from taskplace.spark.driver import read_topics
 from taskplace.spark.driver.read_topics import kept
 from taskplace.spark.driver.stages import Stage
 from taskplace.spark.messages import READ, TopicRead

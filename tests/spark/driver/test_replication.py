@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskplace.repeated_warnings import RepeatedWarnings
-from taskplace.spark.driver import rebalancer, replication, visits
+from taskplace.logs import RepeatedWarnings
+from taskplace.spark.driver import followers as replication
+from taskplace.spark.driver import followers as visits
+from taskplace.spark.driver import rebalancer
 from tests.support.ended_jobs import Ended
 from tests.support.held_visits import HeldVisits
 from tests.support.placed_harness import wait_until

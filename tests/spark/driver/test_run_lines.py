@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from taskplace.model.plan import Roles
 from taskplace.record.json_lines import JsonReporter
-from taskplace.spark.driver.warmup_changes import warmup_changes
+from taskplace.spark.driver.rebalancer import warmup_changes
 from tests.support.operators import run, stream
 from tests.support.placed_without_spark import World
 from topology import TaskId

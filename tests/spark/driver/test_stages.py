@@ -10,7 +10,7 @@ import pytest
 from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import ArrowInput, Executor, JobLostError
 from taskplace.spark.driver import stages
-from taskplace.spark.driver.task_costs import TaskCosts
+from taskplace.spark.driver.bins import TaskCosts
 from taskplace.spark.messages import (
     AttemptDescriptor,
     BinDescriptor,
@@ -19,7 +19,8 @@ from taskplace.spark.messages import (
     Report,
     cancellation_mark,
 )
-from taskplace.spark.worker import attempt_reports, bin_context
+from taskplace.spark.worker import bin_context
+from taskplace.spark.worker import bins as attempt_reports
 from taskplace.spark.worker import bins as worker_bins
 from tests.support.attempt_files import decoded, reports_in
 from tests.support.attempts import BATCHES, PLANES

@@ -10,7 +10,8 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.record import PlainReporter
 from taskplace.record.events import WorkProgress
-from taskplace.spark.driver import operations, stream_work
+from taskplace.spark.driver import operations
+from taskplace.spark.driver import operations as stream_work
 from tests.support.operators import run, stream, turn
 from tests.support.word_counts import counts, words
 

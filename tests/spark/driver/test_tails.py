@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from taskplace.spark.checkpoint.manifests import history_before
 from taskplace.spark.driver import stages
 from taskplace.spark.driver.stages import TAIL
-from taskplace.spark.state import warm
-from taskplace.spark.state.committed import history_before
+from taskplace.spark.state import environment as warm
 from tests.support.word_counts import counts, words
 
 BATCHES = 6

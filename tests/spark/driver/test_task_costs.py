@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskplace.spark.driver.bins import WORTH_A_BIN
-from taskplace.spark.driver.task_costs import (
+from taskplace.spark.driver.bins import (
     BYTES_PER_RECORD,
     ENOUGH_BYTES,
     EXPANSION_BATCHES,
     SECONDS_WORTH_A_BIN,
+    WORTH_A_BIN,
     TaskCosts,
 )
 from taskplace.spark.messages import Recovery, Report, TopicRead

@@ -18,13 +18,13 @@ from pyspark.sql.types import (
 )  # fmt: skip
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.columns import check_columns
-from taskplace.spark.driver.sources import check_sources
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.sources import check_sources
 from taskplace.spark.processors import (
     Aggregate,
     Count,
     Deduplicate,
-    InputColumn,
+    Facts,
     PerKey,
     TableJoin,
     Tumbling,
@@ -134,19 +134,19 @@ def built(processor: Any, *, through: Any = None) -> Any:
 def test_what_is_known_of_the_sources_is_refused_at_the_start(processor, message, through):
     pattern = re.escape(message).replace(r"\.\*", ".*")
     with pytest.raises(InputError, match=pattern):
-        check_columns(built(processor, through=through), {"in": {"k": "string", "at": "bigint"}})
+        infer(built(processor, through=through), {"in": {"k": "string", "at": "bigint"}})
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
 def test_times_of_spark_are_taken_at_the_start(kind):
     for make in PROCESSORS.values():
-        check_columns(built(make()), {"in": {"k": "string", "at": kind}})
+        infer(built(make()), {"in": {"k": "string", "at": kind}})
 
 
 def test_counting_times_and_what_is_not_known_is_fine():
-    check_columns(built(Aggregate("s", by=KEY, n=count("at"))), {"in": {"k": "string", "at": "bigint"}})
+    infer(built(Aggregate("s", by=KEY, n=count("at"))), {"in": {"k": "string", "at": "bigint"}})
     window = Count("s", by=KEY, window=Tumbling("later", "1 hour"))
-    check_columns(built(window, through=lambda context, rows: rows), {"in": {"k": "string", "at": "bigint"}})
+    infer(built(window, through=lambda context, rows: rows), {"in": {"k": "string", "at": "bigint"}})
 
 
 def test_a_table_s_columns_are_those_of_the_table():
@@ -155,23 +155,23 @@ def test_a_table_s_columns_are_those_of_the_table():
     users = topo.source("users", key="k", partitions=2)
     orders.join_table(users, TableJoin("u", by=KEY, columns={"born": "date"}), name="j")
     types = {"orders": {"k": "string", "at": "int"}, "users": {"k": "string", "born": "date"}}
-    check_columns(topo.build(), types)
+    infer(topo.build(), types)
     with pytest.raises(InputError, match=r"node 'j', columns\.born: found \"'born', int\""):
-        check_columns(topo.build(), {**types, "users": {"k": "string", "born": "int"}})
+        infer(topo.build(), {**types, "users": {"k": "string", "born": "int"}})
     with pytest.raises(
         InputError, match=r"node 'j', TableJoin\('u'\): found \"the columns \['BORN'\] on both sides\""
     ):
-        check_columns(topo.build(), {**types, "orders": {"k": "string", "BORN": "int"}})
+        infer(topo.build(), {**types, "orders": {"k": "string", "BORN": "int"}})
 
 
 class Latest:
     """A processor of one's own that says what it takes and sends on."""
 
-    def input_columns(self):
-        yield InputColumn(0, "at", "newest", time=True)
-
-    def output_columns(self, rows):
-        return {"k": rows["k"], "newest": "timestamp"}
+    def infer(self, inputs):
+        (rows,) = inputs
+        rows.require("at", "newest", time=True)
+        known = rows.columns
+        return Facts(columns=known and {"k": known["k"], "newest": "timestamp"})
 
     def process(self, context, rows):
         return rows
@@ -189,18 +189,18 @@ def test_one_s_own_processor_says_what_it_takes_and_sends_on():
     latest = topo.source("in", key="k", partitions=2).process(Latest(), name="latest")
     latest.process(Count("s", by={"at": "timestamp"}), name="p")
     with pytest.raises(InputError, match="node 'latest', newest: found \"'at', bigint\""):
-        check_columns(topo.build(), {"in": {"k": "string", "at": "bigint"}})
+        infer(topo.build(), {"in": {"k": "string", "at": "bigint"}})
     with pytest.raises(
         InputError, match=r"node 'p', by\.at: found \"no column 'at'\", expected one of k, new"
     ):
-        check_columns(topo.build(), {"in": {"k": "string", "at": "date"}})
+        infer(topo.build(), {"in": {"k": "string", "at": "date"}})
 
 
 def test_a_class_that_overrides_process_is_not_judged_by_what_its_base_says():
     topo = Topology("t")
     renamed = topo.source("in", key="k", partitions=2).process(Renames(), name="renames")
-    renamed.process(Count("s", by={"at": "timestamp"}), name="p")
-    check_columns(topo.build(), {"in": {"k": "string", "then": "bigint"}})
+    renamed.process(Count("s", by={**KEY, "at": "timestamp"}), name="p")
+    infer(topo.build(), {"in": {"k": "string", "then": "bigint"}})
 
 
 def test_what_an_aggregate_sends_on_is_known():
@@ -208,13 +208,14 @@ def test_what_an_aggregate_sends_on_is_known():
     window = Tumbling("at", "1 hour", time="ends")
     hours = topo.source("in", key="k", partitions=2).process(Count("s", by=KEY, window=window), name="hours")
     types = {"in": {"k": "string", "at": "timestamp"}}
-    hours.process(Count("d", by=KEY, window=Tumbling("ends", "1 day")), name="days")
-    check_columns(topo.build(), types)
+    days = Count("d", by=KEY, window=Tumbling("ends", "1 day"), over_changes=True)
+    hours.process(days, name="days")
+    infer(topo.build(), types)
     hours.process(Aggregate("w", by=KEY, at=max_("cuont", "int64")), name="most")
     with pytest.raises(
         InputError, match=r"node 'most', at: found \"no column 'cuont'\".*did you mean 'count'"
     ):
-        check_columns(topo.build(), types)
+        infer(topo.build(), types)
 
 
 LOCAL = {"spark.sql.session.timeZone": "Asia/Tokyo"}.get

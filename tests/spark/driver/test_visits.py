@@ -7,11 +7,11 @@ import uuid
 
 import pytest
 
+from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.cluster import JobLostError
-from taskplace.spark.driver.visits import Order
+from taskplace.spark.driver.followers import Order
 from taskplace.spark.messages import segment_file
-from taskplace.spark.state.sections import SectionFile
-from taskplace.spark.worker import bin_files
+from taskplace.spark.worker import bin_context as bin_files
 from tests.support.ended_jobs import Ended
 from tests.support.held_visits import HeldVisits
 from tests.support.word_counts import counts, words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskplace.spark.driver.warmup_progress import WINDOW_SECONDS, WarmupProgress
+from taskplace.spark.driver.cluster_state import WINDOW_SECONDS, WarmupProgress
 from topology import TaskId
 
 COPY = ("executor-2", TaskId(0, 3))

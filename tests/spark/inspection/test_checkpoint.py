@@ -13,10 +13,8 @@ import pytest
 from taskplace.cli import main
 from taskplace.errors import InputError
 from taskplace.model.schema import schema
-from taskplace.spark.inspection.checkpoint import committed, inspect
-from taskplace.spark.inspection.damage import Part, damages
-from taskplace.spark.inspection.opening import checkpoint_at
-from taskplace.spark.inspection.verification import verify_checkpoint
+from taskplace.spark.checkpoint.damage import Part, damages
+from taskplace.spark.inspection.checkpoint import checkpoint_at, committed, inspect, verify_checkpoint
 from tests.golden.formats import HERE as GOLDEN
 from tests.golden.formats import unpack
 from tests.support.operators import run, stream

@@ -15,15 +15,15 @@ import pytest
 
 from taskplace.cli import main
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.files import encode_changes, seal_of, write_file
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.checkpoint.manifests import history_before, path_of
 from taskplace.spark.codec import sealed, unsealed
-from taskplace.spark.driver.journal import Journal
 from taskplace.spark.inspection.checkpoint import inspect
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.messages import Change, History
 from taskplace.spark.operator_messages import STATUS_FILE, Status, read
-from taskplace.spark.state.committed import history_before, path_of
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import encode_changes, seal_of, write_file
 from tests.spark.driver.test_operations import asked
 from tests.support.journals import run_batches
 from tests.support.operators import stream, turn, write_status

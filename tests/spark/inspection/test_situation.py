@@ -93,8 +93,8 @@ def test_a_copy_that_cannot_follow_is_named_until_it_does(world, monkeypatch):
         assert seen.remedy == "make room on the disk of executor-2 (host-2); the copy then goes on by itself"
         text = placed.explain(task).text
         assert (
-            f", but executor-2 cannot follow: {error}. It moves once executor-2 lacks no record. Make room on the "
-            "disk of executor-2 (host-2)"
+            f" records. executor-2 cannot follow: {error}. It moves once executor-2 lacks no record. "
+            "Make room on the disk of executor-2 (host-2)"
         ) in text
         placed.loop._watch.parked = {("executor-2", task)}
         world.batch(placed, 2, **{"in": words(*"abcdefgh")})
@@ -145,16 +145,16 @@ def test_a_planned_step_says_what_it_waits_for(world):
     ends = {str(task): placed.journal.end_offset(task) for task in placed.rebalancer.task_ids}
 
     def explained(status, *, runs=True):
-        return situation(status, ends, runs=runs).explainer().in_full(task)
+        return situation(status, ends, runs=runs).explainer().task(task)
 
     at_once = explained(status)
-    assert at_once.outlook.state == "now"
+    assert at_once.progress.state == "now"
     assert at_once.text.endswith(" The next rebalance moves it.")
     assert at_once.held[0] == ("active", name) != at_once.roles[0][:2]
 
     runs = replace_field(status, running=RunningBatch(3, status.written - 190))
     waiting = explained(runs)
-    assert waiting.outlook[:2] == ("waiting", None)
+    assert waiting.progress[:2] == ("waiting", None)
     until = "once batch 3, which has run for 3 min 10 s, has ended"
     assert waiting.text.endswith(f" The next rebalance moves it {until}.")
     shown = " ".join(str(waiting).split())

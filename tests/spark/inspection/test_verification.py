@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from taskplace.spark.checkpoint.manifests import read_manifest
 from taskplace.spark.codec import sealed
-from taskplace.spark.inspection.verification import CHECKED, verify_checkpoint
-from taskplace.spark.state.versions import read_manifest
+from taskplace.spark.inspection.checkpoint import CHECKED, verify_checkpoint
 from tests.support.operators import run, stream
 
 ROLES = {"active": [], "standby": [], "warmup": []}

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
+from taskplace.spark.compile.programs import EventTime, watermark
 from taskplace.spark.driver import read_topics
 from taskplace.spark.driver.batch import Batch
-from taskplace.spark.driver.programs import EventTime, watermark
 from taskplace.spark.kafka.alignment import Alignment, Extent, _related, alignment
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Raw

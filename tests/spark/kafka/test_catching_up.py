@@ -19,8 +19,8 @@ from taskplace.spark.kafka.formats import Json, Raw
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.source import stream_of
 from taskplace.spark.placed import Placed
-from taskplace.spark.processors import Aggregate, TableJoin, Tumbling, count
-from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.processors import Aggregate, Facts, TableJoin, Tumbling, count
+from taskplace.spark.worker.hashing import partitions_of
 from topology import Topology
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -99,7 +99,8 @@ def test_a_table_is_read_before_the_rows_of_its_stream(cluster, kafka, tmp_path)
 class Renamed:
     """Leaves only the key of a stream's row."""
 
-    from taskplace.spark.processors.traits import PASSES as traits  # noqa: N811
+    def infer(self, inputs):
+        return Facts(routes=inputs[0].routes)
 
     def process(self, context, rows):
         return rows.select(["k"])

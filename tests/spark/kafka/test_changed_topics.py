@@ -13,7 +13,7 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 
 from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as questions
 from tests.support.kafka_broker import make_topics
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import read
@@ -36,7 +36,7 @@ def delete(kafka, topic: str) -> None:
     """Delete a topic, and wait until the broker does not know it any more."""
     kafka.admin.delete_topics([topic], operation_timeout=SECONDS)[topic].result(SECONDS)
     deadline = time.monotonic() + SECONDS
-    while topic in asking.ask(lambda seconds: kafka.admin.list_topics(timeout=seconds), SECONDS).topics:
+    while topic in questions.Admin(kafka.admin, SECONDS).metadata().topics:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -12,14 +12,15 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import Settings
-from taskplace.spark.kafka.declared import declared_records
+from taskplace.model.keys import read_struct
+from taskplace.spark.kafka import declared
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Avro, Json, Raw
 from taskplace.spark.kafka.offsets import MissingTopic
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.yaml_application import YamlApplication
-from taskplace.yaml_fields import KAFKA_FORMATS, KAFKA_INPUT
+from taskplace.spec import nodes
+from taskplace.spec.application import Settings
 from topology import TopologyError
 
 SECRET = "hunter2"
@@ -31,6 +32,10 @@ ENTRY = {
     "value": {"format": "json", "columns": {"minutes": "int", "at": "timestamp"}},
     "include": {"key": "bytes"},
 }
+
+
+def declared_records(path, entry):
+    return declared.declared_records(path, read_struct(nodes.KafkaInput, entry, path))
 
 
 def settings(entry: object, *overrides: str, **source: object) -> Settings:
@@ -78,9 +83,9 @@ def test_a_source_of_another_name_finds_its_topic():
 
 def test_yaml_has_the_arguments_of_the_classes():
     arguments = {*inspect.signature(KafkaRecords).parameters, *inspect.signature(Decoder).parameters}
-    assert set(KAFKA_INPUT) == arguments - {"decoder"} | {"servers_env"}
+    assert set(nodes.KafkaInput.__struct_fields__) == arguments - {"decoder"} | {"servers_env"}
     for name, made in {"json": Json, "avro": Avro, "raw": Raw}.items():
-        assert set(KAFKA_FORMATS[name]) == set(inspect.signature(made).parameters)
+        assert set(nodes.FORMATS[name].__struct_fields__) == set(inspect.signature(made).parameters)
 
 
 def test_all_fields_reach_the_records():
@@ -162,7 +167,7 @@ def test_dead_letters_are_separated_and_tombstones_delete(tmp_path):
 
 
 WRONG = [
-    ("departures", r": found 'departures', expected \{topic"),
+    ("departures", r": found 'departures', expected a mapping"),
     ({"topic": None}, r"\.topic: found nothing"),
     ({"topic": 3}, r"\.topic: found 3"),
     ({"servers": None}, r"\.servers: found nothing, .*`servers_env`"),
@@ -192,7 +197,7 @@ WRONG = [
     ({"value": {"format": "avro", "schema": DELAY, "writers": {"7": DELAY}}}, r"\.value\.writers: "),
     ({"include": ["offst"]}, r"\.include\.offst: .*'offset'"),
     ({"include": ["key"], "tombstone": "KEY"}, r": found \"two columns 'KEY'\""),
-    ({"bad_records": "drop"}, r"\.bad_records: found 'drop', expected 'stop' or 'dead_letters'"),
+    ({"bad_records": "drop"}, r"\.bad_records: found 'drop', expected one of stop, dead_letters"),
     ({"starting": "newest"}, r"\.starting: found 'newest'"),
     ({"most_records": 0}, r"\.most_records: found 0"),
     ({"patience": "soon"}, r"\.patience: found 'soon'"),
@@ -218,7 +223,7 @@ def test_a_mistake_has_its_path(change, says):
         (
             {"kafka": ENTRY},
             {"options": {"reads": 3}},
-            r"^topology\.sources\.flights\.options\.reads: found 3",
+            r"^topology\.sources\.flights\.options\.reads: found an unknown key",
         ),
         (
             {"kafka": ENTRY},

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.dead_letter_format import DeadLetterFormat
+from taskplace.spark.kafka.dead_letters import DeadLetterFormat
 from taskplace.spark.kafka.decoding import DEAD_LETTERS, RECORD, Decoder
 from taskplace.spark.kafka.formats import Avro, Json, Raw
+from tests.support.decoding import decode
 
 NAME, ID = Json({"name": "string"}), Raw("id", "string")
 AT = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
@@ -43,7 +44,7 @@ GOOD, BAD = (b"1", b'{"name": "a"}'), (b"2", b'{"name": 7}')
 
 def test_rows_have_the_columns_of_key_value_and_record():
     decoder = Decoder(value=NAME, key=ID, include={"offset": "at", "headers": "headers", "timestamp": "time"})
-    decoded = decoder.decode(records(GOOD, (None, b"{}")))
+    decoded = decode(decoder, records(GOOD, (None, b"{}")))
     assert decoded.rows.schema == decoder.columns
     assert decoded.rows.to_pylist() == [
         {"id": "1", "name": "a", "at": 100, "headers": [{"key": "h", "value": b"0"}], "time": AT},
@@ -55,13 +56,13 @@ def test_rows_have_the_columns_of_key_value_and_record():
             "time": AT + dt.timedelta(seconds=1),
         },
     ]
-    assert decoded.dead_letters.num_rows == decoded.tombstones == 0
+    assert decoded.dead_letters.num_rows == 0
 
 
 def test_a_bad_record_stops_with_its_place_and_without_its_contents():
     secret = b'{"name": "a", "x": hunter2}'
     with pytest.raises(InputError) as raised:
-        Decoder(value=NAME, key=ID).decode(records(GOOD, (b"secret-key", secret), BAD))
+        decode(Decoder(value=NAME, key=ID), records(GOOD, (b"secret-key", secret), BAD))
     assert str(raised.value) == (
         "topic 'people', partition 3, offset 102: found 'a record that cannot be decoded, value: JSON: JSON is "
         "malformed: invalid character (byte 19) (2 such records)', expected a record in the formats of the decoder; "
@@ -73,7 +74,7 @@ def test_a_bad_record_stops_with_its_place_and_without_its_contents():
 def test_bad_records_become_dead_letters_as_they_were():
     decoder = Decoder(value=NAME, key=Raw("id", "int32"), bad_records="dead_letters")
     key = b"\x00\x00\x00\x01"
-    decoded = decoder.decode(records((key, b'{"name": "a"}'), (key, BAD[1]), (b"?", b'{"name": "c"}')))
+    decoded = decode(decoder, records((key, b'{"name": "a"}'), (key, BAD[1]), (b"?", b'{"name": "c"}')))
     assert decoded.rows.to_pylist() == [{"id": 1, "name": "a"}]
     assert decoded.dead_letters.schema == DEAD_LETTERS
     second, third = decoded.dead_letters.to_pylist()
@@ -92,26 +93,26 @@ def test_bad_records_become_dead_letters_as_they_were():
 
 def test_tombstones_have_a_mark_and_their_key():
     decoder = Decoder(value=NAME, key=ID, tombstone="deleted", bad_records="dead_letters")
-    decoded = decoder.decode(records(GOOD, (b"2", None), BAD, (b"3", None)))
+    decoded = decode(decoder, records(GOOD, (b"2", None), BAD, (b"3", None)))
     assert decoded.rows.to_pylist() == [
         {"id": "1", "name": "a", "deleted": False},
         {"id": "2", "name": None, "deleted": True},
         {"id": "3", "name": None, "deleted": True},
     ]
-    assert decoded.tombstones == 2 and decoded.dead_letters["offset"].to_pylist() == [104]
+    assert decoded.dead_letters["offset"].to_pylist() == [104]
 
 
 def test_a_tombstone_whose_key_is_bad_is_a_dead_letter():
     decoder = Decoder(value=NAME, key=Raw("id", "int32"), tombstone="deleted", bad_records="dead_letters")
-    decoded = decoder.decode(records((b"?", None)))
-    assert (decoded.rows.num_rows, decoded.dead_letters.num_rows, decoded.tombstones) == (0, 1, 0)
+    decoded = decode(decoder, records((b"?", None)))
+    assert (decoded.rows.num_rows, decoded.dead_letters.num_rows) == (0, 1)
 
 
 def test_a_tombstone_without_a_column_for_the_mark_is_a_bad_record():
     with pytest.raises(
         InputError, match=r"offset 102: .*null \(a tombstone\), and the decoder has no column"
     ):
-        Decoder(value=NAME).decode(records(GOOD, (b"2", None)))
+        decode(Decoder(value=NAME), records(GOOD, (b"2", None)))
 
 
 def test_the_frame_has_one_row_for_each_record_in_order():
@@ -130,12 +131,12 @@ def test_the_frame_has_one_row_for_each_record_in_order():
 def test_no_records_are_no_rows():
     decoder = Decoder(value=NAME, key=ID, tombstone="deleted", bad_records="dead_letters")
     assert decoder.frame(RECORD.empty_table()).schema == decoder.frame_columns
-    assert decoder.decode(RECORD.empty_table()).rows.num_rows == 0
+    assert decode(decoder, RECORD.empty_table()).rows.num_rows == 0
 
 
 def test_records_need_no_column_that_nobody_asks_for():
     few = records(GOOD, BAD).select(["key", "value", "topic", "partition", "offset"])
-    decoded = Decoder(value=NAME, bad_records="dead_letters").decode(few)
+    decoded = decode(Decoder(value=NAME, bad_records="dead_letters"), few)
     assert decoded.rows.to_pylist() == [{"name": "a"}]
     assert decoded.dead_letters["headers"].to_pylist() == [None]
 
@@ -146,7 +147,7 @@ def test_records_need_no_column_that_nobody_asks_for():
 )
 def test_a_missing_column_is_an_error(column, message):
     with pytest.raises(InputError, match=message):
-        Decoder(value=NAME, include=["headers"]).decode(records(GOOD).drop_columns(column))
+        decode(Decoder(value=NAME, include=["headers"]), records(GOOD).drop_columns(column))
 
 
 @pytest.mark.parametrize(
@@ -180,32 +181,32 @@ def of_times(*times: int | None, kinds=0) -> pa.Table:
 def test_a_time_that_no_row_can_have_is_a_bad_record_if_it_is_read():
     """A reader of a topic has null for what Arrow cannot have, beside a kind of time."""
     table = of_times(*READABLE, READABLE[0] - 1, READABLE[1] + 1, None)
-    assert Decoder(value=NAME).decode(table).rows.num_rows == 5
+    assert decode(Decoder(value=NAME), table).rows.num_rows == 5
     decoder = Decoder(value=NAME, include={"timestamp": "at"}, bad_records="dead_letters")
     frame = decoder.frame(table)
     assert frame["at"].null_count == 3  # no event time comes of it
     letters = frame["dead_letter"].to_pylist()
     assert [letter and letter["timestamp"] for letter in letters] == [None] * 5
-    assert decoder.decode(table).dead_letters["offset"].to_pylist() == [104, 106, 108]
+    assert decode(decoder, table).dead_letters["offset"].to_pylist() == [104, 106, 108]
     with pytest.raises(
         InputError, match=r"partition 3, offset 104: .*, timestamp: a time outside of the years"
     ):
-        Decoder(value=NAME, include=["timestamp"]).decode(table)
-    assert decoder.decode(of_times(None, kinds=-1)).rows["at"].to_pylist() == [
+        decode(Decoder(value=NAME, include=["timestamp"]), table)
+    assert decode(decoder, of_times(None, kinds=-1)).rows["at"].to_pylist() == [
         None
     ]  # a record without a time
-    assert decoder.decode(of_times(None).drop_columns("timestampType")).rows.num_rows == 1
+    assert decode(decoder, of_times(None).drop_columns("timestampType")).rows.num_rows == 1
 
 
 def test_headers_that_cannot_be_read_are_a_bad_record_if_they_are_read():
     table = records(GOOD, GOOD, headers=[None])
-    assert Decoder(value=NAME).decode(table).rows.num_rows == 2
+    assert decode(Decoder(value=NAME), table).rows.num_rows == 2
     decoder = Decoder(value=NAME, include=["headers"], bad_records="dead_letters")
     assert (
-        decoder.decode(table).dead_letters["reason"].to_pylist() == ["headers: a name that is not UTF-8"] * 2
+        decode(decoder, table).dead_letters["reason"].to_pylist() == ["headers: a name that is not UTF-8"] * 2
     )
     for headers in ([], None, [{"key": "", "value": None}]):
-        assert decoder.decode(records(GOOD, headers=headers)).rows["headers"].to_pylist() == [headers]
+        assert decode(decoder, records(GOOD, headers=headers)).rows["headers"].to_pylist() == [headers]
 
 
 @pytest.mark.parametrize("required", [False, True])
@@ -213,7 +214,7 @@ def test_a_null_key_is_a_bad_record_if_it_is_needed(required):
     key = Json({"id": "string NOT NULL"}) if required else ID
     decoder = Decoder(value=NAME, key=key, tombstone="gone", bad_records="dead_letters")
     table = records((None, b"{}"), (None, None), (b'{"id": "1"}', b"{}"))
-    assert decoder.decode(table).dead_letters.num_rows == 2 * required
+    assert decode(decoder, table).dead_letters.num_rows == 2 * required
     letters = decoder.frame(table, needs_key=True)["dead_letter"].to_pylist()
     assert [letter and letter["reason"][:14] for letter in letters] == [
         "key: null, but",
@@ -332,7 +333,7 @@ def test_whatever_is_in_a_record_it_is_a_row_or_a_dead_letter(value, key, drawn)
         tombstone="gone",
         bad_records="dead_letters",
     )
-    decoded = decoder.decode(table)
+    decoded = decode(decoder, table)
     assert decoded.rows.num_rows + decoded.dead_letters.num_rows == len(drawn)
     assert decoder.frame(table).schema == decoder.frame_columns
     decoded.rows.validate(full=True)
@@ -344,4 +345,4 @@ def test_whatever_is_in_a_record_it_is_a_row_or_a_dead_letter(value, key, drawn)
     if sent:
         first = decoded.dead_letters["offset"][0].as_py()
         with pytest.raises(InputError, match=f"^topic 't', partition 0, offset {first}: found"):
-            replace(decoder, bad_records="stop").decode(table)
+            decode(replace(decoder, bad_records="stop"), table)

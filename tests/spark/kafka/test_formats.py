@@ -250,7 +250,7 @@ def test_data_of_a_writer_is_resolved_to_the_schema():
         (record(a="null"), "Avro.schema.a: found 'null', expected a type with values"),
         (record(a={"type": "bytes", "logicalType": "decimal", "precision": 39}), "at most 38"),
         (record(a="strin"), "Avro.schema: found .*UnknownType"),
-        ("{", "expected a schema as JSON"),
+        ("{", "expected an Avro schema"),
         (7, "expected an Avro schema"),
         ("long", "Avro.column: found nothing, expected a name of a column"),
     ],

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from examples.kafka.broker import Brokers
 from taskplace.errors import SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka import asking, marker
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import Clients
-from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic, configuration
+from taskplace.spark.kafka import brokers as questions
+from taskplace.spark.kafka import sink_topics as marker
+from taskplace.spark.kafka.clients import ClientOptions, Clients
+from taskplace.spark.kafka.sink_topics import Marker, MarkerKey, MarkerTopic, configuration
 from tests.support.kafka_broker import NewTopic, make_topics
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import read
@@ -43,13 +43,13 @@ def markers_of(brokers: Brokers, name: str) -> MarkerTopic:
 
 
 def only_partition(brokers: Brokers, name: str):
-    (partition,) = asking.describe(admin_of(brokers), name, SECONDS, also=asking.NEW).partitions
+    (partition,) = questions.Admin(admin_of(brokers), SECONDS).describe(name, also=questions.NEW).partitions
     return partition
 
 
 def in_sync(brokers: Brokers, name: str) -> set[int]:
     """Return the brokers that are in sync in any partition of a topic."""
-    partitions = asking.describe(admin_of(brokers), name, SECONDS, also=asking.NEW).partitions
+    partitions = questions.Admin(admin_of(brokers), SECONDS).describe(name, also=questions.NEW).partitions
     return {node.id for partition in partitions for node in partition.isr}
 
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import SinkError
-from taskplace.spark.kafka.marker import Marker, MarkerKey, MarkerTopic
+from taskplace.spark.kafka.sink_topics import Marker, MarkerKey, MarkerTopic
 from tests.support.kafka_admin import AdminClients, FakeAdmin
 
 MISSING, TOO_FEW = "UNKNOWN_TOPIC_OR_PART", "INVALID_REPLICATION_FACTOR"

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.spark.kafka import progress
-from taskplace.spark.kafka.progress import Progress
+from taskplace.spark.kafka import transactions as progress
+from taskplace.spark.kafka.transactions import Progress
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ from confluent_kafka import KafkaError
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import reading
-from taskplace.spark.kafka.client_options import ClientOptions
+from taskplace.spark.kafka.clients import ClientOptions
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.formats import Raw
+from tests.support.decoding import decode
 from tests.support.mock_kafka import mock_kafka as mock_kafka
 
 MANY = [(b"k%d" % number, b"v%d" % number) for number in range(50)]
@@ -84,8 +85,8 @@ def test_a_time_and_headers_that_cannot_be_read_do_not_end_a_read(mock_kafka):
     assert piece["timestampType"].to_pylist() == [0, 0, 0]
     assert piece["headers"].to_pylist()[1:] == [[{"key": "h", "value": b"x"}], [None]]
     decoder = Decoder(value=Raw("v"), include=["timestamp", "headers"], bad_records="dead_letters")
-    assert decoder.decode(piece).dead_letters["offset"].to_pylist() == [0, 1, 2]
-    assert Decoder(value=Raw("v"), include=["offset"]).decode(piece).rows.num_rows == 3
+    assert decode(decoder, piece).dead_letters["offset"].to_pylist() == [0, 1, 2]
+    assert decode(Decoder(value=Raw("v"), include=["offset"]), piece).rows.num_rows == 3
 
 
 def test_an_offset_that_is_not_there_is_an_error(mock_kafka):

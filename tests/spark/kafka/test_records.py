@@ -11,16 +11,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from taskplace.errors import InputError
-from taskplace.spark.driver.partition_columns import row_schemas
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.driver.sources import check_sources
+from taskplace.spark.compile.partition_columns import row_schemas
+from taskplace.spark.compile.programs import programs
+from taskplace.spark.compile.sources import check_sources
 from taskplace.spark.kafka.dead_letters import GoodRecords
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Json, Raw
 from taskplace.spark.kafka.records import KafkaRecords
-from taskplace.spark.processors import Count, TableJoin
+from taskplace.spark.processors import Count, Facts, TableJoin
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.worker.hashing import partitions_of
 from taskplace.spark.worker.topic_reader import RANGES
 from tests.support.mock_kafka import mock_kafka as mock_kafka
 from topology import Topology
@@ -110,7 +110,8 @@ def test_a_table_and_a_stream_are_read_in_one_task(world, mock_kafka):
 class Renamed:
     """Leaves only the key of a stream's row."""
 
-    from taskplace.spark.processors.traits import PASSES as traits  # noqa: N811
+    def infer(self, inputs):
+        return Facts(routes=inputs[0].routes)
 
     def process(self, context, rows):
         return rows.select(["k"])

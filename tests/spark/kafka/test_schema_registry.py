@@ -13,16 +13,23 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka.schema_registry")
 
 from taskplace.errors import ConfigError, InputError
+from taskplace.model.keys import read_struct
 from taskplace.redaction import is_secret
-from taskplace.spark.kafka.declared import declared_records
+from taskplace.spark.kafka import declared
+from taskplace.spark.kafka.avro import SchemaRegistry, _clients, header
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.formats import Avro
-from taskplace.spark.kafka.schema_registry import SchemaRegistry, _clients, header
 from taskplace.spark.kafka.sink import KafkaSink
+from taskplace.spec import nodes
+from tests.support.decoding import decode
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import committed
 from tests.support.schema_registry import LOGIN
 from tests.support.schema_registry import stub_registry as stub_registry
+
+
+def declared_records(path, entry):
+    return declared.declared_records(path, read_struct(nodes.KafkaInput, entry, path))
 
 
 def record(**fields: object) -> dict:
@@ -108,11 +115,11 @@ def test_a_registry_that_does_not_answer_is_an_error_and_no_bad_record(stub_regi
     with pytest.raises(
         InputError, match=f"^schema registry {stub_registry.url}: found ['\"]?({found})"
     ) as raised:
-        decoder.decode(table)
+        decode(decoder, table)
     assert "check `Avro.registry`" in str(raised.value) and "hunter2" not in str(raised.value)
     if answer is not None:  # it is asked again once it answers
         stub_registry.answer = None
-        assert decoder.decode(table).rows["id"].to_pylist() == [1]
+        assert decode(decoder, table).rows["id"].to_pylist() == [1]
 
 
 def test_secrets_are_read_where_a_client_is_made(stub_registry, monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ pytest.importorskip("confluent_kafka")
 import confluent_kafka as ck
 
 from taskplace.errors import Fenced, InputError, SinkError
-from taskplace.spark.kafka.marker import Marker, MarkerKey
+from taskplace.spark.kafka.sink_topics import Marker, MarkerKey
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import committed, read
 from topology import Topology

@@ -14,10 +14,9 @@ pytest.importorskip("confluent_kafka")
 from examples.kafka.broker import Brokers
 from taskplace.errors import SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka import asking
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import Clients
-from taskplace.spark.kafka.marker import configuration
+from taskplace.spark.kafka import brokers as questions
+from taskplace.spark.kafka.clients import ClientOptions, Clients
+from taskplace.spark.kafka.sink_topics import configuration
 from tests.support.kafka_sinks import Stream
 from tests.support.kafka_topics import read
 from tests.support.kafka_users import credentials
@@ -223,7 +222,7 @@ def test_one_of_three_brokers_is_missing(tmp_path):
         stream = Stream(tmp_path, brokers.bootstrap, "out", "markers", "cp")
         sink = stream.opened()
         sink.publish_commit(stream.commit(0))
-        (partition,) = asking.describe(admin, "markers", 60, also=asking.NEW).partitions
+        (partition,) = questions.Admin(admin, 60).describe("markers", also=questions.NEW).partitions
         assert len(partition.replicas) == 3
         clients = Clients(ClientOptions("test", brokers.bootstrap, {}), "test")
         assert configuration(clients, admin, "markers")["min.insync.replicas"] == "2"

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import CheckpointError, SinkError
-from taskplace.spark.kafka import asking
+from taskplace.spark.kafka import brokers as questions
 from taskplace.spark.kafka.sink_topics import SinkTopics
 from tests.support.fake_kafka import error
 from tests.support.kafka_admin import AdminClients, FakeAdmin
@@ -24,8 +24,8 @@ UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
 def clock(monkeypatch):
     """Time passes with each look at the clock: a quarter of a second."""
     ticks = itertools.count()
-    monkeypatch.setattr(asking.time, "monotonic", lambda: next(ticks) / 4)
-    monkeypatch.setattr(asking.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(questions.time, "monotonic", lambda: next(ticks) / 4)
+    monkeypatch.setattr(questions.time, "sleep", lambda seconds: None)
 
 
 class Topics(FakeAdmin):
@@ -48,7 +48,7 @@ class Topics(FakeAdmin):
             if name not in self.topics:
                 raise error("UNKNOWN_TOPIC_OR_PART")
             id_, partitions = self.topics[name]
-            return SimpleNamespace(topic_id=id_, partitions=[None] * partitions)
+            return SimpleNamespace(topic_id=id_, partitions=[None] * partitions, authorized_operations=None)
 
         return answer
 
@@ -158,7 +158,7 @@ def test_a_topic_that_is_deleted_while_the_stream_runs(gone):
 
 @pytest.mark.parametrize(
     "lagging",
-    [[UNKNOWN], [None, UNKNOWN], [UNKNOWN, None, None, None, UNKNOWN]],
+    [[UNKNOWN], [None, UNKNOWN], [UNKNOWN, None, None, UNKNOWN]],
     ids=["topic", "markers", "both"],
 )
 def test_a_broker_that_lags_behind_is_asked_again(lagging):

@@ -11,8 +11,7 @@ pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import CheckpointError, Fenced, SinkError
 from taskplace.spark.kafka import transactions
-from taskplace.spark.kafka.client_options import ClientOptions
-from taskplace.spark.kafka.clients import Clients
+from taskplace.spark.kafka.clients import ClientOptions, Clients
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.kafka.transactions import FENCED_AT_MOST, Transactions
 from taskplace.spark.targets import Commit, Output

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.processors import Aggregate, Count, Tumbling, avg, count, first, last, max_, min_, sum_
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from tests.support.aggregates import rows, table
 
 AGGREGATES = {

@@ -41,18 +41,6 @@ def test_the_argument_that_was_meant_is_named(made, says):
         made()
 
 
-def test_the_old_name_of_a_joins_key_is_deprecated():
-    with pytest.warns(
-        DeprecationWarning, match=r"TableJoin\(on=\.\.\.\) of taskplace is deprecated: write by="
-    ):
-        old = TableJoin("s", on=KEY, columns={"v": "long"})
-    assert old.layouts() == TableJoin("s", by=KEY, columns={"v": "long"}).layouts()
-    with pytest.raises(
-        InputError, match=r"TableJoin\(.s.\).on: found 'both `by` and `on`', expected `by` alone"
-    ):
-        TableJoin("s", on=KEY, by=KEY, columns={"v": "long"})
-
-
 def test_aggregates_may_have_any_other_name():
     made = Aggregate("s", by=KEY, on=count(), key=count(), event_time=max_("at", "timestamp"))
     assert set(made.layouts()["s"]["value"]) == {"on", "key", "event_time"}

@@ -10,8 +10,7 @@ from taskplace.spark.messages import Change, History, Position
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.store import Store
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId
 

@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
+from taskplace.spark.casts import keeps_apart
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -30,10 +31,9 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.state.casts import keeps_apart
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.hashing import partition_of
 
 REFUSED = "refused"

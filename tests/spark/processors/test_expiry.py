@@ -27,8 +27,7 @@ from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import SECOND
-from taskplace.spark.state.store import Store
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import Store, StoreSchema
 from tests.support.expiry import TTL, Runs, Task, at, micros, table
 
 

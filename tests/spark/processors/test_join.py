@@ -266,15 +266,3 @@ def test_an_order_that_is_not_kept_is_refused_before_anything_is_written(
     assert run.stored("planes") == []
     loose = bench(tmp_path / "loose", join(order_by=["at"]))  # not stored: compared as it comes
     assert seats(loose.run(flights(("a", 0)), rows)) == [("a", 0, 1)]
-
-
-def test_the_key_has_one_name_of_two():
-    """`by`, as for the other processors; `on` is the name of before."""
-    key, columns = {"k": "string"}, {"v": "int64"}
-    with pytest.warns(DeprecationWarning, match="write by="):
-        old = TableJoin("s", on=key, columns=columns)
-    assert TableJoin("s", by=key, columns=columns).layouts() == old.layouts()
-    with pytest.raises(InputError, match=r"^TableJoin\('s'\)\.on: found 'both `by` and `on`'"):
-        TableJoin("s", by=key, on=key, columns=columns)
-    with pytest.raises(InputError, match=r"^TableJoin\('s'\)\.by: found nothing, expected columns"):
-        TableJoin("s", columns=columns)

@@ -9,7 +9,7 @@ import pytest
 
 from taskplace.spark.processors import Deduplicate, TableJoin
 from taskplace.spark.state import expiry
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from tests.support.expiry import Runs, Task, at
 
 HOUR, DAY = 3600, 86_400

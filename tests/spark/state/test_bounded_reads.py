@@ -11,8 +11,7 @@ import pytest
 from taskplace.spark.messages import Change, History
 from taskplace.spark.state import store as module
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.store import Store
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import Store, StoreSchema
 
 SCHEMA = StoreSchema.of(
     "s",

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark.checkpoint.files import Changes, encode_records, record_batch, write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Change, Fence, History, Position, Snapshot
-from taskplace.spark.state import meta as meta_module
+from taskplace.spark.state import environment as meta_module
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file
-from taskplace.spark.state.meta import boot_id
+from taskplace.spark.state.environment import boot_id
 from tests.support.copies import peek
 
 STORES = ["s", "t"]

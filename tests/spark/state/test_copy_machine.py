@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
-from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import (
+from taskplace.spark.checkpoint.files import (
     ROWS_PER_BATCH,
     encode_changes,
     encode_records,
     record_batch,
     write_file,
 )
+from taskplace.spark.codec import checksum_of
+from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
+from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.transaction import Transaction
 from tests.support.copies import peek
 from tests.support.forks import wait_for

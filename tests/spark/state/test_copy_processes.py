@@ -13,12 +13,13 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from taskplace.spark.checkpoint.files import Changes, encode_records, record_batch, write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
-from taskplace.spark.state import environment, warm
+from taskplace.spark.state import environment
+from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.environment import DATA
-from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file
+from taskplace.spark.state.environment import DATA, META, ReadOnly
 from taskplace.spark.state.view import View
 from tests.support.copies import peek
 
@@ -276,16 +277,16 @@ def kept_open(tmp_path, other, committed) -> tuple[History, Path, Callable[[], o
     return history, path, readers
 
 
-def killed_reader(other, history: History, path: Path, transactions: int = 1) -> int:
+def killed_reader(other, path: Path, transactions: int = 1) -> int:
     """A process reads the copy, and is killed while it does; return its id."""
 
     def reader() -> Iterator[object]:
-        with View(path, "s", history) as view:
-            held = [view._env.begin() for _ in range(transactions - 1)]
+        with ReadOnly(path, [META]) as environment:
+            held = [environment.begin() for _ in range(transactions)]
             yield len(held)
 
     advance = other(reader)
-    assert advance() == transactions - 1
+    assert advance() == transactions
     advance.process.kill()
     advance.process.join()
     return advance.process.pid
@@ -294,7 +295,7 @@ def killed_reader(other, history: History, path: Path, transactions: int = 1) ->
 def test_readers_that_were_killed_do_not_fill_the_table(tmp_path, other, kept_open):
     history, path, _ = kept_open
     for _ in range(8):
-        killed_reader(other, history, path, transactions=20)  # of 126 that there may be
+        killed_reader(other, path, transactions=20)  # of 126 that there may be
     assert peek(path) == history.end
     with Copy(path, STORES) as copy:
         copy.bring_to(history, tmp_path)
@@ -315,7 +316,7 @@ def look_at(opened: str, path: Path, history: History) -> None:
 @pytest.mark.parametrize("opened", ["copy", "view", "peek"])
 def test_whoever_opens_a_copy_takes_away_what_a_killed_reader_left(other, kept_open, opened):
     history, path, readers = kept_open
-    pid = killed_reader(other, history, path)
+    pid = killed_reader(other, path)
     assert str(pid) in readers().split()
     look_at(opened, path, history)
     assert str(pid) not in readers().split()
@@ -339,7 +340,7 @@ def test_a_reader_that_lives_is_left_alone(other, kept_open, opened):
 
 def test_pages_that_a_killed_reader_was_reading_are_used_again(tmp_path, other, kept_open):
     history, path, _ = kept_open
-    killed_reader(other, history, path)
+    killed_reader(other, path)
     with Copy(path, STORES) as copy:
 
         def pages_after(batches: int) -> int:

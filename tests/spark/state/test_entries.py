@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskplace.spark.state import crc
-from taskplace.spark.state.crc import LONG, crc32, crc32_all
-from taskplace.spark.state.entries import get_values
+from taskplace.spark.state import keys as crc
 from taskplace.spark.state.environment import Environment
 from taskplace.spark.state.keys import (
+    LONG,
     SHORT,
     DamagedEntry,
+    crc32,
+    crc32_all,
     physical,
     physical_all,
     restore_columns,
@@ -23,6 +24,7 @@ from taskplace.spark.state.keys import (
     store_all,
     store_entry,
 )
+from taskplace.spark.state.transaction import get_values
 
 DB = b"s"
 keys_of_any_length = st.binary(min_size=1, max_size=4) | st.binary(max_size=3).map(

@@ -19,8 +19,7 @@ from taskplace.spark.processors.base import Context
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import FIRST, LAST, SECOND
-from taskplace.spark.state.store import Store
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from taskplace.spark.messages import Position
 from taskplace.spark.state import expiry
-from taskplace.spark.state.store import Store
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.lookup import _unexpired
 from tests.support.expiry import TTL, Task, at, micros, table
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import FollowReport, FollowRequest, Snapshot
-from taskplace.spark.state.files import encode_records, record_batch, write_file
 from taskplace.spark.worker import follow, identity, lookup
 from tests.support.flat_memory import PIECE, filled, restore
 from topology import TaskId

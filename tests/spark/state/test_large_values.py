@@ -16,12 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import FollowRequest, History, Position, Question, Snapshot
-from taskplace.spark.state import copy as copy_module
-from taskplace.spark.state import files
-from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import (
+from taskplace.spark.checkpoint import files
+from taskplace.spark.checkpoint.files import (
+    LARGEST,
     RecordFile,
     decode_records,
     encode_changes,
@@ -31,7 +28,11 @@ from taskplace.spark.state.files import (
     record_batch,
     write_file,
 )
-from taskplace.spark.state.keys import LARGEST, physical
+from taskplace.spark.codec import checksum_of
+from taskplace.spark.messages import FollowRequest, History, Position, Question, Snapshot
+from taskplace.spark.state import copy as copy_module
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.keys import physical
 from taskplace.spark.state.view import View
 from taskplace.spark.worker import follow, lookup
 from taskplace.spark.worker.follow import visit

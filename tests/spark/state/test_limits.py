@@ -16,18 +16,15 @@ from taskplace.spark.messages import Change, History, Position
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state import directories, expiry
 from taskplace.spark.state import rows as rows_module
-from taskplace.spark.state.column_types import parse
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.directories import PROBE, check_commits, check_copies
+from taskplace.spark.state.environment import META, UNDO
 from taskplace.spark.state.expiry import FIRST, LAST, SECOND
 from taskplace.spark.state.keys import CHECKSUM, DamagedEntry, restore_all, store_entry
-from taskplace.spark.state.meta import META, UNDO
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.store import Store
-from taskplace.spark.state.store_schema import StoreSchema
-from taskplace.spark.state.type_text import name_of
-from taskplace.spark.state.values import table_of
+from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.types import arrow_schema, name_of, parse
+from taskplace.spark.values import table_of
 
 # ------------------------------------------------------------------------------------------- types and values
 

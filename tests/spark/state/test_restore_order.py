@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, History, Position, Snapshot
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.crc import crc32
 from taskplace.spark.state.environment import DATA
-from taskplace.spark.state.files import encode_records, record_batch, write_file
-from taskplace.spark.state.keys import SHORT, store_all, store_entry
+from taskplace.spark.state.keys import SHORT, crc32, store_all, store_entry
 
 STORES = ["s", "t"]
 AT = Position(3, "a3", 200)
@@ -168,7 +167,7 @@ def test_a_copy_is_read_without_the_package_that_wrote_it():
     code = """
 import sys
 sys.modules["isal"] = None
-from taskplace.spark.state.crc import crc32_of_long
+from taskplace.spark.state.keys import crc32_of_long
 from taskplace.spark.state.keys import restore_entry, store_entry
 print(crc32_of_long.__module__, restore_entry(*eval(sys.argv[1])), store_entry(b"k", b"value"))
 """

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.state import rows as rows_module
-from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import RowCodec, canonical_floats
+from taskplace.spark.types import arrow_schema
 
 
 def ints(bits: int, signed: bool = True) -> st.SearchStrategy[int]:
@@ -198,7 +198,7 @@ MEASURED = """
 import re, sys
 import pyarrow as pa
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.types import arrow_schema
 
 
 def memory(line):

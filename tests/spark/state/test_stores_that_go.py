@@ -9,7 +9,7 @@ import pytest
 from taskplace.spark.messages import History
 from taskplace.spark.processors import Count
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from topology import TaskId
 
 FLIGHTS = [("a", 1), ("b", 2)]

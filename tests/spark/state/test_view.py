@@ -10,8 +10,7 @@ import pytest
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import History, Position
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.environment import DATA
-from taskplace.spark.state.meta import META, UNDO
+from taskplace.spark.state.environment import DATA, META, UNDO
 from taskplace.spark.state.view import View
 
 
@@ -62,7 +61,7 @@ def test_a_copy_that_is_no_database_cannot_be_read(path, history) -> None:
 
 def test_a_copy_that_was_cut_is_damaged(path, history) -> None:
     os.truncate(path / DATA, 2 * 4096)
-    refused(path, "s", history, r"^0_0: the copy is damaged \(.*the file is shorter than its contents\)$")
+    refused(path, "s", history, r"^0_0: the copy cannot be read \(.*the file is shorter than its contents\)$")
 
 
 def test_a_copy_of_another_history_is_refused(tmp_path, path, history, committed) -> None:

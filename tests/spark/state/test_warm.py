@@ -15,7 +15,7 @@ import pytest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import History, Position
-from taskplace.spark.state import warm
+from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA, LOCK
 from taskplace.spark.state.view import View
@@ -69,7 +69,7 @@ def test_a_process_that_is_not_started_keeps_nothing(tmp_path, history, monkeypa
     monkeypatch.setattr(warm, "WARM", warm.Warm())
     bring(tmp_path / "0_0", history)
     assert len(warm.WARM) == 0
-    warm.start()
+    warm.keep_environments()
     assert 0 < warm.WARM.most <= warm.ENVIRONMENTS_LIMIT
 
 
@@ -80,10 +80,10 @@ def test_a_process_that_is_not_started_keeps_nothing(tmp_path, history, monkeypa
 def test_copies_take_an_eighth_of_the_file_descriptors_at_most(monkeypatch, descriptors, most):
     monkeypatch.setattr(warm, "WARM", warm.Warm())
     monkeypatch.setattr(resource, "getrlimit", lambda what: (descriptors, descriptors))
-    warm.start()
+    warm.keep_environments()
     assert warm.WARM.most == most
     monkeypatch.setattr(resource, "getrlimit", lambda what: (80, 80))
-    warm.start()
+    warm.keep_environments()
     assert warm.WARM.most == (most or 10), "a process that is started keeps its limit"
 
 
@@ -280,7 +280,7 @@ def test_a_view_is_of_the_moment_at_which_it_was_opened(tmp_path, pool, history,
 def test_a_view_of_an_open_copy_cannot_write_it(tmp_path, pool, history):
     bring(tmp_path / "0_0", history)
     with View(tmp_path / "0_0", "s", history) as view, pytest.raises(lmdb.ReadonlyError):
-        view._txn.put(b"k", b"2", db=view._db)
+        view._txn.put("s", [b"k"], [b"2"])
     assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
 
 
@@ -310,7 +310,7 @@ def test_a_view_of_a_store_that_the_open_copy_lacks_opens_it_anew(tmp_path, pool
 def test_a_view_of_an_open_copy_that_was_cut_is_an_error(tmp_path, pool, history):
     bring(tmp_path / "0_0", history)
     os.truncate(tmp_path / "0_0" / DATA, 2 * 4096)
-    with pytest.raises(CheckpointError, match=r"^0_0: the copy is damaged \(.*the file is shorter"):
+    with pytest.raises(CheckpointError, match=r"^0_0: the copy cannot be read \(.*the file is shorter"):
         View(tmp_path / "0_0", "s", history)
     assert len(pool) == 0
 

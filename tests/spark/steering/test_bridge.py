@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from taskplace.errors import InputError, UnsupportedSpark
-from taskplace.spark.query_layout import QueryLayout, StateOperator
-from topology.ids import TaskId
+from taskplace.spark.steering.layout import QueryLayout, StateOperator
+from topology.tasks import TaskId
 
 
 class Checkpoint:
@@ -22,7 +22,7 @@ class Checkpoint:
 
     def bridge(self):
         """A bridge to it that has nothing else."""
-        from taskplace.spark.bridge_state import StateBridge
+        from taskplace.spark.steering.bridge import StateBridge
 
         found = object.__new__(StateBridge)
         where = SimpleNamespace
@@ -50,7 +50,7 @@ def test_the_size_of_a_task_s_state_is_that_of_all_its_operators_each_listed_onc
 
 @pytest.mark.parametrize(("by", "expected"), [("rows", {0: 300.0, 1: 7.0}), ("task.time", {0: 2.05, 1: 0.3})])
 def test_load_is_read_off_the_tasks_of_the_last_batch_whose_stages_are_all_known(monkeypatch, by, expected):
-    from taskplace.spark import bridge_state
+    from taskplace.spark.steering import bridge as bridge_state
 
     def task(rows, milliseconds):
         return {"taskMetrics": {"executorRunTime": milliseconds, "shuffleReadMetrics": {"recordsRead": rows}}}
@@ -87,7 +87,7 @@ class Durations(list):
 
 
 def test_a_batch_that_ended_while_nobody_looked_is_seen_though_the_query_reports_that_it_waits():
-    from taskplace.spark.bridge_state import StateBridge
+    from taskplace.spark.steering.bridge import StateBridge
 
     said, searches = [], []
     bridge = object.__new__(StateBridge)
@@ -126,7 +126,8 @@ def test_a_version_that_was_never_tried_is_one_clear_error(monkeypatch, version)
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.0.5", "4.1.0.dev1", "4.2.1", "4.3.0", "4.3.0+local"])
 def test_the_versions_that_were_tried_are_let_in(monkeypatch, version):
-    from taskplace.spark import bridge_state, steer
+    from taskplace.spark import steer
+    from taskplace.spark.steering import bridge as bridge_state
 
     monkeypatch.setattr("pyspark.__version__", version)
     monkeypatch.setattr(bridge_state, "_has", lambda *_: False)
@@ -137,7 +138,8 @@ def test_the_versions_that_were_tried_are_let_in(monkeypatch, version):
 
 
 def test_a_spark_whose_internals_are_elsewhere_is_one_clear_error(monkeypatch):
-    from taskplace.spark import bridge_state, steer
+    from taskplace.spark import steer
+    from taskplace.spark.steering import bridge as bridge_state
 
     # What a session of some later version might look like: nothing is where it was.
     monkeypatch.setattr(bridge_state, "_has", lambda *_: False)

@@ -39,7 +39,7 @@ def test_a_bad_key_or_value_is_one_clear_error(key, value, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("name", [path.stem for path in sorted(HOUSE.glob("*.py"))])
+@pytest.mark.parametrize("name", [path.stem for path in sorted(HOUSE.glob("*.py")) if path.stem != "bridge"])
 def test_all_does_without_spark_until_a_query_is_steered(name):
     for node in ast.walk(ast.parse((HOUSE / f"{name}.py").read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -1,14 +1,17 @@
-"""The decision as a function: drains, moves that pay, overruled tasks, dry runs. Without Spark."""
+"""The decision as a function: drains, moves that pay, overruled tasks, dry runs. Without Spark.
+
+Tasks that Spark runs elsewhere than intended, and when that ends in a stand-down.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 
-from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.decide import dry_run
-from taskplace.spark.steering.measured_costs import Costs
+from taskplace.spark.steering.decide import OverrideWatch, dry_run
+from taskplace.spark.steering.layout import SparkSettings
+from taskplace.spark.steering.measurements import Costs
 from tests.support.steering_simulation import (
     CHEAP,
     Decider,
@@ -19,6 +22,7 @@ from tests.support.steering_simulation import (
     slots,
     spread_with_a_hot_one,
 )
+from topology.tasks import TaskId
 
 
 def test_a_drained_instance_ends_with_none_even_if_moving_is_not_worth_it():
@@ -91,7 +95,7 @@ def test_overruled_tasks_are_sent_again_and_then_steering_stands_down():
     tasks = grid(1, 4)
     decider = Decider(SteeringConfig(patience_batches=3))
     there = dict.fromkeys(tasks, "executor-0")
-    seen = observed(0, slots(2), there, costs=CHEAP, facts=Facts(locality_wait_ms=0))
+    seen = observed(0, slots(2), there, costs=CHEAP, settings=SparkSettings(locality_wait_ms=0))
     assert len(decider.decide(seen).moves) == 2
     for batch in (1, 2):
         again = decider.decide(changed(seen, batch=batch, ran=True))
@@ -116,7 +120,7 @@ def test_one_good_batch_gives_all_patience_back():
 
 
 def test_unload_on_commit_is_hopeless_from_the_start():
-    seen = observed(0, slots(2), dict.fromkeys(grid(1, 4)), facts=Facts(unload_on_commit=True))
+    seen = observed(0, slots(2), dict.fromkeys(grid(1, 4)), settings=SparkSettings(unload_on_commit=True))
     decision = Decider().decide(seen)
     assert "unloadOnCommit" in str(decision.stood_down)
     assert not decision.moves
@@ -128,7 +132,7 @@ def test_a_dry_run_changes_nothing():
     seen = observed(0, slots(3), dict.fromkeys(tasks, "executor-0"), costs=CHEAP)
     trial = dry_run(decider.config, decider.state, seen)
     assert trial.moves
-    assert not decider.goal
+    assert not decider.target
     assert not decider.state.watch.sent
     real = decider.decide(seen)
     assert real.to_dict() == trial.to_dict()
@@ -139,7 +143,7 @@ def test_a_dry_run_weighs_as_was_observed():
     run.settle()
     trial = dry_run(run.config, run.state, run.seen)
     assert not trial.moves
-    assert sorted(Counter(trial.goal.values()).values()) == [1, 5, 6]
+    assert sorted(Counter(trial.target.values()).values()) == [1, 5, 6]
 
 
 def test_the_walk_in_the_documentation_is_what_is_decided():
@@ -158,3 +162,50 @@ def test_the_walk_in_the_documentation_is_what_is_decided():
     assert [str(move.task) for move in follows.moves] == ["0_1"]
     assert str(follows) in text
     assert not run.batch().moves
+
+
+TASKS = [TaskId(0, p) for p in range(6)]
+
+
+def test_a_task_whose_instance_is_gone_was_not_overruled():
+    watch = OverrideWatch().send({TASKS[0]: "a", TASKS[1]: "b"})
+    watch = watch.verify({TASKS[0]: "b", TASKS[1]: "b"}, ["b"])
+    assert watch.overruled == ()
+    assert watch.verdict(SparkSettings(), patience=1) is None
+
+
+def test_stragglers_among_many_tasks_are_no_reason_to_stand_down():
+    watch, many = OverrideWatch(), [TaskId(0, p) for p in range(200)]
+    for batch in range(9):
+        watch = watch.send(dict.fromkeys(many, "a"))
+        watch = watch.verify({**dict.fromkeys(many, "a"), many[batch]: "b"}, ["a", "b"])
+        assert watch.verdict(SparkSettings(), patience=3) is None
+    assert watch.total == 9
+
+
+def test_the_same_task_again_and_again_is():
+    watch, many = OverrideWatch(), [TaskId(0, p) for p in range(200)]
+    said = []
+    for _ in range(3):
+        watch = watch.send(dict.fromkeys(many, "a"))
+        watch = watch.verify({**dict.fromkeys(many, "a"), many[7]: "b"}, ["a", "b"])
+        said.append(watch.verdict(SparkSettings(), patience=3) is not None)
+    assert said == [False, False, True]
+
+
+def test_a_share_of_the_tasks_again_and_again_is_whichever_they_are():
+    watch = OverrideWatch()
+    said = []
+    for elsewhere in (TASKS[:2], TASKS[2:4]):
+        watch = watch.send(dict.fromkeys(TASKS, "a"))
+        watch = watch.verify({**dict.fromkeys(TASKS, "a"), **dict.fromkeys(elsewhere, "b")}, ["a", "b"])
+        said.append(watch.verdict(SparkSettings(), patience=2) is not None)
+    assert said == [False, True]
+
+
+def test_a_long_wait_names_the_other_causes():
+    watch = OverrideWatch().send({TASKS[0]: "a"}).verify({TASKS[0]: "b"}, ["a", "b"])
+    assert (
+        "no free slot within spark.locality.wait (3000 ms)"
+        in watch.verdict(SparkSettings(), patience=1).reason
+    )

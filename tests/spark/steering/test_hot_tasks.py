@@ -9,10 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from taskplace.spark.steering.measured_costs import Costs
-from taskplace.spark.steering.task_weights import FEWEST
+from taskplace.spark.steering.measurements import FEWEST, Costs
 from tests.support.steering_simulation import Obedient, changed, cluster, grid, slots, spread_with_a_hot_one
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 
 def test_a_task_as_costly_as_all_others_together_ends_up_alone():
@@ -150,7 +149,7 @@ def test_a_new_instance_of_other_size_takes_what_the_hot_tasks_had_beside_them(t
     run.settle()
     assert run.counts()["new"]
     assert run.busiest(costs) < old
-    assert run.seen.places == run.goal
+    assert run.seen.places == run.target
 
 
 @settings(deadline=None, max_examples=80)
@@ -162,7 +161,7 @@ def test_a_new_instance_of_other_size_takes_what_the_hot_tasks_had_beside_them(t
     ),
     cores=st.lists(st.integers(1, 4), min_size=2, max_size=5),
 )
-def test_a_new_instance_is_not_left_empty_while_the_goal_wants_tasks_there(costs, cores):
+def test_a_new_instance_is_not_left_empty_while_the_target_wants_tasks_there(costs, cores):
     names = {f"executor-{i}": count for i, count in enumerate(cores)}
     *_, new = names
     seconds = {TaskId(s, p): cost for s, own in enumerate(costs) for p, cost in enumerate(own)}
@@ -176,7 +175,7 @@ def test_a_new_instance_is_not_left_empty_while_the_goal_wants_tasks_there(costs
     for _ in range(2):
         run.settle()
         run.batch(load=seconds)
-    assert run.counts()[new] or new not in run.goal.values(), run.state.verdict
+    assert run.counts()[new] or new not in run.target.values(), run.state.verdict
 
 
 def with_a_new_one_of_other_size(costs, before: int, new: int) -> Obedient:
@@ -210,7 +209,7 @@ def test_a_wide_new_instance_takes_what_lowers_the_peak_however_little_of_it_eac
     run = with_a_new_one_of_other_size(costs, before, new)
     seconds = {TaskId(0, p): cost for p, cost in enumerate(costs)}
     reached = run.busiest(seconds)
-    run.seen = changed(run.seen, places=run.goal)
+    run.seen = changed(run.seen, places=run.target)
     assert reached <= run.busiest(seconds) + 1e-9, run.state.verdict
 
 

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.model.problem import Task
-from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState, decide, dry_run
-from taskplace.spark.steering.measured_costs import Costs
+from taskplace.spark.steering.layout import SparkSettings
+from taskplace.spark.steering.measurements import Costs
 from taskplace.spark.steering.observation import ExecutorSlots, Neighbours, NeighbourTask, Observation
 from tests.support.steering_simulation import changed, grid, paid
-from topology.ids import TaskId
+from topology.tasks import TaskId
 
 NAMES = [f"executor-{i}" for i in range(4)]
 TASKS = grid(2, 3)
@@ -48,7 +48,9 @@ def observations(draw) -> Observation:
         places=draw(st.fixed_dictionaries(dict.fromkeys(TASKS, PLACE))),
         load=draw(st.none() | st.fixed_dictionaries(dict.fromkeys(TASKS, st.sampled_from([0.0, 1.0, 9.0])))),
         costs=draw(st.sampled_from([Costs(), Costs(1.0, 0.01), Costs(0.1, 5.0)])),
-        facts=Facts(draw(st.sampled_from([0, 3000])), unload_on_commit=draw(st.integers(0, 20)) == 20),
+        settings=SparkSettings(
+            draw(st.sampled_from([0, 3000])), unload_on_commit=draw(st.integers(0, 20)) == 20
+        ),
         ran=draw(st.booleans()),
         neighbours=Neighbours(1, neighbours),
     )
@@ -125,7 +127,7 @@ def test_where_spark_obeys_nothing_moves_after_as_many_batches_as_the_budget_ask
 ):
     *before, seen = history
     state = after(config, before).resumed()
-    seen = changed(seen, load=None, facts=Facts(), ran=True)
+    seen = changed(seen, load=None, settings=SparkSettings(), ran=True)
     # One batch for tasks that are sent at once, which may make moves of the others worth it.
     for _ in range(1 + ceil(len(TASKS) / config.max_moves_per_batch)):
         decision, state = decide(config, state, seen)
@@ -133,7 +135,7 @@ def test_where_spark_obeys_nothing_moves_after_as_many_batches_as_the_budget_ask
     assert decision.waiting == 0
     last, following = decide(config, state, seen)
     assert not last.moves
-    assert following.goal == state.goal
+    assert following.target == state.target
 
 
 @settings(deadline=None, max_examples=40)

@@ -11,8 +11,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.measured_costs import Costs
-from taskplace.spark.steering.task_weights import FEWEST
+from taskplace.spark.steering.measurements import FEWEST, Costs
 from tests.support.steering_simulation import (
     CHEAP,
     Decider,

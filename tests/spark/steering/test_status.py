@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from taskplace.spark.steering.status import SteeringStatus
 from tests.support.steering_stand_in import Spark, polled, steering_of
 
@@ -46,8 +44,6 @@ def test_the_changes_are_counted_beyond_those_that_are_kept():
     assert status.event_count == before + 30
     assert status.changes[-1] == "undrain of executor-1 requested: it may run tasks again"
     assert len(status.changes) <= 20
-    with pytest.warns(DeprecationWarning, match="^said is deprecated: read event_count$"):
-        assert status.said == status.event_count == status.to_dict()["said"]
 
 
 def test_a_dry_run_leaves_the_status_as_it_was():

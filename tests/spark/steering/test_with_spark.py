@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.spark.steering.load_sampling import EARLY_BATCHES
+from taskplace.spark.steering.measurements import EARLY_BATCHES
 from tests.support.steering_streams import (
     aggregation,
     arbitrary,
@@ -168,7 +168,7 @@ def test_a_query_without_state_is_nothing_to_steer(stream):
 
 
 def test_errors_inside_never_reach_the_query(stream, monkeypatch, caplog):
-    from taskplace.spark.bridge_state import StateBridge
+    from taskplace.spark.steering.bridge import StateBridge
 
     one = stream(aggregation, "errors")
     steering = one.steer()

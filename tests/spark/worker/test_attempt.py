@@ -11,13 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.checkpoint.files import decode_records, open_section
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, AttemptDescriptor, BinDescriptor, History, Report, reports_dir
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import environment
-from taskplace.spark.state.files import decode_records
-from taskplace.spark.state.sections import open_section
-from taskplace.spark.state.store_schema import StoreSchema
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
@@ -68,20 +67,6 @@ def test_a_report_says_as_what_the_keys_of_internal_topics_were_hashed(runtime):
     assert {report.boundaries["by-delay"].key for report in first} == {("int64",)}
     assert Report.decode(first[0].encode()).boundaries == first[0].boundaries
     assert runtime.attempt(TaskId(0, 0)).boundaries["by-delay"].key == ()
-
-
-def test_a_topic_without_rows_agrees_with_any_type_of_the_keys_beside_it(runtime):
-    groups = ((("flights", ("tailnum",)), ("planes", ("tailnum",))),)
-    program = replace(runtime.first, groups=groups)
-    some = pa.table({"tailnum": pa.array(["a"])})
-    for kind in (pa.null(), pa.float64(), pa.int32()):
-        none = pa.table({"tailnum": pa.array([], kind)})
-        for inputs in ({"flights": none, "planes": some}, {"flights": some, "planes": none}):
-            program.check_keys(inputs)
-        program.check_keys({"flights": none, "planes": none})
-    numbers = pa.table({"tailnum": pa.array([1])})
-    with pytest.raises(InputError, match="co-partitioned keys of different types"):
-        program.check_keys({"flights": some, "planes": numbers})
 
 
 def test_changes_form_a_chain_that_replays(runtime):

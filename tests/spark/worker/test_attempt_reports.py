@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
 
+from taskplace.spark.checkpoint import files
 from taskplace.spark.messages import (
     AttemptDescriptor,
     BinDescriptor,
@@ -19,8 +20,7 @@ from taskplace.spark.messages import (
     ReportGroup,
     report_file,
 )
-from taskplace.spark.state import files
-from taskplace.spark.worker import attempt_reports
+from taskplace.spark.worker import bins as attempt_reports
 from taskplace.spark.worker.attempt import Attempted
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.guard import DiskFull

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.messages import Boundary
-from taskplace.spark.state.sections import SectionFile
 from taskplace.spark.worker import boundary
 from taskplace.spark.worker.hashing import partition_of
 from tests.support.boundaries import read

@@ -10,9 +10,9 @@ import lmdb
 import pytest
 
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.files import RecordFile, decode_records, read_sealed
 from taskplace.spark.messages import EMPTY, FollowRequest, History, Position
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import RecordFile, decode_records, read_sealed
 from taskplace.spark.worker import identity
 from tests.support.attempt_files import damage
 from tests.support.copies import peek

@@ -15,12 +15,13 @@ import psutil
 import pytest
 
 from taskplace.spark.messages import FollowRequest, History, Owner
-from taskplace.spark.state import warm
+from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.warm import WARM
-from taskplace.spark.worker import identity, segments
+from taskplace.spark.state.environment import WARM
+from taskplace.spark.worker import bin_context as segments
+from taskplace.spark.worker import identity
 from taskplace.spark.worker.follow import visit
-from taskplace.spark.worker.guard import DiskFull, guarded, raising_disk_full, seen
+from taskplace.spark.worker.guard import DiskFull, guarded, position_of, raising_disk_full
 from topology import TaskId
 
 ME = identity.owner_of(psutil.Process())
@@ -258,8 +259,8 @@ def test_a_look_at_a_copy_that_is_open_takes_no_mark(copy, monkeypatch):
     with Copy(copy, ["s"]) as opened:
         at = opened.position()
     mark = copy.with_name(".0_0.seen")
-    assert seen(copy, ME).at == at
+    assert position_of(copy, ME).at == at
     assert not mark.exists()
     pool.clear()
-    assert seen(copy, ME).at == at
+    assert position_of(copy, ME).at == at
     assert mark.exists()

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, TaskplaceError
+from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History
-from taskplace.spark.state.sections import SectionFile
-from taskplace.spark.worker import attempt_reports, boundary
+from taskplace.spark.worker import bins as attempt_reports
+from taskplace.spark.worker import boundary
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.hashing import partition_of
 from tests.support.attempt_files import decoded

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.spark.worker.key_samples import SAMPLED, PartitionedTopic
-from taskplace.spark.worker.partitioners import partitions_of
+from taskplace.spark.worker.hashing import partitions_of
+from taskplace.spark.worker.partition_checks import SAMPLED, PartitionedTopic
 
 FLIGHTS = PartitionedTopic(topic="flights", partitions=4, partitioner="murmur2", key_bytes="key")
 KEYS = [f"secret-{number}".encode() for number in range(4000)]

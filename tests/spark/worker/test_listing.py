@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import Boundary, Slice
-from taskplace.spark.worker.listing import read_listing, write_listing
+from taskplace.spark.worker.boundary import read_listing, write_listing
 
 LARGE = 2**40
 TOPICS = {

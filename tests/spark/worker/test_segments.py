@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from taskplace.spark.worker import segments
-from taskplace.spark.worker.segments import BATCHES, segment
+from taskplace.spark.worker import bin_context as segments
+from taskplace.spark.worker.bin_context import BATCHES, segment
 
 
 def used(root, batch, epoch=1):

@@ -11,7 +11,7 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.processors import Count, Deduplicate
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.selectable import selectable
+from taskplace.spark.types import selectable
 from topology import Topology
 
 TEXTS = pa.array(["a", "b", None, "b", "longer than twelve bytes"])

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from taskplace.spark import faults
-from taskplace.spark.driver.journal import Journal
+from taskplace.spark.checkpoint.files import read_sealed
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.messages import Report
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import read_sealed
 from taskplace.spark.worker.hashing import partition_of
 from tests.support.copies import peek
 from topology import TaskId

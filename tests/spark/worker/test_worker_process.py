@@ -9,15 +9,15 @@ import sys
 
 import pytest
 
-from taskplace.spark.worker import worker_process
+from taskplace.spark.worker import identity
 
 CALLS = """
 import gc, sys
 {worker}
-from taskplace.spark.worker import bins, worker_process
+from taskplace.spark.worker import bins, identity
 counts = []
 for task in range(6):
-    worker_process.begin()
+    identity.begin()
     counts.append(gc.get_freeze_count())
     if task == 2:
         import xml.dom.minidom, ftplib
@@ -39,9 +39,9 @@ def test_only_workers_freeze_and_only_when_modules_were_loaded(worker):
 
 
 def test_a_process_of_a_test_keeps_its_garbage_collected(monkeypatch):
-    monkeypatch.setattr(worker_process, "_frozen_modules", 0)
+    monkeypatch.setattr(identity, "_frozen_modules", 0)
     before = gc.get_freeze_count()
-    worker_process.begin()
+    identity.begin()
     assert gc.get_freeze_count() == before
 
 

@@ -1,7 +1,0 @@
-"""Task ids, for imports by the engine. The topology defines them."""
-
-from __future__ import annotations
-
-from topology.ids import TaskId
-
-__all__ = ["TaskId"]

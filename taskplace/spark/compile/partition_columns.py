@@ -1,0 +1,304 @@
+"""Sources that are split by a partition column, such as Kafka's `partition`, and not by Spark's hash of their key.
+
+**Idea.** The producers of a Kafka topic have split its rows already. With `partition_column`, a row's partition is the
+number in that column, so that a task has the rows of one partition of Kafka, in their order. A key, if the source has
+one, says which columns have one value in one partition only: state is kept by them.
+
+| option of a source | meaning |
+|---|---|
+| `partition_column` | the integer column with the number of the row's partition, from 0 |
+| `key_partitioner` | the partitioner of the topic's producers (`taskplace.spark.worker.hashing`); `murmur2` |
+| `key_bytes` | the binary or string column with the serialized key, of which tasks check samples; none |
+| `check_keys` | whether samples of keys are checked; by default, if there is `key_bytes`, or `reads` and a key |
+| `reads` | a reader, with which tasks read the records of the ranges that Spark brings; see below |
+
+With `reads` (`taskplace.spark.worker.topic_reader`), the data frame has ranges instead of records. The partition of a
+range is that of its records, so there is no `partition_column`, and all of this applies.
+
+What elsewhere depends on the hash:
+- topics that are joined, or that feed one state, have to be split alike: all by Spark's hash, or all by partition
+  columns and one partitioner. A repartition splits by Spark's hash. Anything else is refused at the start;
+- a task cannot compute the partition of a state's key, so nodes that may have changed the key's columns are refused
+  before state that is kept by them (`taskplace.spark.worker.partition_checks` checks their keys in other topologies);
+- a read of a store by key asks all tasks of the store (`taskplace.spark.store_reader`);
+- a checkpoint stays with what it began with: keys would move to other tasks.
+
+Errors: `InputError` before anything starts; in a batch, for a partition that is null or not below the topic's count.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from taskplace.errors import InputError
+from taskplace.spark.worker.hashing import known_partitioner
+from taskplace.spark.worker.partition_checks import Owned, PartitionedTopic
+from taskplace.spark.worker.topic_reader import RANGES, TopicReader
+from taskplace.validation import named, nearest
+from topology import BuiltTopology
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PARTITIONER = "murmur2"
+#: The column of a range with its partition.
+RANGE_PARTITION = "partition"
+_BY_HASH = "the hash of the key"
+#: Stands for a number in a text.
+_NUMBER = 987_654_321
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+
+
+def partition_columns(built: BuiltTopology) -> dict[str, str]:
+    """Return the partition column of each topic that has one. Errors: `InputError`."""
+    found = {}
+    for topic, options in _options(built).items():
+        path, column = f"sources.{topic}", options.get("partition_column")
+        if options.get("reads") is not None:
+            if column is not None:
+                raise InputError(
+                    f"{path}.partition_column",
+                    found=column,
+                    expected="no partition_column beside `reads`, which brings the partition of each range",
+                )
+            column = RANGE_PARTITION
+        for name in ("key_partitioner", "key_bytes", "check_keys"):
+            if column is None and options.get(name) is not None:
+                raise InputError(
+                    f"{path}.{name}",
+                    found=options[name],
+                    expected="this option only beside partition_column or reads",
+                    hint="without it, rows are split by Spark's hash of the key",
+                )
+        if column is not None:
+            found[topic] = named(column, f"{path}.partition_column", "the name of an integer column")
+    return found
+
+
+def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
+    """Return what tasks check of each topic with a partition column. Errors: `InputError`, see above."""
+    options, made = _options(built), {}
+    keyed = {node.topic: node.key for node in built.nodes if node.kind == "source" and node.key}
+    for topic in partition_columns(built):
+        path, key_bytes = f"sources.{topic}", options[topic].get("key_bytes")
+        if key_bytes is not None:
+            key_bytes = named(key_bytes, f"{path}.key_bytes", "the name of a binary or string column")
+        partitioner = options[topic].get("key_partitioner")
+        checked = _checks_keys(path, options[topic])
+        made[topic] = PartitionedTopic(
+            topic=topic,
+            partitions=built.partitions[topic] or 0,
+            partitioner=DEFAULT_PARTITIONER
+            if partitioner is None
+            else known_partitioner(partitioner, f"{path}.key_partitioner"),
+            key_bytes=key_bytes if checked and key_bytes else "",
+            checks_records=checked and not key_bytes and topic in keyed and "reads" in options[topic],
+            key=() if options[topic].get("check_keys") is False else keyed.get(topic, ()),
+            is_read="reads" in options[topic],
+        )
+    return made
+
+
+def warn_of_unchecked_keys(built: BuiltTopology) -> None:
+    """Log one warning if keys decide partitions and no task can check them: sources without `key_bytes`."""
+    options = _options(built)
+    keyed = {node.topic for node in built.nodes if node.kind == "source" and node.key}
+    unchecked = [
+        topic
+        for topic in sorted(partition_columns(built))
+        if topic in keyed
+        and (built.partitions[topic] or 0) > 1
+        and all(options[topic].get(name) is None for name in ("key_bytes", "check_keys", "reads"))
+    ]
+    if unchecked:
+        log.warning(
+            "the keys of %s are not checked: if a producer uses another partitioner, or a topic got more partitions, "
+            "the rows of one key reach several tasks without an error; include Kafka's column `key` in the rows and "
+            "name it as key_bytes, or set check_keys to false", ", ".join(map(repr, unchecked)),
+        )  # fmt: skip
+
+
+def _checks_keys(path: str, options: Mapping[str, Any]) -> bool:
+    """Return whether keys are to be checked. Errors: `InputError`, also if they cannot be."""
+    given = options.get("check_keys")
+    if given is not None and not isinstance(given, bool):
+        raise InputError(f"{path}.check_keys", found=given, expected="true or false")
+    if given and options.get("key_bytes") is None and options.get("reads") is None:
+        raise InputError(
+            f"{path}.check_keys",
+            found=given,
+            expected="key_bytes beside it, the column with the serialized key",
+            hint="include Kafka's column `key` in the rows, and name it as key_bytes",
+        )
+    return given is not False
+
+
+def readers(built: BuiltTopology) -> dict[str, TopicReader]:
+    """Return the reader of each topic whose records tasks read themselves. Errors: `InputError`."""
+    found = {topic: o["reads"] for topic, o in _options(built).items() if o.get("reads") is not None}
+    for topic, reader in found.items():
+        if not callable(getattr(reader, "read", None)) or not isinstance(
+            getattr(reader, "columns", None), pa.Schema
+        ):
+            raise InputError(
+                f"sources.{topic}.reads",
+                found=reader,
+                expected="a reader of a topic, such as taskplace.spark.kafka.records.KafkaRecords",
+            )
+    return found
+
+
+def row_schemas(built: BuiltTopology, given: Mapping[str, StructType]) -> dict[str, StructType]:
+    """Return the schemas of the rows that tasks get, for those of the data frames.
+
+    Errors: `InputError` for a source with a reader whose data frame has no ranges.
+    """
+    own = readers(built)
+    for topic in own:
+        if topic in given and given[topic].names != RANGES.names:
+            raise InputError(
+                f"sources.{topic}",
+                found=f"a data frame with the columns {given[topic].names}",
+                expected=f"the ranges that its reader reads: {RANGES.names}",
+                hint="taskplace.spark.kafka.source.stream_of makes the data frame",
+            )
+    return {
+        topic: from_arrow_schema(own[topic].columns) if topic in own else schema
+        for topic, schema in given.items()
+    }
+
+
+def check_owned(owned: Sequence[Owned], topics: Mapping[str, PartitionedTopic]) -> None:
+    """Refuse state behind a node that may have changed the key of a topic with a partition column.
+
+    `owned`: the stores whose keys tasks would have to check.
+    """
+    for one in owned:
+        if split := [topic for topic in one.topics if topic in topics]:
+            columns = ", ".join(name for name, _ in one.columns)
+            raise InputError(
+                f"node {one.node!r}",
+                found=f"state by ({columns}) behind {one.changed_by!r}, which may have changed these columns, and rows "
+                f"of {split[0]!r} that are split by a partition column",
+                expected="nodes that declare that they pass the columns on, because a task cannot compute the "
+                "partition of a key",
+                hint=f"declare that {one.changed_by!r} passes them on (`passes_keys_on`, or `routes` in `infer`), or "
+                f"repartition the rows by ({columns}) before {one.node!r}",
+            )
+
+
+def check_schema(built: BuiltTopology, topic: str, schema: StructType) -> None:
+    """Refuse a data frame without the columns that the options of its topic name, or with other types."""
+    options = _options(built).get(topic, {})
+    if (column := options.get("partition_column")) is not None:
+        _check_column(topic, schema, "partition_column", column, _INTEGERS, "an integer column")
+    if (key_bytes := options.get("key_bytes")) is not None:
+        kinds = (BinaryType, StringType)
+        _check_column(topic, schema, "key_bytes", key_bytes, kinds, "a binary or string column")
+
+
+def partition_of_row(topic: str, column: str, partitions: int) -> Column:
+    """Return the partition of a row as Spark computes it. A number that is null or out of range fails Spark's task."""
+    number = F.col("`" + column.replace("`", "``") + "`")
+    before, after = _message(topic, column, partitions)
+    found = F.coalesce(number.cast("string"), F.lit("None"))
+    return F.when((number >= 0) & (number < partitions), number.cast("int")).otherwise(
+        F.raise_error(F.concat(F.lit(before), found, F.lit(after)))
+    )
+
+
+def out_of_range(error: BaseException, built: BuiltTopology) -> InputError | None:
+    """Return the error for the partition that failed a task of Spark; None if something else did."""
+    text = str(error)
+    for topic, column in partition_columns(built).items():
+        before, after = _message(topic, column, built.partitions[topic] or 0)
+        found = re.search(re.escape(before) + r"(None|-?\d+)" + re.escape(after), text)
+        if found is not None:
+            number = None if found[1] == "None" else int(found[1])
+            return _refused(topic, column, built.partitions[topic] or 0, number)
+    return None
+
+
+def _options(built: BuiltTopology) -> dict[str, dict[str, Any]]:
+    return {
+        node.topic: node.options
+        for node in built.nodes
+        if node.kind == "source" and not node.internal and node.topic
+    }
+
+
+def check_alike(
+    built: BuiltTopology, alike: Iterable[Sequence[str]], topics: Mapping[str, PartitionedTopic]
+) -> None:
+    """Refuse topics whose keys have to meet, and which are split in different ways. `alike`: such topics, in groups."""
+    for group in alike:
+        ways = {topic: topics[topic].partitioner if topic in topics else _BY_HASH for topic in group}
+        if len(set(ways.values())) == 1 or {built.partitions[topic] for topic in group} == {1}:
+            continue
+        listed = ", ".join(f"{topic} by {way}" for topic, way in ways.items())
+        by_column = [topic for topic in group if topic in topics]
+        if len(by_column) == len(group):
+            hint = "produce them with one partitioner, or repartition the rows of each of them by the key"
+        else:
+            hint = f"repartition the rows of {', '.join(by_column)} by the key"
+            if set(group) <= set(_options(built)):
+                hint += ", or give all of them a partition_column"
+        raise InputError(
+            f"sources {', '.join(group)}",
+            found=f"topics whose keys have to meet, but which are split in different ways: {listed}",
+            expected="one way for all of them; otherwise equal keys reach different tasks",
+            hint=hint,
+        )
+
+
+def _check_column(
+    topic: str,
+    schema: StructType,
+    option: str,
+    column: object,
+    kinds: tuple[type[DataType], ...],
+    expected: str,
+) -> None:
+    path = f"sources.{topic}.{option}"
+    if column not in schema.names:
+        raise InputError(
+            path,
+            found=column,
+            expected=f"{expected} among {schema.names}",
+            hint=nearest(column, schema.names),
+        )
+    kind = schema[str(column)].dataType
+    if not isinstance(kind, kinds):
+        raise InputError(path, found=f"{column!r}, {kind.simpleString()}", expected=expected)
+
+
+def _refused(topic: str, column: str, partitions: int, found: int | None) -> InputError:
+    return InputError(
+        f"sources.{topic}.partition_column",
+        found=found,
+        expected=f"a partition of 0 to {partitions - 1} in the column {column!r}",
+        hint=f"the topology declares partitions={partitions} for this source; if the topic got more, start a new "
+        "checkpoint with their number, or repartition the rows by their key instead of using partition_column",
+    )
+
+
+def _message(topic: str, column: str, partitions: int) -> list[str]:
+    """Return the text of the error before the number, and behind it, for Spark to raise."""
+    return str(_refused(topic, column, partitions, _NUMBER)).split(str(_NUMBER))

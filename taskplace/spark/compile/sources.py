@@ -1,0 +1,207 @@
+"""Checks the schemas of the external sources against the topology, before anything starts.
+
+**Idea.** The checks use schemas alone: those of data frames at the start, and declared ones (`input.*.schema` in YAML)
+in `taskplace run --check`, without Spark. A source with an unknown schema is not checked.
+
+Refused:
+- columns whose names Spark cannot tell apart, and columns of types that Spark does not pass to Python
+- key columns that are missing, have a collation, or differ in type between co-partitioned topics
+- a state key whose cast would merge different key values
+- columns that a node reads and no source has, or whose type does not suit the node (`taskplace.spark.compile.infer`)
+- event times without a zone, if the session's time zone is not UTC
+- a source without a key that has no column to spread its rows by
+- columns that options of a source name, such as its partition column, that are missing or have another type
+- columns of a sink, and keys of a repartition, that do not fit those of earlier batches
+
+Errors: `InputError` with the source or node, the value found, and the values expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.errors import PySparkTypeError
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, StructType
+
+from taskplace.errors import InputError, listed
+from taskplace.spark.compile.infer import infer, stores_of
+from taskplace.spark.compile.keys import alike, check_group, splits
+from taskplace.spark.compile.partition_columns import check_schema, partition_columns
+from taskplace.spark.messages import SinkSchema
+from taskplace.spark.processors.facts import Facts, arrow_types
+from taskplace.spark.types import UNTYPED
+from taskplace.spark.worker.hashing import hashed_as
+from taskplace.spark.worker.partition_checks import check_splits
+from taskplace.validation import NO_SURROGATES, has_surrogates, nearest
+from topology import BuiltTopology
+
+CASE, ZONE = "spark.sql.caseSensitive", "spark.sql.session.timeZone"
+_UTC = ("utc", "z", "gmt", "etc/utc", "etc/gmt", "uct", "zulu", "+00:00", "utc+00:00", "gmt+00:00")
+
+
+class Fixed(NamedTuple):
+    """What earlier batches have fixed: the schemas of sinks, and the key types of topics as tasks name them."""
+
+    sinks: Mapping[str, SinkSchema] = MappingProxyType({})
+    keys: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+
+NOTHING = Fixed()
+
+
+def check_sources(
+    built: BuiltTopology,
+    schemas: Mapping[str, StructType],
+    conf: Callable[[str], str | None] = lambda key: None,
+    fixed: Fixed = NOTHING,
+) -> None:
+    """Refuse sources that do not fit the topology. O(nodes x columns).
+
+    - `schemas`: by topic, the known schemas
+    - `conf`: returns a setting of the session; None if it is not known. Called only where the setting matters
+    - `fixed`: what earlier batches have fixed
+    """
+    columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
+    by_column = partition_columns(built)
+    for topic, schema in schemas.items():
+        _check_names(topic, schema, conf)
+        _check_passed(topic, schema)
+        key = source_key(built, topic)
+        _check_key(topic, key, schema)
+        check_schema(built, topic, schema)
+        if not key and topic not in by_column:
+            hashable(topic, columns[topic])
+    facts = infer(built, columns, utc=lambda: _is_utc(conf(ZONE)), sinks=fixed.sinks)
+    _check_keys(built, facts)
+    _check_kept_keys(built, facts, fixed.keys)
+
+
+def source_key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
+    """Return the key of an external source."""
+    return next(node.key for node in built.nodes if node.kind == "source" and node.topic == topic)
+
+
+def hashable(topic: str, columns: Mapping[str, str]) -> list[str]:
+    """Return the columns that spread the rows of a source without a key: those that Spark can hash."""
+    usable = [name for name, kind in columns.items() if "map<" not in kind and "variant" not in kind]
+    if not usable:
+        raise InputError(
+            f"sources.{topic}",
+            found=f"no key, and only columns that Spark cannot hash ({listed(columns)})",
+            expected="a key, or at least one column that Spark can hash, to distribute the rows",
+        )
+    return usable
+
+
+def key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) -> dict[str, list[str]]:
+    """Return the types of each source's key columns, as Spark names them. The checkpoint's identity contains them."""
+    return {
+        topic: [schema[column].dataType.simpleString() for column in source_key(built, topic)]
+        for topic, schema in schemas.items()
+    }
+
+
+def _is_utc(zone: str | None) -> bool:
+    return zone is None or zone.lower() in _UTC
+
+
+def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | None]) -> None:
+    names = schema.names
+    for name in filter(has_surrogates, names):
+        raise InputError(f"sources.{topic}", found=f"a column {name!r}", expected=NO_SURROGATES)
+    if len(set(map(str.lower, names))) == len(names):
+        return
+    exact = (conf(CASE) or "").lower() == "true"
+    for place, name in enumerate(names):
+        other = next(
+            (n for n in names[:place] if n == name or (n.lower() == name.lower() and not exact)), None
+        )
+        if other is not None:
+            raise InputError(
+                f"sources.{topic}",
+                found=f"columns {other!r} and {name!r}, which Spark treats as one name",
+                expected="column names that differ by more than case",
+                hint="rename or drop one of them in the source",
+            )
+
+
+def _check_passed(topic: str, schema: StructType) -> None:
+    """Refuse columns that Spark cannot pass to a task: all columns of a source are passed."""
+    for field in schema:
+        if _as_arrow(field.dataType) is None:
+            raise InputError(
+                f"sources.{topic}",
+                found=f"a column {field.name!r} of type {field.dataType.simpleString()}",
+                expected="types that Spark passes to Python",
+                hint="cast the column to another type in the source, such as string, or drop it",
+            )
+
+
+def _check_key(topic: str, key: tuple[str, ...], schema: StructType) -> None:
+    if missing := sorted(set(key) - set(schema.names)):
+        raise InputError(
+            f"sources.{topic}",
+            found=f"no column {', '.join(map(repr, missing))}",
+            expected=f"the key columns, among {', '.join(schema.names)}",
+            hint=nearest(missing[0], schema.names),
+        )
+    kinds = [schema[column].dataType.simpleString() for column in key]
+    if any("collate" in kind for kind in kinds):
+        raise InputError(
+            f"sources.{topic}",
+            found=f"a key of {', '.join(kinds)}",
+            expected="key columns without a collation: keys are compared by their bytes",
+            hint="cast the column to a plain string",
+        )
+
+
+def _check_keys(built: BuiltTopology, facts: Mapping[str, Facts]) -> None:
+    """Refuse keys of topics whose equal values would reach different tasks, as a program's `check_keys` does."""
+    types, keys = {}, {}
+    for node in built.nodes:
+        if node.kind == "source" and node.topic and (columns := facts[node.name].columns) is not None:
+            types[node.topic], keys[node.topic] = arrow_types(columns), node.key
+    for sub in built.subtopologies:
+        stores = {name: store.key for name, store in stores_of(sub).items()}
+        check_splits(splits(sub, stores, facts), types)
+    for group in alike(built, facts):
+        kinds = {
+            topic: [hashed_as(types[topic].get(column, pa.null())) for column in keys[topic]]
+            for topic in group
+            if topic in types
+        }
+        writer = next((n.name for n in built.nodes if n.kind == "repartition" and n.topic in kinds), None)
+        check_group(kinds, f"node {writer!r}, key" if writer else "sources")
+
+
+def _check_kept_keys(
+    built: BuiltTopology, facts: Mapping[str, Facts], kept: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuse keys of repartitions with other types than the checkpoint's: their rows would reach other tasks."""
+    for node in built.nodes:
+        before, columns = kept.get(node.topic or ""), facts[node.name].columns
+        if node.kind != "repartition" or before is None or columns is None:
+            continue
+        types = arrow_types(columns)
+        now = [hashed_as(types[column]) for column in node.key]
+        if len(now) != len(before) or any(
+            UNTYPED not in pair and pair[0] != pair[1] for pair in zip(now, before, strict=True)
+        ):
+            raise InputError(
+                f"node {node.name!r}, key",
+                found=f"a key of types {', '.join(now)}",
+                expected=f"{', '.join(before)}, as in the checkpoint: with other types, keys reach other tasks",
+                hint="cast the key before the repartition, or start a new checkpoint",
+            )
+
+
+def _as_arrow(kind: DataType) -> pa.DataType | None:
+    """Return the type in which a task gets a column; None if Arrow does not have it."""
+    try:
+        return to_arrow_type(kind, timezone="UTC")
+    except (PySparkTypeError, ValueError):  # ValueError: a decimal without digits
+        return None

@@ -1,0 +1,259 @@
+"""Runs one batch, from the rows of `foreachBatch` to the report: the steps of "A batch" in docs/architecture.md.
+
+    take over and check -> rebalance -> one job per subtopology -> settle sinks -> commit -> publish -> report
+
+Visits to followers run in parallel: the replicator is woken when there are new changes for them.
+
+Properties:
+- Nothing takes effect before the commit. After an error before the commit, the whole batch is run again; after an error
+  behind it, the batch is only published again.
+- The fault points of tests (`taskplace.spark.faults`) lie between the steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+
+from taskplace.errors import Fenced
+from taskplace.rebalance import Trigger
+from taskplace.record.events import TOTALS, Totals
+from taskplace.spark import faults
+from taskplace.spark.checkpoint.history import trimmed_since
+from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.checkpoint.spark_checkpoint import planned_offsets
+from taskplace.spark.cluster import Cluster
+from taskplace.spark.driver import read_topics
+from taskplace.spark.driver.batch import Batch
+from taskplace.spark.driver.batch_input import BatchInput
+from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.followers import Followers, Replicator, Visits
+from taskplace.spark.driver.idle_tasks import IdleTasks
+from taskplace.spark.driver.late_rows import LateRows
+from taskplace.spark.driver.listeners import Listeners
+from taskplace.spark.driver.no_data_batches import NoDataBatches
+from taskplace.spark.driver.operations import Operations
+from taskplace.spark.driver.publishing import Publisher
+from taskplace.spark.driver.read_topics import InputLag
+from taskplace.spark.driver.rebalancer import Rebalancer
+from taskplace.spark.driver.repeated_batch import check_repeated
+from taskplace.spark.driver.stages import StageRunner
+from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
+from taskplace.spark.driver.takeover import Takeover
+from taskplace.spark.driver.watermarks import Watermarks
+from taskplace.spark.messages import Manifest, Report
+from taskplace.spark.worker.guard import raising_disk_full
+
+
+@dataclass(kw_only=True, eq=False)
+class BatchRunner:
+    """Runs the batches of one stream, one at a time. Lifetime: one for each driver."""
+
+    definition: StreamDefinition
+    bridge: Cluster
+    journal: Journal
+    takeover: Takeover
+    rebalancer: Rebalancer
+    followers: Followers
+    visits: Visits
+    replicator: Replicator
+    stages: StageRunner
+    schemas: SinkSchemas
+    publisher: Publisher
+    idle: IdleTasks
+    no_data_batches: NoDataBatches
+    listeners: Listeners
+    input: BatchInput
+    operations: Operations
+    late_rows: LateRows
+    lag: InputLag
+    _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def run(self, df: DataFrame, batch_id: int) -> None:
+        """Run a batch. A batch that is already committed is only published again.
+
+        Errors: as `Placed.process_batch`.
+        """
+        self.no_data_batches.stop_waiting()
+        with self._one_batch:
+            self.publisher.reopen()
+            self._take_over(df, batch_id)
+            self.operations.begin()
+            self.lag.begin()
+            last = self.journal.last
+            if last is not None and batch_id == last.batch:
+                self._repeat(df, last)
+                self.replicator.start()  # rows may be long in coming
+            else:
+                running = self.operations.batch(batch_id, self.bridge.query_stopped)
+                with self.rebalancer.batch(), running:
+                    self._run(self._begin(df, batch_id))
+        self.no_data_batches.request_batch()
+
+    def stop_if_fenced(self) -> None:
+        """If another driver has taken over from this one, stop visits and raise `Fenced`."""
+        if not self.journal.epoch:
+            return  # this driver was never in charge
+        try:
+            self.journal.check_epoch()
+        except Fenced:
+            self.replicator.stop()  # from now on the other driver visits the followers
+            raise
+
+    def close(self) -> None:
+        """Stop the visits, close the sinks' targets, and remove the values that were sent to executors.
+
+        May be called again.
+        """
+        with ExitStack() as last_first:  # each of them is called, whatever becomes of the others
+            last_first.callback(self.bridge.close)
+            last_first.callback(self.publisher.close)
+            last_first.callback(self.operations.stop)
+            last_first.callback(self.lag.stop)
+            last_first.callback(self.replicator.stop)
+            last_first.callback(self.no_data_batches.stop_waiting)
+
+    def _repeat(self, df: DataFrame, committed: Manifest) -> None:
+        """Publish the last committed batch again, and compare Spark's rows with what was committed.
+
+        Errors: `CheckpointError` for other ranges of a topic that tasks read themselves.
+        """
+        self._publish(df.sparkSession, committed)
+        check_repeated(self.definition, committed, partial(self.input.of_batch, df))
+
+    def _run(self, batch: Batch) -> None:
+        with batch.clock.phase("rebalance"):
+            self._rebalance(batch.id)
+        self.replicator.start()
+        self._run_stages(batch)
+        self._settle_sinks(batch)
+        faults.point("batch.staged")
+        with batch.clock.phase("commit"):
+            manifest = self._commit(batch)
+        self.replicator.wake()
+        faults.point("batch.committed")
+        with batch.clock.phase("publish"):
+            self._publish(batch.session, manifest)
+        faults.point("batch.published")
+        with batch.clock.phase("prune"):
+            self._prune()
+        self._report(batch)
+
+    # -- before the commit
+
+    def _take_over(self, df: DataFrame, batch_id: int) -> None:
+        """Take over the checkpoint in the first batch. Refuse a batch that does not follow the last one."""
+        self.takeover.take(batch_id, self.bridge.query_id(), lambda: self.input.of_batch(df))
+        self.journal.check_epoch()
+        self.takeover.check_batch(batch_id)
+
+    def _begin(self, df: DataFrame, batch_id: int) -> Batch:
+        last = self.journal.last
+        return Batch(
+            id=batch_id,
+            input=self.input.of_batch(df),
+            session=df.sparkSession,
+            watermarks=Watermarks(self.no_data_batches.watermark, last),
+        )
+
+    def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
+        """Plan with the remaining members. If there are none, wait for executors."""
+        if not self.rebalancer.keep(cancelled=bool(because)):
+            self.followers.welcome(self.visits.make)
+        if self.rebalancer.rebalance(batch_id, because):
+            self.replicator.wake()
+
+    def _rebalance_after_loss(self, batch_id: int, lost: frozenset[str]) -> None:
+        names = ", ".join(f"executor-{id_}" for id_ in sorted(lost))
+        self._rebalance(batch_id, (Trigger("lost", f"{names} died within batch {batch_id}"),))
+
+    def _run_stages(self, batch: Batch) -> None:
+        """Run the subtopologies in topological order, and bind the key types of internal topics.
+
+        Errors: as for the stages; `CheckpointError` for topics that were not read on from where the last batch ended;
+        `InputError` for topics that were deleted meanwhile, also if they were made again.
+        """
+        for subtopology in self.definition.built.order:
+            with batch.clock.phase(f"subtopology {subtopology}"):
+                on_lost = partial(self._rebalance_after_loss, batch.id)
+                reports = self.stages.run(batch, subtopology, on_lost)
+                for keys in _key_types(reports.values()):
+                    self.journal.bind_keys(keys)  # a key of another type would reach another task
+                batch.reports |= reports
+        batch.read = read_topics.advanced(
+            self.definition.checkpoint, self.journal.last, batch.reports.values(), self.definition.readers
+        )
+        read_topics.check_ids(self.definition.readers, batch.reports.values())
+
+    def _settle_sinks(self, batch: Batch) -> None:
+        """Determine one schema for each sink, and collect the files with it."""
+        batch.staged, batch.schemas = self.schemas.settle(
+            self.definition.checkpoint, batch.reports, self.journal.identity
+        )
+
+    # -- the commit, and after it
+
+    def _commit(self, batch: Batch) -> Manifest:
+        """Write the manifest, and update the driver's state to the committed changes."""
+        journal = self.journal
+        with raising_disk_full(self.definition.checkpoint), self.rebalancer.lock:
+            before, earlier = journal.last.changes if journal.last else {}, journal.history
+            journal.identity = read_topics.with_read(
+                {**journal.identity, SCHEMAS: batch.schemas},
+                batch.id,
+                self.definition.readers,
+                batch.read,
+            )
+            so_far = Totals.of(journal.last)
+            totals = so_far.with_batch(batch.reports.values())
+            journal.identity = {**journal.identity, TOTALS: totals.to_dict()}
+            journal.identity = self.publisher.with_outputs(journal.identity, batch.id)
+            manifest = journal.commit(
+                batch=batch.id,
+                generation=self.rebalancer.loop.generation,
+                changes=batch.changes,
+                sinks=batch.staged,
+                assignment=self.rebalancer.assignment(),
+                event_times=self.no_data_batches.event_times(batch),
+                rows=batch.rows,
+                watermark=batch.watermarks.now,
+                expired=batch.watermarks.expired,
+                held=batch.watermarks.held,
+                offsets=planned_offsets(self.bridge.query_offsets(), batch.id),
+            )
+            # From now on, the changes of the batch before count as lag: followers had one batch's time to apply them.
+            # A snapshot trims its task's history, so a copy that is older than the history lacks more than before.
+            trimmed = trimmed_since(earlier, journal.history)
+            self.rebalancer.state.committed({*before, *batch.changes, *trimmed})
+            self.rebalancer.stats.count_commit(so_far, totals)
+            self.rebalancer.stats.count_skipped(batch.read)
+            self.lag.committed(batch.read)
+            self.idle.committed(batch.reports)
+        return manifest
+
+    def _publish(self, session: SparkSession, manifest: Manifest) -> None:
+        with raising_disk_full(self.definition.checkpoint):
+            self.publisher.publish(session, manifest, self.journal.check_epoch)
+
+    def _prune(self) -> None:
+        with self.rebalancer.lock:
+            self.journal.prune()
+
+    def _report(self, batch: Batch) -> None:
+        self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
+        self.late_rows.batch_done(batch, self.rebalancer.stats.totals)
+        self.listeners.batch_done(batch, self.rebalancer)
+
+
+def _key_types(reports: Iterable[Report]) -> list[dict[str, tuple[str, ...]]]:
+    """Return the key types that the attempts of a stage have reported by internal topic, each combination once."""
+    said = (
+        tuple((topic, boundary.key) for topic, boundary in report.boundaries.items() if boundary.key)
+        for report in reports
+    )
+    return [dict(types) for types in dict.fromkeys(said) if types]

@@ -1,0 +1,231 @@
+"""Asks brokers, and asks again for what passes by itself: an election, a broker that starts or stops, a new topic.
+
+**Idea.** A client sends a question to one broker, and waits for it, even if that broker has died and another one has
+the answer by now. So a question gets little time at first, and is asked again, each time with twice the time, until
+the caller's time is over.
+
+Properties:
+- An error that does not pass by itself ends the question at once.
+- A client goes on asking the leader or the controller that it knows, also when that broker has died. So it asks for
+  metadata before it asks again.
+- An offset that no broker has told is no answer. librdkafka returns a negative one, without an error, for a partition
+  whose leader died.
+- A topic that was just made may be unknown to some brokers. Who knows that it is there says so (`NEW`), or for how
+  long such an answer is not believed (`new`).
+
+Errors: `KafkaException` of the last answer; what `look` raises.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
+
+import confluent_kafka as ck
+from confluent_kafka.admin import (
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
+
+T = TypeVar("T")
+#: What passes by itself, by the name of its code. `_NOENT`: no partition has a leader that the client knows.
+PASSING = frozenset(
+    (
+        "BROKER_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "FENCED_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE", "NETWORK_EXCEPTION", "NOT_CONTROLLER", "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT",
+        "UNKNOWN_LEADER_EPOCH", "_ALL_BROKERS_DOWN", "_DESTROY_BROKER", "_NODE_UPDATE", "_NOENT", "_RESOLVE",
+        "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT", "_UNKNOWN_BROKER", "_WAIT_COORD",
+    )
+)  # fmt: skip
+#: What passes by itself for a topic that is known to be there.
+NEW = frozenset(("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"))
+#: The seconds of a first question, and the most that a later one gets.
+FIRST_SECONDS, MOST_SECONDS = 1.0, 30.0
+PAUSE_SECONDS = 0.1
+#: How long brokers may lag behind those that know a topic, in seconds: before it counts as gone.
+NEW_SECONDS = 10.0
+#: A client ends its questions itself; this is how much later it may be.
+_LATE_SECONDS = 5.0
+
+
+class Admin:
+    """Asks brokers by one admin client. A question is asked at least once, and again for `seconds`.
+
+    - `look`: called after each error; raises if asking again has no use, as when a broker refuses the client
+
+    Arguments of questions: `also`, further names of errors that pass by themselves; `new`, for how long the errors of
+    `NEW` pass as well, because a broker may lag behind.
+    """
+
+    def __init__(
+        self, client: AdminClient, seconds: float, look: Callable[[], object] = lambda: None
+    ) -> None:
+        self._client, self._seconds, self._look = client, seconds, look
+
+    def ask(
+        self,
+        question: Callable[[float], T],
+        *,
+        also: Collection[str] = (),
+        new: float = 0.0,
+        of_metadata: bool = False,
+    ) -> T:
+        """Return the answer to a question, which gets the seconds that it may take.
+
+        `of_metadata`: the question asks for metadata itself.
+        """
+        began = time.monotonic()
+        deadline = began + self._seconds
+        patience, first = FIRST_SECONDS, True
+        while True:
+            at_most = max(min(patience, deadline - time.monotonic()), PAUSE_SECONDS)
+            try:
+                if not (first or of_metadata):
+                    self._client.list_topics(timeout=at_most)
+                return question(at_most)
+            except TimeoutError:
+                error = ck.KafkaError(ck.KafkaError._TIMED_OUT, "the client does not answer")
+            except ck.KafkaException as raised:
+                error = raised.args[0]
+            self._look()
+            now = time.monotonic()
+            lags = error.name() in NEW and now < began + new
+            if not (lags or error.name() in PASSING or error.name() in also) or now >= deadline:
+                raise ck.KafkaException(error)
+            patience, first = min(2 * patience, MOST_SECONDS), False
+            time.sleep(PAUSE_SECONDS)
+
+    def metadata(self) -> ClusterMetadata:
+        """Return what the brokers know of topics and brokers."""
+        return self.ask(lambda at_most: self._client.list_topics(timeout=at_most), of_metadata=True)
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the numbers of a topic's partitions. It makes no topic, as a question for this topic alone would."""
+
+        def question(at_most: float) -> list[int]:
+            found = self._client.list_topics(timeout=at_most).topics.get(topic)
+            error = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART) if found is None else found.error
+            if found is None or error is not None:
+                raise ck.KafkaException(error)
+            return sorted(found.partitions)
+
+        return self.ask(question, of_metadata=True)
+
+    def describe(self, topic: str, *, also: Collection[str] = (), new: float = 0.0) -> TopicDescription:
+        """Return the description of a topic, with what this client may do with it. It makes no topic."""
+
+        def question(at_most: float) -> TopicDescription:
+            asked = self._client.describe_topics(
+                ck.TopicCollection([topic]), include_authorized_operations=True, request_timeout=at_most
+            )
+            return asked[topic].result(at_most + _LATE_SECONDS)
+
+        return self.ask(question, also=also, new=new)
+
+    def configuration(self, topic: str) -> dict[str, str]:
+        """Return the configuration of a topic that exists."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+
+        def question(at_most: float) -> dict[str, str]:
+            asked = self._client.describe_configs([resource], request_timeout=at_most)[resource]
+            return {name: entry.value or "" for name, entry in asked.result(2 * at_most).items()}
+
+        return self.ask(question, also=NEW)
+
+    def offsets(
+        self,
+        topic: str,
+        partitions: Iterable[int],
+        *,
+        first: bool = False,
+        committed: bool = False,
+        also: Collection[str] = (),
+    ) -> dict[int, int]:
+        """Return, by partition, the offset behind the last record: the high watermark.
+
+        - `committed`: the last stable offset instead; no transaction that is open or was aborted ends before it
+        - `first`: the first offset that is there
+        """
+        spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
+
+        def question(at_most: float) -> dict[int, int]:
+            found = self._listed(topic, dict.fromkeys(partitions, spec), at_most, committed=committed)
+            if unknown := [partition for partition, (offset, _) in found.items() if offset < 0]:
+                text = f"no broker has told the offset of partition {unknown[0]}"
+                raise ck.KafkaException(ck.KafkaError(ck.KafkaError.OFFSET_NOT_AVAILABLE, text))
+            return {partition: offset for partition, (offset, _) in found.items()}
+
+        return self.ask(question, also=also) if (partitions := [*partitions]) else {}
+
+    def first_newer(self, topic: str, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Return by partition its first record that is newer than so many milliseconds: its offset and timestamp.
+
+        Partitions without one are left out.
+        """
+        # A record may have the last possible time.
+        specs = {number: OffsetSpec.for_timestamp(min(at + 1, 2**63 - 1)) for number, at in times.items()}
+
+        def question(at_most: float) -> dict[int, tuple[int, int]]:
+            found = self._listed(topic, specs, at_most, committed=True)
+            return {number: one for number, one in found.items() if one[0] >= 0}
+
+        return self.ask(question) if times else {}
+
+    def _listed(
+        self, topic: str, specs: Mapping[int, OffsetSpec], at_most: float, *, committed: bool
+    ) -> dict[int, tuple[int, int]]:
+        """Return by partition the offset and the timestamp that a specification stands for; negative: none."""
+        level = ck.IsolationLevel.READ_COMMITTED if committed else ck.IsolationLevel.READ_UNCOMMITTED
+        wanted = {ck.TopicPartition(topic, number): spec for number, spec in specs.items()}
+        asked = self._client.list_offsets(wanted, isolation_level=level, request_timeout=at_most)
+        found = {at.partition: each.result(at_most + _LATE_SECONDS) for at, each in asked.items()}
+        return {number: (int(one.offset), one.timestamp) for number, one in found.items()}
+
+    def commit(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
+        """Commit the offsets of a consumer group. It must have no members: those commit themselves."""
+        offsets = [ck.TopicPartition(topic, number, at) for number, at in positions.items()]
+
+        def question(at_most: float) -> None:
+            asked = self._client.alter_consumer_group_offsets(
+                [ck.ConsumerGroupTopicPartitions(group, offsets)], request_timeout=at_most
+            )
+            done = asked[group].result(at_most + _LATE_SECONDS)
+            if errors := [each.error for each in done.topic_partitions if each.error is not None]:
+                raise ck.KafkaException(errors[0])
+
+        self.ask(question)
+
+    def create(self, topic: NewTopic) -> bool:
+        """Create a topic, wait until brokers know it, and return whether it was missing before."""
+        tries = 0
+
+        def question(at_most: float) -> bool:
+            nonlocal tries
+            tries += 1
+            asked = self._client.create_topics([topic], operation_timeout=at_most, request_timeout=at_most)
+            try:
+                asked[topic.topic].result(at_most + _LATE_SECONDS)
+            except ck.KafkaException as error:
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                    raise
+                return tries > 1  # an earlier try has made it, and its answer did not come
+            return True
+
+        made = self.ask(question)
+        self.describe(topic.topic, also=NEW)
+        return made
+
+
+def lacking(description: TopicDescription, *rights: str) -> list[str]:
+    """Return which rights this client lacks. A broker that does not say what it allows is taken to allow all."""
+    allowed = {operation.name for operation in description.authorized_operations or ()}
+    if not allowed or "ALL" in allowed:
+        return []
+    return [right for right in rights if right.upper() not in allowed]

@@ -1,0 +1,313 @@
+"""Checks in a task that all rows of a state key reach it: by types, by the keys of its state, by sampled records.
+
+**Types** (`check_splits`). A store's key has the columns of the topic's key, cast to declared types. If the cast merges
+two values ("7" and "07" as an integer), their rows are in different tasks, and each task has a part of the state. Also,
+topics that share a store must be hashed by the same types. The driver checks sources before the stream starts. The
+types of a repartition are known only when rows come, so a task checks them before it writes anything. The type by which
+a topic was split is compared with the type in which the store keeps that column, whatever nodes are in between. A
+column without a type (pandas makes one from only nulls) is not checked: nulls of any type go to one partition.
+
+**Keys** (`Ownership`). If a node without a declaration lies between the topic and a store, the columns may have got
+other values on the way. So the task hashes the key columns of each key that is read or written, as the shuffle did: in
+the type of the topic, after the cast to the store's type. Each hash has to fall on the task's own partition. The check
+comes before the access, and costs nothing where all nodes declare what they pass on.
+
+**Samples** (`PartitionedTopic`). Kafka's producers choose the partition. A producer with another partitioner, and a
+topic that got more partitions, put one key into several partitions. So a task computes the partition of some of its
+keys, and compares: at most `SAMPLED` keys for each task, topic and batch, spread over its rows. Keys that decide no
+partition, such as null, are not compared. A topic that tasks read themselves is checked before its records are decoded.
+
+Errors: `InputError` with the place, what differs, and the remedy. They show no keys: an offset leads to one; rows
+without offsets have the number of the key's bytes and the first digits of its SHA-256 in the error instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from taskplace.errors import InputError, listed
+from taskplace.spark.casts import cast, keeps_apart
+from taskplace.spark.state.rows import codec_of
+from taskplace.spark.types import UNTYPED
+from taskplace.spark.worker.external import DEAD_LETTER
+from taskplace.spark.worker.hashing import ANY, HASHED_TYPES, hashed_as, partition_of, partitions_of
+
+
+class KeyColumn(NamedTuple):
+    """A key column of a topic, in the key of a store. Nodes in between may have given it a new name.
+
+    - `in_topic`: its name in the topic
+    - `name`: its name at the node, and in the store
+    - `kept`: the type in which the store keeps it
+    """
+
+    in_topic: str
+    name: str
+    kept: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A node that keeps state by the key of a topic.
+
+    - `columns`: the key's columns, in the key's order
+    - `sure`: whether all nodes in between are known to keep the values of these columns
+    """
+
+    node: str
+    store: str
+    topic: str
+    columns: tuple[KeyColumn, ...]
+    sure: bool = True
+
+
+def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.DataType]]) -> None:
+    """Check that the rows of each state key are in one task. `types`: by topic, the types of its known columns.
+
+    A topic that is not in `types` is not checked. O(splits x columns). Errors: `InputError` with node, column, both
+    types, and the remedy.
+    """
+    met: dict[tuple[str, tuple[str, ...]], dict[str, list[str]]] = {}
+    for split in splits:
+        # A column without a type has only nulls, which have the same hash in every type.
+        known = {
+            name: kind for name, kind in types.get(split.topic, {}).items() if not pa.types.is_null(kind)
+        }
+        for in_topic, name, kept in split.columns:
+            if in_topic in known and not keeps_apart(known[in_topic], kept):
+                kind, renamed = known[in_topic], f" (its column {in_topic!r})" if in_topic != name else ""
+                hint = (
+                    "columns of keys are flat: select a part of it, or cast it to string, in the source"
+                    if pa.types.is_nested(kind)
+                    else f"use the type {kind}; or cast the column to {kept} in the source, or in a processor "
+                    "followed by a repartition by it"
+                )
+                raise InputError(
+                    f"node {split.node!r}, column {name!r}",
+                    found=f"a state key of type {kept}, but {split.topic!r} is partitioned by {kind}{renamed}",
+                    expected=f"a type with a distinct value for every value of {kind}; otherwise the rows of "
+                    "one key reach several tasks",
+                    hint=f"{hint}; a column with new values needs a new name",
+                )
+        if all(column.in_topic in known for column in split.columns):
+            names = tuple(column.name for column in split.columns)
+            hashed = met.setdefault((split.store, names), {})
+            hashed[split.topic] = [hashed_as(known[column.in_topic]) for column in split.columns]
+            if any(other != hashed[split.topic] for other in hashed.values()):
+                raise InputError(
+                    f"node {split.node!r}",
+                    found=f"one state key from topics whose keys have different types ({listed(hashed)})",
+                    expected="equal types; otherwise equal keys reach different tasks",
+                    hint="cast the keys before the topics are partitioned",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """A store of a node whose keys are checked.
+
+    - `columns`: those that rows are split by, in the order of the topics' key, with the store's types
+    - `topics`: where the rows come from; their keys have equal types
+    - `partitions`: how many each of these topics has, 0 if it is not known; another topic of the subtopology may have
+      more
+    - `changed_by`: the node that may have changed the columns
+    """
+
+    node: str
+    store: str
+    columns: tuple[tuple[str, pa.DataType], ...]
+    topics: tuple[str, ...]
+    partitions: int
+    changed_by: str
+
+
+class Ownership:
+    """Checks keys of one store of one node, in one task. Calling it with a table of keys raises for a foreign key.
+
+    `hashed`: by topic, the types as which its key columns are hashed (`hashed_as`), as far as they are known.
+    """
+
+    def __init__(self, owned: Owned, hashed: Mapping[str, Sequence[str]], partition: int) -> None:
+        self._owned, self._partition = owned, partition
+        known = [hashed[topic] for topic in owned.topics if topic in hashed]
+        schema = pa.schema(list(owned.columns))
+        self._codec = codec_of(schema, f"stores.{owned.store}.key")
+        # Only nulls have come so far for a column without a type: any one type will do for all tasks.
+        self._types = [
+            next((kinds[place] for kinds in known if kinds[place] != UNTYPED), hashed_as(field.type))
+            for place, field in enumerate(schema)
+        ]
+
+    def __call__(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Raise `InputError` unless all rows have keys of this partition. O(bytes of the key columns)."""
+        if not rows.num_rows:
+            return
+        kept = self._codec.canonical(rows)
+        columns = []
+        for (name, kind), wanted in zip(self._owned.columns, self._types, strict=True):
+            hashed = HASHED_TYPES.get(wanted.removeprefix("large_"))
+            if hashed is None:
+                raise self._refused(
+                    name,
+                    f"a topic's key of type {wanted}, which a task cannot hash, so it cannot check the values",
+                    f"declare that {self._owned.changed_by!r} passes the column on (`passes_keys_on`, or `routes` in "
+                    "its `infer`), or cast the column in the source",
+                )
+            try:
+                columns.append(kept[name] if kind == hashed else _back(kept[name], hashed))
+            except (pa.ArrowException, OverflowError):
+                raise self._refused(
+                    name,
+                    f"values of type {rows[name].type} that {wanted} does not have, by which the rows were split",
+                ) from None
+        other = np.flatnonzero(partition_of(columns, self._owned.partitions) != self._partition)
+        if len(other):
+            names = ", ".join(name for name, _ in self._owned.columns)
+            types = ", ".join(str(rows[name].type) for name, _ in self._owned.columns)
+            raise self._refused(
+                names,
+                f"{len(other)} of {rows.num_rows} keys ({types}) that belong to other tasks than {self._partition} of "
+                f"{self._owned.partitions}, so the rows of one key reach several tasks",
+            )
+
+    def _refused(self, column: str, found: str, hint: str = "") -> InputError:
+        owned = self._owned
+        expected = f"the values by which {' and '.join(map(repr, owned.topics))} is partitioned"
+        return InputError(
+            f"node {owned.node!r}, column {column!r}",
+            found=found,
+            expected=expected,
+            hint=hint or self._remedy(),
+        )
+
+    def _remedy(self) -> str:
+        owned = self._owned
+        by = ", ".join(name for name, _ in owned.columns)
+        if owned.changed_by == owned.node:
+            return f"repartition the rows by ({by}) before the node; or say in `infer` what its entries belong to"
+        return (
+            f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
+            f"repartition the rows by ({by}) before the node"
+        )
+
+
+def _back(column: pa.ChunkedArray, hashed: pa.DataType) -> pa.ChunkedArray:
+    """Cast a key column from the store's type to the type in which it was hashed. Errors: Arrow's."""
+    try:
+        return cast(column, hashed)
+    except pa.ArrowInvalid:
+        if not pa.types.is_timestamp(hashed):
+            raise
+        return cast(column, pa.timestamp("us"))  # texts of times without a zone
+
+
+SAMPLED = 64
+#: Kafka's column with the number of a record in its partition. Errors name it if the rows have it.
+OFFSET = "offset"
+#: The digits of a key's hash in an error: enough to find the key among those of a partition.
+DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionedTopic:
+    """A topic whose rows are split by a partition column.
+
+    - `partitioner`: the partitioner of its producers
+    - `key_bytes`: the column of the rows with the serialized key; "" if `check` compares no keys
+    - `checks_records`: whether the keys of records are compared that tasks read themselves
+    - `key`: the key columns, if state is kept by them: then a row without a key is refused, because it belongs to no
+      task. Where tasks read the records themselves (`is_read`), the reader does that
+    """
+
+    topic: str
+    partitions: int
+    partitioner: str
+    key_bytes: str = ""
+    checks_records: bool = False
+    key: tuple[str, ...] = ()
+    is_read: bool = False
+
+    def check(self, rows: pa.Table, partition: int) -> None:
+        """Raise `InputError` if a sampled key of these rows belongs to another partition than this one, or is none."""
+        if self.key and not self.is_read and rows.num_rows:
+            self._check_nulls(rows, partition)
+        if not self.key_bytes or not rows.num_rows:
+            return
+        every = -(-rows.num_rows // SAMPLED)
+        sampled = rows.take(pa.array(np.arange(0, rows.num_rows, every)))
+        self._compare(sampled[self.key_bytes], sampled, partition)
+
+    def _check_nulls(self, rows: pa.Table, partition: int) -> None:
+        names = [self.key_bytes] if self.key_bytes else self.key
+        without = reduce(pc.and_, (pc.is_null(rows[name]) for name in names))
+        if DEAD_LETTER in rows.column_names:  # the row of a bad record
+            without = pc.and_(without, pc.is_null(rows[DEAD_LETTER]))
+        if (at := pc.index(without, True).as_py()) < 0:
+            return
+        place = f", offset {rows[OFFSET][at].as_py()}" if OFFSET in rows.column_names else ""
+        raise InputError(
+            f"topic {self.topic!r}, partition {partition}{place}",
+            found=f"a null in {' and '.join(names)} ({pc.sum(without).as_py()} such rows)",
+            expected="a key, because state is kept by it: producers put records without one into any partition",
+            hint="drop such rows before; or repartition the rows by another column before the state; or set "
+            "check_keys to false, and each partition has a state of its own for them",
+        )
+
+    def of_records(self, partition: int, start: int, end: int) -> Callable[[pa.Table], None]:
+        """Return the check of a range of records, which gets them in parts: tables with `key` and `offset`.
+
+        The range is cut into `SAMPLED` equal parts by offset, and the first record of each is compared.
+        """
+        every = max(1, -(-(end - start) // SAMPLED))
+        last = -1
+
+        def check(records: pa.Table) -> None:
+            nonlocal last
+            if not records.num_rows:
+                return
+            of = (records[OFFSET].to_numpy() - start) // every
+            chosen = np.flatnonzero(np.diff(of, prepend=last))
+            last = int(of[-1])
+            sampled = records.select(["key", OFFSET]).take(pa.array(chosen))
+            self._compare(sampled["key"], sampled, partition)
+
+        return check
+
+    def _compare(self, keys: pa.ChunkedArray, sampled: pa.Table, partition: int) -> None:
+        keys = keys.cast(pa.binary())
+        found = partitions_of(keys, self.partitioner, self.partitions)
+        wrong = np.flatnonzero((found != partition) & (found != ANY))
+        if not len(wrong):
+            return
+        at = int(wrong[0])
+        if OFFSET in sampled.column_names:
+            place, which = f", offset {sampled[OFFSET][at].as_py()}", ""
+        else:
+            place, which = "", f" {_described(keys[at].as_py())}"
+        raise InputError(
+            f"topic {self.topic!r}, partition {partition}{place}",
+            found=f"a key{which} that belongs to partition {found[at]} of {self.partitions} by {self.partitioner} "
+            f"({len(wrong)} of {len(found)} sampled keys belong elsewhere)",
+            expected=f"keys that their producers put into the partition of the key by {self.partitioner}; otherwise "
+            "the rows of one key reach several tasks",
+            hint="name the partitioner of the producers as key_partitioner; if they use several, or the topic got "
+            "more partitions, repartition the rows by the key instead of using partition_column; if the producers "
+            "choose partitions in another way, and equal keys meet all the same, set check_keys to false",
+        )
+
+
+def _described(key: bytes) -> str:
+    """Return what tells a key from others without showing it.
+
+    >>> _described(b"N14228")
+    'of 6 bytes, whose SHA-256 begins with b54635a3,'
+    """
+    return f"of {len(key)} bytes, whose SHA-256 begins with {hashlib.sha256(key).hexdigest()[:DIGITS]},"

@@ -1,0 +1,484 @@
+"""The entries of `topology`, `input` and `output`: what each field takes, and what it means.
+
+**Idea.** The options of a processor, of a source and of a sink are arguments of classes, which know their defaults. So
+a field without a value here is left out of the call; `default` says what that means where the class does not.
+
+Properties: plain data, without Spark or Arrow. What needs the whole topology, or Arrow's types, is checked later.
+
+The processor of one's own, `module:name`, takes the arguments of its function or class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+
+from taskplace.durations import milliseconds
+from taskplace.errors import ConfigError
+from taskplace.model.keys import Positive, about, keys_of, read, read_struct
+from topology.entry_fields import SECTIONS
+
+
+def _is(words: str, **limits: Any) -> Meta:
+    return Meta(extra={"words": words}, **limits)
+
+
+def _duration(value: Any, path: str) -> str:
+    whole = milliseconds(value, path, zero=True)
+    return value if isinstance(value, str) else f"{whole} ms"
+
+
+def _columns(value: Any, path: str) -> list[str]:
+    return read(list[Column], [value] if isinstance(value, str) else value, path)  # type: ignore[no-any-return]
+
+
+Name = Annotated[str, _is("name", min_length=1)]
+NewName = Annotated[str, _is("new name", min_length=1)]
+Column = Annotated[str, _is("name of a column", min_length=1)]
+Columns = Annotated[dict[str, str], _is("columns with types", min_length=1)]
+Duration = Annotated[str, Meta(extra={"read": _duration, "words": "duration"})]
+Function = Annotated[str, _is("'module:function'", pattern=r"^.+:.+$")]
+#: A duration that the driver reads, with its unit.
+Delay = Annotated[str | int | float, _is("duration")]
+Path = Annotated[str, _is("directory or URI", pattern=r"\S")]
+Options = Annotated[dict[str, Any], _is("mapping")]
+SomeColumns = Annotated[str | list[str], _is("column, or list of them")]
+ColumnList = Annotated[list[str], Meta(extra={"read": _columns, "words": "column, or list of them"})]
+AvroSchema = Annotated[str | dict[str, Any] | list[Any], _is("mapping, JSON or `.avsc` file")]
+Registry = Annotated[str | dict[str, Any], _is("URL, or properties of Confluent's client")]
+
+
+class SourceOptions(Struct, kw_only=True):
+    """The options of a source."""
+
+    event_time: Annotated[Column | None, about("event time of the rows: a timestamp or a date")] = None
+    delay: Annotated[
+        Delay | None,
+        about("how late rows may come: the watermark is the newest event time less this", default="`0`"),
+    ] = None
+    partition_column: Annotated[
+        Column | None,
+        about(
+            "integer column with the number of the row's partition; without it, Spark's hash of the key decides"
+        ),
+    ] = None
+    key_partitioner: Annotated[
+        Name | None,
+        about(
+            "partitioner of the topic's producers: murmur2, consistent_random, consistent, fnv1a",
+            default="`murmur2`",
+        ),
+    ] = None
+    key_bytes: Annotated[
+        Column | None, about("column with the serialized key, of which tasks check samples")
+    ] = None
+    check_keys: Annotated[
+        bool | None,
+        about("whether samples of keys are checked", default="`true`, if there is `key_bytes`"),
+    ] = None
+
+
+class StoreOptions(Struct, kw_only=True):
+    """The options of a store."""
+
+    key: Annotated[Columns, about("columns of the key")]
+    value: Annotated[Columns, about("columns of the value")]
+    time: Annotated[
+        Column | None,
+        about("an entry expires `retention_ms` of the store after the time in this column"),
+    ] = None
+    meaning: Annotated[
+        Annotated[dict[str, str], _is("mapping of texts")] | None,
+        about("how values were computed; a checkpoint with another meaning is refused"),
+    ] = None
+
+
+class Window(Struct, kw_only=True):
+    """Windows of event time."""
+
+    column: Annotated[Column, about("event time of the rows")]
+    size: Annotated[Duration, about("length of a window")]
+    grace: Annotated[
+        Duration | None,
+        about("how long after its end a window accepts rows, by the watermark; then it closes"),
+    ] = None
+    emit: Annotated[
+        Literal["changes", "final"] | None,
+        about(
+            "changes: each batch sends every window that it changed; final: each window is sent once, "
+            "when it closes"
+        ),
+    ] = None
+    time: Annotated[
+        NewName | None,
+        about("one more output column: the event time of the window, for nodes behind it"),
+    ] = None
+
+
+class Keyed(Struct, kw_only=True):
+    """What all processors with a store take."""
+
+    by: Annotated[Columns, about("key of the state; contains the columns that the input is split by")]
+    ttl: Annotated[
+        Duration | None,
+        about("an entry expires this long after the event time in its column `time`"),
+    ] = None
+    time: Annotated[Column | None, about("key column that `ttl` counts from")] = None
+    store: Annotated[Name | None, about("name of the state", default="the node's name")] = None
+
+
+class Stateful(Keyed, kw_only=True):
+    """What all processors with a store take but functions."""
+
+    over_changes: Annotated[
+        bool | None, about("take each change of a node before it for a row of its own")
+    ] = None
+
+
+class Aggregate(Stateful, kw_only=True):
+    """Running aggregates by key."""
+
+    aggregates: Annotated[
+        Annotated[dict[str, Any], _is("mapping", min_length=1)],
+        about(
+            "by output column: `count`, or a function (count, sum, min, max, avg, first, last) of a "
+            "column, maybe with the `type` in which it is kept"
+        ),
+    ]
+    window: Annotated[
+        Window | None,
+        about("windows of event time: the key gets the column `window_start`; see the fields of `window`"),
+    ] = None
+    time: Annotated[
+        Column | None,
+        about("key column, or aggregate such as `{max: at, type: timestamp}`, that `ttl` counts from"),
+    ] = None
+
+
+class Count(Stateful, kw_only=True):
+    """A running count by key, in the column `count`."""
+
+    window: Annotated[
+        Window | None,
+        about("windows of event time: the key gets the column `window_start`; see the fields of `window`"),
+    ] = None
+
+
+class Deduplicate(Stateful, kw_only=True):
+    """Lets each key through once: ever, or within `ttl`."""
+
+    by: Annotated[
+        Columns,
+        about("the first row of each key passes; contains the columns that the input is split by"),
+    ]
+    ttl: Annotated[
+        Duration | None,
+        about("a key is forgotten this long after the event time of its first row"),
+    ] = None
+    time: Annotated[Column | None, about("event time that `ttl` counts from")] = None
+
+
+class TableJoin(Stateful, kw_only=True):
+    """Adds a table's columns."""
+
+    by: Annotated[Columns, about("key of the join, which stream and table both have")]
+    columns: Annotated[Columns, about("columns of the table to add")]
+    how: Annotated[
+        Literal["left", "inner"] | None,
+        about("whether a row without a table row gets nulls, or is dropped"),
+    ] = None
+    order_by: Annotated[
+        ColumnList | None,
+        about("columns of the table that decide which row of a key is the last one"),
+    ] = None
+    deleted: Annotated[
+        Column | None, about("boolean column of the table: a row with true removes its key's row")
+    ] = None
+    time: Annotated[Column | None, about("column of the table that `ttl` counts from")] = None
+
+
+class PerKey(Keyed, kw_only=True):
+    """A function per key and batch, with dicts."""
+
+    function: Annotated[Function, about("called once per key and batch, as `function(key, rows, state)`")]
+    state: Annotated[Columns, about("columns of the state of a key")]
+    output: Annotated[Columns, about("columns of the rows that the function sends")]
+    time: Annotated[Column | None, about("column of the state that `ttl` counts from")] = None
+    event_time: Annotated[
+        Column | None, about("event time of the rows that the node sends, for nodes behind it")
+    ] = None
+    delay: Annotated[
+        Delay | None,
+        about("how far `event_time` may be behind the watermark of the node's input", default="`0`"),
+    ] = None
+
+
+class OwnOptions(Struct, kw_only=True):
+    """The options that a node with a processor of one's own has beside those of the processor."""
+
+    event_time: Annotated[
+        Column | None, about("event time of the rows that the node sends, for nodes behind it")
+    ] = None
+    delay: Annotated[
+        Delay | None,
+        about("how far `event_time` may be behind the watermark of the node's input", default="`0`"),
+    ] = None
+
+
+class Json(Struct, kw_only=True):
+    """Keys or values that are JSON objects."""
+
+    columns: Annotated[
+        Columns,
+        about("fields of the JSON object; `NOT NULL` behind a type: a record without it is bad"),
+    ]
+
+
+class Avro(Struct, kw_only=True):
+    """Keys or values in Avro."""
+
+    schema: Annotated[AvroSchema, about("schema by which data is read")]
+    column: Annotated[NewName | None, about("name of the column, if the schema is no record")] = None
+    writers: Annotated[
+        Annotated[dict[Any, Any], _is("schemas by id")] | None,
+        about("schemas of the writers, if payloads begin with the id of one (schema registry)"),
+    ] = None
+    registry: Annotated[Registry | None, about("schema registry that has the writers' schemas")] = None
+
+
+class Raw(Struct, kw_only=True):
+    """Keys or values that are one value each."""
+
+    column: Annotated[NewName, about("name of the column")]
+    kind: Annotated[
+        Annotated[str, _is("type")] | None,
+        about("binary, string, int16, int32, int64, float32 or float64, as Kafka's serializers write"),
+    ] = None
+
+
+FORMATS: Mapping[str, type[Struct]] = {"json": Json, "avro": Avro, "raw": Raw}
+
+
+def _format(value: Any, path: str) -> Struct:
+    """Return the format of keys or values, which `format` names."""
+    if not isinstance(value, Mapping) or "format" not in value:
+        raise ConfigError(path, found=value, expected=_FORMAT)
+    kind = read(Literal["json", "avro", "raw"], value["format"], f"{path}.format")
+    return read_struct(FORMATS[kind], {name: each for name, each in value.items() if name != "format"}, path)
+
+
+_FORMAT = "{format: json, columns: {id: int64}}, {format: avro, schema: ...} or {format: raw, column: id}"
+Format = Annotated[Struct, Meta(extra={"read": _format, "words": "mapping with `format`"})]
+
+
+class KafkaInput(Struct, kw_only=True):
+    """A topic whose records tasks read themselves."""
+
+    topic: Annotated[Name, about("name of the topic in Kafka")]
+    servers: Annotated[
+        Annotated[str, _is("`host:port,host:port`")] | None,
+        about("brokers", default="required, or `servers_env`"),
+    ] = None
+    servers_env: Annotated[
+        Annotated[str, _is("name of a variable")] | None,
+        about("environment variable of the driver that has the `servers`"),
+    ] = None
+    key: Annotated[Format | None, about("how keys are decoded; without it, rows have no columns of them")] = (
+        None
+    )
+    value: Annotated[Format, about("how values are decoded")]
+    include: Annotated[
+        Annotated[list[str] | dict[str, Any], _is("list, or new names by old ones")] | None,
+        about("topic, partition, offset, timestamp, ... as columns"),
+    ] = None
+    tombstone: Annotated[
+        NewName | None, about("boolean column that is true for a record without a value")
+    ] = None
+    bad_records: Annotated[
+        Literal["stop", "dead_letters"] | None,
+        about("whether a record that cannot be decoded ends the batch or is kept"),
+    ] = None
+    starting: Annotated[
+        Annotated[Any, _is("earliest, latest, or a time")] | None,
+        about("where a stream without a checkpoint begins"),
+    ] = None
+    changed_topics: Annotated[
+        Literal["stop", "go-on"] | None,
+        about(
+            "what removed records and a topic that was made again mean; `go-on`: on from `starting`, with "
+            "the state"
+        ),
+    ] = None
+    most_records: Annotated[
+        Positive | UnsetType | None,
+        about("most offsets of each partition in a batch; null: all there are"),
+    ] = UNSET
+    patience: Annotated[Duration | None, about("how long a read waits for brokers that do not answer")] = None
+    options: Annotated[
+        Options | None,
+        about(
+            "properties of librdkafka; a secret is named by `<name>_env` or `<name>_file`, never written here"
+        ),
+    ] = None
+
+
+class KafkaOutput(Struct, kw_only=True):
+    """A topic that a sink writes to."""
+
+    topic: Annotated[Name, about("name of the topic in Kafka")]
+    servers: Annotated[
+        Annotated[str, _is("`host:port,host:port`")] | None,
+        about("brokers", default="required, or `servers_env`"),
+    ] = None
+    servers_env: Annotated[
+        Annotated[str, _is("name of a variable")] | None,
+        about("environment variable of the driver that has the `servers`"),
+    ] = None
+    key: Annotated[SomeColumns | None, about("key of the records; without it, records have none")] = None
+    key_format: Annotated[
+        Literal["raw", "json", "avro"] | None,
+        about("format of the keys", default="`raw` for one column of strings or bytes, otherwise `json`"),
+    ] = None
+    key_schema: Annotated[AvroSchema | None, about("schema of Avro keys")] = None
+    value: Annotated[
+        SomeColumns | None,
+        about("value of the records", default="all columns but those of headers, timestamp and deleted"),
+    ] = None
+    value_format: Annotated[
+        Literal["json", "raw", "avro"] | None,
+        about("format of the values", default="`json`"),
+    ] = None
+    value_schema: Annotated[AvroSchema | None, about("schema of Avro values")] = None
+    registry: Annotated[
+        Registry | None,
+        about("schema registry that gives Avro schemas their id; each datum begins with it"),
+    ] = None
+    headers: Annotated[
+        Annotated[list[str] | dict[str, Any], _is("list, or columns by header")] | None,
+        about("columns that become headers; a null is no header"),
+    ] = None
+    timestamp: Annotated[Column | None, about("time of the records", default="the time of sending")] = None
+    deleted: Annotated[
+        Column | None, about("boolean column: where it is true, the record is a tombstone")
+    ] = None
+    dead_letters: Annotated[
+        bool | None, about("the rows are dead letters; each becomes the record that it was")
+    ] = None
+    delivery: Annotated[
+        Literal["exactly-once", "at-least-once"] | None, about("in one transaction, or in none")
+    ] = None
+    marker_topic: Annotated[
+        Name | None, about("topic with the last batch of each sink; it is made if it is missing")
+    ] = None
+    replication: Annotated[
+        Positive | None,
+        about("replicas of the marker topic", default="`3`, or one for each broker if there are fewer"),
+    ] = None
+    changed_topics: Annotated[
+        Literal["stop", "go-on"] | None,
+        about("what a topic means that was made again, or got more partitions"),
+    ] = None
+    patience: Annotated[
+        Duration | None, about("how long a batch is tried again while brokers cannot be reached")
+    ] = None
+    options: Annotated[
+        Options | None,
+        about(
+            "properties of librdkafka; a secret is named by `<name>_env` or `<name>_file`, never written here"
+        ),
+    ] = None
+
+
+class Input(Struct, kw_only=True):
+    """An entry of `input`."""
+
+    format: Annotated[
+        Name | None,
+        about("format of a Spark source: parquet, json, csv, orc, text, kafka, rate, ..."),
+    ] = None
+    path: Annotated[
+        Path | None,
+        about("what a source of files reads; required for those"),
+    ] = None
+    schema: Annotated[
+        Annotated[str | dict[str, Any], _is("Spark's DDL, or columns with types")] | None,
+        about("columns of the rows; required for files, but for text"),
+    ] = None
+    options: Annotated[Options | None, about("Spark's own options of the source, unchanged")] = None
+    select: Annotated[
+        Annotated[list[str], _is("list of SQL expressions")] | None,
+        about("applied to the rows that were read"),
+    ] = None
+    kafka: Annotated[
+        KafkaInput | None,
+        about("a topic that tasks read themselves, in place of the fields above; see `input.kafka`"),
+    ] = None
+
+
+class Output(Struct, kw_only=True):
+    """An entry of `output`. It has one of these fields."""
+
+    path: Annotated[
+        Annotated[str, _is("directory", pattern=r"\S")] | None, about("a `ParquetSink` on this host")
+    ] = None
+    foreach: Annotated[
+        Function | None, about("the function of a `ForeachBatch`: `function(df, batch_id)`")
+    ] = None
+    kafka: Annotated[KafkaOutput | None, about("a `KafkaSink`; see `output.kafka`")] = None
+
+
+#: The options of taskplace's own processors, by name.
+PROCESSORS: Mapping[str, type[Struct]] = {
+    "aggregate": Aggregate,
+    "count": Count,
+    "deduplicate": Deduplicate,
+    "table-join": TableJoin,
+    "per-key": PerKey,
+}
+#: Spark's streaming sources of files.
+FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+
+
+def given(fields: Struct) -> dict[str, Any]:
+    """Return the fields that have a value, by name: arguments of a class, which knows the other defaults."""
+    values = {key.field: (getattr(fields, key.field), key.default) for key in keys_of(type(fields))}
+    return {name: value for name, (value, default) in values.items() if value is not default}
+
+
+def check_entries(topology: Mapping[str, Any], *, of_class: bool = False) -> None:
+    """Check the options of sources in the section `topology`. Entries that are no mappings are left to `topology`.
+
+    `of_class`: whether an application class reads it, which may have the `schema` of a source there.
+    """
+    sources = topology.get("sources")
+    for name, entry in sources.items() if isinstance(sources, Mapping) else ():
+        path = f"topology.sources.{name}"
+        if isinstance(entry, Mapping):
+            known = SECTIONS["sources"] if of_class else OF_FILE
+            for key in entry:
+                if key not in known:
+                    raise ConfigError.unknown_key(path, key, known)
+            if isinstance(entry.get("options"), Mapping):
+                read_struct(SourceOptions, entry["options"], f"{path}.options")
+
+
+#: The fields of a source in an application without a class, which has schemas in `input`.
+OF_FILE = tuple(field for field in SECTIONS["sources"] if field != "schema")
+
+
+def _entries(section: str, options: type[Struct] | None = None) -> Any:
+    """Return the type of the entries of a section of `topology`, by name. Their values are read by `topology`."""
+    kinds: dict[str, Any] = {"options": options or dict[str, Any]}
+    return dict[str, defstruct(section, [(name, kinds.get(name, Any), None) for name in SECTIONS[section]])]  # type: ignore[misc]
+
+
+Topology = defstruct(
+    "Topology",
+    [
+        ("sources", _entries("sources", SourceOptions), None),
+        ("stores", _entries("stores", StoreOptions), None),
+        ("nodes", _entries("nodes"), None),
+    ],
+)

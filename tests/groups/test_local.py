@@ -1,0 +1,63 @@
+"""Members on threads: a topic that grows is noticed on a timer, and a failing look does no harm."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from taskplace.groups.membership import (
+    Assigned,
+    ConsumerProtocol,
+    CoordinatorSettings,
+    GroupFailed,
+    LocalCoordinator,
+    LocalMember,
+    MemberSettings,
+    Topics,
+)
+
+AT_ONCE = CoordinatorSettings(group_initial_rebalance_delay_ms=0)
+
+
+def test_a_topic_that_grows_is_noticed_after_metadata_max_age() -> None:
+    seen = {"t": 2}
+    failed = threading.Event()
+    broken = threading.Event()
+
+    def fetch() -> Topics:
+        if broken.is_set():
+            failed.set()
+            raise ConnectionError("no broker")
+        return Topics(dict(seen))
+
+    with LocalCoordinator(AT_ONCE) as coordinator:
+        settings = MemberSettings(metadata_max_age_ms=20)
+        member = LocalMember(coordinator, "shop", ConsumerProtocol(["t"], fetch=fetch), settings)
+        member.wait_for(lambda owned: owned is not None and len(owned.value) == 2, timeout=20)
+        broken.set()
+        assert failed.wait(20)
+        assert member.error is None
+        seen["t"] = 3
+        broken.clear()
+        got = member.wait_for(lambda owned: owned is not None and len(owned.value) == 3, timeout=20)
+        member.leave()
+    assert got is not None and [p.partition for p in got.value] == [0, 1, 2]
+
+
+def test_an_exception_of_a_callback_ends_the_membership_and_gives_its_place_away() -> None:
+    def protocol() -> ConsumerProtocol:
+        return ConsumerProtocol(["t"], fetch=lambda: Topics({"t": 4}))
+
+    def refuse(_: Assigned) -> None:
+        raise RuntimeError("no disk")
+
+    with LocalCoordinator(AT_ONCE) as coordinator:
+        quick = MemberSettings(heartbeat_interval_ms=30)
+        sound = LocalMember(coordinator, "shop", protocol(), quick)
+        sound.wait_for(lambda owned: owned is not None, timeout=20)
+        broken = LocalMember(coordinator, "shop", protocol(), quick, on_assigned=refuse)
+        with pytest.raises(GroupFailed, match="a callback: RuntimeError: no disk"):
+            broken.wait_for(lambda owned: False, timeout=20)
+        sound.wait_for(lambda owned: owned is not None and len(owned.value) == 4, timeout=20)
+        sound.leave()

@@ -1,0 +1,75 @@
+"""The long form: the same properties on many more and larger groups. Run by `make test-all`; hypothesis prints what
+reproduces a failure, the plain flow its seed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.groups import (
+    test_cooperative,
+    test_copartitioned,
+    test_exact,
+    test_modes,
+    test_previous_owners,
+    test_rack_priority,
+)
+from tests.support.groups import subscriptions
+
+pytestmark = pytest.mark.slow
+
+LONG = settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LARGER = subscriptions(most=14, members=6, topics=5, racks=True)
+
+
+@pytest.mark.parametrize(
+    ("short", "strategies"),
+    [
+        (
+            test_exact.test_fair_sticky_has_the_best_score_and_the_fewest_moves,
+            [subscriptions(most=7, topics=4)],
+        ),
+        (
+            test_exact.test_racks_are_looked_at_after_balance_and_moves_and_exactly,
+            [subscriptions(most=6, topics=4, racks=True)],
+        ),
+        (
+            test_exact.test_sticky_fair_keeps_all_and_is_then_as_even_as_can_be,
+            [subscriptions(most=6, racks=True)],
+        ),
+        (
+            test_previous_owners.test_they_come_after_racks,
+            [subscriptions(most=6, topics=4, racks=True)],
+        ),
+        (
+            test_rack_priority.test_balance_then_racks_then_moves_then_previous_owners,
+            [subscriptions(most=6, topics=4, racks=True)],
+        ),
+        (
+            test_previous_owners.test_asking_again_changes_nothing,
+            [LARGER, st.sampled_from(["stickiness", "racks"])],
+        ),
+        (test_cooperative.test_two_phases, [LARGER, test_modes.modes, st.integers(0, 2)]),
+        (test_modes.test_nothing_moves_when_nothing_changes, [LARGER, test_modes.modes]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_properties(short: Any, strategies: list[Any]) -> None:
+    LONG(given(*strategies)(short.hypothesis.inner_test))()
+
+
+@pytest.mark.parametrize("seed", range(1_000, 1_300))
+def test_larger_groups(seed: int) -> None:
+    test_exact.test_larger_groups_against_a_plain_flow(seed)
+
+
+def test_workers() -> None:
+    run_state_machine_as_test(
+        test_copartitioned.Workers,
+        settings=settings(max_examples=150, stateful_step_count=25, deadline=None),
+    )

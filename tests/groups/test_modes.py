@@ -1,0 +1,226 @@
+"""What holds for all modes: complete, the same whatever the order, at rest when nothing changes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from taskplace.groups.partitions import MODES, Member, Subscriptions, assign_partitions
+from taskplace.groups.verify import verify
+from tests.support.groups import claims, group, home_of, subscriptions, tables
+
+modes = st.sampled_from([*MODES, "copartitioned"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(subscriptions(most=12, members=6, topics=5, racks=True), modes, st.randoms(use_true_random=False))
+def test_the_order_of_the_input_means_nothing(s: Subscriptions, mode: str, rng) -> None:  # type: ignore[no-untyped-def]
+    document = s.to_dict()
+
+    def shuffled(value: object) -> object:
+        if isinstance(value, dict):
+            items = [(k, shuffled(v)) for k, v in value.items()]
+            rng.shuffle(items)
+            return dict(items)
+        return value
+
+    mixed = shuffled(document)
+    for member in mixed["members"].values():  # type: ignore[index]
+        rng.shuffle(member["topics"])
+        rng.shuffle(member["owned"])
+    made = assign_partitions(s, mode)
+    assert assign_partitions(mixed, mode).to_json() == made.to_json()  # type: ignore[arg-type]
+    assert assign_partitions(Subscriptions.from_dict(document), mode).to_json() == made.to_json()
+
+
+@settings(max_examples=40, deadline=None)
+@given(subscriptions(most=12, members=6, topics=5, racks=True), modes)
+def test_nothing_moves_when_nothing_changes(s: Subscriptions, mode: str) -> None:
+    made = assign_partitions(s, mode)
+    assert verify(s, made) == []
+    for _ in range(2 if made.followup else 1):  # copartitioned: first a standby, then the move
+        s = s.owning(made.assignment, standby=made.standby, generation=7)
+        before, made = made, assign_partitions(s, mode)
+        assert verify(s, made) == []
+    s = s.owning(made.assignment, standby=made.standby, generation=8)
+    again = assign_partitions(s, mode)
+    assert (again.assignment, again.standby) == (made.assignment, made.standby)
+    assert again.moved == 0 and not again.followup
+    if mode != "copartitioned":
+        assert made.assignment == before.assignment
+
+
+@settings(max_examples=40, deadline=None)
+@given(subscriptions(most=8))
+def test_claims_count_by_generation(s: Subscriptions) -> None:
+    c = s.columns
+    found = {}
+    for p, owner in enumerate(c.owner.tolist()):
+        if owner >= 0:
+            t = int(c.topic[p])
+            found[c.topics[t], p - int(c.start[t])] = c.members[owner]
+    assert found == claims(s)
+
+
+def test_the_newest_claim_wins_and_equal_ones_lose() -> None:
+    def owner(**generations: int) -> str | None:
+        members = {n: Member(["t"], [("t", 0)], g) for n, g in generations.items()}
+        return claims(s).get(("t", 0)) if (s := Subscriptions({"t": 1}, members)) else None  # type: ignore[call-overload]
+
+    assert owner(A=3, B=4) == "B" and owner(A=4, B=4) is None and owner(A=-1, B=0, C=0) is None
+    zombie = Subscriptions({"t": 1}, {"A": Member(["t"], [("t", 0)], 3), "B": Member(["t"], [("t", 0)], 4)})
+    assert home_of(assign_partitions(zombie).assignment) == {("t", 0): "B"}
+    assert assign_partitions(zombie).preserved == 1
+    torn = Subscriptions({"t": 1}, {"A": Member(["t"], [("t", 0)], 4), "B": Member(["t"], [("t", 0)], 4)})
+    assert assign_partitions(torn).preserved == assign_partitions(torn).moved == 0
+
+
+def test_topics_without_subscribers_and_subscriptions_without_topics() -> None:
+    made = assign_partitions(group({"t0": 2, "lonely": 3, "empty": 0}, C0="t0 tomorrow"))
+    assert made.unassigned == ("empty", "lonely")
+    assert tables(made.assignment) == {"C0": "t0p0 t0p1"}
+    assert made.warnings == (
+        "1 topics have subscribers but do not exist: tomorrow; create them, or unsubscribe",
+    )
+    nothing = assign_partitions(group({}, C0="", C1="later"))
+    assert (nothing.assignment, nothing.balance_score) == ({"C0": (), "C1": ()}, 0)
+
+
+def test_what_is_owned_and_gone_is_dropped() -> None:
+    s = Subscriptions({"t": 1}, {"A": Member(["t"], [("t", 0), ("t", 5), ("gone", 0), ("t", 2**63 - 1)])})
+    made = assign_partitions(s)
+    assert (made.preserved, made.moved, tables(made.assignment)) == (1, 0, {"A": "tp0"})
+
+
+def test_of_all_partitions_without_a_member_the_first_is_named() -> None:
+    s = Subscriptions({"t": 3}, {"A": Member(["t"])})
+    found = verify(s, replace(assign_partitions(s), assignment={"A": ()}))
+    (first,) = (v for v in found if v.invariant == "complete")
+    assert "t[0] goes to nobody" in str(first)
+
+
+def test_who_unsubscribes_loses_what_it_had() -> None:
+    s = Subscriptions({"t": 2, "u": 1}, {"A": Member(["u"], [("t", 0), ("u", 0)]), "B": Member(["t"])})
+    for mode in ("fair_sticky", "sticky_fair"):
+        made = assign_partitions(s, mode)
+        assert tables(made.assignment) == {"A": "up0", "B": "tp0 tp1"}
+        assert (made.preserved, made.moved) == (1, 1)
+
+
+def test_each_member_gives_up_what_it_has_most_of_whatever_others_hold() -> None:
+    s = Subscriptions(
+        {"t": 4, "u": 2},
+        {
+            "A": Member(["t", "u"], [("t", 0), ("t", 1), ("t", 2)]),
+            "B": Member(["t", "u"], [("t", 3), ("u", 0), ("u", 1)]),
+            "C": Member(["t", "u"]),
+        },
+    )
+    made = assign_partitions(s, "fair_sticky")
+    assert {n: {tp.topic for tp in made.assignment[n]} for n in "AB"} == {"A": {"t"}, "B": {"t", "u"}}
+
+
+def test_sticky_fair_gives_none_to_who_keeps_more_than_its_share() -> None:
+    v = [("v", p) for p in range(4)]
+    s = Subscriptions(
+        {"t": 2, "u": 2, "v": 4}, {"A": Member(["t"]), "B": Member(["t", "u"]), "C": Member(["u", "v"], v)}
+    )
+    made = assign_partitions(s, "sticky_fair")
+    assert {name: len(held) for name, held in made.assignment.items()} == {"A": 2, "B": 2, "C": 4}
+
+
+def test_range_copartitions_equal_topics_and_static_members_go_first() -> None:
+    s = Subscriptions(
+        {"t0": 3, "t1": 3, "u": 5},
+        {
+            "a": Member(["t0", "t1"]),
+            "b": Member(["t0", "t1", "u"], instance_id="z"),
+            "c": Member(["t0", "t1", "u"], instance_id="y"),
+        },
+    )
+    made = assign_partitions(s, "range")
+    assert tables(made.assignment) == {
+        "a": "t0p2 t1p2",
+        "b": "t0p1 t1p1 up3 up4",
+        "c": "t0p0 t1p0 up0 up1 up2",
+    }
+    in_turn = assign_partitions(s, "round_robin")
+    assert tables(in_turn.assignment) == {
+        "a": "t0p2 t1p2",
+        "b": "t0p1 t1p1 up1 up3",
+        "c": "t0p0 t1p0 up0 up2 up4",
+    }
+
+
+def test_a_member_that_gives_up_some_keeps_its_topics_spread() -> None:
+    topics = {"t0": 6, "t1": 6}
+    s = group(topics, A="t0 t1", B="t0 t1").owning({"A": [(t, p) for t in topics for p in range(6)]})
+    made = assign_partitions(s)
+    for held in made.assignment.values():
+        assert [sum(tp.topic == t for tp in held) for t in topics] == [3, 3]
+
+
+def test_racks_never_cost_balance_or_stickiness() -> None:
+    racks = {"t": [["a"], ["a"], ["b"], ["b"]]}
+    members = {"A": Member(["t"], rack="a"), "B": Member(["t"], rack="b")}
+    fresh = assign_partitions(Subscriptions({"t": 4}, members, racks))
+    assert tables(fresh.assignment) == {"A": "tp0 tp1", "B": "tp2 tp3"} and fresh.rack_misses == 0
+    swapped = Subscriptions({"t": 4}, members, racks).owning({"A": [("t", 2), ("t", 3)], "B": [("t", 0)]})
+    made = assign_partitions(swapped)
+    assert (made.moved, made.balance_score, made.rack_misses) == (0, 0, 4)
+
+
+@pytest.mark.parametrize("owner", ["A", "B"])
+@pytest.mark.parametrize("free", [0, 1, 3])
+def test_one_move_is_not_worth_all_the_racks(owner: str, free: int) -> None:
+    """All that is free would be near its replicas if the owner gave up what it has, which is near nothing there."""
+    other = "AB".replace(owner, "")
+    racks = {"own": [[other]] * max(free, 1), "new": [[owner]] * free}
+    topics = {topic: len(found) for topic, found in racks.items() if found}
+    members = {name: Member(topics, rack=name) for name in "AB"}
+    held = Subscriptions(topics, members, {t: racks[t] for t in topics}).owning(
+        {owner: [("own", p) for p in range(topics["own"])]}
+    )
+    made = assign_partitions(held)
+    assert (made.moved, made.rack_misses) == (0, sum(topics.values()))
+
+
+def test_the_same_bytes_in_another_process() -> None:
+    code = (
+        "import hashlib, random; from taskplace.groups.partitions import *; rng = random.Random(1);"
+        "T = {f't{k}': rng.randint(1, 9) for k in range(6)};"
+        "s = Subscriptions(T, {f'C{k}': Member(set(rng.sample(sorted(T), 3))) for k in range(7)}, replicas=1);"
+        f"made = [assign_partitions(s, mode).to_json() for mode in {[*MODES, 'copartitioned']!r}];"
+        "print(hashlib.sha256(''.join(made).encode()).hexdigest())"
+    )
+    made = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True, timeout=60,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(made) == 1
+
+
+def test_what_an_assignor_does_not_read_is_a_warning():
+    asked = {
+        "topics": {"t": 2},
+        "members": {"a": {"topics": ["t"]}, "b": {"topics": ["t"]}},
+        "global_topics": ["t"],
+    }
+    made = assign_partitions({**asked, "assignor": "sticky", "replicas": 1})
+    [warning] = made.warnings
+    assert (
+        warning
+        == "global_topics and replicas: the assignor 'sticky' places no standbys; use the assignor 'copartitioned'"
+    )
+    assert assign_partitions({**asked, "assignor": "copartitioned"}).warnings == ()
+    assert assign_partitions({**asked, "global_topics": [], "assignor": "sticky"}).warnings == ()

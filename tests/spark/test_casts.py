@@ -1,0 +1,402 @@
+"""Which casts keep values apart: against what the row codec makes of values that are prone to be merged."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskplace.errors import InputError
+from taskplace.spark.casts import cast, keeps_apart, keeps_order
+from taskplace.spark.processors.groups import ranks
+from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.worker.partition_checks import KeyColumn, Split, check_splits
+
+TEXTS = [
+    "7",
+    "07",
+    "7.0",
+    " 7",
+    "+7",
+    "true",
+    "1",
+    "True",
+    "",
+    "2020-01-01",
+    "2020-01-01 00:00:00",
+    "-0",
+    "0",
+    "NaN",
+]
+INTS = [0, 1, 2, -1, 7, 127, -128]
+WIDE = [
+    *INTS,
+    2**53,
+    2**53 + 1,
+    2**62,
+    2**62 + 1,
+    -(2**63),
+    2**63 - 1,
+    86_400_000,
+    3_600_000_000,
+    1_383_456_600_000_000,
+]
+FLOATS = [
+    0.0,
+    -0.0,
+    1.0,
+    1.5,
+    1.25,
+    0.1,
+    2.0**53,
+    2.0**62,
+    math.inf,
+    -math.inf,
+    math.nan,
+    1e300,
+    16_777_216.0,
+]
+DECIMALS = [Decimal(text) for text in ("0.00", "0.01", "1.00", "1.50", "-1.50", "123456.78", "0.10")]
+TIMES = [
+    0,
+    1,
+    999_999,
+    1_000_000,
+    86_400_000_000,
+    86_400_000_001,
+    1_383_456_600_000_000,
+    1_383_460_200_000_000,
+    2**62,
+]
+
+
+def raw(kind: pa.DataType, values: list[int]) -> pa.Array:
+    return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+
+
+#: What a topic may be split by, Spark's types and those of repartitions.
+SAMPLES: list[pa.Array] = [
+    pa.array(TEXTS),
+    pa.array(TEXTS, pa.large_string()),
+    pa.array([text.encode() for text in TEXTS] + [b"\xff"]),
+    pa.array([True, False]),
+    *(pa.array(INTS, kind) for kind in (pa.int8(), pa.int16(), pa.int32())),
+    pa.array(WIDE, pa.int64()),
+    pa.array([abs(n) for n in WIDE[:-3]], pa.uint64()),
+    pa.array([np.float16(x) for x in (0.0, -0.0, 1.0, 1.5, math.nan)], pa.float16()),
+    pa.array(FLOATS[:-2], pa.float32()),
+    pa.array([*FLOATS, np.nextafter(0.1, 1)], pa.float64()),
+    pa.array(DECIMALS, pa.decimal128(10, 2)),
+    pa.array(
+        [*DECIMALS, Decimal("12345678901234567890.11"), Decimal("12345678901234567890.12")],
+        pa.decimal128(38, 2),
+    ),
+    raw(pa.date32(), [0, 1, -1, 19_000, 2**31 - 1]),
+    raw(pa.date64(), [0, 86_400_000, 1, 2]),
+    *(raw(pa.timestamp("us", tz=zone), TIMES) for zone in (None, "UTC", "America/New_York")),
+    raw(pa.timestamp("ns"), TIMES),
+    raw(pa.timestamp("s"), TIMES[:-1]),
+    raw(pa.time64("us"), [0, 1, 1_000_000, 86_399_999_999]),
+    raw(pa.time32("s"), [0, 1, 86_399]),
+    raw(pa.duration("us"), TIMES),
+]
+#: What a store's key may be of.
+KINDS = [
+    *(
+        pa.string(),
+        pa.binary(),
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.uint8(),
+        pa.uint64(),
+    ),
+    *(
+        pa.float16(),
+        pa.float32(),
+        pa.float64(),
+        pa.decimal128(10, 1),
+        pa.decimal128(38, 3),
+        pa.decimal128(10, 2),
+    ),
+    *(pa.decimal256(40, 2), pa.date32(), pa.date64(), pa.timestamp("us"), pa.timestamp("us", tz="UTC")),
+    *(
+        pa.timestamp("ns"),
+        pa.timestamp("ms"),
+        pa.timestamp("s", tz="America/New_York"),
+        pa.time64("us"),
+        pa.time32("s"),
+    ),
+    *(pa.time64("ns"), pa.duration("us"), pa.duration("ms")),
+]
+
+
+def keys(sample: pa.Array, kind: pa.DataType) -> list[bytes | None]:
+    """Return the key that each value becomes; None for one that is refused."""
+    codec, found = RowCodec(pa.schema([("k", kind)])), []
+    for i in range(len(sample)):
+        try:
+            found += codec.encode(pa.table({"k": sample.slice(i, 1)}))
+        except InputError:
+            found.append(None)
+    return found
+
+
+def own(sample: pa.Array) -> list[object]:
+    """Return what tells the values apart: floats are hashed with one NaN and one zero."""
+    if pa.types.is_floating(sample.type):
+        return [repr(float(x.as_py()) + 0.0) for x in sample]
+    if not pa.types.is_primitive(sample.type) or pa.types.is_boolean(sample.type):
+        return sample.to_pylist()
+    width = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[sample.type.bit_width]
+    return sample.view(width).to_pylist()
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: str(sample.type))
+def test_a_cast_that_is_said_to_keep_values_apart_does(sample):
+    allowed = [kind for kind in KINDS if keeps_apart(sample.type, kind)]
+    for kind in allowed:
+        of: dict[bytes, object] = {}
+        for key, value in zip(keys(sample, kind), own(sample), strict=True):
+            assert key is None or of.setdefault(key, value) == value, (kind, value, of[key])
+    assert allowed
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: str(sample.type))
+def test_a_cast_that_merges_values_is_said_to(sample):
+    """And some that only might: floats as integers."""
+    for kind in KINDS:
+        found = [key for key in keys(sample, kind) if key is not None]
+        if len(set(found)) < len(
+            {v for v, key in zip(own(sample), keys(sample, kind), strict=True) if key is not None}
+        ):
+            assert not keeps_apart(sample.type, kind), kind
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: str(sample.type))
+def test_a_cast_that_is_said_to_keep_the_order_does(sample):
+    """Of texts, the order is that of the values that they are parsed as, so nothing is compared."""
+    allowed = [kind for kind in KINDS if keeps_order(sample.type, kind)]
+    assert allowed
+    parsed = isinstance(sample[0].as_py(), str | bytes)
+    for kind in () if parsed else allowed:
+        fits = [i for i, key in enumerate(keys(sample, kind)) if key is not None]
+        if pa.types.is_date(sample.type) or pa.types.is_timestamp(sample.type):
+            shown = sample.cast(pa.string()).to_pylist()
+            fits = [i for i in fits if shown[i][4] == "-"]  # as texts, years beyond 9999 have another order
+        values = sample.take(pa.array(fits, pa.int64()))
+        assert not fits or dense(cast(values, kind)) == dense(values), kind
+
+
+def dense(column: pa.Array) -> list[int]:
+    return pc.rank(ranks(pa.chunked_array([column])), tiebreaker="dense").to_pylist()
+
+
+STRING, US = pa.string(), pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize(
+    ("found", "kept", "apart"),
+    [
+        (pa.int32(), pa.int64(), True),
+        (pa.int64(), pa.int32(), True),  # what does not fit is an error
+        (pa.int64(), STRING, True),
+        (pa.int64(), pa.bool_(), False),
+        (STRING, pa.int64(), False),
+        (STRING, pa.binary(), True),
+        (STRING, pa.large_string(), True),
+        (pa.binary(), STRING, True),
+        (STRING, pa.date32(), False),
+        (US, pa.date32(), False),
+        (US, pa.timestamp("ns"), True),
+        (US, pa.timestamp("us"), True),
+        (pa.date32(), US, True),
+        (pa.float64(), pa.int64(), False),
+        (pa.float64(), pa.float32(), False),
+        (pa.float32(), pa.float64(), True),
+        (pa.decimal128(10, 2), pa.decimal128(12, 4), True),
+        (pa.decimal128(10, 2), pa.float64(), False),
+        (pa.dictionary(pa.int32(), STRING), pa.int64(), False),
+        (pa.dictionary(pa.int32(), STRING), STRING, True),
+        (pa.list_(pa.int32()), STRING, False),
+    ],
+    ids=str,
+)
+def test_what_is_said_of_common_pairs(found, kept, apart):
+    assert keeps_apart(found, kept) is apart
+
+
+def test_topics_that_meet_in_a_store_are_hashed_alike():
+    splits = [Split("n", "s", topic, (KeyColumn("k", "k", pa.int64()),)) for topic in ("a", "b", "c")]
+    check_splits(splits, {"a": {"k": pa.int16()}, "b": {"k": pa.int32()}})
+    with pytest.raises(InputError, match=r"node 'n': found .*\(a: int32; c: int64\)'.*cast the keys"):
+        check_splits(splits, {"a": {"k": pa.int16()}, "c": {"k": pa.int64()}})
+
+
+#: The words of the page's table, and types that stand for them.
+WORDS = {
+    "integers": [pa.int8(), pa.int64()],
+    "decimals": [pa.decimal128(30, 6)],
+    "decimal": [pa.decimal128(9, 2)],
+    "float32": [pa.float32()],
+    "float64": [pa.float64()],
+    "string": [STRING],
+    "binary": [pa.binary()],
+    "boolean": [pa.bool_()],
+    "dates": [pa.date32()],
+    "date": [pa.date32()],
+    "timestamp": [pa.timestamp("us"), US],
+    "timestamps": [pa.timestamp("us"), US, pa.timestamp("s")],
+    "timestamps of any unit and zone": [pa.timestamp("us"), US, pa.timestamp("s", tz="America/New_York")],
+}
+EXAMPLES = {
+    **{kind: pa.array([1, 2], kind) for kind in (pa.int8(), pa.int64(), pa.float32(), pa.float64())},
+    **{kind: pa.array([0, 1_000_000], pa.int64()).view(kind) for kind in (pa.timestamp("us"), US)},
+    STRING: pa.array(["1"]),
+    pa.binary(): pa.array([b"1"]),
+    pa.bool_(): pa.array([True]),
+    pa.date32(): pa.array([1], pa.int32()).view(pa.date32()),
+    pa.decimal128(9, 2): pa.array([Decimal("1.00")], pa.decimal128(9, 2)),
+}
+
+
+def test_the_table_of_the_page_is_what_is_done():
+    page = (Path(__file__).parents[2] / "docs/runtime.md").read_text()
+    lines = page.split("| split by |")[1].split("\n\n")[0].splitlines()[2:]
+    tried = 0
+    for line in lines:
+        split, kept, refused = (
+            [w.strip() for w in re.sub(r"\(.*?\)", "", c).split(",")] for c in line.split("|")[1:4]
+        )
+        for sample in (EXAMPLES[kind] for word in split for kind in WORDS[word]):
+            for words, wanted in ((kept, True), (refused, False)):
+                for kind in (kind for word in words for kind in WORDS.get(word, [])):
+                    casts = None not in keys(sample, kind)
+                    assert (keeps_apart(sample.type, kind) and casts) is wanted, (line, sample.type, kind)
+                    tried += 1
+    assert tried > 60
+
+
+F32, F64 = pa.float32(), pa.float64()
+#: Texts that are almost numbers.
+NONE = ["1_000", " 1", "1 ", "1\n", "0x10", "0X1F", "０", "", "-", ".", "e5", "1e", "--1", "1,5", "nan(1)"]
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DAY = datetime(2026, 1, 2, tzinfo=UTC)
+BERLIN = pa.timestamp("us", tz="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "says"),
+    [
+        (pa.array([1.0, 1e300]), pa.float32(), r"1e\+300 is beyond what float holds"),
+        (pa.array([1e5]), pa.float16(), "100000.0 is beyond what halffloat holds"),
+        (pa.array([2049], pa.int16()), pa.float16(), "2049 is not a value of halffloat"),
+        (pa.array([2048, 1 << 53]), pa.float16(), "9007199254740992 is not a value of halffloat"),
+        (pa.array(["1e400"]), pa.float64(), "1e400 is beyond what double holds"),
+        (pa.array([Decimal(10) ** 75]), pa.float32(), "beyond what float holds"),
+        (pa.array([2]), pa.bool_(), "2 is neither true nor false"),
+        (pa.array([math.nan]), pa.bool_(), "nan is neither true nor false"),
+        (raw(pa.date64(), [1]), pa.date32(), "would lose data"),
+        (pa.array([DAY], US), pa.time64("us"), "has a date"),
+        (pa.array([1e300]).dictionary_encode(), pa.float32(), "beyond what float holds"),
+        (
+            pa.array(["340282366920938463463374607431768211461"]),
+            pa.decimal128(38, 0),
+            "not fit in precision 38",
+        ),
+        (
+            pa.array([Decimal(6105760244780821830681908851878)], pa.decimal128(38, 0)),
+            pa.decimal128(38, 18),
+            "not fit",
+        ),
+        (pa.array(["1e-999999999"]), pa.decimal128(38, 4), "1e-999999999 is not a value of decimal"),
+        *(
+            (pa.array([text]), kind, "is not a number")
+            for kind in (pa.int64(), F64, pa.decimal128(9, 2))
+            for text in NONE
+        ),
+        (pa.array([b"0x10"]), pa.int64(), "0x10 is not a number, as int64"),
+        (raw(pa.timestamp("s"), [2**62]), pa.date32(), "out of bounds"),
+        (raw(pa.timestamp("ms", "UTC"), [2**60]), pa.string(), "has no text"),
+    ],
+)
+def test_a_cast_that_loses_something_of_a_value_is_refused(column, kind, says):
+    for rows in (column, pa.chunked_array([column, column])):
+        with pytest.raises(pa.ArrowException, match=says):
+            cast(rows, kind)
+        with pytest.raises(InputError, match=r"^stores\.s\.k: found "):
+            RowCodec(pa.schema([("k", kind)]), "stores.s").encode(pa.table({"k": rows}))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "made"),
+    [
+        (
+            pa.array([0.1, math.inf, -math.inf, None]),
+            pa.float32(),
+            [np.float32(0.1), math.inf, -math.inf, None],
+        ),
+        (pa.array(["inf", "-Infinity", "0.5"]), pa.float64(), [math.inf, -math.inf, 0.5]),
+        (pa.array([0, 1, None]), pa.bool_(), [False, True, None]),
+        (pa.array(["true", "0"]), pa.bool_(), [True, False]),
+        (pa.array([AT, None], US), pa.date32(), [DAY.date(), None]),
+        (
+            pa.array([DAY - timedelta(hours=1)], BERLIN),
+            pa.date32(),
+            [(DAY - timedelta(hours=1)).date()],
+        ),  # in UTC
+        (pa.nulls(2), pa.bool_(), [None, None]),
+        (pa.nulls(1), pa.time64("us"), [None]),
+        (pa.array([1.25]), pa.decimal128(9, 1), [Decimal("1.2")]),  # asked for by its name
+        (pa.array(["07", "+7", "-07", None]), pa.int64(), [7, 7, -7, None]),
+        (
+            pa.array(["7.", ".5", "+1e2", "-25E-2"]),
+            pa.decimal128(9, 2),
+            [*map(Decimal, ("7.00", "0.50", "100.00", "-0.25"))],
+        ),
+        (pa.array([Decimal("-93.96")]), F64, [-93.96]),  # Arrow's is -93.96000000000001
+        (pa.array([Decimal("18446744073709551615")], pa.decimal128(38, 18)), pa.uint64(), [2**64 - 1]),
+        *((pa.array([0.0, -0.0, -1.5, None], kind), STRING, ["0", "0", "-1.5", None]) for kind in (F32, F64)),
+    ],
+)
+def test_what_is_held_or_asked_for_by_a_name_is_taken(column, kind, made):
+    assert cast(column, kind).to_pylist() == made
+
+
+@given(st.lists(st.floats(width=64) | st.none(), max_size=5))
+def test_a_narrower_float_is_the_nearest_one_or_an_error(values):
+    column = pa.array(values, pa.float64())
+    with np.errstate(over="ignore"):
+        nearest = [None if v is None else float(np.float32(v)) for v in values]
+    lost = any(
+        n is not None and math.isinf(n) and not math.isinf(v) for n, v in zip(nearest, values, strict=True)
+    )
+    if lost:
+        with pytest.raises(pa.ArrowInvalid, match="beyond"):
+            cast(column, pa.float32())
+    else:
+        assert list(map(repr, cast(column, pa.float32()).to_pylist())) == list(map(repr, nearest))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.struct([("a", pa.string())]), pa.list_(pa.string()), pa.map_(pa.string(), pa.string())],
+    ids=str,
+)
+def test_a_nested_key_is_not_to_be_kept_as_it_is(kind: pa.DataType) -> None:
+    split = Split("node", "store", "a", (KeyColumn("k", "k", pa.string()),))
+    with pytest.raises(
+        InputError, match="columns of keys are flat: select a part of it, or cast it to string, in the"
+    ):
+        check_splits([split], {"a": {"k": kind}})
