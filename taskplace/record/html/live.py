@@ -22,7 +22,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -56,9 +55,6 @@ class Live(Protocol):
 
     def reasons(self) -> tuple[Reason, ...]:
         """Return why each task is where it is."""
-
-    def reason(self, task: str) -> Reason | None:
-        """Return why a task is where it is, in full; None for no such task."""
 
 
 class LivePage:
@@ -107,9 +103,6 @@ class LivePage:
             return [text.encode()]
 
         path = environ["PATH_INFO"]
-        if path == "/reason.json":
-            found = self._live.reason("".join(parse_qs(environ["QUERY_STRING"]).get("task", [])))
-            return send("200 OK" if found is not None else "404 Not Found", "application/json", _json(found))
         if path == "/news":
             return self._news(start)
         if path in answers:
