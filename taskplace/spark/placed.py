@@ -47,7 +47,7 @@ from taskplace.wording import count
 from topology import BuiltTopology, TaskId, Topology
 
 if TYPE_CHECKING:
-    from taskplace.http_server import HttpServer
+    from taskplace.record.http_server import HttpServer
 
 
 class Placed:

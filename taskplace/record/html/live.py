@@ -11,7 +11,7 @@ and for the reasons when there is a new assignment. Reading never waits for a ba
 Properties:
 - loopback by default. There is no authentication: whoever reaches the address can read names of tasks, hosts and
   executors, counts, times and reasons. There are no rows and no keys of rows
-- bounds, methods and names of hosts are those of `taskplace.http_server`
+- bounds, methods and names of hosts are those of `taskplace.record.http_server`
 - at the end it sends the last report, so a page knows whether the stream has ended or the driver is gone
 
 Errors: `InputError` for an address or a port that cannot be used.
@@ -25,9 +25,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from taskplace.http_server import HttpServer
 from taskplace.record.html.page import page
 from taskplace.record.html.values import Now, Reason, Report
+from taskplace.record.http_server import HttpServer
 
 #: The time between two news.
 NEWS_SECONDS = 1.0

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from taskplace.addresses import check_free
 from taskplace.errors import InputError
 from taskplace.record.html.values import Report
+from taskplace.record.http_server import check_free
 
 if TYPE_CHECKING:
     from taskplace.spec.application import ReportSettings  # which loads YAML

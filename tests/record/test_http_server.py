@@ -10,9 +10,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from taskplace import http_server
-from taskplace.http_server import MOST_CONNECTIONS, HttpServer
+from taskplace.record import http_server
 from taskplace.record.html.live import MOST_LISTENERS, LivePage
+from taskplace.record.http_server import MOST_CONNECTIONS, HttpServer
 from tests.record.html.test_live_page import Told
 
 
