@@ -15,6 +15,7 @@ from __future__ import annotations
 import typing
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -115,7 +116,8 @@ class Change(Struct, frozen=True):
         return str(Move(TaskId.parse(self.task), self.role, self.origin, self.to, self.why))
 
 
-class CheckResult(Struct, frozen=True):
+@dataclass(frozen=True)
+class CheckResult:
     """The result of an application's own check.
 
     `text`: one line for the summary. `detail`: further lines, with counts and the first differing rows.
@@ -343,6 +345,11 @@ class Rebalanced(Event, frozen=True, tag="rebalance"):
     def moves(self) -> tuple[str, ...]:
         """What moves and why, a line each."""
         return tuple(map(str, self.changes))
+
+    @property
+    def planned(self) -> int:
+        """How many active tasks move as planned."""
+        return sum(one.role == "active" and one.origin is not None for one in self.changes)
 
     @property
     def moved(self) -> int:

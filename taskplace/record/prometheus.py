@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from taskplace.addresses import check_free
 from taskplace.errors import InputError
-from taskplace.http_server import HttpServer
+from taskplace.record.http_server import HttpServer, check_free
 from taskplace.record.metrics import METRICS, STREAM, Metric
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec.structs import replace
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 

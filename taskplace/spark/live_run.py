@@ -11,16 +11,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from taskplace.errors import InputError, TaskplaceError
+from taskplace.errors import TaskplaceError
 from taskplace.explanation import Explainer
 from taskplace.record.events import Finish, Reporter
 from taskplace.record.html.live import LivePage
-from taskplace.record.html.of_plan import reason_of, reasons_of
+from taskplace.record.html.of_plan import reasons_of
 from taskplace.record.html.of_run import INTERRUPTED, RunRecorder
 from taskplace.record.html.page import check_report, write_page
 from taskplace.record.html.values import Now, Reason, Report
@@ -33,8 +32,6 @@ from taskplace.spec.application import ReportSettings
 
 #: Reasons are made again after so many seconds, because lags change.
 REASONS_SECONDS = 60
-#: The tasks on their way that a live page explains in full at once; the others when the reader opens them.
-IN_FULL = 3
 
 
 class LiveRun:
@@ -51,7 +48,6 @@ class LiveRun:
         self._runner, self._clock, self._began = runner, clock, clock()
         self._lock = threading.Lock()
         self._reasons: tuple[str, tuple[Reason, ...]] = ("", ())
-        self._explainer: Explainer | None = None  # of these reasons
         if (event := runner.rebalancer.in_force()) is not None and not recorder.version:
             recorder.begin_with(event)
 
@@ -61,10 +57,7 @@ class LiveRun:
 
     def whole_report(self) -> Report:
         """Return the report so far, with the reasons of the assignment in force."""
-        explainer = explainer_of(self._runner)
-        of = str(self._runner.definition.checkpoint)
-        reasons = reasons_of(explainer, of=of)[0] if explainer is not None else ()
-        return self._with_input(self.recorder.report(reasons))
+        return self._with_input(self.recorder.report(self._made()))
 
     def _with_input(self, report: Report) -> Report:
         if not self._runner.operations.began:
@@ -90,21 +83,12 @@ class LiveRun:
         with self._lock:
             wanted = self._explained()
             if self._reasons[0] != wanted:
-                self._explainer = explainer = explainer_of(self._runner)
-                of = str(self._runner.definition.checkpoint)
-                found = () if explainer is None else reasons_of(explainer, in_full=IN_FULL, of=of)[0]
-                self._reasons = (wanted, found)
+                self._reasons = (wanted, self._made())
             return self._reasons[1]
 
-    def reason(self, task: str) -> Reason | None:
-        """Return why a task is where it is, in full: for the reader who opens it. None for no such task."""
-        self.reasons()
-        with self._lock:
-            if self._explainer is None:
-                return None
-            with suppress(InputError):
-                return reason_of(self._explainer, task)
-        return None
+    def _made(self) -> tuple[Reason, ...]:
+        explainer = explainer_of(self._runner)
+        return () if explainer is None else reasons_of(explainer)[0]
 
     def _explained(self) -> str:
         """Return a name for the reasons: another assignment, or another minute, gives others."""

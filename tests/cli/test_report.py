@@ -31,7 +31,7 @@ def test_a_problem_is_planned_and_the_path_is_printed(problem, capsys):
     assert main(["report", str(problem)]) == 0
     assert capsys.readouterr().out == "taskplace-problem.html\n"
     made = document("taskplace-problem.html")
-    assert (made["schema"], made["kind"], made["title"]) == ("taskplace.record/1", "plan", "problem.json")
+    assert (made["schema"], made["kind"], made["title"]) == ("taskplace.report/1", "plan", "problem.json")
     assert [step["label"] for step in made["steps"]] == ["before", "step", "target"]
     assert len(made["reasons"]) == 12
 

@@ -57,10 +57,6 @@ def test_it_shows_what_happens_from_its_beginning(world, placed):
     assert report["reasons"] == []
     reasons = json.loads(asked(served, "reasons.json"))
     assert [reason["task"] for reason in reasons] == ["0_0", "0_1"]
-    whole = json.loads(asked(served, "reason.json?task=0_1"))
-    assert whole["full"] and "  if      " in whole["text"]
-    with pytest.raises(HTTPError, match="404"):
-        asked(served, "reason.json?task=9_9")
     assert reasons[0]["text"].startswith("0_0")
 
 

@@ -11,7 +11,7 @@ and for the reasons when there is a new assignment. Reading never waits for a ba
 Properties:
 - loopback by default. There is no authentication: whoever reaches the address can read names of tasks, hosts and
   executors, counts, times and reasons. There are no rows and no keys of rows
-- bounds, methods and names of hosts are those of `taskplace.http_server`
+- bounds, methods and names of hosts are those of `taskplace.record.http_server`
 - at the end it sends the last report, so a page knows whether the stream has ended or the driver is gone
 
 Errors: `InputError` for an address or a port that cannot be used.
@@ -22,13 +22,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
-from urllib.parse import parse_qs
 
 import msgspec
 
-from taskplace.http_server import HttpServer
 from taskplace.record.html.page import page
 from taskplace.record.html.values import Now, Reason, Report
+from taskplace.record.http_server import HttpServer
 
 #: The time between two news.
 NEWS_SECONDS = 1.0
@@ -56,9 +55,6 @@ class Live(Protocol):
 
     def reasons(self) -> tuple[Reason, ...]:
         """Return why each task is where it is."""
-
-    def reason(self, task: str) -> Reason | None:
-        """Return why a task is where it is, in full; None for no such task."""
 
 
 class LivePage:
@@ -107,9 +103,6 @@ class LivePage:
             return [text.encode()]
 
         path = environ["PATH_INFO"]
-        if path == "/reason.json":
-            found = self._live.reason("".join(parse_qs(environ["QUERY_STRING"]).get("task", [])))
-            return send("200 OK" if found is not None else "404 Not Found", "application/json", _json(found))
         if path == "/news":
             return self._news(start)
         if path in answers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 
 from taskplace.explanation import Explainer
@@ -22,14 +21,9 @@ from taskplace.record.html.values import (
     move_rows,
 )
 from taskplace.wording import count
-from topology.tasks import TaskId
 
 #: The most tasks that are explained; those that move come first.
 MOST_REASONS = 5_000
-#: All tasks of a problem with so many at the most are explained in full, which plans changed problems: 30 ms each.
-ALL_IN_FULL = 100
-#: Of larger problems, so many of the tasks that are on their way.
-MOST_IN_FULL = 20
 #: The most copies whose lags are listed; the largest lags come first.
 MOST_COPIES = 5_000
 
@@ -147,40 +141,14 @@ def _lag(lag: int | None, end: int | None) -> int:
     return (end or 0) if lag is None or reset else lag
 
 
-def reason_of(explainer: Explainer, task: TaskId | str) -> Reason:
-    """Return why a task is where it is, in full: the text of `explain --task`.
-
-    Errors: `InputError` for a task that is not in the problem.
-    """
-    found = explainer.task(task)
-    return Reason(str(found.task), found.instance, found.why, str(found))
-
-
-def reasons_of(
-    explainer: Explainer, *, in_full: int | None = None, of: str = "FILE"
-) -> tuple[tuple[Reason, ...], list[str]]:
+def reasons_of(explainer: Explainer) -> tuple[tuple[Reason, ...], list[str]]:
     """Return why each task is where it is, of `MOST_REASONS` tasks at the most, and a line about the others.
 
-    `in_full`: so many of the tasks that are on their way are explained in full: also what would have to change for them
-    to be elsewhere, and when they are where they belong. This plans changed problems. None: all tasks of up to
-    `ALL_IN_FULL`, else `MOST_IN_FULL` of those that are on their way. The text is that of `explain --task`. The text of
-    another task names the command for it, with `of` as the file or the checkpoint.
+    The text is that of `explain --task`.
     """
     moving = explainer.on_their_way()
     ids = sorted(explainer.problem.columns.ids, key=lambda task: (task not in moving, task))
-    if in_full is None and len(ids) <= ALL_IN_FULL:
-        full = set(ids)
-    else:
-        most = min(MOST_IN_FULL if in_full is None else in_full, len(moving))
-        full = set(ids[:most]) if len(ids) <= MOST_REASONS else set()
-    reasons = []
-    for task in sorted(ids[:MOST_REASONS]):
-        if task in full:
-            reasons.append(reason_of(explainer, task))
-            continue
-        why = explainer.task(task)
-        command = shlex.join(["taskplace", "explain", of, "--task", str(task)])
-        text = f"{why}\n  more    {command}"
-        reasons.append(Reason(str(task), why.instance, why.why, text, full=False))
+    found = map(explainer.task, sorted(ids[:MOST_REASONS]))
+    reasons = tuple(Reason(str(one.task), one.instance, one.why, str(one)) for one in found)
     left = [f"why {count(len(ids) - MOST_REASONS, 'more task')} are where they are: taskplace explain"]
-    return tuple(reasons), left if len(ids) > MOST_REASONS else []
+    return reasons, left if len(ids) > MOST_REASONS else []

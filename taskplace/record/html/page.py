@@ -12,14 +12,17 @@ from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from taskplace.addresses import check_free
 from taskplace.errors import InputError
 from taskplace.record.html.values import Report
-from taskplace.spec.application import ReportSettings
+from taskplace.record.http_server import check_free
+
+if TYPE_CHECKING:
+    from taskplace.spec.application import ReportSettings  # which loads YAML
 
 STYLES = ("vendor/uPlot.min.css", "static/page.css", "static/parts.css")
 SCRIPTS = (

@@ -91,16 +91,12 @@ class MoveRow(Change, frozen=True):
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a task is where it is: where it is active, the reason in a line, and the whole explanation.
-
-    `full`: whether the explanation also says when the task moves, and what would have to change.
-    """
+    """Why a task is where it is: where it is active, the reason in a line, and the whole explanation."""
 
     task: str
     where: str
     why: str
     text: str
-    full: bool = True
 
 
 @dataclass(frozen=True)

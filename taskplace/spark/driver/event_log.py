@@ -98,7 +98,7 @@ def _log(event: Rebalanced) -> None:
     line = {
         **common,
         "reason": event.reason,
-        "moves_planned": sum(move.role == "active" and move.origin is not None for move in event.changes),
+        "moves_planned": event.planned,
         "moves_forced": event.promotions,
         "warmups": event.warmups,
         "followup": event.followup,

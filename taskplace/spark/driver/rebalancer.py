@@ -286,9 +286,10 @@ class Rebalancer:
 
     def _report(self, batch_id: int, decision: Decision, before: Mapping[str, Roles], seconds: float) -> None:
         plan = decision.plan
-        self.stats.count_rebalance(plan.moves, seconds)
         generation = decision.generation
-        self._record(self._event(plan, generation, batch_id, decision.reason, seconds))
+        event = self._event(plan, generation, batch_id, decision.reason, seconds)
+        self.stats.count_rebalance(event)
+        self._record(event)
         if self.reporter:
             for change in warmup_changes(before, plan.assignment, generation=generation, batch_id=batch_id):
                 tell(self.reporter, change)

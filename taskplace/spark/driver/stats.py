@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskplace.model import tables
-from taskplace.model.plan import Move
-from taskplace.record.events import OF_TASKS, WHOLE, BatchRecovery, LateRows, Summary, Totals
+from taskplace.record.events import OF_TASKS, WHOLE, BatchRecovery, LateRows, Rebalanced, Summary, Totals
 from taskplace.spark.messages import Report, TopicRead
 from taskplace.wording import counted_since
 
@@ -68,14 +67,13 @@ class Stats:
         self.unlogged += sum(report.lacked for report in reports)
         self.damaged += sum(len(report.recovery.damaged) for report in reports)
 
-    def count_rebalance(self, moves: Iterable[Move], seconds: float) -> None:
-        """Count a plan that was put in force, with the seconds that it took."""
-        moves = tuple(moves)
+    def count_rebalance(self, event: Rebalanced) -> None:
+        """Count a plan that was put in force."""
         self.rebalances += 1
-        self.moved += sum(move.role == "active" and move.from_ is not None for move in moves)
-        self.promotions += sum(move.forced for move in moves)
-        self.rebalance_seconds += seconds
-        self.longest_rebalance = max(self.longest_rebalance, seconds)
+        self.moved += event.planned
+        self.promotions += event.promotions
+        self.rebalance_seconds += event.seconds
+        self.longest_rebalance = max(self.longest_rebalance, event.seconds)
         self.last_rebalance = time.monotonic()
 
     def count_commit(self, before: Totals, totals: Totals) -> None:

@@ -151,7 +151,7 @@ def _reasons(found: Inspection, seen: DriverSeen) -> tuple[Reason, ...]:
         return ()
     ends = {name: task.records for name, task in found.tasks.items()}
     explainer = situation(status, ends, runs=seen.runs, checkpoint=seen.root).explainer()
-    return reasons_of(explainer, of=str(seen.root))[0]
+    return reasons_of(explainer)[0]
 
 
 def _replays(found: Inspection) -> tuple[CopyLag, ...]:

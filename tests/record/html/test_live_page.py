@@ -25,7 +25,6 @@ class Told:
     inputs: tuple[InputRow, ...] = ()
     figures: tuple[Figure, ...] = ()
     generation: int = 0
-    asked: list[str] = field(default_factory=list)
 
     def report(self) -> Report:
         return self.recorder.report()
@@ -36,12 +35,7 @@ class Told:
         return Now(state, self.rows, self.copies, *known, inputs=self.inputs, figures=self.figures)
 
     def reasons(self) -> tuple[Reason, ...]:
-        return (Reason("0_0", "executor-0", f"of generation {self.generation}", "0_0 is active", full=False),)
-
-    def reason(self, task: str) -> Reason | None:
-        self.asked.append(task)
-        whole = f"0_0 in full, of generation {self.generation}"
-        return Reason(task, "executor-0", "", whole) if task == "0_0" else None
+        return (Reason("0_0", "executor-0", f"of generation {self.generation}", "0_0 is active"),)
 
     def tell(self, until: float, after: float = -1.0) -> None:
         tell_events(self.recorder, until=until, after=after)
@@ -201,17 +195,6 @@ def test_what_was_opened_stays_open(browser, told, served):
     told.generation = 1
     browser.wait(lambda: "of generation 1" in text(browser, "#reasons tbody"))
     assert browser.one("#reasons tbody pre").is_displayed()
-
-
-def test_a_reason_is_asked_for_in_full_when_the_reader_opens_it(browser, told, served):
-    browser.open(served.url)
-    browser.wait(lambda: "of generation 0" in text(browser, "#reasons tbody"))
-    assert told.asked == []
-    browser.script("arguments[0].click()", browser.one("#reasons tbody summary"))
-    browser.wait(lambda: text(browser, "#reasons tbody pre") == "0_0 in full, of generation 0")
-    told.generation = 1  # what is open is asked for again
-    browser.wait(lambda: text(browser, "#reasons tbody pre") == "0_0 in full, of generation 1")
-    assert told.asked == ["0_0", "0_0"]
 
 
 def test_an_executor_that_is_lost_stays_in_the_table(browser, told, served):

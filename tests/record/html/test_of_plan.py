@@ -1,4 +1,4 @@
-"""Which tasks a page explains in full: the text of `taskplace explain --task`."""
+"""Why tasks are where they are, on a page: the text of `taskplace explain --task`."""
 
 from __future__ import annotations
 
@@ -11,29 +11,14 @@ from taskplace.record.html import of_plan
 from tests.support.report_problems import cluster
 
 
-@pytest.fixture(scope="module")
-def explainer():
+@pytest.mark.parametrize("most", [5, 24])
+def test_the_tasks_on_their_way_are_explained_first(monkeypatch, most):
     problem = Problem.from_dict(cluster(tasks=24, instances=4))
-    return Explainer(problem, taskplace.plan(problem))
-
-
-def test_every_task_of_a_small_problem_is_explained_in_full(explainer):
+    explainer = Explainer(problem, taskplace.plan(problem))
+    monkeypatch.setattr(of_plan, "MOST_REASONS", most)
     reasons, left_out = of_plan.reasons_of(explainer)
-    assert (len(reasons), left_out) == (24, [])
+    assert len(reasons) == most and len(left_out) == (most < 24)
     for reason in reasons:
-        assert reason.text == str(explainer.in_full(reason.task))
-
-
-@pytest.mark.parametrize("most", [0, 2])
-def test_of_a_large_problem_the_first_tasks_on_their_way_are(explainer, monkeypatch, most):
-    monkeypatch.setattr(of_plan, "ALL_IN_FULL", 23)
-    monkeypatch.setattr(of_plan, "MOST_IN_FULL", most)
-    first = {str(task) for task in sorted(explainer.on_their_way())[:most]}
-    assert len(first) == most
-    for reason in of_plan.reasons_of(explainer, of="my problem.json")[0]:
-        assert reason.full == (reason.task in first)
-        if reason.full:
-            assert reason.text == str(explainer.in_full(reason.task))
-        else:
-            command = f"taskplace explain 'my problem.json' --task {reason.task}"
-            assert reason.text == f"{explainer.task(reason.task)}\n  more    {command}"
+        assert reason.text == str(explainer.task(reason.task))
+    moving = {str(task) for task in explainer.on_their_way()}
+    assert len(moving & {reason.task for reason in reasons}) == min(most, len(moving))

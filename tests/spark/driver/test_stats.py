@@ -1,10 +1,10 @@
 """What `placed.stats` prints, and shows in a notebook."""
 
 from taskplace.record.events import Totals
-
 from taskplace.model.plan import Move
 from taskplace.spark.driver.stats import WINDOW, Stats
 from topology import TaskId
+from taskplace.record.events import Change, Rebalanced, Totals
 
 
 def measured() -> Stats:
@@ -45,12 +45,12 @@ def test_a_notebook_shows_the_same_rows():
 
 
 def test_moves_are_planned_or_forced():
-    stats, task = Stats(), TaskId(0, 1)
-    moves = [
-        Move(task, role, from_, "b", "")
-        for role, from_ in (("active", "a"), ("active", None), ("promotion", "a"))
-    ]
-    stats.count_rebalance([*moves, Move(task, "warmup", "a", "b", "")], 0.5)
-    stats.count_rebalance([], 0.25)
+    stats = Stats()
+    changes = tuple(
+        Change("0_1", role, origin, "b", "")
+        for role, origin in (("active", "a"), ("active", None), ("promotion", "a"), ("warmup", "a"))
+    )
+    stats.count_rebalance(Rebalanced(1, 0, "", changes, promotions=1, seconds=0.5))
+    stats.count_rebalance(Rebalanced(2, 1, "", seconds=0.25))
     assert (stats.rebalances, stats.moved, stats.promotions) == (2, 1, 1)
     assert (stats.rebalance_seconds, stats.longest_rebalance) == (0.75, 0.5)

@@ -8,7 +8,6 @@ class LivePage {
     this.report = this.shown = page.report;
     this.version = null;
     this.reasons = [];
-    this.full = new Map(); // the whole reasons that were asked for, by task
     this.reasonsOf = null;
     this.heard = Date.now();
     this.ended = false;
@@ -63,7 +62,7 @@ class LivePage {
         if (explained === this.reasonsOf) continue;
         const reasons = await answer("reasons.json");
         if (this.ended) return;
-        Object.assign(this, { reasons, reasonsOf: explained, full: new Map() });
+        Object.assign(this, { reasons, reasonsOf: explained });
         this.take(this.report);
       }
     } catch {
@@ -71,23 +70,6 @@ class LivePage {
     } finally {
       this.asking = false;
     }
-  }
-
-  /** The text of a reason: in full, if the reader has asked for it. */
-  textOf(row) {
-    return this.full.get(row.task) ?? row.text;
-  }
-
-  /** The reader has opened a reason: show it in full. Without an answer, what is there stays. */
-  async opened(row, shown) {
-    if (row.full || this.ended || this.full.has(row.task)) return;
-    const { full } = this;
-    try {
-      const answer = await fetch(`reason.json?task=${encodeURIComponent(row.task)}`);
-      if (!answer.ok) return;
-      full.set(row.task, (await answer.json()).text);
-      if (full === this.full) shown.textContent = this.textOf(row);
-    } catch { /* the driver is gone, which the page says */ }
   }
 
   take(report) {

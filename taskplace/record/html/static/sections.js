@@ -114,8 +114,8 @@ function sectionsOf(charts, { kind }) {
       has: (report) => report.reasons.length > 0, make: tablePart({ label: "reasons", noun: "task", columns: [
         word("task", (row) => row.task), word("active on", (row) => row.where),
         { name: "why", text: (row) => `${row.why} ${row.text}`, order: undefined, show: (row, sought) => {
-          const text = el("pre", {}, ...marked(page.live ? page.live.textOf(row) : row.text, sought));
-          return el("details", { toggle: (event) => { if (event.target.open && page.live) page.live.opened(row, text); } }, el("summary", {}, ...marked(row.why, sought)), text);
+          const text = el("pre", {}, ...marked(row.text, sought));
+          return el("details", {}, el("summary", {}, ...marked(row.why, sought)), text);
         } },
       ] }, (report) => report.reasons),
     }),

@@ -9,6 +9,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+
 from taskplace.record import http_server
 from taskplace.record.html.live import MOST_LISTENERS, LivePage
 from taskplace.record.http_server import MOST_CONNECTIONS, HttpServer
