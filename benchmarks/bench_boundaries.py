@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from taskplace.spark.checkpoint.files import SectionFile
 
 from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.cluster import Executor

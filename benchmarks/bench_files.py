@@ -118,7 +118,6 @@ class Workers(World):
 def placed(folder: Path, batches: int, counting: Iterable[int]) -> Iterator[tuple[int, Counts, float]]:
     """Run the job on the stand-in, and yield what there is after these batches, with the median seconds of a batch."""
     from pytest import MonkeyPatch
-    from taskplace.spec.application import Settings
 
     from taskplace.spark import ParquetSink
     from taskplace.spark.yaml_application import declared_topology

@@ -34,7 +34,6 @@ import lmdb
 import numpy as np
 import pyarrow as pa
 from spark_bench import Out, arguments, in_turn
-from taskplace.spark.checkpoint.files import RecordFile, seal_of
 
 from taskplace.spark.checkpoint.files import RecordFile, seal_of
 from taskplace.spark.messages import (

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from taskplace.spark.steering.bridge import StateBridge
 
 from taskplace.spark import steer
+from taskplace.spark.steering.bridge import StateBridge
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 EXECUTORS = 3

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from anywhere
 
 import psutil
-from taskplace.spec.application import MOST_ACTIVE, Settings
 
 from examples.flights.data import FLIGHT_KEY, prepare
 from examples.flights.topology import FLIGHT_COLUMNS
@@ -33,7 +32,6 @@ from taskplace.spec.document import read_file as read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from taskplace.spec.application import ChaosSettings
 
     from taskplace.spark.steering import Steering
     from taskplace.spec.application import ChaosSettings

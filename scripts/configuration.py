@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taskplace.spec.application import FREE, SECTIONS, ChaosSettings
-
 from taskplace.groups.partitioner import PartitionerConfig
 from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration

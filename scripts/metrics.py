@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import yaml
+
 from taskplace.record.metrics import SECTIONS, Metric
 
 ROOT = Path(__file__).parents[1]

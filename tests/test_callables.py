@@ -9,7 +9,6 @@ import functools
 from pathlib import Path
 
 import pytest
-from taskplace.model.callables import check_function, unfit
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.callables import UnknownName, check_function, load, unfit

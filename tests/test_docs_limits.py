@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from taskplace.groups.partitioner import MOST_BYTES
-from taskplace.groups.subscriptions import MOST_PARTITIONS
-from taskplace.spark.checkpoint import files
 
 from taskplace import validation
+from taskplace.groups.partitioner import MOST_BYTES
+from taskplace.groups.subscriptions import MOST_PARTITIONS
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark import types as type_text
 from taskplace.spark.bridge import jobs
+from taskplace.spark.checkpoint import files
 from taskplace.spark.driver import bins
 from taskplace.spark.driver import bins as task_costs
 from taskplace.spark.state import environment as warm

@@ -12,8 +12,6 @@ import yaml
 
 pytest.importorskip("pyspark")
 
-from taskplace.spec.application import Settings
-
 from taskplace.cli import main
 from taskplace.cli.run import _Warnings
 from taskplace.errors import ConfigError, InputError, SinkError

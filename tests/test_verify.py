@@ -6,8 +6,6 @@ import dataclasses
 import re
 
 import pytest
-from taskplace.model.proofs import fewest_moves
-from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId

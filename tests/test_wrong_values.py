@@ -6,11 +6,11 @@ import datetime
 from typing import Any
 
 import pytest
-from taskplace.groups.partitions import CopartitionedAssignor, Member, Subscriptions, assign_partitions
 
 import taskplace
 from taskplace import Instance, Problem, Task, TaskId
 from taskplace.errors import InputError, TaskplaceError
+from taskplace.groups.partitions import CopartitionedAssignor, Member, Subscriptions, assign_partitions
 
 A = TaskId(0, 0)
 WRONG = [

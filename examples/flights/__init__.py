@@ -18,10 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from examples.flights.own_keys import OwnKeys, PreparedInput
 from taskplace.record.events import CheckResult
 from taskplace.spec.application import Settings
-
-from examples.flights.own_keys import OwnKeys, PreparedInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from taskplace.record.events import CheckResult
-from taskplace.spec.application import Settings
-
 from examples.flights.own_keys import PREPARED, PreparedInput
 from taskplace.errors import InputError
+from taskplace.record.events import CheckResult
 from taskplace.spark.kafka.declared import with_servers
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from taskplace.record.events import CheckResult
 
 from examples.flights.data import FLIGHT_KEY, WEATHER_KEY
+from taskplace.record.events import CheckResult
 
 KEY = ("tailnum", "weather")
 VALUES = {

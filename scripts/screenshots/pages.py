@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from job import ROOT, Job
 from PIL import Image
-from taskplace.record.html import Report, write_page
 
+from taskplace.record.html import Report, write_page
 from tests.support.browser import Browser, chromium
 
 IMAGES = ROOT / "docs" / "img"

@@ -10,7 +10,6 @@ from typing import Any
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import tables as html_tables
 from taskplace.model.callables import check_function
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem

@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession
 from taskplace import validation
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
-from taskplace.model import tables as html_tables
 from taskplace.model.callables import check_function
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions

@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
@@ -17,6 +16,7 @@ from taskplace.model.placement import FIXED, OPEN, bases, best_at
 from taskplace.model.problem_columns import NONE, Columns
 from taskplace.model.shares import floors_and_ceilings
 from taskplace.simulation import Cluster
+from tests.support.scenarios import KINDS, scenario
 from tests.support.targets import END, counts, ids, small_problems
 
 

@@ -10,7 +10,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from taskplace.model.proofs import detour
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId

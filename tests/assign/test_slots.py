@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 
 import pytest
-from tests.support.scenarios import scenario
 
 import taskplace
 from taskplace import Instance, Plan, Problem, TaskId

@@ -8,7 +8,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
@@ -19,6 +18,7 @@ from taskplace.model.plan import Roles
 from taskplace.model.problem_columns import NONE, STANDBY
 from taskplace.model.shares import level_loads
 from taskplace.simulation import Cluster
+from tests.support.scenarios import KINDS, scenario
 from tests.support.targets import END, ids, small_problems
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, TaskId
@@ -15,6 +14,7 @@ from taskplace.errors import ConfigError
 from taskplace.model.shares import floors_and_ceilings, level_loads
 from taskplace.simulation import Cluster, Event
 from taskplace.simulation.run import settle
+from tests.support.scenarios import KINDS, scenario
 from tests.support.stateful_tasks import configured, ids, stateful, sticky, zoned, zones_of
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Roles, Task, TaskId
 from taskplace.errors import ConfigError
 from taskplace.simulation import Cluster, Event
 from taskplace.simulation.run import settle
+from tests.support.scenarios import KINDS, scenario
 from tests.support.stateful_tasks import configured, ids, stateful
 
 

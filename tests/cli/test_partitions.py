@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from taskplace.groups.partitioner import partition_for_key
-from taskplace.groups.partitions import assign_partitions
 
 from taskplace.cli import main
+from taskplace.groups.partitioner import partition_for_key
+from taskplace.groups.partitions import assign_partitions
 
 GROUP: dict[str, Any] = {
     "topics": {"t0": 1, "t1": 2, "t2": 3, "lonely": 2},

@@ -4,10 +4,10 @@ import json
 import logging
 
 import pytest
-from taskplace.record import prometheus as endpoint
 
 from taskplace.cli import main
 from taskplace.errors import InputError, TaskplaceError
+from taskplace.record import prometheus as endpoint
 
 
 def test_workers_find_what_lies_in_the_current_directory(shop, tmp_path, capsys, monkeypatch):

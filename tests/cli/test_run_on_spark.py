@@ -12,8 +12,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from taskplace.record.json_lines import schema
 
+from taskplace.record.json_lines import schema
 from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.spark

@@ -6,9 +6,9 @@ import os
 import pwd
 
 import pytest
-from taskplace.spec.paths import why_not
 
 from taskplace.cli import main
+from taskplace.spec.paths import why_not
 from tests.support.operators import stream
 
 COMMANDS = ("status", "inspect", "verify", "explain", "report")

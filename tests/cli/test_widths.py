@@ -7,13 +7,13 @@ import sys
 
 import pytest
 from rich.console import Console
-from taskplace.record.events import InstanceView
-from taskplace.record.terminal import placement_table
 
 from taskplace.cli import inspect, main
 from taskplace.cli import status as status_words
 from taskplace.cli.status import StatusView
 from taskplace.cli.terminal import folded
+from taskplace.record.events import InstanceView
+from taskplace.record.terminal import placement_table
 from taskplace.spark.inspection.checkpoint import Inspection, Kind, LastStatus, TaskState
 from taskplace.spark.inspection.driver_seen import DriverSeen
 from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, Status

@@ -24,9 +24,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from taskplace.spark.compile import programs
 
 from taskplace.errors import CheckpointError, Fenced, InputError, TaskplaceError
+from taskplace.spark.compile import programs
 from taskplace.spark.placed import Placed
 from taskplace.spark.state import expiry
 from tests.differential import build

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from taskplace.spark.compile import programs
 
 from tests.differential import fuzz
 from tests.differential.case import Case, Node, Source

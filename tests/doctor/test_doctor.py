@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from taskplace.spec.application import SparkSettings
 
 from taskplace.doctor import (
     RULES,
@@ -23,6 +22,7 @@ from taskplace.doctor import (
 )
 from taskplace.doctor.rules import misspelled
 from taskplace.errors import InputError
+from taskplace.spec.application import SparkSettings
 from tests.support.sound_application import PROPERTIES, SOUND, facts, topology
 
 BY_ID = {rule.id: rule for rule in RULES}

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from taskplace.spec.application import ChaosSettings
 
 from taskplace.spark.steering.status import SteeringStatus
 from taskplace.spec.application import ChaosSettings

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
@@ -14,6 +13,7 @@ from taskplace.explanation import Explainer, Held, Removal, Wait, can_remove, ex
 from taskplace.model.placement import any_caught
 from taskplace.simulation import Cluster
 from taskplace.simulation.run import settle
+from tests.support.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 END = 50_000

@@ -10,9 +10,6 @@ import re
 from pathlib import Path
 
 import pytest
-from taskplace.spark.checkpoint import manifests as versions
-from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.checkpoint.manifests import read_manifest, readable
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.journal import Journal

@@ -10,9 +10,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from taskplace.groups.partitions import Member, Subscriptions, TopicPartition, assign_partitions
-from taskplace.groups.sticky import balance_score
-from taskplace.groups.verify import verify
 
 from taskplace.errors import TaskplaceError
 from taskplace.groups import sticky as optimal

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from taskplace.groups.partitions import Member, Subscriptions, TopicPartition, assign_partitions
-from taskplace.groups.verify import verify
 
 from taskplace.errors import InputError
 from taskplace.groups.partitions import Member, Subscriptions, TopicPartition, assign_partitions

@@ -10,16 +10,6 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from taskplace.groups.partitions import (
-    NAMES,
-    Member,
-    PartitionAssignment,
-    Subscriptions,
-    TopicPartition,
-    assign_partitions,
-)
-from taskplace.groups.subscriptions import RACK_PRIORITIES
-from taskplace.groups.verify import verify
 
 import taskplace
 from taskplace.errors import InputError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from taskplace.groups import copartitioned as together
 
 from taskplace.groups import copartitioned as together
 from taskplace.model.flow import Network

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.simulation import Cluster
+from tests.support.scenarios import KINDS, scenario
 
 
 def situations(kind: str, seed: int) -> Iterator[Problem]:

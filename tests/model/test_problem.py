@@ -8,11 +8,11 @@ import re
 from typing import Any
 
 import pytest
-from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, Plan, Problem, Task, TaskId
 from taskplace.errors import InputError
+from tests.support.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from taskplace.model.proofs import saving
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId, planner
@@ -17,6 +16,7 @@ from taskplace.assign import target
 from taskplace.errors import InputError
 from taskplace.model.placement import bases, moved
 from taskplace.model.plan import Optimality
+from taskplace.model.proofs import saving
 from taskplace.model.shares import floors_and_ceilings
 from taskplace.verify import verify
 

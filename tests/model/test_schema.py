@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.scenarios import KINDS, scenario
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Task
 from taskplace.cli import main
 from taskplace.model.schema import NAMES, schema
 from taskplace.simulation.cluster import OPTIONS
+from tests.support.scenarios import KINDS, scenario
 
 verify = importlib.import_module("taskplace.verify")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from taskplace.record.events import WorkProgress
 
 from taskplace.model.work import LEAST_SECONDS, WINDOW_SECONDS, Work
 from taskplace.record.events import WorkProgress

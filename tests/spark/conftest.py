@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from taskplace.spark.checkpoint.files import Changes
 
 from taskplace.spark.checkpoint.files import Changes
 from taskplace.spark.messages import History

@@ -6,8 +6,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.spec.application import Settings
-
 from taskplace.errors import ConfigError
 from taskplace.spark.app import trigger_of
 from taskplace.spark.driver.triggers import read_trigger

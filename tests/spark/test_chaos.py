@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.compile.programs import programs
-
 from taskplace.spark.messages import reports_dir
 from tests.spark.test_driver_killed import drive, end, write_events
 from tests.support.chaos import ATTEMPT_POINTS, DRIVER_POINTS, PATIENCE, WORKER_POINTS, Chaos, deck

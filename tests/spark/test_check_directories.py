@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from taskplace.spec.application import Settings
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark import ForeachBatch, ParquetSink

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from taskplace.spark.compile.programs import programs
-from taskplace.spec.application import Settings
 
 from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, TaskplaceError
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.yaml_application import YamlApplication
 from taskplace.spark.yaml_paths import YamlPaths, node_path, option_path
+from taskplace.spec.application import Settings
 from topology import TopologyError
 
 HERE = __name__

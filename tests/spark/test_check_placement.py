@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from taskplace.spec.application import Settings
 
 from taskplace.errors import InputError
 from taskplace.spark.yaml_application import judge

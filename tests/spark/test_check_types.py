@@ -5,8 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
-from taskplace.spark.casts import cast
-from taskplace.spark.types import arrow_schema
 
 from taskplace.errors import InputError
 from taskplace.spark import ForeachBatch, ParquetSink

@@ -6,7 +6,6 @@ import re
 
 import pyarrow as pa
 import pytest
-from taskplace.spec.application import Settings
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.ddl import read_type, struct_type, written_columns

@@ -9,8 +9,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.spark.worker.partition_checks import Owned, Ownership
-
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.compile.forms import check_form
 from taskplace.spark.compile.infer import infer
@@ -18,6 +16,7 @@ from taskplace.spark.compile.keys import KeyTypes, alike
 from taskplace.spark.processors import Count, passes_keys_on
 from taskplace.spark.processors.facts import Facts
 from taskplace.spark.worker.external import ExternalRows, check_size
+from taskplace.spark.worker.partition_checks import Owned, Ownership
 from topology import Node, Topology, TopologyError
 
 BY = {"k": "string"}

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from taskplace.spark.compile import programs
 
 from taskplace.errors import InputError
+from taskplace.spark.compile import programs
 from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.processors import (
     Aggregate,
@@ -270,6 +270,7 @@ def test_a_name_with_half_a_character_is_refused_where_it_is_given(make):
 
 def test_an_event_time_and_a_source_s_column_have_whole_characters():
     from pyspark.sql.types import LongType, StructField, StructType
+
     from taskplace.spark.compile.sources import check_sources
 
     topo = Topology("t")

@@ -11,13 +11,13 @@ from contextlib import suppress
 
 import pytest
 from msgspec.structs import replace
+
+from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.files import decode_records, write_file
 from taskplace.spark.checkpoint.history import without
 from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.compile.programs import programs
-
-from taskplace.errors import CheckpointError
 from taskplace.spark.codec import checksum_of
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import structure
 from taskplace.spark.messages import Change, FollowRequest, History, Position
 from taskplace.spark.processors import Count

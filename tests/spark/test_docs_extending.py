@@ -13,8 +13,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.spec.application import SECTIONS
-
 from taskplace.model.keys import Configuration
 from taskplace.spark import targets
 from taskplace.spec.application import SECTIONS

@@ -15,12 +15,11 @@ import yaml
 
 pytest.importorskip("pyspark")
 
-from taskplace.spec.application import Settings
-
 from taskplace.spark.processors import Context
 from taskplace.spark.state.store import Store
 from taskplace.spark.testing import ProcessorTester
 from taskplace.spark.yaml_application import YamlApplication
+from taskplace.spec.application import Settings
 from tests.support.pages import ROOT, blocks, run
 from topology import Topology
 

@@ -19,8 +19,6 @@ import yaml
 
 pytest.importorskip("pyspark")
 
-from taskplace.spec.application import Settings
-
 from taskplace.cli import main
 from taskplace.spark import Placed
 from taskplace.spark.yaml_application import YamlApplication

@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from taskplace.spark.checkpoint import compaction
 from taskplace.spark.checkpoint import journal as journal_module
 from taskplace.spark.checkpoint.files import write_file
 from taskplace.spark.checkpoint.journal import Journal
-
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.messages import FollowRequest

@@ -15,22 +15,21 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import taskplace
+import topology
 from taskplace.groups.coordinator import Coordinator
 from taskplace.groups.membership import ConsumerProtocol, Strategy
 from taskplace.groups.messages import unseal
-from taskplace.spark.checkpoint.history import next_step
-from taskplace.spark.types import readable
-
-import taskplace
-import topology
 from taskplace.model import callables as named_objects
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.spark import ddl
+from taskplace.spark.checkpoint.history import next_step
 from taskplace.spark.messages import Change, History, Position
 from taskplace.spark.processors import Count
 from taskplace.spark.state.keys import checked, verified
+from taskplace.spark.types import readable
 from taskplace.spark.worker.bin_context import BinContext
 from taskplace.spark.worker.guard import raising_disk_full
 from topology import TaskId, Topology

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from taskplace.spark.checkpoint import journal as manifests
 
 from taskplace.spark import sinks
+from taskplace.spark.checkpoint import journal as manifests
 from taskplace.spark.worker.guard import DiskFull
 from tests.support.word_counts import counts, words
 

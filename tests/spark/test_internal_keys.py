@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructType
-from taskplace.spark.compile import sources
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.compile import sources
 from taskplace.spark.processors import Count, TableJoin
 from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World

@@ -8,7 +8,6 @@ pytest.importorskip("pyspark")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from taskplace.spec.application import Settings
 
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import fields, replace
-from taskplace.spark.checkpoint.manifests import read_manifest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark import operator_messages  # noqa: F401 - its messages are tested as well

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
-from taskplace.spark.compile.programs import unite
 
 from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.spark.compile.programs import unite
 
 pytestmark = pytest.mark.spark
 

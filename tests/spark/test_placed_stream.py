@@ -6,11 +6,11 @@ import json
 
 import pyarrow as pa
 import pytest
-from taskplace.spark.compile.programs import unite
 
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.codec import unsealed
+from taskplace.spark.compile.programs import unite
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker.external import PARTITION
 from taskplace.spark.worker.hashing import partition_of

@@ -8,8 +8,6 @@ import time
 
 import pyarrow as pa
 import pytest
-from taskplace.spark.checkpoint.manifests import path_of
-from taskplace.spark.checkpoint.spark_checkpoint import planned_offsets
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.manifests import path_of

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from taskplace.spark.checkpoint import journal
 
+from taskplace.spark.checkpoint import journal
 from taskplace.spark.driver import stats
 from taskplace.spark.processors import Aggregate, Deduplicate, count
 from tests.support.placed_without_spark import World

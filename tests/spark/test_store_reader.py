@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import lmdb
 import pyarrow as pa
 import pytest
-from taskplace.spark.compile.programs import programs
 
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.lag import LagIndex
 from taskplace.spark.bridge import Executor
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.messages import (
     Answer,
     AttemptDescriptor,

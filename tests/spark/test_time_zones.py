@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
-from taskplace.spark.compile.programs import unite
 
 from taskplace.errors import InputError
+from taskplace.spark.compile.programs import unite
 from taskplace.spark.processors import Count, Tumbling
 from topology import Topology
 

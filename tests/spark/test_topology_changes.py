@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import structure
 from taskplace.spark.processors import Aggregate, Count, count, sum_

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from taskplace.spark.worker.partition_checks import Owned, Ownership
 
 from taskplace.errors import InputError
 from taskplace.spark.compile.infer import infer
@@ -16,6 +15,7 @@ from taskplace.spark.compile.programs import programs
 from taskplace.spark.processors import Count, Deduplicate, Facts, PerKey, State, TableJoin, passes_keys_on
 from taskplace.spark.registry import Registry
 from taskplace.spark.sinks import ParquetSink
+from taskplace.spark.worker.partition_checks import Owned, Ownership
 from tests.support.placed_without_spark import World
 from topology import Stream, Topology, TopologyError
 

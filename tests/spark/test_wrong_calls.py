@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from taskplace.spark.compile.programs import programs
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import (
     Aggregate,

@@ -12,8 +12,6 @@ import yaml
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from taskplace.spark.compile.programs import programs
-from taskplace.spec.application import YAML_APPLICATION, Settings
 
 from taskplace.errors import ConfigError
 from taskplace.spark import ForeachBatch, ParquetSink

@@ -7,8 +7,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 
-from taskplace.spec.application import Settings
-
 from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.yaml_application import YamlApplication, declared_topology

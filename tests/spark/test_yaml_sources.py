@@ -8,9 +8,8 @@ from taskplace.errors import ConfigError
 
 
 def declared(entry):
-    from taskplace.spec.application import Settings
-
     from taskplace.spark.yaml_application import YamlApplication
+    from taskplace.spec.application import Settings
 
     return YamlApplication(
         Settings.from_mapping(

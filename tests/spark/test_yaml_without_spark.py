@@ -14,8 +14,6 @@ import yaml
 pytest.importorskip("pyspark")
 
 
-from taskplace.spec.application import Settings
-
 from taskplace.cli import main
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL, StubRegistry

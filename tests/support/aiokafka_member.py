@@ -17,6 +17,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
 from taskplace.groups.aiokafka import TaskplaceAssignor
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from taskplace.spark.checkpoint.files import open_sealed, open_section
-
 from taskplace.spark.messages import Change, Report, ReportGroup, Snapshot, reports_dir
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow.parquet as pq
+
 from taskplace.spark.checkpoint.files import read_sealed
 
 #: Both tasks get rows: N1, N2, N3 and the null belong to partition 0, N4, N7 and N8 to partition 1.

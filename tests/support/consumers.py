@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from taskplace.groups.membership import ConsumerProtocol, Topics
-
 from tests.support.network import Network
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from taskplace.groups.membership import Mode, Offer, Round
-
 from tests.support.network import Network
 
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 import hypothesis.strategies as st
+
 from taskplace.groups.partitions import Member, Subscriptions, TopicPartition
 
 

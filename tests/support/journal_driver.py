@@ -13,8 +13,6 @@ from unittest.mock import patch
 
 import psutil
 import pytest
-from taskplace.spark.checkpoint.files import SectionFile, encode_changes, write_file
-from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import Fenced, TaskplaceError
 from taskplace.spark import faults

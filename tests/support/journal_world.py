@@ -18,7 +18,6 @@ from taskplace.spark.checkpoint import journal as journal_module
 from taskplace.spark.checkpoint.files import read_sealed
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.checkpoint.manifests import history_before
-
 from taskplace.spark.messages import History, StagedFile
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker import bin_context as segments

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from taskplace.spark.checkpoint.files import write_file
-
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Change, Snapshot
 from topology import TaskId

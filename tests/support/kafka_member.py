@@ -22,6 +22,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaError
+
 from taskplace.groups.kafka_python import TaskplaceAssignor, finish_joins
 
 THEIRS = {

@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
-from taskplace.spark.compile import programs
-from taskplace.spark.compile.partition_columns import partition_columns
 
 from taskplace.spark import faults
 from taskplace.spark.cluster import ArrowInput, Executor, JobLostError
+from taskplace.spark.compile import programs
+from taskplace.spark.compile.partition_columns import partition_columns
 from taskplace.spark.driver import bins as task_costs
 from taskplace.spark.driver import followers, operations, rebalancer
 from taskplace.spark.driver.read_topics import InputLag

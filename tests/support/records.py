@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+
 from taskplace.groups.partitioner import PartitionerConfig, UniformStickyPartitioner
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 from msgspec.structs import replace
-from taskplace.spark.checkpoint.files import Changes, encode_changes, write_file
 
 from taskplace.spark.checkpoint.files import Changes, encode_changes, write_file
 from taskplace.spark.codec import checksum_of

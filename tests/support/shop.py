@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import yaml
+
 from taskplace.spec.application import Settings
 
 ORDERS = """

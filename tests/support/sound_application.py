@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from taskplace.spec.application import SECTIONS, Settings
-from taskplace.spec.application import overridden as set_value
+from taskplace.yaml_io import override
 
 from taskplace.doctor import CheckpointFacts, Facts, SparkProperties, StoreFacts
-from taskplace.yaml_io import override
+from taskplace.spec.application import SECTIONS, Settings
+from taskplace.spec.application import overridden as set_value
 from topology import BuiltTopology, Topology
 
 DAY = 86_400_000

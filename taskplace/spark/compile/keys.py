@@ -38,7 +38,6 @@ from taskplace.errors import InputError, listed
 from taskplace.spark.processors.facts import Facts, Route, State, arrow_types
 from taskplace.spark.types import UNTYPED
 from taskplace.spark.worker.hashing import hashed_as
-from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.partition_checks import KeyColumn, Owned, Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
 

@@ -33,7 +33,8 @@ from taskplace.spark.compile.keys import alike, check_group, splits
 from taskplace.spark.compile.partition_columns import check_schema, partition_columns
 from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.facts import Facts, arrow_types
-from taskplace.spark.worker.hashing import UNTYPED, hashed_as
+from taskplace.spark.types import UNTYPED
+from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.partition_checks import check_splits
 from taskplace.validation import NO_SURROGATES, has_surrogates, nearest
 from topology import BuiltTopology

@@ -35,11 +35,6 @@ from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
 from taskplace.spark.driver.event_log import EventLog
-from taskplace.record.events import Change, ExecutorLost, InstanceView, Rebalanced, Reporter
-from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.cluster import Cluster, Executor
-from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
-from taskplace.spark.driver.event_log import RecentEvents, log_rebalance
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.worker.program import Program

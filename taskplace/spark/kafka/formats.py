@@ -42,7 +42,6 @@ from taskplace.spark.kafka.avro import SchemaRegistry, arrow_columns, number_of,
 from taskplace.spark.processors.base import columns_of
 from taskplace.spark.types import arrow_schema
 from taskplace.spark.values import table_of
-from taskplace.validation import named, nearest
 from taskplace.validation import named, one_of
 
 #: By place in the list of payloads, why a payload could not be decoded.

@@ -30,9 +30,9 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.clients import ClientOptions, warn_silent
+from taskplace.spark.kafka.clients import ClientOptions, made, warn_silent
 from taskplace.spark.kafka.decoding import RECORD
-from taskplace.spark.kafka.offsets import Refusal, deleted, made, refused
+from taskplace.spark.kafka.offsets import Refusal, deleted, refused
 
 #: The properties that a read depends on, and which users cannot set.
 OWN = {

@@ -38,7 +38,6 @@ from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.offsets import Described, MissingTopic, TopicOffsets, deleted
 from taskplace.spark.kafka.reading import GO_ON, OWN, read_range, removed, times_at
 from taskplace.spark.worker.topic_reader import CollectedRows, ReadSetting
-from taskplace.validation import integer, named
 from taskplace.validation import integer, named, one_of
 
 #: The offsets of each partition that a batch has at most, if nothing else is said.

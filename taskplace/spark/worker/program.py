@@ -9,15 +9,11 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.casts import concat
-from taskplace.errors import InputError, listed
 from taskplace.spark.casts import canonical_rows, concat
 from taskplace.spark.messages import Watermark
 from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
-from taskplace.spark.types import selectable
-from taskplace.spark.types import UNTYPED
 from taskplace.spark.worker.clock import Clock, slowest
 from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.operators import Operator as Operator

@@ -4,9 +4,9 @@ import re
 import shutil
 
 import pytest
+
 from taskplace.record.html import report_of_lines
 from taskplace.record.json_lines import read_run_lines
-
 from tests.support.flights_job import page_data, summary
 from tests.support.flights_job import run_flights as run
 

@@ -12,12 +12,11 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from taskplace.spec.application import Settings
-
 from examples.flights import topics
 from examples.flights.on_kafka import INPUTS, KafkaFlights
 from examples.flights.topology import FLIGHT_COLUMNS, MEASURES
 from taskplace.errors import ConfigError
+from taskplace.spec.application import Settings
 from tests.support.mock_kafka import mock_kafka as mock_kafka
 
 ROOT = Path(__file__).resolve().parents[3]

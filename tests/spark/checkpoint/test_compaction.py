@@ -7,10 +7,6 @@ import itertools
 import os
 
 import pytest
-from taskplace.spark.checkpoint import compaction
-from taskplace.spark.checkpoint import journal as journal_module
-from taskplace.spark.checkpoint.compaction import compacted, wasteful
-from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.spark.checkpoint import compaction
 from taskplace.spark.checkpoint import journal as journal_module

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from taskplace.spark.checkpoint.history import Action, Step, next_step, records_to_read, without
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.history import Action, Step, next_step, records_to_read, without

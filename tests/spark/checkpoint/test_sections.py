@@ -10,8 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from taskplace.spark.checkpoint import files as sections
-from taskplace.spark.checkpoint.files import SectionFile, open_section
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint import files as sections

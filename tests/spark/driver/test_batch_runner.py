@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from taskplace.record.events import OF_TASKS, WHOLE, BatchDone
 
+from taskplace.record.events import OF_TASKS, WHOLE, BatchDone
 from taskplace.spark.processors import Aggregate, Count, count
 from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from taskplace.spec.application import Settings
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.compile.infer import infer

@@ -6,9 +6,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from taskplace.spark.checkpoint.files import write_file
-from taskplace.spark.checkpoint.history import trimmed_since
-from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace import PlacementConfig, Task
 from taskplace.rebalance import RebalanceLoop

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
-from taskplace.spark.checkpoint.files import RecordFile
 
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.checkpoint.files import RecordFile

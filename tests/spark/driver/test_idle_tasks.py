@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from taskplace.spark.compile.programs import programs
 
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import stats as stats_module

@@ -8,12 +8,12 @@ import re
 
 import jsonschema
 import pytest
-from taskplace.spark.compile import programs
 
 from taskplace.cli import main
 from taskplace.cli.status import inputs, json_schema, lines
 from taskplace.errors import Fenced, InputError
 from taskplace.model.schema import schema
+from taskplace.spark.compile import programs
 from taskplace.spark.driver import read_topics as input_lag
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.inspection.now import now_of

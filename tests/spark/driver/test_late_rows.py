@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from taskplace.record.events import Totals
 
+from taskplace.record.events import Totals
 from taskplace.spark.driver.late_rows import LateRows
 
 

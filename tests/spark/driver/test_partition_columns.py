@@ -7,7 +7,6 @@ import re
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, DoubleType, IntegerType, LongType, StringType, StructType
-from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError, ConfigError, InputError
 from taskplace.spark.checkpoint.journal import Journal

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from msgspec import structs
-from taskplace.spark.compile import programs
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.compile import programs
 from taskplace.spark.driver import read_topics
 from taskplace.spark.driver.read_topics import kept
 from taskplace.spark.driver.stages import Stage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
-
 from tests.support.word_counts import counts, words
 
 STANDBY = {"num.standby.replicas": 1, "acceptable.recovery.lag": 0}

@@ -1,10 +1,7 @@
 """What `placed.stats` prints, and shows in a notebook."""
 
-from taskplace.record.events import Totals
-from taskplace.model.plan import Move
-from taskplace.spark.driver.stats import WINDOW, Stats
-from topology import TaskId
 from taskplace.record.events import Change, Rebalanced, Totals
+from taskplace.spark.driver.stats import WINDOW, Stats
 
 
 def measured() -> Stats:

@@ -6,10 +6,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from taskplace.record import PlainReporter
-from taskplace.record.events import WorkProgress
 
 from taskplace.errors import InputError
+from taskplace.record import PlainReporter
+from taskplace.record.events import WorkProgress
 from taskplace.spark.driver import operations
 from taskplace.spark.driver import operations as stream_work
 from tests.support.operators import run, stream, turn

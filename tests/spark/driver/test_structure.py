@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.checkpoint.journal import Journal

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from taskplace.spark.checkpoint.manifests import history_before
 
 from taskplace.spark.checkpoint.manifests import history_before
 from taskplace.spark.driver import stages

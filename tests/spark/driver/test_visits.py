@@ -6,7 +6,6 @@ import threading
 import uuid
 
 import pytest
-from taskplace.spark.checkpoint.files import SectionFile
 
 from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.cluster import JobLostError

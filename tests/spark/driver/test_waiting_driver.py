@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from taskplace.spark.driver.status import StatusBoard
 
 from taskplace.spark.driver import operations
+from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.operator_messages import WAITING_FILE, WaitingDriver, read
 from tests.support.operators import run, stream, write_status

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from taskplace.spark.checkpoint.damage import Part, damages
 
 from taskplace.cli import main
 from taskplace.errors import InputError
 from taskplace.model.schema import schema
+from taskplace.spark.checkpoint.damage import Part, damages
 from taskplace.spark.inspection.checkpoint import checkpoint_at, committed, inspect, verify_checkpoint
 from tests.golden.formats import HERE as GOLDEN
 from tests.golden.formats import unpack

@@ -12,9 +12,6 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
-from taskplace.spark.checkpoint.files import encode_changes, seal_of, write_file
-from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.checkpoint.manifests import history_before, path_of
 
 from taskplace.cli import main
 from taskplace.errors import CheckpointError

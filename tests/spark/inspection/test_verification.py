@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from taskplace.spark.checkpoint.manifests import read_manifest
 
 from taskplace.spark.checkpoint.manifests import read_manifest
 from taskplace.spark.codec import sealed

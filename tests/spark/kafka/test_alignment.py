@@ -20,7 +20,6 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
 from taskplace.spark.compile.programs import EventTime, watermark
-
 from taskplace.spark.driver import read_topics
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.kafka.alignment import Alignment, _related, alignment

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 import confluent_kafka as ck
 import pyarrow as pa
 import pytest
-from taskplace.record.words import summary_rows
-from taskplace.spark.compile.programs import programs
 
 from taskplace.errors import InputError, SinkError
+from taskplace.record.words import summary_rows
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.kafka.dead_letters import DeadLetters, GoodRecords
 from taskplace.spark.kafka.decoding import DEAD_LETTERS, Decoder
 from taskplace.spark.kafka.formats import Json, Raw

@@ -11,12 +11,9 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from taskplace.spec.application import Settings
-
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read_struct
 from taskplace.spark.kafka import declared
-from taskplace.spark.kafka.declared import declared_records
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Avro, Json, Raw
 from taskplace.spark.kafka.offsets import MissingTopic

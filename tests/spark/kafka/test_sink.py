@@ -13,8 +13,6 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
-from taskplace.spec.application import Settings
-
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read
 from taskplace.redaction import scrubbed

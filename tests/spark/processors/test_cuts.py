@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from taskplace.spark.casts import keeps_apart
 
 from taskplace.errors import InputError
 from taskplace.spark.casts import keeps_apart

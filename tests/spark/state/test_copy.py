@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from taskplace.spark.checkpoint.files import Changes, encode_records, record_batch, write_file
 
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.checkpoint.files import Changes, encode_records, record_batch, write_file

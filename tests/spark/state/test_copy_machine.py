@@ -19,6 +19,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.checkpoint.files import (
     ROWS_PER_BATCH,
     encode_changes,
@@ -26,8 +28,6 @@ from taskplace.spark.checkpoint.files import (
     record_batch,
     write_file,
 )
-
-from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
 from taskplace.spark.state.copy import Copy

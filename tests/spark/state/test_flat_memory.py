@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
 
 from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
 from taskplace.spark.codec import checksum_of

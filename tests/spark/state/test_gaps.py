@@ -9,10 +9,10 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from taskplace.spark.checkpoint.files import encode_records, lasting_directory, record_batch, write_file
-from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.spark.checkpoint.files import encode_records, lasting_directory, record_batch, write_file
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, FollowRequest, History, Position, Snapshot
 from taskplace.spark.state import environment
@@ -166,7 +166,6 @@ def test_a_driver_that_was_taken_over_removes_nothing(tmp_path):
 
 def test_more_stores_than_a_copy_can_have():
     from taskplace.spark.compile.programs import programs
-
     from taskplace.spark.processors import Count
     from topology import Topology
 

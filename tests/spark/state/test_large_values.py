@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from taskplace.errors import InputError
 from taskplace.spark.checkpoint import files
 from taskplace.spark.checkpoint.files import (
     RecordFile,
@@ -25,8 +27,6 @@ from taskplace.spark.checkpoint.files import (
     record_batch,
     write_file,
 )
-
-from taskplace.errors import InputError
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import FollowRequest, History, Position, Question, Snapshot
 from taskplace.spark.state import copy as copy_module

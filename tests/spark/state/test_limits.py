@@ -10,8 +10,6 @@ import lmdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from taskplace.spark.types import arrow_schema, name_of, parse
-from taskplace.spark.values import table_of
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.messages import Change, History, Position
@@ -25,6 +23,8 @@ from taskplace.spark.state.expiry import FIRST, LAST, SECOND
 from taskplace.spark.state.keys import CHECKSUM, DamagedEntry, restore_all, store_entry
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.types import arrow_schema, name_of, parse
+from taskplace.spark.values import table_of
 
 # ------------------------------------------------------------------------------------------- types and values
 

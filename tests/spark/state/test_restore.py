@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
-
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import History, Position, Snapshot
 from taskplace.spark.state.copy import Copy

@@ -14,7 +14,6 @@ import lmdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
 
 from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
 from taskplace.spark.codec import checksum_of

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from taskplace.spark.types import arrow_schema
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.state import rows as rows_module

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from taskplace.spark.steering.measurements import FEWEST, Costs
 
 from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.measurements import FEWEST, Costs
 from tests.support.steering_simulation import (
     CHEAP,
     Decider,

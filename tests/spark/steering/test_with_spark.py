@@ -6,9 +6,9 @@ import logging
 import threading
 
 import pytest
-from taskplace.spark.steering.measurements import EARLY_BATCHES
 
 from taskplace.errors import InputError
+from taskplace.spark.steering.measurements import EARLY_BATCHES
 from tests.support.steering_streams import (
     aggregation,
     arbitrary,

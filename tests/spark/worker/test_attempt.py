@@ -9,7 +9,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from taskplace.spark.checkpoint.files import decode_records, open_section
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.checkpoint.files import decode_records, open_section

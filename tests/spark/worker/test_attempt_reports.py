@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
-from taskplace.spark.checkpoint import files
 
 from taskplace.spark.checkpoint import files
 from taskplace.spark.messages import (

@@ -8,7 +8,6 @@ import signal
 
 import lmdb
 import pytest
-from taskplace.spark.checkpoint.files import RecordFile, decode_records, read_sealed
 
 from taskplace.spark import faults
 from taskplace.spark.checkpoint.files import RecordFile, decode_records, read_sealed

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from taskplace.spark.checkpoint.files import SectionFile
 
 from taskplace.errors import CheckpointError, TaskplaceError
 from taskplace.spark.checkpoint.files import SectionFile

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from taskplace.spark.worker.partition_checks import SAMPLED, PartitionedTopic
 
 from taskplace.errors import InputError
 from taskplace.spark.worker.hashing import partitions_of
+from taskplace.spark.worker.partition_checks import SAMPLED, PartitionedTopic
 
 FLIGHTS = PartitionedTopic(topic="flights", partitions=4, partitioner="murmur2", key_bytes="key")
 KEYS = [f"secret-{number}".encode() for number in range(4000)]

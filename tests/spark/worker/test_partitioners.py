@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
-from taskplace.groups.partitioner import partition_for_key
 
 from taskplace.errors import InputError
+from taskplace.groups.partitioner import partition_for_key
 from taskplace.spark.worker.hashing import ANY, FEW, known_partitioner, partitions_of
 
 COUNTS = (1, 2, 7, 12, 4096, 2**31 - 1)

@@ -7,7 +7,6 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from taskplace.spark.types import selectable
 
 from taskplace.errors import InputError
 from taskplace.spark.casts import canonical_rows

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from taskplace.spark.checkpoint.files import read_sealed
-from taskplace.spark.checkpoint.journal import Journal
 
 from taskplace.spark import faults
+from taskplace.spark.checkpoint.files import read_sealed
+from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.messages import Report
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker.hashing import partition_of
