@@ -18,6 +18,7 @@ from typing import Any
 
 from taskplace.doctor.facts import Facts, Need
 from taskplace.durations import milliseconds
+from taskplace.model.assignors import BUILT_IN
 from taskplace.model.keys import as_yaml
 from taskplace.redaction import HIDDEN, redacted, scrubbed
 from taskplace.spec.paths import local_path
@@ -542,11 +543,12 @@ def _without_effect(facts: Facts) -> Iterator[tuple[str, str, str]]:
                 f"{given}",
                 "Only a rack strategy weighs costs. On Spark there is none.",
             )
-    if runtime.weights and config.task_assignor_class == "sticky":
+    assignor = BUILT_IN.get(config.task_assignor_class)
+    if runtime.weights and assignor is not None and not assignor.balanced:
         yield (
             "runtime.weights",
             "weights",
-            "The assignor `sticky` balances the number of tasks, whatever they weigh.",
+            f"The assignor `{config.task_assignor_class}` balances the number of tasks, whatever they weigh.",
         )
     if config.balance_factor != 1:
         why = "The factor is only reported, in the metrics of a plan. Plans are balanced as with 1."

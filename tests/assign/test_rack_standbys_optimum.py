@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from msgspec import structs
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
@@ -187,7 +188,7 @@ def test_shared_tags_come_first_then_level_loads_then_traffic(problem: Problem, 
 @settings(max_examples=60, deadline=None)
 @given(problem=problems(), tags=st.sampled_from([(), ("zone",)]))
 def test_a_change_comes_to_rest_and_stays_there(problem: Problem, tags: tuple[str, ...]) -> None:
-    problem = replace(problem, config=replace(problem.config, rack_aware_assignment_tags=tags))
+    problem = replace(problem, config=structs.replace(problem.config, rack_aware_assignment_tags=tags))
     cluster = Cluster.of(problem)
     for _ in range(4 * len(problem.tasks) + 4):
         now: Plan = taskplace.plan(cluster.problem())

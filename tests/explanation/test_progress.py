@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
@@ -103,7 +104,7 @@ def test_a_copy_that_waits_warms_up_at_once_with_the_limit_that_is_named(data: s
             continue
         limit, name = remedy.removeprefix("with max.warmup.replicas=").split(" ")[:2]
         for more, warms_up in ((0, True), (-1, False)):
-            changed = replace(of, config=replace(config, max_warmup_replicas=int(limit) + more))
+            changed = replace(of, config=structs.replace(config, max_warmup_replicas=int(limit) + more))
             assert (task in taskplace.plan(changed).assignment[name].warmup) is warms_up
 
 

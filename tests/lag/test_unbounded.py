@@ -9,6 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from msgspec import structs
 
 import taskplace
 from taskplace import Instance, LagIndex, PlacementConfig, Plan, Problem, Task, TaskId
@@ -109,7 +110,7 @@ def test_an_owner_never_counts_as_lagging() -> None:
     silent = Instance("a", active=TASKS[:1])  # it has not reported yet
     ahead = Situation(config, plan, (a, b), frozenset(TASKS[:1]), (silent, b), p.tasks, probing_due=False)
     assert not list(overtaken(ahead))
-    assert list(overtaken(replace(ahead, config=replace(config, acceptable_recovery_lag=MOST - 1))))
+    assert list(overtaken(replace(ahead, config=structs.replace(config, acceptable_recovery_lag=MOST - 1))))
 
 
 def test_an_instance_can_be_removed_whatever_the_others_have() -> None:
