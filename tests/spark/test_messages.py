@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-import re
 import subprocess
 import sys
 import typing
@@ -340,38 +339,3 @@ def test_executors_get_messages_without_spark_and_arrow():
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert found.stdout == "set()\n"
-
-
-def test_the_table_in_the_docs_names_every_message():
-    """Parts of other messages are left out."""
-    parts = {
-        "Change",
-        "Fence",
-        "History",
-        "Position",
-        "Recovery",
-        "SinkSchema",
-        "Slice",
-        "Snapshot",
-        "StoreLayout",
-    }
-    operators = {"DriverIdentity", "ExecutorStatus", "WarmupStatus", "RebalanceStatus", "LossStatus"}
-    operators |= {
-        "BatchStatus",
-        "RunningBatch",
-        "StoppedBatch",
-        "FailedBatch",
-        "RemovalAnswer",
-        "WaitingCopy",
-        "StuckCopy",
-        "PlannedMove",
-        "TotalsStatus",
-        "TopicStatus",
-        "PartitionStatus",
-    }
-    wanted = {kind.__name__ for kind in kinds()} - parts - operators - {"StagedFile"}
-    docs = (
-        (ROOT / "docs" / "architecture.md").read_text().partition("## What crosses")[2].partition("\n## ")[0]
-    )
-    first_cells = [row.split("|")[1] for row in docs.splitlines() if row.startswith("| `")]
-    assert set(re.findall(r"`(\w+)`", " ".join(first_cells))) == wanted

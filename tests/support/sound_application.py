@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from taskplace.yaml_io import override
-
 from taskplace.doctor import CheckpointFacts, Facts, SparkProperties, StoreFacts
 from taskplace.spec.application import SECTIONS, Settings
 from taskplace.spec.application import overridden as set_value
+from taskplace.spec.document import override
 from topology import BuiltTopology, Topology
 
 DAY = 86_400_000
