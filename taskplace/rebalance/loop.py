@@ -61,7 +61,7 @@ class RebalanceLoop:
     Lifetime: `plan`, `problem` and `generation` change only in `rebalance_if_needed`. `plan` was made for `problem`;
     both are None before the first plan. `failed` counts invalid plans. A changed assignment empties `_ignored`.
 
-    >>> from topology.ids import TaskId
+    >>> from topology.tasks import TaskId
     >>> loop = RebalanceLoop(PlacementConfig())
     >>> decision = loop.rebalance_if_needed([Task(TaskId(0, 0))], [Instance("a")])
     >>> decision.generation, decision.reason

@@ -288,7 +288,7 @@ KEPT = 200
 class Placements:
     """A sequence of assignments. `tasks` and `instances` are the names in the order of their numbers.
 
-    >>> from topology.ids import TaskId
+    >>> from topology.tasks import TaskId
     >>> task, placements = TaskId(0, 0), Placements()
     >>> placements.add("before", {"a": Roles((task,))})
     >>> placements.add("after", {"b": Roles((task,)), "a": Roles(standby=(task,))})

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from taskplace.errors import InputError
 from taskplace.spark.checkpoint import files
 from taskplace.spark.checkpoint.files import (
+    LARGEST,
     RecordFile,
     decode_records,
     encode_changes,
@@ -31,7 +32,7 @@ from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import FollowRequest, History, Position, Question, Snapshot
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.keys import LARGEST, physical
+from taskplace.spark.state.keys import physical
 from taskplace.spark.state.view import View
 from taskplace.spark.worker import follow, lookup
 from taskplace.spark.worker.follow import visit
