@@ -244,7 +244,7 @@ def test_the_environment_may_have_the_brokers(monkeypatch):
 @pytest.mark.parametrize(
     ("kafka", "says"),
     [
-        ("totals", r"kafka: found 'totals', expected \{path"),
+        ("totals", r"kafka: found 'totals', expected a mapping"),
         ({"topic": "totals"}, r"kafka\.servers: found nothing"),
         ({"topic": "t", "servers": "s", "kee": "customer"}, r"kafka\.kee: .*did you mean 'key'"),
         ({"topic": "t", "servers": "s", "key": "custmer"}, r"kafka\.key: found 'custmer', .*'customer'"),
