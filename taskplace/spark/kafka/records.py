@@ -205,8 +205,10 @@ class KafkaRecords:
         Errors: `InputError` for a topic that is not the one of `start`, or has lost records behind it.
         """
         begins = self._checked(start)
-        ends = self._asked().ends(len(begins))
-        firsts = self._asked().starts(len(begins))
+        try:
+            ends, firsts = self._asked().ends(len(begins)), self._asked().starts(len(begins))
+        except MissingTopic:
+            raise deleted(self.topic) from None  # since it was checked
         for partition, at in begins.items():
             if firsts[partition] > at:
                 raise removed(self.topic, partition, at, firsts[partition])
