@@ -27,7 +27,7 @@ import numpy as np
 from taskplace import validation
 from taskplace.assign.active import place_actives
 from taskplace.errors import ConfigError, InvalidPlan
-from taskplace.model import callables as named_objects
+from taskplace.model import callables
 from taskplace.model.assignors import BUILT_IN as BUILT_IN
 from taskplace.model.callables import unfit
 from taskplace.model.placement import Target, moved
@@ -63,7 +63,7 @@ def find(name: str, key: str = "config.task.assignor.class") -> Callable[[Proble
         known = (*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)}))
         raise ConfigError(key, found=name, expected=expected, hint=validation.nearest(name, known))
     try:
-        loaded = named_objects.load(name) if ":" in name else next(iter(points)).load()
+        loaded = callables.load(name) if ":" in name else next(iter(points)).load()
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(key, found=name, expected=expected, hint=_said(error)) from None
     except (Exception, SystemExit) as error:  # a custom module may raise anything on import

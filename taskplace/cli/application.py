@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from taskplace.cli.documents import application_document
 from taskplace.errors import ConfigError
-from taskplace.model import callables as named_objects
+from taskplace.model import callables
 from taskplace.model.callables import unfit
 from taskplace.spec.application import YAML_APPLICATION, Settings
 from taskplace.spec.document import override, with_value
@@ -62,8 +62,8 @@ def load_application(settings: Settings) -> Application:
     path, name = "application.class", settings.application.cls
     module_name, _, class_name = name.partition(":")
     try:
-        made = named_objects.load(name)
-    except named_objects.UnknownName as error:
+        made = callables.load(name)
+    except callables.UnknownName as error:
         near = difflib.get_close_matches(class_name, [known.partition(":")[2] for known in error.known], n=1)
         hint = f"did you mean {module_name + ':' + near[0]!r}?" if near else ""
         raise ConfigError(

@@ -310,7 +310,7 @@ def warmups(now: Status) -> list[tuple[str, str, int, str]]:
 
 
 def _stuck_lines(found: Sequence[tuple[str, str, Seen]], checkpoint: str | Path) -> Iterator[str]:
-    """Yield a line for each cause, with the copies that have it, and the command that says more."""
+    """Yield a line for each cause that stops copies: the copies, the remedy, and the `explain` command for them."""
     causes: dict[tuple[str, Seen], list[str]] = {}
     for name, task, why in found:
         causes.setdefault((name, why), []).append(task)

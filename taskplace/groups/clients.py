@@ -128,7 +128,7 @@ def _size(value: int) -> int:
 
 
 def protocol_name(mode: str, *, cooperative: bool = False) -> str:
-    """Return the name of the protocol for a mode, where none is given.
+    """Return the default name of the protocol for a mode of assignment.
 
     >>> protocol_name("fair_sticky"), protocol_name("fair", cooperative=True)
     ('sticky', 'taskplace-cooperative-fair')

@@ -248,7 +248,7 @@ def _fields(version: int) -> dict[str, Wire]:
 
 
 class _Kind(IntEnum):
-    """The kind of a state."""
+    """What a leader sends to a member: its assignment, or a `Probe`."""
 
     ASSIGNED = 0
     PROBE = 1

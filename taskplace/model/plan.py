@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import callables as named_objects
+from taskplace.model import callables
 from taskplace.model.cluster import Instance
 from taskplace.model.tables import table
 from taskplace.wording import count
@@ -218,7 +218,7 @@ class Plan:
         if known is None:
             expected = "a plan that `plan` made, or its problem as the second argument"
             raise InputError("explain", found="a plan without its problem", expected=expected)
-        explain = named_objects.load("taskplace.explanation:explain")  # by name: it is above this package
+        explain = callables.load("taskplace.explanation:explain")  # by name: it is above this package
         return str(explain(known, self, task))
 
     def to_dict(self) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def is_run_lines(text: str) -> bool:
 
 
 def read_run_lines(text: str, path: str) -> tuple[Line, ...]:
-    """Return the events of a run, of which the first is its `Start`; `path` is where they were read, for errors.
+    """Parse the lines of a run into its events; the first is a `Start`. `path` names the file in errors.
 
     Errors: `InputError` with the number of a line that is none.
     """

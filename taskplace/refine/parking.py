@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from taskplace.errors import InputError
+from taskplace.lag.ranking import Copy
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import ACTIVE, NONE
 from topology.tasks import TaskId
-
-Copy = tuple[str, TaskId]
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.model import callables as named_objects
+from taskplace.model import callables
 from taskplace.model.keys import keys_of, read, read_struct, texts
 from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS
 from taskplace.spark.processors import (
@@ -118,8 +118,8 @@ def load(name: object) -> Any:
     if not isinstance(name, str) or not (module and colon and attribute):
         raise TopologyError(f"found {shown(name)}, expected 'module:attribute'")
     try:
-        return named_objects.load(name)
-    except named_objects.UnknownName as error:
+        return callables.load(name)
+    except callables.UnknownName as error:
         hint = nearest(name, error.known)
         raise TopologyError(f"found {shown(name)}, expected a name in module {module!r}; {hint}") from None
     except (ImportError, SyntaxError, ValueError) as error:

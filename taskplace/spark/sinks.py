@@ -156,10 +156,6 @@ class ParquetSink(SinkTarget):
                 "set another directory"
             ) from None
 
-    def holds(self, batch_id: int) -> bool:
-        """Return whether a batch has already been published."""
-        return (self.path / f"batch_id={batch_id}").exists()
-
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
         """Copy the staged files into the batch's directory.
 

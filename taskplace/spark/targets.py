@@ -120,10 +120,6 @@ class CommitTarget(ABC):
     def close(self) -> None:  # noqa: B027 - nothing is open
         """Give up what is open: when the stream ends, and after an error. `publish_commit` may be called again."""
 
-    def holds(self, batch_id: int) -> bool:
-        """Return whether it has this batch already, so that `publish` would write nothing."""
-        return False
-
     @abstractmethod
     def publish_commit(self, commit: Commit) -> None:
         """Make the rows of a commit the output of its batch. Idempotent, as `SinkTarget.publish`."""

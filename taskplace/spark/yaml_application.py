@@ -108,7 +108,7 @@ class YamlInput(Protocol):
 
 
 class YamlRecords:
-    """An entry with `kafka`: tasks read the topic's records themselves.
+    """Makes the streaming data frame of an input with `kafka`, a topic whose records tasks read themselves.
 
     - `source`: the node of the topology that has the records as its option `reads`
     """

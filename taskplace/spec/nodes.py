@@ -62,6 +62,26 @@ ColumnList = Annotated[list[str], Meta(extra={"read": _columns, "words": "column
 AvroSchema = Annotated[str | dict[str, Any] | list[Any], _is("mapping, JSON or `.avsc` file")]
 Registry = Annotated[str | dict[str, Any], _is("URL, or properties of Confluent's client")]
 
+#: Fields that several entries have.
+SentTime = Annotated[Column | None, about("event time of the rows that the node sends, for nodes behind it")]
+SentDelay = Annotated[
+    Duration | None,
+    about("how far `event_time` may be behind the watermark of the node's input", default="`0`"),
+]
+Topic = Annotated[Name, about("name of the topic in Kafka")]
+Servers = Annotated[
+    Annotated[str, _is("`host:port,host:port`")] | None,
+    about("brokers", default="required, or `servers_env`"),
+]
+ServersVariable = Annotated[
+    Annotated[str, _is("name of a variable")] | None,
+    about("environment variable of the driver that has the `servers`"),
+]
+ClientOptions = Annotated[
+    Options | None,
+    about("properties of librdkafka; a secret is named by `<name>_env` or `<name>_file`, never written here"),
+]
+
 
 class SourceOptions(Struct, kw_only=True):
     """The options of a source."""
@@ -130,6 +150,12 @@ class Window(Struct, kw_only=True):
     ] = None
 
 
+OfWindow = Annotated[
+    Window | None,
+    about("windows of event time: the key gets the column `window_start`; see the fields of `window`"),
+]
+
+
 class Keyed(Struct, kw_only=True):
     """What all processors with a store take."""
 
@@ -160,10 +186,7 @@ class Aggregate(Stateful, kw_only=True):
             "column, maybe with the `type` in which it is kept"
         ),
     ]
-    window: Annotated[
-        Window | None,
-        about("windows of event time: the key gets the column `window_start`; see the fields of `window`"),
-    ] = None
+    window: OfWindow = None
     time: Annotated[
         Column | None,
         about("key column, or aggregate such as `{max: at, type: timestamp}`, that `ttl` counts from"),
@@ -173,10 +196,7 @@ class Aggregate(Stateful, kw_only=True):
 class Count(Stateful, kw_only=True):
     """A running count by key, in the column `count`."""
 
-    window: Annotated[
-        Window | None,
-        about("windows of event time: the key gets the column `window_start`; see the fields of `window`"),
-    ] = None
+    window: OfWindow = None
 
 
 class Deduplicate(Stateful, kw_only=True):
@@ -219,25 +239,15 @@ class PerKey(Keyed, kw_only=True):
     state: Annotated[Columns, about("columns of the state of a key")]
     output: Annotated[Columns, about("columns of the rows that the function sends")]
     time: Annotated[Column | None, about("column of the state that `ttl` counts from")] = None
-    event_time: Annotated[
-        Column | None, about("event time of the rows that the node sends, for nodes behind it")
-    ] = None
-    delay: Annotated[
-        Duration | None,
-        about("how far `event_time` may be behind the watermark of the node's input", default="`0`"),
-    ] = None
+    event_time: SentTime = None
+    delay: SentDelay = None
 
 
 class OwnOptions(Struct, kw_only=True):
     """The options that a node with a processor of one's own has beside those of the processor."""
 
-    event_time: Annotated[
-        Column | None, about("event time of the rows that the node sends, for nodes behind it")
-    ] = None
-    delay: Annotated[
-        Duration | None,
-        about("how far `event_time` may be behind the watermark of the node's input", default="`0`"),
-    ] = None
+    event_time: SentTime = None
+    delay: SentDelay = None
 
 
 class Json(Struct, kw_only=True):
@@ -289,15 +299,9 @@ Format = Annotated[Struct, Meta(extra={"read": _format, "words": "mapping with `
 class KafkaInput(Struct, kw_only=True):
     """A topic whose records tasks read themselves."""
 
-    topic: Annotated[Name, about("name of the topic in Kafka")]
-    servers: Annotated[
-        Annotated[str, _is("`host:port,host:port`")] | None,
-        about("brokers", default="required, or `servers_env`"),
-    ] = None
-    servers_env: Annotated[
-        Annotated[str, _is("name of a variable")] | None,
-        about("environment variable of the driver that has the `servers`"),
-    ] = None
+    topic: Topic
+    servers: Servers = None
+    servers_env: ServersVariable = None
     key: Annotated[Format | None, about("how keys are decoded; without it, rows have no columns of them")] = (
         None
     )
@@ -329,26 +333,15 @@ class KafkaInput(Struct, kw_only=True):
         about("most offsets of each partition in a batch; null: all there are"),
     ] = UNSET
     patience: Annotated[Duration | None, about("how long a read waits for brokers that do not answer")] = None
-    options: Annotated[
-        Options | None,
-        about(
-            "properties of librdkafka; a secret is named by `<name>_env` or `<name>_file`, never written here"
-        ),
-    ] = None
+    options: ClientOptions = None
 
 
 class KafkaOutput(Struct, kw_only=True):
     """A topic that a sink writes to."""
 
-    topic: Annotated[Name, about("name of the topic in Kafka")]
-    servers: Annotated[
-        Annotated[str, _is("`host:port,host:port`")] | None,
-        about("brokers", default="required, or `servers_env`"),
-    ] = None
-    servers_env: Annotated[
-        Annotated[str, _is("name of a variable")] | None,
-        about("environment variable of the driver that has the `servers`"),
-    ] = None
+    topic: Topic
+    servers: Servers = None
+    servers_env: ServersVariable = None
     key: Annotated[SomeColumns | None, about("key of the records; without it, records have none")] = None
     key_format: Annotated[
         Literal["raw", "json", "avro"] | None,
@@ -396,12 +389,7 @@ class KafkaOutput(Struct, kw_only=True):
     patience: Annotated[
         Duration | None, about("how long a batch is tried again while brokers cannot be reached")
     ] = None
-    options: Annotated[
-        Options | None,
-        about(
-            "properties of librdkafka; a secret is named by `<name>_env` or `<name>_file`, never written here"
-        ),
-    ] = None
+    options: ClientOptions = None
 
 
 class Input(Struct, kw_only=True):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,26 +11,10 @@ import pytest
 pytest.importorskip("aiokafka")
 pytest.importorskip("kafka")
 
-from tests.support.kafka_broker import SharedBroker
-from tests.support.kafka_consumers import Consumer, ConsumerGroup, consumer_group
+from tests.support.kafka_consumers import Consumer, ConsumerGroup, Groups
+from tests.support.kafka_consumers import group as group
 
 pytestmark = pytest.mark.kafka
-
-Groups = Callable[..., ConsumerGroup]
-
-
-@pytest.fixture
-def group(kafka: SharedBroker, tmp_path: Path) -> Iterator[Groups]:
-    """Make groups with topics of these partition counts."""
-    with ExitStack() as stack:
-
-        def make(*counts: int) -> ConsumerGroup:
-            topics = [kafka.topic("group", count) for count in counts]
-            return stack.enter_context(
-                consumer_group(kafka.bootstrap, kafka.unique("group"), topics, tmp_path)
-            )
-
-        yield make
 
 
 def join(group: ConsumerGroup, name: str, assignor: str | dict[str, Any] | None = None) -> Consumer:

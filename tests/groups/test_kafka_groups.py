@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.kafka.broker import Brokers
 from taskplace.groups.kafka_python import finish_joins
-from tests.support.kafka_broker import SharedBroker, make_topics
-from tests.support.kafka_consumers import SECONDS, Assignor, ConsumerGroup, Held, consumer_group
+from tests.support.kafka_broker import make_topics
+from tests.support.kafka_consumers import SECONDS, Assignor, ConsumerGroup, Groups, Held, consumer_group
+from tests.support.kafka_consumers import group as group
 
 pytestmark = pytest.mark.kafka
 
 STICKY: Assignor = {}
 COOPERATIVE: Assignor = {"cooperative": True}
-Groups = Callable[..., ConsumerGroup]
-
-
-@pytest.fixture
-def group(kafka: SharedBroker, tmp_path: Path) -> Iterator[Groups]:
-    """Make groups with topics of these partition counts."""
-    with ExitStack() as stack:
-
-        def make(*counts: int) -> ConsumerGroup:
-            topics = [kafka.topic("group", count) for count in counts]
-            return stack.enter_context(
-                consumer_group(kafka.bootstrap, kafka.unique("group"), topics, tmp_path)
-            )
-
-        yield make
 
 
 def numbers(held: Held, topic: str) -> set[int]:

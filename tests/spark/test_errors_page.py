@@ -20,7 +20,7 @@ import topology
 from taskplace.groups.coordinator import Coordinator
 from taskplace.groups.membership import ConsumerProtocol, Strategy
 from taskplace.groups.messages import unseal
-from taskplace.model import callables as named_objects
+from taskplace.model import callables
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
@@ -153,7 +153,7 @@ RAISED = {
     "MissingTopic": no_such_topic,
     "TypeTextError": lambda world, patch: ddl.read_type("array<lnog>"),
     "Unreadable": lambda world, patch: readable(pa.time64("us")),
-    "UnknownName": lambda world, patch: named_objects.load("json:dumpps"),
+    "UnknownName": lambda world, patch: callables.load("json:dumpps"),
     "InvalidPlan": lambda world, patch: taskplace.check(
         Problem.from_dict(TASKS), Plan({"a": taskplace.Roles()}, {})
     ),

@@ -99,7 +99,7 @@ def test_publish_is_all_that_a_target_needs(tmp_path):
     publisher.check("id")
     publisher.bind("id")
     target = targets.of(given[0])
-    assert (target.directory, target.holds(1), tuple(target.reserved)) == (None, False, ())
+    assert (target.directory, tuple(target.reserved)) == (None, ())
     target.publish(None, 3, [])
     assert given[0].got == (3, [])
 

@@ -8,10 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from tests.support.kafka_broker import SharedBroker
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60  # the most that a group may take until it is as a test expects it
@@ -212,3 +216,20 @@ def consumer_group(
 
 def _pairs(partitions: Any) -> Held:
     return frozenset((topic, partition) for topic, partition in partitions)
+
+
+Groups = Callable[..., ConsumerGroup]
+
+
+@pytest.fixture
+def group(kafka: SharedBroker, tmp_path: Path) -> Iterator[Groups]:
+    """Make groups with topics of these partition counts."""
+    with ExitStack() as stack:
+
+        def make(*counts: int) -> ConsumerGroup:
+            topics = [kafka.topic("group", count) for count in counts]
+            return stack.enter_context(
+                consumer_group(kafka.bootstrap, kafka.unique("group"), topics, tmp_path)
+            )
+
+        yield make

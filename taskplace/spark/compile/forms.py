@@ -22,15 +22,19 @@ from typing import Any
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.callables import check_function, unfit
+from taskplace.spec.nodes import OwnOptions, SourceOptions
 from taskplace.validation import named, nearest
 from taskplace.wording import count
 from topology import BuiltTopology, Node
 
 _FORM = "an object with process(context, *inputs), or a function of the same arguments"
 #: The options by which a source, or a processor's node, names the event time of its rows.
-EVENT_TIME_OPTIONS = ("event_time", "delay")
+EVENT_TIME_OPTIONS = OwnOptions.__struct_fields__
 #: The options of a source that is split by a partition column (`taskplace.spark.compile.partition_columns`).
-PARTITION_OPTIONS = ("partition_column", "key_partitioner", "key_bytes", "check_keys", "reads")
+PARTITION_OPTIONS = (
+    *(name for name in SourceOptions.__struct_fields__ if name not in EVENT_TIME_OPTIONS),
+    "reads",
+)
 #: By kind of node, the options that are read, where they are not those of the event time.
 _READ_OF = {"sink": ("schema",), "merge": (), "repartition": ()}
 

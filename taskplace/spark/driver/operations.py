@@ -31,6 +31,7 @@ from taskplace.lag.ranking import Seen
 from taskplace.logs import RepeatedWarnings
 from taskplace.model.work import Show, Work
 from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.driver.cluster_state import CopyKey
 from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.logged_errors import log_failure
@@ -58,7 +59,6 @@ NAMES = {
     "warmup": "catching up warm-ups",
 }
 
-Copy = tuple[str, TaskId]
 Clock = Callable[[], float]
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class StreamWork:
         self._snapshots.end()
         self._end_batch()
 
-    def _held(self, role: str) -> frozenset[Copy]:
+    def _held(self, role: str) -> frozenset[CopyKey]:
         state = self._rebalancer.state
         return frozenset(
             (name, task)
@@ -132,7 +132,7 @@ class StreamWork:
             for task in getattr(roles, role)
         )
 
-    def _left(self, role: str) -> dict[Copy, int]:
+    def _left(self, role: str) -> dict[CopyKey, int]:
         """Return, by copy that is not caught up, the records that it lacks."""
         state, journal = self._rebalancer.state, self._rebalancer.journal
         left = {}
@@ -178,11 +178,11 @@ class _CatchingUp:
 
     def __init__(self, name: str, show: Show, clock: Clock) -> None:
         self._name, self._show, self._clock = name, show, clock
-        self._most: dict[Copy, int] = {}
+        self._most: dict[CopyKey, int] = {}
         self._work: Work | None = None
 
     def look(
-        self, left: Mapping[Copy, int], held: frozenset[Copy], rates: Mapping[str, float | None]
+        self, left: Mapping[CopyKey, int], held: frozenset[CopyKey], rates: Mapping[str, float | None]
     ) -> None:
         """Show how many records were read: all of those that a held copy lacked, if it is not in `left`."""
         most = {copy: records for copy, records in self._most.items() if copy in held}
@@ -211,7 +211,7 @@ class _CatchingUp:
         self._work, self._most = None, {}
 
 
-def _estimate(left: Mapping[Copy, int], rates: Mapping[str, float | None]) -> float | None:
+def _estimate(left: Mapping[CopyKey, int], rates: Mapping[str, float | None]) -> float | None:
     """Return the seconds that the slowest executor needs, by its measured rate; None if one has no rate."""
     waiting: dict[str, int] = {}
     for (name, _), records in left.items():

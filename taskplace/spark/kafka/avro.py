@@ -254,7 +254,7 @@ def _bytes(value: Any) -> Any:
 
 
 def _parts(schema: Any) -> Iterator[Any]:
-    """Yield a schema and what it is made of."""
+    """Yield an Avro schema, and the schemas of its items, values and fields."""
     yield schema
     inner = schema if isinstance(schema, list) else []
     if isinstance(schema, Mapping):

@@ -48,7 +48,7 @@ DIGITS = 8
 
 
 class KeyColumn(NamedTuple):
-    """A key column of a topic, in the key of a store. Nodes in between may have given it a new name.
+    """Names a key column of a topic and the column of a store's key with its values; nodes in between may rename it.
 
     - `in_topic`: its name in the topic
     - `name`: its name at the node, and in the store

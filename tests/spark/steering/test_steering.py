@@ -396,7 +396,7 @@ def test_after_the_end_nothing_is_read_from_a_session_that_another_call_would_st
 
 
 class Files:
-    """Stands for Hadoop's, on this disk."""
+    """Stands in for Hadoop's file system, on the local disk."""
 
     def exists(self, path: Path) -> bool:
         return path.exists()
@@ -449,7 +449,7 @@ def test_before_the_first_batch_has_ended_nobody_says_how_many_tasks_there_are(l
     "error", [Py4JNetworkError("nobody answers"), ConnectionRefusedError(111, "refused")]
 )
 def test_a_jvm_that_has_ended_is_told_in_one_line_by_each_member_of_a_query(monkeypatch, error):
-    """And a connection of somebody else's that is refused is not taken for it."""
+    """A refused connection to somebody else does not count as the end of Spark's JVM."""
 
     class Dead:
         def __getattr__(self, name):
