@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from taskplace.groups.coordinator import CoordinatorSettings
+from taskplace.groups.member import MemberSettings
 from taskplace.groups.partitioner import PartitionerConfig
-from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec.application import FREE, SECTIONS, ChaosSettings
@@ -51,8 +52,8 @@ OTHERS = (
     ("An entry of the list `chaos`", ChaosSettings),
     ("Steering (`taskplace.spark.steer`)", SteeringConfig),
     ("The partitioner (`taskplace.groups.partitioner`)", PartitionerConfig),
-    ("A group's coordinator (`taskplace.groups.membership`), in Python only", CoordinatorSettings),
-    ("A member of a group (`taskplace.groups.membership`), in Python only", MemberSettings),
+    ("A group's coordinator (`taskplace.groups`), in Python only", CoordinatorSettings),
+    ("A member of a group (`taskplace.groups`), in Python only", MemberSettings),
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 import taskplace
 from taskplace import Instance, Problem, Task, TaskId
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.groups.partitions import CopartitionedAssignor, Member, Subscriptions, assign_partitions
+from taskplace.groups.partitions import assign_partitions
 
 A = TaskId(0, 0)
 WRONG = [
@@ -64,11 +64,6 @@ def test_nothing_ends_in_a_traceback(wrong):
     clean(lambda: assign_partitions(GROUP, wrong))
     for field in ("topics", "members", "racks", "assignor", "cooperative", "replicas", "seed"):
         clean(lambda field=field: assign_partitions({**GROUP, field: wrong}))
-        given = {"topics": {"t": 2}, "members": {"a": Member(["t"])}, field: wrong}
-        clean(lambda given=given: assign_partitions(Subscriptions(**given)))
-    for field in ("topics", "owned", "generation", "rack", "instance_id", "standby"):
-        clean(lambda field=field: Member(**{"topics": ["t"], field: wrong}))
-    clean(lambda: CopartitionedAssignor().assign(wrong))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +78,6 @@ def test_nothing_ends_in_a_traceback(wrong):
         (lambda: taskplace.simulate(PROBLEM, 5), "^events: found 5, expected a list of groups of events, such as"),
         (lambda: taskplace.check(PROBLEM, taskplace.plan(PROBLEM)), r"^problem: found .*expected a Problem"),
         (lambda: assign_partitions(GROUP, 5), r"^assignor: found 5, expected one of"),
-        (lambda: Member(5), r"^topics: found 5, expected a list of topics"),
     ],
 )  # fmt: skip
 def test_the_value_is_named(call, message):

@@ -104,11 +104,11 @@ def test_bad_input_is_one_line(file: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("topics", "found"),
     [
-        ({"t": 2**62}, "topics.t: found 4611686018427387904"),
-        ({"t": 2**31 - 1}, "topics.t: found 2147483647"),
+        ({"t": 2**62}, "topics.t.partitions: found 4611686018427387904"),
+        ({"t": 2**31 - 1}, "topics.t.partitions: found 2147483647"),
         ({"t": {"partitions": 2**63 - 1}}, "topics.t.partitions: found 9223372036854775807"),
         ({"t": 6_000_000, "u": 6_000_000}, "topics: found 12000000"),
-        ({"\ud800": 1}, "topics: found"),
+        ({"\ud800": 1}, "subscriptions: found"),
     ],
 )
 def test_counts_that_nobody_can_list_are_bad_input(

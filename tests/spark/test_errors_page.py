@@ -17,9 +17,10 @@ pytest.importorskip("pyspark")
 
 import taskplace
 import topology
+from taskplace.groups.consumer import ConsumerProtocol
 from taskplace.groups.coordinator import Coordinator
-from taskplace.groups.membership import ConsumerProtocol, Strategy
-from taskplace.groups.messages import unseal
+from taskplace.groups.messages import decode
+from taskplace.groups.strategies import Strategy
 from taskplace.model import callables
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan
@@ -130,13 +131,10 @@ def no_topics(world, patch):
 
 
 def own_callback(world, patch):
-    from taskplace.groups.membership import (
-        CoordinatorSettings,
-        LocalCoordinator,
-        LocalMember,
-        MemberSettings,
-        Topics,
-    )
+    from taskplace.groups.coordinator import CoordinatorSettings
+    from taskplace.groups.local import LocalCoordinator, LocalMember
+    from taskplace.groups.member import MemberSettings
+    from taskplace.groups.metadata import Topics
 
     with LocalCoordinator(CoordinatorSettings(group_initial_rebalance_delay_ms=0)) as coordinator:
         way = ConsumerProtocol(["t"], fetch=lambda: Topics({"t": 1}), assigners=[Strategy("fair_sticky")])
@@ -169,8 +167,8 @@ RAISED = {
     "SinkError": no_rights,
     "GroupError": lambda world, patch: Coordinator().fence("orders", "m1", 3),
     "StaleGeneration": lambda world, patch: Coordinator().fence("orders", "m1", 3),
-    "ProtocolError": lambda world, patch: unseal(b"abc"),
-    "UnknownVersion": lambda world, patch: unseal(b"tg\x09" + bytes(9)),
+    "ProtocolError": lambda world, patch: decode(b"abc"),
+    "UnknownVersion": lambda world, patch: decode(b"tg\x09" + bytes(9)),
     "GroupFailed": own_callback,
     "TryAgain": no_topics,
 }

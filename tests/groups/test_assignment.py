@@ -1,21 +1,113 @@
-"""KIP-429 on top of every mode: nobody gets what another still holds; and KIP-54's listener contract."""
+"""The answer: where a partition is, KIP-429's two phases on top of every mode, and KIP-54's listener contract."""
 
 from __future__ import annotations
 
-import hypothesis.strategies as st
+import json
+import re
+
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from taskplace.errors import InputError
+from taskplace.groups.assignment import Location, PartitionAssignment
+from taskplace.groups.partitioner import partition_for_key
 from taskplace.groups.partitions import (
     MODES,
     Member,
     StickyListener,
     Subscriptions,
+    TopicPartition,
     assign_partitions,
-    change,
 )
-from taskplace.groups.verify import verify
-from tests.support.groups import claims, group, home_of, subscriptions, tables
+from tests.support.assignments import verify
+from tests.support.groups import claims, home_of, subscriptions, tables
+
+TOPICS = {"orders": 6, "users": 6, "clicks": 4}
+
+
+def fleet(**other: object) -> Subscriptions:
+    members = {f"w{k}": Member(list(TOPICS), url=f"http://w{k}:6066" if k else None) for k in range(3)}
+    return Subscriptions(TOPICS, members, assignor="copartitioned", replicas=1, **other)  # type: ignore[arg-type]
+
+
+def test_a_key_leads_to_the_member_that_has_its_partition_and_to_its_url() -> None:
+    s = fleet()
+    made = assign_partitions(s)
+    home = home_of(made.assignment)
+    seen = set()
+    for key in (f"customer {k}".encode() for k in range(40)):
+        found = made.of_key("orders", key, partition_for_key)
+        tp = TopicPartition("orders", partition_for_key(key, 6))
+        assert (found.partition, found.active) == (tp, home[tp])
+        assert found.url == s.members[home[tp]].url
+        assert found.standby == tuple(n for n, held in made.standby.items() if tp in held)
+        assert found.standby_urls == tuple(s.members[n].url for n in found.standby)
+        # Topics of one group are kept apart by nothing: the same key, the same member.
+        assert made.of_key("users", key, partition_for_key).active == found.active
+        seen.add(found.active)
+    assert seen == set(s.members)
+
+
+def test_every_member_answers_for_all_others_from_the_document_alone() -> None:
+    made = assign_partitions(fleet())
+    told = PartitionAssignment.from_dict(json.loads(made.to_json()))
+    assert told.to_json() == made.to_json()
+    for topic, count in TOPICS.items():
+        assert told.of_topic(topic) == made.of_topic(topic)
+        assert [found.partition.partition for found in told.of_topic(topic)] == list(range(count))
+
+
+@settings(max_examples=40, deadline=None)
+@given(subscriptions(most=8), st.sampled_from(["fair_sticky", "range", "copartitioned"]), st.booleans())
+def test_every_assigned_partition_has_one_holder_and_withheld_ones_none(
+    s: Subscriptions, mode: str, cooperative: bool
+) -> None:
+    made = assign_partitions(s, mode, cooperative=cooperative)
+    home, later = home_of(made.assignment), home_of(made.withheld)
+    topics = {tp.topic for tp in (*home, *later)}
+    for found in (found for topic in topics for found in made.of_topic(topic)):
+        assert found.active == home.get(found.partition)
+        assert (found.active is None) == (found.partition in later)
+    assert sum(len(made.of_topic(topic)) for topic in topics) == len(home) + len(later)
+
+
+def test_a_withheld_partition_is_on_nobody_and_its_next_member_follows_it() -> None:
+    s = Subscriptions(
+        {"t": 2}, {"a": Member(["t"], [("t", 0), ("t", 1)]), "b": Member(["t"], url="http://b")}
+    )
+    made = assign_partitions(s, "copartitioned", cooperative=True)
+    (tp,) = made.withheld["b"]
+    assert made.of(*tp) == Location(tp, None, ("b",), None, ("http://b",))
+
+
+def test_what_is_not_assigned_has_no_holder() -> None:
+    made = assign_partitions(fleet())
+    for topic, partition, message in (
+        ("order", 0, "topic: found 'order', expected an assigned topic; did you mean 'orders'?"),
+        ("orders", 6, "orders.partition: found 6"),
+        ("orders", -1, "orders.partition: found -1"),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)):
+            made.of(topic, partition)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        ({"schema": "taskplace.plan/1"}, "assignment.schema"),
+        ({"assignment": []}, "assignment.assignment"),
+        ({"assignment": {"a": [["t"]]}}, "assignment.assignment.a"),
+        ({"standby": {"a": "t"}}, "assignment.standby.a"),
+        ({"urls": {"a": 80}}, "assignment.urls.a"),
+        ({"assignment": None}, "assignment.assignment"),
+        ({"asignment": {}}, "assignment.asignment"),
+    ],
+)
+def test_a_bad_document_is_one_error_with_its_path(wrong: dict[str, object], path: str) -> None:
+    with pytest.raises(InputError) as error:
+        PartitionAssignment.from_dict({"assignment": {}, **wrong})
+    assert error.value.path == path
 
 
 @settings(max_examples=50, deadline=None)
@@ -100,28 +192,13 @@ def test_state_is_where_the_assignment_is(assignments: list[set[tuple[str, int]]
             calls.clear()
             listener.on_revoked(held - new if cooperative else held)
             listener.on_assigned(new - held if cooperative else new)
-            lost, gained, kept = (set(part) for part in change(held, new))
-            assert (lost, gained, kept) == (held - new, new - held, held & new)
+            lost, gained = held - new, new - held
             by = {name: {tp for n, tp in calls if n == name} for name in ("commit", "clean_up", "initialise")}
             assert by["clean_up"] == lost and by["initialise"] == gained
             assert by["commit"] == (lost if cooperative else held)
             state = state - by["clean_up"] | by["initialise"]
             held = new
             assert state == held == listener.assigned
-
-
-def test_what_the_kip_says_of_its_second_example() -> None:
-    topics = {"t0": 1, "t1": 2, "t2": 3}
-    first = assign_partitions(group(topics, C0="t0", C1="t0 t1", C2="t0 t1 t2"))
-    listener, calls = recording()
-    listener.on_assigned(first.assignment["C1"])
-    calls.clear()
-    second = assign_partitions(group(topics, C1="t0 t1", C2="t0 t1 t2").owning(first.assignment))
-    listener.on_revoked(first.assignment["C1"])
-    listener.on_assigned(second.assignment["C1"])
-    assert [tp for name, tp in calls if name == "clean_up"] == []  # nothing is lost, so nothing is cleaned up
-    assert [tp for name, tp in calls if name == "initialise"] == [("t0", 0)]
-    assert [tp for name, tp in calls if name == "position"] == [("t0", 0), ("t1", 0), ("t1", 1)]
 
 
 def test_what_is_lost_is_cleaned_up_without_a_commit() -> None:
