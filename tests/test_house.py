@@ -34,7 +34,7 @@ BUDGET = {
     "taskplace/cli": 3000,
     "taskplace/doctor": 610,
     "taskplace/explanation": 850,
-    "taskplace/groups": 3020,
+    "taskplace/groups": 3000,
     "taskplace/lag": 190,
     "taskplace/model": 2180,
     "taskplace/rebalance": 250,

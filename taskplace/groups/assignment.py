@@ -265,12 +265,7 @@ class StickyListener:
         self._cooperative = cooperative
         self._commit, self._clean_up = commit, clean_up
         self._initialise, self._position = initialise, position
-        self._last: frozenset[Pair] = frozenset()
-
-    @property
-    def assigned(self) -> frozenset[Pair]:
-        """The last assignment."""
-        return self._last
+        self.assigned: frozenset[Pair] = frozenset()
 
     def on_revoked(self, partitions: Iterable[Pair]) -> None:
         """Commit the partitions. With a cooperative protocol, also clean them up; otherwise most of them come back."""
@@ -281,18 +276,18 @@ class StickyListener:
 
     def on_lost(self, partitions: Iterable[Pair]) -> None:
         """Clean up partitions that another member may already own. They cannot be committed any more."""
-        gone = self._last & set(partitions)
+        gone = self.assigned & set(partitions)
         _each(self._clean_up, gone)
-        self._last -= gone
+        self.assigned -= gone
 
     def on_assigned(self, assignment: Iterable[Pair]) -> None:
         """Clean up lost partitions, initialise new ones, then set the position of all assigned partitions."""
         given = frozenset(assignment)
-        new = self._last | given if self._cooperative else given
-        _each(self._clean_up, self._last - new)
-        _each(self._initialise, new - self._last)
+        new = self.assigned | given if self._cooperative else given
+        _each(self._clean_up, self.assigned - new)
+        _each(self._initialise, new - self.assigned)
         _each(self._position, given)
-        self._last = new
+        self.assigned = new
 
 
 def _each(action: Action, partitions: Iterable[Pair]) -> None:

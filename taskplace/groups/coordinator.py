@@ -42,6 +42,7 @@ from taskplace.groups.messages import (
     Ack,
     Code,
     Heartbeat,
+    Int32,
     Join,
     Joined,
     Leave,
@@ -64,7 +65,6 @@ _JUMP, _LATEST = 2**32, 2**52
 _CLOSED = "the group is closed on this coordinator"
 
 _MOST = 2**31 - 1
-_NotNegative = Annotated[int, Meta(ge=0, le=_MOST)]
 _Positive = Annotated[int, Meta(ge=1, le=_MOST)]
 
 
@@ -77,7 +77,7 @@ class CoordinatorSettings(Configuration, frozen=True, kw_only=True):
 did you mean 'group.max.size'?
     """
 
-    group_initial_rebalance_delay_ms: Annotated[_NotNegative, about("wait for more first members")] = 3000
+    group_initial_rebalance_delay_ms: Annotated[Int32, about("wait for more first members")] = 3000
     group_min_session_timeout_ms: Annotated[_Positive, about("smallest session of a member")] = 6000
     group_max_session_timeout_ms: Annotated[_Positive, about("largest session of a member")] = 1800000
     group_max_size: Annotated[_Positive, about("largest number of members in a group")] = _MOST
@@ -96,9 +96,8 @@ def supported_by_all(preferences: Iterable[Sequence[Pair]]) -> list[Pair]:
     >>> supported_by_all([[("range", 1), ("range", 0)], [("range", 0)]])
     [('range', 0)]
     """
-    lists = [list(dict.fromkeys(listed)) for listed in preferences]
-    common = set(lists[0]).intersection(*lists[1:]) if lists else set()
-    return [pair for pair in lists[0] if pair in common] if lists else []
+    first, *others = preferences
+    return [pair for pair in dict.fromkeys(first) if all(pair in listed for listed in others)]
 
 
 def choose_protocol(preferences: Sequence[Sequence[Pair]], seed: str) -> Pair:

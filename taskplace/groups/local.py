@@ -105,6 +105,9 @@ class LocalMember:
     it raises an exception, the member leaves the group. If the protocol has a method `refresh`, as `ConsumerProtocol`
     has, it is called every `metadata.max.age.ms`; if it returns true, the member joins again.
 
+    - `owned`: the present assignment, or None
+    - `error`: the error that ended the membership, or None
+
     >>> from taskplace.groups.consumer import ConsumerProtocol
     >>> from taskplace.groups.metadata import Topics
     >>> view = Topics({"orders": 2})
@@ -135,16 +138,10 @@ class LocalMember:
         self._on_change = on_change
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._owned: Assigned | None = None
+        self.owned: Assigned | None = None
         coordinator.connect(self.member_id, self._inbox)
         self._thread = threading.Thread(target=self._run, name=f"member-{self.member_id[:8]}", daemon=True)
         self._thread.start()
-
-    @property
-    def owned(self) -> Assigned | None:
-        """The present assignment of this member, or None."""
-        with self._changed:
-            return self._owned
 
     def wait_for(self, wanted: Callable[[Assigned | None], bool], timeout: float) -> Assigned | None:
         """Wait until `wanted` returns true for the member's assignment, and return the assignment.
@@ -152,12 +149,12 @@ class LocalMember:
         Errors: the error that ended the membership; `TimeoutError` after `timeout` seconds.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self.error is not None or wanted(self._owned), timeout)
+            self._changed.wait_for(lambda: self.error is not None or wanted(self.owned), timeout)
             if self.error:
                 raise self.error
-            if not wanted(self._owned):
-                raise TimeoutError(f"after {timeout} s, {self.member_id} still has {self._owned}")
-            return self._owned
+            if not wanted(self.owned):
+                raise TimeoutError(f"after {timeout} s, {self.member_id} still has {self.owned}")
+            return self.owned
 
     def rejoin(self) -> None:
         """Join again, because this member's metadata has changed."""
@@ -236,7 +233,7 @@ class LocalMember:
 
     def _show(self, owned: Assigned | None, error: GroupError | None) -> None:
         with self._changed:
-            self._owned, self.error = owned, error
+            self.owned, self.error = owned, error
             self._changed.notify_all()
 
 

@@ -45,6 +45,7 @@ from taskplace.groups.messages import (
     GroupError,
     GroupFailed,
     Heartbeat,
+    Int32,
     Join,
     Joined,
     Leave,
@@ -62,10 +63,7 @@ log = logging.getLogger(__name__)
 _REJOIN = (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID)
 
 
-_MOST = 2**31 - 1
-_NotNegative = Annotated[int, Meta(ge=0, le=_MOST)]
-_Positive = Annotated[int, Meta(ge=1, le=_MOST)]
-_Several = Annotated[int, Meta(ge=2, le=_MOST)]
+_Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class MemberSettings(Configuration, frozen=True, kw_only=True):
@@ -80,17 +78,17 @@ class MemberSettings(Configuration, frozen=True, kw_only=True):
 at most 5000
     """
 
-    session_timeout_ms: Annotated[_Several, about("a silent member is removed after this long")] = 45000
+    session_timeout_ms: Annotated[_Positive, about("a silent member is removed after this long")] = 45000
     heartbeat_interval_ms: Annotated[_Positive, about("interval of heartbeats and repeated requests")] = 3000
-    max_poll_interval_ms: Annotated[_Several, about("longest wait for members to rejoin")] = 300000
+    max_poll_interval_ms: Annotated[_Positive, about("longest wait for members to rejoin")] = 300000
     retry_backoff_ms: Annotated[_Positive, about("wait after a disagreement; it doubles each time")] = 100
     retry_backoff_max_ms: Annotated[_Positive, about("longest wait, plus or minus 20 %, at random")] = 1000
     group_instance_id: Annotated[str, about("name that survives restarts (static membership)")] = ""
     metadata_max_retries: Annotated[
-        _NotNegative,
+        Int32,
         about("disagreements in a row, over two sessions or more, before giving up (not Kafka's)"),
     ] = 10
-    metadata_max_age_ms: Annotated[_NotNegative, about("a runner's interval of `refresh`; 0: never")] = 300000
+    metadata_max_age_ms: Annotated[Int32, about("a runner's interval of `refresh`; 0: never")] = 300000
 
     def _agree(self, path: str) -> None:
         # At least two heartbeats per session.

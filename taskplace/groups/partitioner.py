@@ -128,22 +128,17 @@ class UniformStickyPartitioner:
 
     def __init__(self, partitions: int, config: PartitionerConfig | None = None, *, seed: int = 0) -> None:
         validation.integer(partitions, "partitions", 1)
-        self._partitions = partitions
+        self.partitions = partitions
         self.config = config or PartitionerConfig()
         self._turns = _Turns(partitions, self.config.turn, seed)
         self._leaderless: frozenset[int] = frozenset()
         self._queues: Mapping[int, int] = {}  # batches that wait for each partition; empty if unknown
         self._late: frozenset[int] = frozenset()  # their first batch has waited for the availability timeout
 
-    @property
-    def partitions(self) -> int:
-        """The number of partitions of the topic."""
-        return self._partitions
-
     def partition(self, key: bytes | None, size: int) -> int:
         """Return the partition of a record of `size` bytes; a turn ends with the record that completes it."""
         if key is not None and not self.config.ignore_keys:
-            return partition_for_key(key, self._partitions)
+            return partition_for_key(key, self.partitions)
         if not 0 <= size <= MOST_BYTES:
             raise InputError("size", found=size, expected=f"from 0 to {MOST_BYTES} bytes")
         return self._turns.take(int(size))
@@ -161,7 +156,7 @@ class UniformStickyPartitioner:
             raise InputError("sizes", found=found, expected=f"sizes from 0 to {MOST_BYTES} bytes")
         if keys is None or self.config.ignore_keys:
             return self._turns.take_all(measured)
-        hashed = [_KEYLESS if key is None else partition_for_key(key, self._partitions) for key in keys]
+        hashed = [_KEYLESS if key is None else partition_for_key(key, self.partitions) for key in keys]
         if len(hashed) != len(measured):
             raise InputError("keys", found=f"{len(hashed)} keys", expected=f"{len(measured)}, one per size")
         chosen = np.array(hashed, np.int64)
@@ -184,7 +179,7 @@ class UniformStickyPartitioner:
         >>> sorted(p.assign([1] * 6).tolist())
         [0, 0, 0, 2, 2, 2]
         """
-        everyone = range(self._partitions)
+        everyone = range(self.partitions)
         self._leaderless = frozenset(everyone).difference(everyone if available is None else available)
         self._update()
 
@@ -202,11 +197,11 @@ class UniformStickyPartitioner:
         >>> sorted(p.assign([1] * 5).tolist())  # the round of one partition had begun already
         [0, 0, 0, 1, 1]
         """
-        before = self._partitions
+        before = self.partitions
         if partitions < before:
             raise InputError("partitions", found=partitions, expected=f"at least {before}, the number so far")
         if partitions > before:
-            self._partitions = partitions
+            self.partitions = partitions
             self._queues, self._late = {}, frozenset()
             self._turns.add_partitions(partitions - before)
             self._update()
@@ -232,7 +227,7 @@ class UniformStickyPartitioner:
 
         The weight of a partition is (longest queue + 1 - its queue). These are the rules of Kafka's Java producer.
         """
-        everyone = range(self._partitions)
+        everyone = range(self.partitions)
         led = [p for p in everyone if p not in self._leaderless] or list(everyone)
         queued = [p for p in led if p in self._queues]
         ready = [p for p in queued if p not in self._late]

@@ -35,11 +35,10 @@ from taskplace.groups.messages import ProtocolError
 from taskplace.groups.metadata import Topics
 from taskplace.groups.partitions import MODES, PartitionAssignment, assign_partitions
 from taskplace.groups.subscriptions import Member, Subscriptions
-from taskplace.validation import integer, one_of
+from taskplace.validation import one_of
 from topology.node import TopicPartition
 
 NAMES = (*MODES, "copartitioned")
-MOST_REPLICAS = 1_000
 
 
 class PartitionAssigner(ABC):
@@ -99,9 +98,6 @@ class RoundRobin(PartitionAssigner):
 
     name = "round-robin"
 
-    def __init__(self, version: int = 0) -> None:
-        self.version = version
-
     def assign(self, topics: Topics, consumers: Mapping[str, Member]) -> PartitionAssignment:
         """Deal out all partitions in turn."""
         dealt: dict[str, list[TopicPartition]] = {name: [] for name in consumers}
@@ -144,7 +140,6 @@ class Strategy(PartitionAssigner):
         seed: int = 0,
     ) -> None:
         self.assignor = one_of(assignor, "assignor", NAMES)
-        integer(replicas, "replicas", 0, MOST_REPLICAS)
         if (replicas or seed) and assignor != "copartitioned":
             expected = "the assignor 'copartitioned', which supports standbys and a seed"
             raise InputError("replicas", found=(assignor, replicas, seed), expected=expected)
