@@ -159,9 +159,10 @@ class Ownership:
                 raise self._refused(name, found) from None
         other = np.flatnonzero(partition_of(columns, self._owned.partitions) != self._partition)
         if len(other):
+            types = ", ".join(str(rows[name].type) for name in kept.schema.names)
             raise self._refused(
                 self._names,
-                f"{len(other)} of {rows.num_rows} keys ({', '.join(str(rows[name].type) for name in kept.schema.names)}) "
+                f"{len(other)} of {rows.num_rows} keys ({types}) "
                 f"that belong to other tasks than {self._partition} of {self._owned.partitions}",
             )
 
