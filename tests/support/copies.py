@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from taskplace.spark.messages import Position
-from taskplace.spark.state.view import read_meta
+from taskplace.spark.state.transaction import read_meta
 
 
 def peek(path: Path) -> Position | None:

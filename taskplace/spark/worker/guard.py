@@ -26,7 +26,7 @@ from taskplace.errors import TaskplaceError
 from taskplace.spark.checkpoint.files import open_file
 from taskplace.spark.messages import Meta, Opened, Owner
 from taskplace.spark.state import environment
-from taskplace.spark.state.view import read_meta
+from taskplace.spark.state.transaction import read_meta
 from taskplace.spark.worker.identity import alive, owner_of
 
 log = logging.getLogger(__name__)

@@ -175,7 +175,10 @@ class Ownership:
         if owned.changed_by == owned.node:
             remedy += "; or say in `infer` what its entries belong to"
         else:
-            remedy = f"give new values of {owned.changed_by!r} or a node behind it a new name, or {remedy}"
+            remedy = (
+                f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
+                f"{remedy}"
+            )
         return InputError(
             f"node {owned.node!r}, column {column!r}",
             found=found,

@@ -20,7 +20,7 @@ from taskplace.spark.state import environment
 from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA, META, ReadOnly
-from taskplace.spark.state.view import View
+from taskplace.spark.state.transaction import View
 from tests.support.copies import peek
 
 STORES = ["s", "t"]

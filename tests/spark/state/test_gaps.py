@@ -17,7 +17,7 @@ from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, FollowRequest, History, Position, Snapshot
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.view import View
+from taskplace.spark.state.transaction import View
 from taskplace.spark.worker.follow import visit
 from tests.support.copies import peek
 from topology import TaskId

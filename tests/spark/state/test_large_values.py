@@ -33,7 +33,7 @@ from taskplace.spark.messages import FollowRequest, History, Position, Question,
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.keys import physical
-from taskplace.spark.state.view import View
+from taskplace.spark.state.transaction import View
 from taskplace.spark.worker import follow, lookup
 from taskplace.spark.worker.follow import visit
 from taskplace.spark.worker.lookup import answer

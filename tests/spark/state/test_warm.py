@@ -18,7 +18,7 @@ from taskplace.spark.messages import History, Position
 from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA, LOCK
-from taskplace.spark.state.view import View
+from taskplace.spark.state.transaction import View
 from tests.support.copies import peek
 
 
