@@ -12,7 +12,6 @@ from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Change, Fence, History, Position, Snapshot
 from taskplace.spark.state import environment as meta_module
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.environment import boot_id
 from tests.support.copies import peek
 
 STORES = ["s", "t"]
@@ -93,10 +92,6 @@ def test_a_copy_of_another_boot_is_made_again(tmp_path, monkeypatch, committed, 
     assert peek(path) == history.end
 
 
-def test_a_boot_has_one_name():
-    assert boot_id() == boot_id() != ""
-
-
 def test_another_format_is_made_again(tmp_path, monkeypatch, committed):
     history = committed(History(), tmp_path, bulk(10), 0)
     with Copy(tmp_path / "c", STORES) as copy:
@@ -170,19 +165,6 @@ def test_a_fence_is_not_forgotten_by_starting_anew(tmp_path, committed):
         copy.follow(unknown, tmp_path)
     with Copy(tmp_path / "c", STORES, fence=Fence(1, 9)) as copy, pytest.raises(Fenced):
         copy.bring_to(unknown, tmp_path)
-
-
-def test_records_of_a_store_it_was_not_opened_with_are_passed_over_and_that_is_remembered(
-    tmp_path, committed, contents
-):
-    history = committed(History(), tmp_path, {"gone": {b"k": b"1"}, "s": {b"k": b"1"}}, 0)
-    with Copy(tmp_path / "c", STORES) as copy:
-        copy.bring_to(history, tmp_path)
-        assert contents(copy) == {"s": {b"k": b"1"}, "t": {}}
-        copy.commit_unchanged()
-    with Copy(tmp_path / "c", [*STORES, "gone"]) as copy:
-        assert copy.bring_to(history, tmp_path).scratch  # it was not whole
-        assert contents(copy)["gone"] == {b"k": b"1"}
 
 
 def test_a_damaged_file_leaves_the_copy_where_it_was(tmp_path, committed, contents):

@@ -7,7 +7,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import lmdb
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced, InputError
@@ -106,24 +105,6 @@ def test_a_visit_survives_copies_that_were_cut(ran):
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0, size
         file.write_bytes(whole)
-
-
-def test_damage_that_shows_late_is_healed(tmp_path, committed, contents):
-    history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
-    with Copy(tmp_path / "c", ["s"]) as copy:
-        copy.bring_to(history, tmp_path)
-        copy.commit_unchanged()
-    tries = []
-
-    def work():
-        tries.append(copy.bring_to(history, tmp_path).scratch)
-        if len(tries) == 1:
-            raise lmdb.CorruptedError("Located page was wrong type")
-        return contents(copy)
-
-    with Copy(tmp_path / "c", ["s"]) as copy:
-        assert copy.growing(work) == {"s": {b"k": b"1"}}
-    assert tries == [False, True]
 
 
 def test_a_restore_that_was_begun_is_finished_though_newer_snapshots_appear(tmp_path, contents):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from taskplace.errors import CheckpointError, InputError
@@ -15,51 +13,12 @@ from taskplace.spark.checkpoint.files import decode_records, open_section
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, AttemptDescriptor, BinDescriptor, History, Report, reports_dir
 from taskplace.spark.processors import Deduplicate
-from taskplace.spark.state import environment
 from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.bins import run_stage
-from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
 from tests.support.attempt_files import decoded, reports_in
 from tests.support.attempts import BATCHES, PLANES, sink_rows
 from topology import TaskId
-
-
-def test_several_batches_add_up(runtime):
-    flights, worst, days = Counter(), {}, Counter()
-    for batch, rows in enumerate(BATCHES):
-        reports = runtime.run_batch(rows, PLANES if batch == 0 else ())
-        touched = {tail for tail, _ in rows}
-        for tail, delay in rows:
-            flights[tail] += 1
-            worst[tail] = max(worst.get(tail, delay), delay)
-            days[delay] += 1
-        assert sink_rows(runtime, reports, "out") == sorted(
-            ({"tailnum": t, "flights": flights[t], "worst": worst[t]} for t in touched), key=repr
-        )
-        assert sink_rows(runtime, reports, "days-out") == sorted(
-            ({"delay": d, "count": days[d]} for d in {delay for _, delay in rows}), key=repr
-        )
-        assert sum(report.rows for report in reports[:2]) == len(rows) + (len(PLANES) if batch == 0 else 0)
-        passed_on = [report.boundaries["by-delay"].slices.values() for report in reports[:2]]
-        assert sum(piece.rows for pieces in passed_on for piece in pieces) == len(rows)
-        assert not any(report.rows for report in reports[2:]), "none of theirs is from outside"
-    stored = [row for task in (TaskId(0, 0), TaskId(0, 1)) for row in runtime.contents(task)["totals"]]
-    assert {row["tailnum"]: row["flights"] for row in stored} == flights
-    stored = [
-        row for task in (TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)) for row in runtime.contents(task)["days"]
-    ]
-    assert {row["delay"]: row["count"] for row in stored} == days
-
-
-def test_rows_of_the_second_subtopology_come_joined_and_where_spark_would_put_them(runtime):
-    first = [runtime.attempt(TaskId(0, p), BATCHES[0], PLANES) for p in range(2)]
-    delays = [delay for _, delay in BATCHES[0]]
-    at = partition_of([pa.array(delays, pa.int64())], 3)
-    for partition in range(3):
-        report = runtime.attempt(TaskId(1, partition), reports=first)
-        here = Counter(delay for delay, place in zip(delays, at, strict=True) if place == partition)
-        assert {row["delay"]: row["count"] for row in sink_rows(runtime, [report], "days-out")} == here
 
 
 def test_a_report_says_as_what_the_keys_of_internal_topics_were_hashed(runtime):
@@ -201,17 +160,6 @@ def test_a_damaged_changelog_is_named(runtime):
     (runtime.checkpoint / history.changes[0].file).write_bytes(b"")
     with pytest.raises(CheckpointError, match=history.changes[0].file):
         runtime.attempt(task, BATCHES[1], executor="2")
-
-
-def test_a_full_map_is_grown_and_one_report_is_left(runtime, monkeypatch):
-    monkeypatch.setattr(environment, "INITIAL_MAP", 1 << 17)
-    many = [(f"N{i}", i) for i in range(5000)]
-    reports = runtime.run_batch(many)
-    assert [report.task for report in reports_in(runtime.checkpoint, 0, 0)] == [TaskId(0, 0), TaskId(0, 1)]
-    assert sum(report.change.records for report in reports[:2]) == 5000
-    assert sum(len(runtime.contents(task)["totals"]) for task in (TaskId(0, 0), TaskId(0, 1))) == 5000
-    staged = {report.sinks["out"].file for report in reports[:2]}
-    assert sum(pq.read_metadata(runtime.checkpoint / file).num_rows for file in staged) == 5000
 
 
 def stateless(runtime):

@@ -71,52 +71,12 @@ def test_a_boundary_says_as_what_its_key_was_hashed(tmp_path):
         assert Boundary.decode(written.encode()) == written
 
 
-def test_an_empty_partition_has_the_columns(tmp_path):
-    some = write(tmp_path, 0, table([("a", 1)]), 50)
-    empty = next(p for p in range(50) if p not in some.slices)
-    assert read(tmp_path, [some], empty).equals(SCHEMA.empty_table())
-
-
 def test_columns_come_from_a_writer_that_had_rows(tmp_path):
     """A function that had nothing to do may return a table whose types say nothing."""
     untyped = pa.table({"name": pa.nulls(0), "day": pa.nulls(0), "n": pa.nulls(0)})
     written = [write(tmp_path, 0, untyped, 50), write(tmp_path, 1, table([("a", 1)]), 50)]
     for partition in range(50):
         assert read(tmp_path, written, partition).schema == SCHEMA
-
-
-@pytest.fixture
-def one(tmp_path):
-    written = write(tmp_path, 0, table([("a", i) for i in range(30)]), 3)
-    return tmp_path, written, tmp_path / written.file
-
-
-def test_a_changed_slice_is_told_and_the_others_are_read(one):
-    root, written, path = one
-    victim = written.slices[1]
-    data = bytearray(path.read_bytes())
-    data[victim.offset + victim.length // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=f"{path}: the slice of partition 1 is damaged"):
-        read(root, [written], 1)
-    assert read(root, [written], 0).num_rows == written.slices[0].rows
-    assert read(root, [written], 2).num_rows == written.slices[2].rows
-
-
-def test_a_torn_file_is_told(one):
-    root, written, path = one
-    path.write_bytes(path.read_bytes()[: written.slices[2].offset + 5])
-    with pytest.raises(CheckpointError, match=f"{path}: the slice of partition 2 is damaged"):
-        read(root, [written], 2)
-
-
-def test_a_missing_file_is_told(one):
-    root, written, path = one
-    path.unlink()
-    with pytest.raises(
-        CheckpointError, match=rf"{path}: the file is missing; it has \d+ rows of partition 0"
-    ):
-        read(root, [written], 0)
 
 
 def test_a_topic_that_nobody_wrote_is_told(tmp_path):
@@ -135,12 +95,6 @@ def test_writers_that_disagree_are_told(tmp_path):
     written = [write(tmp_path, 0, rows, 1), write(tmp_path, 1, other, 1)]
     with pytest.raises(InputError, match=r"column 'n': found 'string from task .*int64 from task"):
         read(tmp_path, written, 0)
-
-
-def test_an_attempt_never_overwrites_another(one):
-    root, _, _ = one
-    with pytest.raises(FileExistsError):
-        write(root, 0, table([("a", 1)]), 3)
 
 
 @pytest.mark.parametrize(("count", "partitions"), [(1, 3), (7, 3), (3, 7), (1000, 12), (12, 12)])
@@ -164,15 +118,6 @@ def test_rows_without_a_key_are_spread_by_their_bytes(tmp_path):
     assert max(sizes) - min(sizes) <= 16_384 + 2 * 50_000  # a turn, and the largest record at both ends
 
 
-def test_few_rows_of_many_tasks_do_not_all_go_to_one_partition(tmp_path):
-    rows = pa.table({"n": [1]})
-    taken = {
-        next(iter(boundary.write(SectionFile(tmp_path, f"{s}"), rows, [], 6, seed=s).slices))
-        for s in range(60)
-    }
-    assert taken == set(range(6))
-
-
 @pytest.mark.parametrize(
     "kind", [pa.large_list(pa.string()), pa.decimal128(9, 2), pa.list_(pa.int64()), pa.timestamp("ns")]
 )
@@ -185,32 +130,3 @@ def test_a_key_that_is_not_hashed_is_named_with_its_topic(tmp_path, kind):
         boundary.write(SectionFile(tmp_path, "x"), rows, ["n", "k"], 2, topic="again")
     with pytest.raises(InputError, match=r"^repartition 'again': found \"no column \['q'\]\""):
         boundary.write(SectionFile(tmp_path, "x"), rows, ["q"], 2, topic="again")
-
-
-@pytest.mark.parametrize(
-    ("kind", "like"),
-    [
-        (pa.large_string(), pa.string()),
-        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
-        (pa.dictionary(pa.int32(), pa.large_string()), pa.string()),
-        (pa.dictionary(pa.int8(), pa.int16()), pa.int32()),
-        (pa.large_binary(), pa.binary()),
-        (pa.binary(2), pa.binary()),
-    ],
-)
-def test_a_key_in_another_layout_goes_where_the_plain_values_go(tmp_path, kind, like):
-    """A null may also be among the values of a dictionary."""
-    values = [11, 22, None, 33] if pa.types.is_integer(like) else ["aa", "bc", None, "de"]
-    plain = pa.array(values * 5).cast(like)
-    column = (
-        plain.cast(kind.value_type).dictionary_encode("encode") if pa.types.is_dictionary(kind) else plain
-    )
-    rows = {"k": column.cast(kind), "n": range(20)}
-    one = boundary.write(SectionFile(tmp_path, "one"), pa.table(rows), ["k"], 7)
-    other = boundary.write(SectionFile(tmp_path, "other"), pa.table({**rows, "k": plain}), ["k"], 7)
-    assert one.key == other.key == (str(like),)
-    for partition in range(7):
-        assert (
-            read(tmp_path, [one], partition)["n"].to_pylist()
-            == read(tmp_path, [other], partition)["n"].to_pylist()
-        )

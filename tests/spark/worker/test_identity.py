@@ -237,12 +237,6 @@ def test_its_own_directory_gets_its_new_owner(root, be_executor, process):
     assert not (home(root, "app") / "0_0").exists(), "and nobody takes it from under its feet"
 
 
-def test_a_directory_whose_owner_was_never_written_is_owned_by_the_next_worker(root, be_executor):
-    be_executor("3")
-    (root / "app.3" / WORKERS).mkdir(parents=True)
-    assert owner_of(home(root, "app")) == identity.executor()[1]
-
-
 @pytest.mark.parametrize("killed_before", ["replace", "rename", "rmtree"])
 def test_killed_while_it_takes_over_it_loses_nothing(root, be_executor, process, monkeypatch, killed_before):
     """Whatever was done of an adoption, the next executor finds the copies."""
@@ -310,16 +304,6 @@ def test_orphans_are_removed_when_nobody_came_for_so_long(root, process, copies)
     assert not old.exists() and recent.exists() and living.exists()
 
 
-def test_how_long_a_copy_was_not_written_is_no_matter(root, be_executor, process):
-    """On a quiet stream the copies of an executor that has just died are old, and good."""
-    path = directory(root, "old.1", process().end())
-    for file in path.glob("*/data.mdb"):
-        os.utime(file, (time.time() - 7000,) * 2)
-    assert remove_orphans(root, 600.0) == []
-    be_executor("3")
-    assert (home(root, "app") / "0_0").exists()
-
-
 @pytest.mark.parametrize("mark", ["", "{}", '{"boot": "another", "since": -9e9}', "null"])
 def test_a_mark_that_says_nothing_here_is_made_again(root, process, mark):
     old = directory(root, "old.1", process().end())
@@ -363,11 +347,6 @@ def test_a_worker_finds_the_id_in_its_ancestors_command_line():
     )
     out, _ = jvm.communicate(timeout=60)
     assert out.split() == ["17", str(jvm.pid)]
-
-
-def test_without_an_executor_it_is_the_driver():
-    executor_id, owner = identity.executor()
-    assert executor_id == "driver" and identity.alive(owner)
 
 
 def test_what_workers_that_have_gone_left_is_removed_by_the_next_one(root, be_executor, process):
