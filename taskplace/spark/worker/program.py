@@ -174,7 +174,7 @@ class Program:
             },
         )
 
-    def hashed(
+    def _hashed(
         self, inputs: Mapping[str, pa.Table], bound: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
         """Return the types as which the key of each topic is hashed, as far as they are known.
@@ -255,7 +255,10 @@ class Program:
         sinks: dict[str, pa.Table] = {}
         topics: dict[str, pa.Table] = {}
         clock = _Clock(watermarks)
-        owned = self._ownership(task, inputs, bound)
+        hashed = self._hashed(inputs, bound)
+        checks = {
+            (o.node, o.store): Ownership(o, hashed, task.partition) for o in self.owned if o.partitions > 1
+        }
         last_user = {name: operator.name for operator in self.operators for name in operator.stores}
         for operator in self.operators:
             sends_expired: list[Store] = []
@@ -271,7 +274,7 @@ class Program:
             else:
                 own = {name: stores[name] for name in operator.stores}
                 for name, store in own.items():
-                    store.check_keys = owned.get((operator.name, name))
+                    store.check_keys = checks.get((operator.name, name))
                     store.now = clock.of_store(operator, store.schema, store.late_watermark)
                 rows[operator.name] = self._called(
                     operator, parents, task=task, batch_id=batch_id, stores=own, clock=clock
@@ -283,19 +286,6 @@ class Program:
             clock.passed(operator, sends_expired)
         expiring = {store.schema.database: store.now for store in stores.values() if store.schema.ttl}
         return Outputs(sinks, topics, expiring, clock.behind(self.operators))
-
-    def _ownership(
-        self, task: TaskId, inputs: Mapping[str, pa.Table], bound: Mapping[str, Sequence[str]]
-    ) -> dict[tuple[str, str], Ownership]:
-        """Return the checks of keys, by node and store."""
-        if not self.owned:
-            return {}
-        hashed = self.hashed(inputs, bound)
-        return {
-            (owned.node, owned.store): Ownership(owned, hashed, task.partition)
-            for owned in self.owned
-            if owned.partitions > 1
-        }
 
     def _called(
         self,
