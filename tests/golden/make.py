@@ -135,7 +135,7 @@ def make(name: str, seed: int, scratch: Path, target: Path) -> None:
                 found.remove(row)
     first = stream.batches - (name == "unpublished")
     later = [{topic: to_json(table) for topic, table in batch.items()} for batch in batches[first:]]
-    Golden(name, SCHEMA, stream.batches - 1, query, first, later, expected, stores).write(made, tried)
+    Golden(name, SCHEMA, stream.batches - 1, query, first, later, dict(expected), stores).write(made, tried)
     with pytest.MonkeyPatch.context() as patch:
         go_on(tried / f"{name}.json", again, patch)
     target.mkdir(exist_ok=True)
