@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.worker.hashing import hashed_as, partition_of, spark_hash
+from tests.differential.hashing import hashed
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "spark_hashes.json").read_text())
@@ -127,26 +128,8 @@ def test_what_is_hashed_otherwise_is_called_otherwise():
 
 def _one_by_one(keys: list[bytes]) -> list[int]:
     """Return the hashes by the definition: word by word, then byte by byte."""
-
-    def mixed(hashed: int, word: int) -> int:
-        word = word * 0xCC9E2D51 & 0xFFFFFFFF
-        word = (word << 15 | word >> 17) * 0x1B873593 & 0xFFFFFFFF
-        hashed ^= word
-        return ((hashed << 13 | hashed >> 19) * 5 + 0xE6546B64) & 0xFFFFFFFF
-
-    found = []
-    for key in keys:
-        hashed, whole = 42, len(key) // 4 * 4
-        for at in range(0, whole, 4):
-            hashed = mixed(hashed, int.from_bytes(key[at : at + 4], "little"))
-        for byte in key[whole:]:
-            hashed = mixed(hashed, (byte - 256 if byte > 127 else byte) & 0xFFFFFFFF)
-        hashed ^= len(key)
-        hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & 0xFFFFFFFF
-        hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
-        hashed ^= hashed >> 16
-        found.append(hashed - (1 << 32) if hashed >> 31 else hashed)
-    return found
+    found = [hashed(key, "binary", 42) for key in keys]
+    return [one - (1 << 32) if one >> 31 else one for one in found]
 
 
 @settings(print_blob=True, deadline=None, max_examples=30)
