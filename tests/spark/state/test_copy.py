@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.checkpoint.files import Changes, encode_records, record_batch, write_file
-from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import Change, Fence, History, Position, Snapshot
+from taskplace.spark.checkpoint.files import Changes
+from taskplace.spark.messages import Fence, History, Position
 from taskplace.spark.state import environment as meta_module
 from taskplace.spark.state.copy import Copy
-from tests.support.copies import peek
+from tests.support.copies import peek, snapshot_of
 
 STORES = ["s", "t"]
 
@@ -22,20 +20,13 @@ def bulk(count: int, tag: str = "v") -> Changes:
 
 
 # -- starting anew
-def snapshotted(root: Path, state: dict[bytes, bytes], at: Position) -> Snapshot:
-    data = encode_records(["s"], [record_batch(0, sorted(state.items()))], {}, None)
-    file = f"snapshots/{at.version}.arrow"
-    write_file(root / file, data, sync=False)
-    return Snapshot(at.version, at.attempt, at.offset, len(state), file, data.size, checksum_of(data))
-
-
 @pytest.mark.parametrize("trimmed", [True, False])
 def test_a_snapshot_replaces_all_that_was_there(tmp_path, trimmed, committed, contents):
     """Keys that were deleted meanwhile do not come back, whether the snapshot is the only way or the cheaper one."""
     first = committed(History(), tmp_path, {"s": {b"gone": b"1", b"k": b"1"}, "t": {b"gone": b"1"}}, 0)
     deleted = committed(first, tmp_path, {"s": {b"gone": None, b"k": b"2"}, "t": {b"gone": None}}, 1)
     end = committed(deleted, tmp_path, {"s": {b"k": b"3"}}, 2)
-    snapshot = snapshotted(tmp_path, {b"k": b"2"}, deleted.end)
+    snapshot = snapshot_of(tmp_path, [("s", [(b"k", b"2")])], deleted.end)
     with Copy(tmp_path / "c", STORES) as copy:
         copy.follow(first, tmp_path)
         done = copy.bring_to(History(end.changes[2:] if trimmed else end.changes, (snapshot,)), tmp_path)
@@ -147,20 +138,7 @@ def test_a_fence_is_not_forgotten_by_starting_anew(tmp_path, committed):
         copy.bring_to(History(), tmp_path)
         copy.commit({"s": {b"k": b"1"}}, Position(1, "x", 1))
     history = committed(History(), tmp_path, {"s": {b"k": b"2"}}, 5)
-    unknown = History(
-        (
-            Change(
-                5,
-                "won-5",
-                "",
-                1,
-                1,
-                *(history.changes[0].file,),
-                history.changes[0].size,
-                history.changes[0].checksum,
-            ),
-        )
-    )
+    unknown = History((replace(history.changes[0], base="", offset=1),))
     with Copy(tmp_path / "c", STORES) as copy:
         copy.follow(unknown, tmp_path)
     with Copy(tmp_path / "c", STORES, fence=Fence(1, 9)) as copy, pytest.raises(Fenced):
