@@ -104,7 +104,7 @@ class _Probe:
 
     def __init__(self, path: Path, what: str, needed: str) -> None:
         self._what, self._needed = what, needed
-        self._folder = next(folder for folder in (path, *path.parents) if _is_there(folder))
+        self._folder = next(folder for folder in (path, *path.parents) if folder.exists())
         self.scratch = self._folder / f"{PROBE}{uuid.uuid4().hex}"
         self._tried = "create a directory"
 
@@ -141,10 +141,3 @@ class _Probe:
 def reason(error: OSError | lmdb.Error) -> str:
     """Return the system's text for an error, without the file name of the trial."""
     return getattr(error, "strerror", None) or str(error)
-
-
-def _is_there(folder: Path) -> bool:
-    try:
-        return folder.exists()
-    except OSError:  # unreadable: the trial will fail in it, with a clear error
-        return True

@@ -65,7 +65,12 @@ def test_a_damaged_copy_is_made_again(tmp_path, damage, committed, contents):
     assert peek(path) == history.end
 
 
-def test_a_copy_of_another_boot_is_made_again(tmp_path, monkeypatch, committed, contents):
+@pytest.mark.parametrize(
+    ("name", "other"), [("boot_id", lambda: "another boot"), ("FORMAT", meta_module.FORMAT + 1)]
+)
+def test_a_copy_of_another_boot_or_format_is_made_again(
+    tmp_path, monkeypatch, committed, contents, name, other
+):
     """The host crashed, and LMDB does not sync: what the file says may not be what was written."""
     history = committed(History(), tmp_path, bulk(10), 0)
     path = tmp_path / "c"
@@ -73,7 +78,7 @@ def test_a_copy_of_another_boot_is_made_again(tmp_path, monkeypatch, committed, 
         copy.follow(history, tmp_path)
         copy.bring_to(history, tmp_path)
         copy.commit({"s": {b"more": b"1"}}, Position(7, "lost", 11))
-    monkeypatch.setattr(meta_module, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(meta_module, name, other)
     assert peek(path) is None
     with Copy(path, STORES) as copy:
         done = copy.follow(history, tmp_path)
@@ -81,16 +86,6 @@ def test_a_copy_of_another_boot_is_made_again(tmp_path, monkeypatch, committed, 
         copy.bring_to(history, tmp_path)
         assert contents(copy)["s"] == bulk(10)["s"]
     assert peek(path) == history.end
-
-
-def test_another_format_is_made_again(tmp_path, monkeypatch, committed):
-    history = committed(History(), tmp_path, bulk(10), 0)
-    with Copy(tmp_path / "c", STORES) as copy:
-        copy.follow(history, tmp_path)
-    monkeypatch.setattr(meta_module, "FORMAT", meta_module.FORMAT + 1)
-    assert peek(tmp_path / "c") is None
-    with Copy(tmp_path / "c", STORES) as copy:
-        assert copy.bring_to(history, tmp_path).replayed == 10
 
 
 # -- looking from outside

@@ -202,7 +202,7 @@ def test_a_killed_holder_lets_go(tmp_path, other, committed, contents):
     def doomed() -> Iterator[object]:
         with Copy(tmp_path / "c", STORES) as copy:
             copy.bring_to(history, tmp_path)
-            copy._held().put("s", [b"k", b"l"], [b"2", b"x" * 100_000])
+            copy._begun().put("s", [b"k", b"l"], [b"2", b"x" * 100_000])
             yield "has written, not committed"
 
     advance = other(doomed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
+from unittest.mock import MagicMock
 
 import lmdb
 import numpy as np
@@ -190,33 +191,10 @@ def test_a_copy_is_made_anew_once(tmp_path, faults: int, ends: bool) -> None:
 # ------------------------------------------------------------------------------------------- directories
 
 
-class Forgetful:
-    """An environment that reads other data than what was written."""
-
-    def __init__(self, path, names) -> None:
-        self.databases = dict.fromkeys(names)
-
-    def begin(self, write: bool = False) -> Forgetful:
-        return self
-
-    def __enter__(self) -> Forgetful:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Change nothing."""
-
-    def put(self, key: bytes, value: bytes, db: object) -> None:
-        """Forget it."""
-
-    def get(self, key: bytes, db: object) -> bytes:
-        return b"other"
-
-    def close(self) -> None:
-        """Change nothing."""
-
-
 def test_a_file_system_that_reads_other_data_than_was_written_is_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(directories, "Environment", Forgetful)
+    environment = MagicMock()
+    environment.begin().__enter__().get.return_value = b"other"
+    monkeypatch.setattr(directories, "Environment", lambda *_: environment)
     with pytest.raises(InputError, match=r"write and read .*the data read differs from the data written"):
         check_copies(tmp_path, "state_dir")
 
