@@ -49,9 +49,9 @@ BUDGET = {
     "taskplace/spark/inspection": 950,
     "taskplace/spark/kafka": 3360,
     "taskplace/spark/processors": 1360,
-    "taskplace/spark/state": 1630,
+    "taskplace/spark/state": 1590,
     "taskplace/spark/steering": 2020,
-    "taskplace/spark/worker": 2420,
+    "taskplace/spark/worker": 2220,
     "taskplace/spec": 930,
     "topology": 1810,
 }

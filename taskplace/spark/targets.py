@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from taskplace.spark.worker.operators import RowCheck
+    from taskplace.spark.worker.program import RowCheck
 
 
 class Target(Protocol):

@@ -26,7 +26,7 @@ from taskplace.spark.messages import (
     Question,
 )
 from taskplace.spark.processors import Aggregate, TableJoin, count
-from taskplace.spark.state.view import View
+from taskplace.spark.state.transaction import View
 from taskplace.spark.store_reader import ReadOptions, StoreReader
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.bins import run_bin
