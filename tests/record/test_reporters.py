@@ -106,7 +106,7 @@ def test_plain_has_a_line_a_batch_with_the_placement(plain):
 
 
 def test_the_terminal_shows_a_bar_and_the_placement_per_executor(rich):
-    assert "11/27" in rich
+    assert "11 of 27 batches" in rich
     assert "placement, generation 4" in rich
     row = next(line for line in rich.splitlines() if "340" in line)
     assert row.split("│")[1:-1] == [cell.rjust(len(cell)) for cell in row.split("│")[1:-1]]
@@ -136,7 +136,7 @@ def test_the_placement_is_that_of_the_last_rebalance():
         ["c", "0", "0", "1", "?"],
         ["all", "3", "0", "1", "?"],
     ]
-    assert re.search(r"10/27 for 0:0\d", view)
+    assert re.search(r"10 of 27 batches +for 0:0\d", view)
 
 
 def test_plain_lines_about_work_stand_between_the_others(plain):
