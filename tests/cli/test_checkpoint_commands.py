@@ -19,7 +19,7 @@ from taskplace.model.schema import schema
 from taskplace.record.events import Change, Rebalanced
 from taskplace.record.json_lines import schema as line_schema
 from taskplace.spark.inspection.checkpoint import Inspection, LastStatus
-from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.inspection.driver import driver_of
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     Status,
@@ -155,7 +155,7 @@ def test_status(placed, capsys):
     out = capsys.readouterr().out
     assert out.startswith("running: driver 1 (app-1, process ")
     assert "executor-2  host-2       1        0        0    0\n" in out
-    assert "membership: executor-2 joined; 1 move, more to come" in out
+    assert "membership: executor-2 joined; 1 move; more to come" in out
     assert main(["status", path, "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     jsonschema.validate(found, schema("status-seen"), cls=jsonschema.Draft202012Validator)
@@ -204,7 +204,7 @@ def test_status_on_a_terminal(placed, capsys, monkeypatch):
     from taskplace.cli.status import StatusView
 
     console = Console(width=100, record=True)
-    console.print(StatusView(look(placed.checkpoint)))
+    console.print(StatusView(driver_of(placed.checkpoint)))
     text = console.export_text()
     assert "executor-2" in text
     assert "running: driver 1" in text

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from taskplace.cli import main
 from taskplace.cli.status import events, headings, lines
 from taskplace.record.events import ExecutorLost, Rebalanced, Totals
-from taskplace.spark.inspection.driver_seen import DriverSeen, look
+from taskplace.spark.inspection.driver import DriverState, driver_of
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     ExecutorStatus,
@@ -68,8 +68,8 @@ def test_an_end_is_told_once(placed, capsys, monkeypatch):
 
     monkeypatch.setattr("taskplace.cli.status.time.sleep", pause)
     clock = iter(range(1_000))
-    seen = "taskplace.cli.status.look"
-    monkeypatch.setattr(seen, lambda root: look(root, clock=lambda: time.time() + next(clock)))
+    seen = "taskplace.cli.status.driver_of"
+    monkeypatch.setattr(seen, lambda root: driver_of(root, clock=lambda: time.time() + next(clock)))
     assert main(["status", str(placed.checkpoint), "--watch"]) == 130
     _, ended = capsys.readouterr().out.splitlines()
     assert ended.startswith("no driver runs: ")
@@ -93,12 +93,12 @@ def test_the_times_of_a_status_are_relative_to_one_point():
         rebalances=(rebalance,),
         losses=(ExecutorLost("executor-2", 18, 4, time=at(99.5)),),
     )
-    runs = "\n".join(lines(DriverSeen(True, "it wrote its status just now", now, 0.5, 1, Path("/c d"))))
+    runs = "\n".join(lines(DriverState(True, "it wrote its status just now", now, 0.5, 1, Path("/c d"))))
     assert "; the next check for moves is due in 30 s" in runs and " has been running for 3 s" in runs
-    assert "batch 18, 1 min 15 s ago: probing" in runs and "with 4 active tasks, just now" in runs
+    assert "1 min 15 s ago: batch 18, generation 3: probing" in runs and "loss        just now: lost executor-2 in batch 18 with 4 active tasks" in runs
     assert "relative" not in runs and "--verify" not in runs
 
-    ended = "\n".join(lines(DriverSeen(False, "it has ended, 3 h ago", now, 10_800.0, 1, Path("/c d"))))
+    ended = "\n".join(lines(DriverState(False, "it has ended, 3 h ago", now, 10_800.0, 1, Path("/c d"))))
     first, second, third, *_ = ended.splitlines()
     assert first == "no driver runs: it has ended, 3 h ago"
     assert second == (
@@ -107,7 +107,7 @@ def test_the_times_of_a_status_are_relative_to_one_point():
     assert third == (
         "This command checks no file of the checkpoint; `taskplace inspect '/c d' --verify` does."
     )
-    assert "batch 18, 1 min 15 s before: probing" in ended and "with 4 active tasks, just before" in ended
+    assert "1 min 15 s before: batch 18, generation 3: probing" in ended and "just before: lost executor-2" in ended
     assert "batch 18 had been running for 3 s" in ended and "the next check" not in ended
     assert ended.count(" ago") == 1
 
@@ -171,7 +171,7 @@ def test_long_names_keep_the_numbers_under_their_headings():
     now = Status(
         "id", "t", 1, DriverIdentity("h", 7, "app", 0.0), written=9.0, number=1, interval=2.0, executors=there
     )
-    heading, *rows = list(lines(DriverSeen(True, "it runs", now, 0.0, 1, Path("/c"))))[-3:]
+    heading, *rows = list(lines(DriverState(True, "it runs", now, 0.0, 1, Path("/c"))))[-3:]
     assert heading.startswith("executor ")
     for row in rows:
         assert len(row) == len(heading)

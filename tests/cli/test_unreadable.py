@@ -54,7 +54,7 @@ def test_a_status_that_is_a_directory(checkpoint, capsys, command):
 
 def test_a_file_that_no_command_expects_to_fail(checkpoint, monkeypatch, capsys):
     monkeypatch.setattr(
-        "taskplace.spark.inspection.driver_seen.numbered", lambda *_, **__: refused("/x/epochs")
+        "taskplace.spark.inspection.driver.numbered", lambda *_, **__: refused("/x/epochs")
     )
     assert main(["status", str(checkpoint)]) == 1
     assert capsys.readouterr().err.startswith("taskplace: /x/epochs: Permission denied")
@@ -62,7 +62,7 @@ def test_a_file_that_no_command_expects_to_fail(checkpoint, monkeypatch, capsys)
 
 def test_an_error_without_a_file_is_raised(checkpoint, monkeypatch):
     monkeypatch.setattr(
-        "taskplace.spark.inspection.driver_seen.numbered",
+        "taskplace.spark.inspection.driver.numbered",
         lambda *_, **__: (_ for _ in ()).throw(OSError("x")),
     )
     with pytest.raises(OSError, match="x"):

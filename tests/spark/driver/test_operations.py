@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from taskplace.errors import CheckpointError
 from taskplace.logs import RepeatedWarnings
 from taskplace.spark.driver import operations
-from taskplace.spark.inspection.driver_seen import ask
+from taskplace.spark.inspection.driver import ask
 from taskplace.spark.inspection.now import state_of
 from taskplace.spark.operator_messages import (
     STATUS_FILE,

@@ -58,7 +58,7 @@ def test_a_sound_checkpoint(checkpoint):
     found = inspect(checkpoint, verify=True)
     assert (found.damaged, found.unfinished, found.sound) == ([], [], True)
     assert found.topology == "t"
-    assert found.last["batch"] == BATCHES - 1
+    assert found.last.batch == BATCHES - 1
     assert found.assignment["executor-1"]["active"] == ["0_0", "0_1"]
     assert sorted(found.tasks) == ["0_0", "0_1"]
     assert sum(task.records for task in found.tasks.values()) == 8 * BATCHES
@@ -237,7 +237,7 @@ def test_an_inspection_begins_again_if_a_driver_commits_meanwhile(world, monkeyp
     monkeypatch.setattr(module, "broken", commits)
     found = inspect(placed.checkpoint)
     assert found.sound
-    assert found.last["batch"] == 1
+    assert found.last.batch == 1
 
 
 def test_a_path_without_a_checkpoint_is_refused_with_the_nearest(checkpoint, tmp_path):
@@ -302,7 +302,7 @@ def test_files_of_others_are_left_alone(world):
     assert placed.journal.last_batch == BATCHES - 1
     placed.close()
     found = inspect(placed.checkpoint, verify=True)
-    assert (found.damaged, found.epochs, found.last["batch"]) == ([], [1], BATCHES - 1)
+    assert (found.damaged, found.epochs, found.last.batch) == ([], [1], BATCHES - 1)
     assert all(file.exists() for file in files)
 
 

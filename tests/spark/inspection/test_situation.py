@@ -10,7 +10,7 @@ from msgspec.structs import replace as replace_field
 from taskplace.model.problem import Problem
 from taskplace.refine.parking import with_parked
 from taskplace.spark.inspection.checkpoint import committed
-from taskplace.spark.inspection.situation import situation
+from taskplace.spark.inspection.situation import status_explainer
 from taskplace.spark.operator_messages import STATUS_FILE, RunningBatch, Status, read, write
 from taskplace.spark.state.copy import Copy
 from tests.support.operators import STRICT
@@ -33,7 +33,7 @@ def status_problem(placed) -> Problem:
     write(path, placed._runner.operations.status())
     histories, _ = committed(placed.checkpoint)
     ends = {str(task): history.end.offset for task, history in histories.items()}
-    return situation(read(path, Status), ends).problem
+    return status_explainer(read(path, Status), ends).problem
 
 
 def same(placed) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.inspection.driver import driver_of
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
     WAITING_FILE,
@@ -47,7 +47,7 @@ def seen(root, *, after=0.0, then=None):
         if then is not None and len(waits) == 3:
             then()
 
-    return look(root, clock=lambda: NOW + after, sleep=sleep)
+    return driver_of(root, clock=lambda: NOW + after, sleep=sleep)
 
 
 def test_a_young_status_of_the_newest_driver(root):
@@ -142,7 +142,7 @@ def test_while_a_driver_runs_nobody_else_is_named(root):
 def test_a_status_that_cannot_be_read(root):
     (root / STATUS_FILE).write_text('{"body": {}, "seal": ""}')
     with pytest.raises(CheckpointError, match=r"status\.json: damaged \(its checksum does not match\)"):
-        look(root)
+        driver_of(root)
     from taskplace.spark.codec import sealed
 
     newer = {**msgspec.to_builtins(status()), "schema": "taskplace.status/2", "more": time.time()}
@@ -150,4 +150,4 @@ def test_a_status_that_cannot_be_read(root):
     with pytest.raises(
         CheckpointError, match=r"found a file with the schema 'taskplace\.status/2', expected"
     ):
-        look(root)
+        driver_of(root)
