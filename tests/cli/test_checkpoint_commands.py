@@ -155,7 +155,7 @@ def test_status(placed, capsys):
     out = capsys.readouterr().out
     assert out.startswith("running: driver 1 (app-1, process ")
     assert "executor-2  host-2       1        0        0    0\n" in out
-    assert "membership: executor-2 joined; 1 move; more to come" in out
+    assert "membership: executor-2 joined; 1 move, 1 warm-up; more to come" in out
     assert main(["status", path, "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     jsonschema.validate(found, schema("status-seen"), cls=jsonschema.Draft202012Validator)
@@ -186,7 +186,9 @@ def _is_written(name, made, by):
     )
 
 
-@pytest.mark.parametrize(("moves", "last"), [(6, "0_5: new standby on executor-1"), (9, "and 3 more")])
+@pytest.mark.parametrize(
+    ("moves", "last"), [(6, "0_5: new standby on executor-1"), (9, "... and 3 more moves")]
+)
 def test_status_says_how_many_moves_it_leaves_out(moves, last):
     shown = tuple(Change(f"0_{i}", "standby", None, "executor-1", "") for i in range(6))
     driver = DriverIdentity("h", 7, "app", 0.0)

@@ -95,7 +95,10 @@ def test_the_times_of_a_status_are_relative_to_one_point():
     )
     runs = "\n".join(lines(DriverState(True, "it wrote its status just now", now, 0.5, 1, Path("/c d"))))
     assert "; the next check for moves is due in 30 s" in runs and " has been running for 3 s" in runs
-    assert "1 min 15 s ago: batch 18, generation 3: probing" in runs and "loss        just now: lost executor-2 in batch 18 with 4 active tasks" in runs
+    assert (
+        "1 min 15 s ago: batch 18, generation 3: probing" in runs
+        and "loss        just now: lost executor-2 in batch 18 with 4 active tasks" in runs
+    )
     assert "relative" not in runs and "--verify" not in runs
 
     ended = "\n".join(lines(DriverState(False, "it has ended, 3 h ago", now, 10_800.0, 1, Path("/c d"))))
@@ -107,7 +110,10 @@ def test_the_times_of_a_status_are_relative_to_one_point():
     assert third == (
         "This command checks no file of the checkpoint; `taskplace inspect '/c d' --verify` does."
     )
-    assert "1 min 15 s before: batch 18, generation 3: probing" in ended and "just before: lost executor-2" in ended
+    assert (
+        "1 min 15 s before: batch 18, generation 3: probing" in ended
+        and "just before: lost executor-2" in ended
+    )
     assert "batch 18 had been running for 3 s" in ended and "the next check" not in ended
     assert ended.count(" ago") == 1
 

@@ -53,9 +53,7 @@ def test_a_status_that_is_a_directory(checkpoint, capsys, command):
 
 
 def test_a_file_that_no_command_expects_to_fail(checkpoint, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "taskplace.spark.inspection.driver.numbered", lambda *_, **__: refused("/x/epochs")
-    )
+    monkeypatch.setattr("taskplace.spark.inspection.driver.numbered", lambda *_, **__: refused("/x/epochs"))
     assert main(["status", str(checkpoint)]) == 1
     assert capsys.readouterr().err.startswith("taskplace: /x/epochs: Permission denied")
 

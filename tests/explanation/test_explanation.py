@@ -119,14 +119,14 @@ def test_a_copy_that_lags_or_has_read_nothing_is_no_reason_to_go(
     b = Instance("b", standby=(A,), lags={} if lag is None else {A: lag})
     found = removal(Instance("a", lags=mine, **{role: (A,)}), b)  # type: ignore[arg-type]
     assert not found.can_remove
-    assert found.waits == (Wait(A, role, "b", lag),)
+    assert found.waits == (Wait(str(A), role, "b", lag),)
 
 
 @pytest.mark.parametrize("leaving", [{"draining": True}, {"capacity": 0}])
 def test_a_copy_on_an_instance_that_does_not_stay_does_not_count(leaving: dict[str, Any]) -> None:
     a, b = Instance("a", active=(A,), lags={A: 0}), Instance("b", standby=(A,), lags={A: 0}, **leaving)
     found = removal(a, b, Instance("c"))
-    assert (found.can_remove, found.waits) == (False, (Wait(A, "active", None, None),))
+    assert (found.can_remove, found.waits) == (False, (Wait(str(A), "active", None, None),))
     assert found.text == "no: 1 task must catch up elsewhere first: 0_0 (no other copy); drain it first"
     assert removal(a, b).text == "no: there is no other instance that stays and can take work"
     assert removal(a, b, Instance("c", lags={A: 9})).safe

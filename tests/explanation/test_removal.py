@@ -21,7 +21,7 @@ def follower(rate: float | None, **more: object) -> Instance:
 
 def test_the_last_of_the_copies_that_take_turns_counts():
     found = can_remove(Problem(TASKS, (OWNER, follower(100.0)), CONFIG), "a")
-    assert [(w.task, w.seconds) for w in found.waits] == [(A, 130.0), (B, 130.0)]
+    assert [(w.task, w.seconds) for w in found.waits] == [(str(A), 130.0), (str(B), 130.0)]
     assert found.seconds == 130.0
     assert (
         "2 tasks must catch up elsewhere first, which takes about 2 minutes: 0_0 (b is 11,000" in found.text

@@ -55,7 +55,7 @@ from taskplace.spark.operator_messages import (
     read,
 )
 from taskplace.spec.paths import local_path, why_not
-from taskplace.wording import count
+from taskplace.wording import count, noun
 from topology import TaskId
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def _manifests(root: Path, found: Inspection) -> list[Manifest]:
 
 def _missing(batch: int, number: int = 1) -> Damage:
     """Return the damage that the manifests of `number` batches are missing, from `batch` on."""
-    more = f", and so are {count(number - 1, 'more')} after it" if number > 1 else ""
+    more = f", and so {noun(number - 1, 'is', 'are')} {number - 1:,} after it" if number > 1 else ""
     return Damage(name_of(batch), "manifest", f"missing{more}")
 
 

@@ -111,7 +111,7 @@ def _watched(root: Path, clock: Callable[[], float], sleep: Callable[[float], No
     for _ in range(ceil(patience / _POLL_SECONDS)):
         sleep(_POLL_SECONDS)
         now = _judged(root, clock)
-        if now.status is None or now.status.epoch != now.epoch or now.written == found.written:
+        if now.status is None or now.status.epoch != now.epoch or now.status == status:
             continue
         if now.runs or now.status.ended:
             return now
