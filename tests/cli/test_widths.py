@@ -163,13 +163,6 @@ def test_can_remove_is_folded_and_a_command_to_copy_is_not(placed, capsys, termi
     assert last == f"nothing was changed; to do it: taskplace drain {path} executor-2 --yes"
 
 
-def test_damage_names_the_tasks_as_a_sentence_does(placed, capsys):
-    next(placed.checkpoint.glob("changelog/*.segment")).unlink()
-    for command in ("verify", "inspect"):
-        main([command, str(placed.checkpoint)])
-        assert "the state of 0_0 and 0_1 cannot be made of this checkpoint" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_the_columns_of_config_are_below_each_other_if_they_have_no_room(width, shop, capsys, terminal):
     file = shop(more="placement: {num.standby.replicas: 1}\n")

@@ -53,11 +53,6 @@ def test_the_reason_is_given(instances: list[Instance], part: str) -> None:
     assert part in explained(*instances)
 
 
-def test_the_nature_of_the_task_is_given() -> None:
-    assert "task stateless" in explained(Instance("a"), stateful=False)
-    assert "every instance counts as caught up" in explained(Instance("a"), logged=False)
-
-
 def test_copies_are_listed_with_what_they_lack() -> None:
     text = explained(
         Instance("a", active=(A,), lags={A: 0}), Instance("b", standby=(A,)), Instance("c", lags={A: 20_000})
@@ -130,11 +125,6 @@ def test_a_copy_on_an_instance_that_does_not_stay_does_not_count(leaving: dict[s
     assert found.text == "no: 1 task must catch up elsewhere first: 0_0 (no other copy); drain it first"
     assert removal(a, b).text == "no: there is no other instance that stays and can take work"
     assert removal(a, b, Instance("c", lags={A: 9})).safe
-
-
-def test_a_task_that_is_active_here_without_a_lag_counts() -> None:
-    assert removal(Instance("a", active=(A,)), Instance("b", lags={A: 20_000})).blocking == (A,)
-    assert removal(Instance("a", active=(A,)), Instance("b", lags={A: 0})).safe
 
 
 def test_a_copy_without_a_role_may_go_unless_it_is_the_best() -> None:

@@ -139,12 +139,6 @@ def test_the_placement_is_that_of_the_last_rebalance():
     assert re.search(r"10 of 27 batches +for 0:0\d", view)
 
 
-def test_plain_lines_about_work_stand_between_the_others(plain):
-    lines = plain.splitlines()
-    assert lines[:3] == ["starting Spark", "starting Spark: ended after 12.0 s", "continuing after batch 9"]
-    assert lines[4].startswith("catching up warm-ups: 3,000 of 12,000 records (25 %), 750/s, 12.0 s left")
-
-
 def test_the_terminal_shows_what_is_done_before_the_first_batch():
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=100, color_system=None, legacy_windows=False)
@@ -165,11 +159,6 @@ def test_the_last_words_of_a_thread_do_not_begin_a_new_view():
     assert stream.getvalue() == before
 
 
-def test_the_answer_is_the_last_line(plain, rich):
-    for text in (plain, rich):
-        assert text.rstrip().splitlines()[-1].strip() == f"check: {SUMMARY.check}"
-
-
 @pytest.mark.parametrize(
     "make", [PlainReporter, lambda s: TerminalReporter(console=Console(file=s, width=100))]
 )
@@ -178,12 +167,6 @@ def test_a_wrong_result_is_loud_and_shows_the_rows(make):
     detail = ("N1, bad: (3,) instead of (4,)",)
     make(stream).summary(Summary(1, 1, 0, 0, 0, 0, 0, 0, check="differs in 1 row", ok=False, detail=detail))
     assert "  N1, bad: (3,) instead of (4,)\ncheck: FAILED: differs in 1 row" in stream.getvalue()
-
-
-def test_a_run_without_a_check_says_so():
-    stream = io.StringIO()
-    PlainReporter(stream).summary(Summary(0, 0, 0, 0, 0, 0, 0, 0))
-    assert stream.getvalue().endswith("check: none, the application has no check of its own\n")
 
 
 def test_auto_is_plain_where_there_is_no_cursor(monkeypatch):

@@ -99,7 +99,6 @@ class RunRecorder:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()  # by field of a `Summary`
         self._losses, self._until = 0, 0.0
-        self._expected: int | None = None
         self._placements = Placements()
         self._samples: list[_Sample] = []
         self._timeline: deque[TimelineRow] = deque(maxlen=MOST_ROWS)
@@ -157,7 +156,7 @@ class RunRecorder:
         """Nothing to give back."""
 
     def _batch(self, at: float, event: BatchDone) -> None:
-        self._last, self._expected = event, event.total
+        self._last = event
         self._counts.update(batches=1, rows=event.rows)
         if (recovery := event.recovery) is not None:
             self._counts.update(
@@ -288,7 +287,7 @@ class RunRecorder:
         whole = (
             last is not None and last.batch_id + 1 == self._counts["batches"]
         )  # else an earlier run did a part
-        of = f" of {self._expected:,}" if self._expected and whole else ""
+        of = f" of {last.total:,}" if last and last.total and whole else ""
         rate = f"{last.rows_per_second:,.0f} rows/s in batch {last.batch_id}" if last else ""
         yield Figure("batches", f"{counted.batches:,}{of}", rate)
         bad = sum(counted.bad_records.values())

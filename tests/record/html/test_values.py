@@ -61,13 +61,6 @@ def test_text_in_a_script_stays_text(text):
     assert not set(made) & set("<>&\u2028\u2029")
 
 
-def test_equal_reports_give_equal_documents(monkeypatch):
-    monkeypatch.setattr("time.time", lambda: 1.0)
-    problem = taskplace.Problem.from_dict(cluster(tasks=12, instances=3))
-    plan = taskplace.plan(problem)
-    assert report_of_plan(plan, problem).to_json() == report_of_plan(plan, problem).to_json()
-
-
 def test_a_recovery_ends_when_the_standbys_have_caught_up():
     problem = cluster(tasks=12, instances=4)
     problem["config"]["acceptable.recovery.lag"] = 100

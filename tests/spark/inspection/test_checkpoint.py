@@ -13,7 +13,6 @@ import pytest
 from taskplace.cli import main
 from taskplace.errors import InputError
 from taskplace.model.schema import schema
-from taskplace.spark.checkpoint.damage import Part, damages
 from taskplace.spark.inspection.checkpoint import checkpoint_at, committed, inspect, verify_checkpoint
 from tests.golden.formats import HERE as GOLDEN
 from tests.golden.formats import unpack
@@ -83,16 +82,6 @@ def test_what_is_missing_or_cut_is_found_without_reading_all(checkpoint, kind, h
     assert damaged[kind].file == str(path.relative_to(checkpoint))
 
 
-def test_all_damaged_parts_of_a_file_are_counted():
-    parts = [Part("a.segment", start, 10, "", whole=False) for start in (0, 10, 20)]
-    wrong = {part: f"the bytes {part.start} to {part.start + 10} were changed" for part in parts}
-    kinds = dict.fromkeys(parts, "changelog")
-    (damage,), _ = damages({}, kinds, wrong)
-    assert damage.what == "the bytes 0 to 10 were changed (2 more parts of the file as well)"
-    (damage,), _ = damages({}, kinds, dict.fromkeys(parts, "missing"))
-    assert damage.what == "missing"
-
-
 @pytest.mark.parametrize("kind", ["changelog", "snapshot", "output"])
 def test_changed_bytes_are_found_by_verify(checkpoint, kind):
     path = named(checkpoint, kind)
@@ -110,13 +99,6 @@ def test_changed_bytes_are_found_by_verify(checkpoint, kind):
     assert "were changed" in damage.what
     assert (read[0].name, read[0].unit, read[0].done) == ("verifying", "bytes", 0)
     assert read[-1].done == read[-1].total > 0 and read[-1].ended
-
-
-def test_a_missing_manifest_between_others(checkpoint):
-    (checkpoint / "manifests" / "0000000003.json").unlink()
-    assert ("manifests/0000000003.json", "missing") in {
-        (damage.file, damage.what) for damage in inspect(checkpoint).damaged
-    }
 
 
 def test_a_last_manifest_that_spark_has_seen_and_nobody_else(world):
@@ -185,20 +167,6 @@ def test_damage_that_no_copy_needs_any_more_is_no_alarm(checkpoint, capsys):
     found = inspect(checkpoint, verify=True)
     assert {damage.kind for damage in found.damaged} == {"changelog", "snapshot"}
     assert old.file in {damage.file for damage in found.damaged}
-
-
-def test_a_change_that_a_copy_needs_is_an_alarm_beside_one_that_none_needs(checkpoint):
-    histories, _ = committed(checkpoint)
-    task, history = next(
-        (task, history)
-        for task, history in sorted(histories.items())
-        if history.snapshots and history.changes[-1].version > history.snapshots[-1].version
-    )
-    last = history.changes[-1]
-    flip_within(checkpoint, last)
-    found = inspect(checkpoint, verify=True)
-    assert not found.sound
-    assert {name for damage in found.damaged for name in damage.lost} == {str(task)}
 
 
 def test_what_is_unfinished(checkpoint):
