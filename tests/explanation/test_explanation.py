@@ -19,49 +19,6 @@ A, B = TaskId(0, 0), TaskId(0, 1)
 END = 50_000
 
 
-def explained(*instances: Instance, task: TaskId = A, **fields: object) -> str:
-    tasks = (Task(A, end_offset=END, **fields), Task(B, end_offset=END))  # type: ignore[arg-type]
-    problem = Problem(tasks, instances, PlacementConfig())
-    text = taskplace.explain(problem, taskplace.plan(problem), task)
-    return " ".join(text.split())
-
-
-@pytest.mark.parametrize(
-    ("instances", "part"),
-    [
-        (
-            [Instance("a", active=(A, B), lags={A: 0, B: 0})],
-            "It stays there since no other instance can take it",
-        ),
-        ([Instance("a")], "0_0 becomes active on a. It starts there since no other"),
-        ([Instance("b", standby=(A,), lags={A: 0})], "Its owner is gone, and the copy on b is caught up"),
-        (
-            [Instance("a", active=(A,), lags={A: 30_000}), Instance("b", standby=(A,), lags={A: 0})],
-            "a lags, and the copy on b is caught up, so b takes it over.",
-        ),
-        (
-            [Instance("a", active=(A,), lags={A: 0}, draining=True), Instance("b")],
-            "It is to move to b since a is draining, but b still lacks 50,000 records.",
-        ),
-        (
-            [Instance("a", active=(A,), lags={A: 0}, draining=True), Instance("b", lags={A: 5})],
-            "It moves since a is draining, and b can take over now.",
-        ),
-    ],
-)
-def test_the_reason_is_given(instances: list[Instance], part: str) -> None:
-    assert part in explained(*instances)
-
-
-def test_copies_are_listed_with_what_they_lack() -> None:
-    text = explained(
-        Instance("a", active=(A,), lags={A: 0}), Instance("b", standby=(A,)), Instance("c", lags={A: 20_000})
-    )
-    assert "copy a: caught up, active" in text
-    assert "copy b: none yet, standby" in text
-    assert "copy c: 20,000 records behind, without a role" in text
-
-
 @pytest.mark.parametrize("task", ["9_9", "zero", TaskId(3, 3)])
 def test_an_unknown_task_is_an_error(task: object) -> None:
     problem = Problem((Task(A),), (Instance("a"),))
