@@ -11,15 +11,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from taskplace.errors import TaskplaceError
 from taskplace.logs import fields
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
+from taskplace.record.words import rebalance_line
 from taskplace.spark.driver.logged_errors import shown_error, shown_text
 from taskplace.spark.messages import FollowReport, Position
 from taskplace.spark.operator_messages import FailedBatch, RunningBatch, StoppedBatch
+from taskplace.wording import duration
 from topology import TaskId
 
 LOG = logging.getLogger("taskplace")
@@ -72,7 +74,10 @@ class EventLog:
         try:
             yield
         except Exception as error:
-            if not isinstance(error, TaskplaceError) and _true(stopped, error):
+            was_stopped = False
+            with suppress(Exception):  # Spark itself may have ended
+                was_stopped = not isinstance(error, TaskplaceError) and stopped(error)
+            if was_stopped:
                 self.failed, self.stopped = None, StoppedBatch(self._clock(), number)
             else:
                 self.failed, self.stopped = FailedBatch(self._clock(), number, shown_error(error)), None
@@ -82,14 +87,6 @@ class EventLog:
         finally:
             self.running = None
             self.changes += 1
-
-
-def _true(stopped: Callable[[BaseException], bool], error: BaseException) -> bool:
-    """Return the answer; False if it is not known, because Spark itself has ended."""
-    try:
-        return stopped(error)
-    except Exception:
-        return False
 
 
 def _log(event: Rebalanced) -> None:
@@ -104,12 +101,8 @@ def _log(event: Rebalanced) -> None:
         "followup": event.followup,
         "latency_ms": round(1000 * event.seconds, 3),
     }
-    LOG.info(
-        "rebalance at batch %(batch)d, generation %(generation)d: %(reason)s; moves: %(moves_planned)d planned, "
-        "%(moves_forced)d forced; warm-ups: %(warmups)d; %(more)s%(latency_ms).0f ms",
-        {**line, "more": "more to come; " if event.followup else ""},
-        extra=fields("rebalance", **line),
-    )
+    took = duration(event.seconds)
+    LOG.info("%s; %s", rebalance_line(event), took, extra=fields("rebalance", **line))
     if TASKS.isEnabledFor(logging.DEBUG):
         for one in event.changes:
             what = {"task": one.task, "role": one.role, "from": one.origin, "to": one.to, "why": one.why}
