@@ -112,7 +112,7 @@ def explainer_of(runner: BatchRunner) -> Explainer | None:
     return status_explainer(status, ends, checkpoint=runner.definition.checkpoint)
 
 
-class ServedRun:
+class ServedRun(LivePage):
     """A live page about one stream. `url` is its address; `close` ends it, and may be called again.
 
     It shows what happens from now on, and the assignment that is in force already.
@@ -121,27 +121,14 @@ class ServedRun:
 
     def __init__(self, runner: BatchRunner, reporters: FanOut, *, title: str, port: int, host: str) -> None:
         self._recorder, self._reporters = RunRecorder(title), reporters
-        self._page = LivePage(LiveRun(runner, self._recorder), port=port, host=host)
+        super().__init__(LiveRun(runner, self._recorder), port=port, host=host)
         reporters.add(self._recorder)
-
-    @property
-    def url(self) -> str:
-        """The address of the page."""
-        return self._page.url
-
-    @property
-    def port(self) -> int:
-        """The port of the page."""
-        return self._page.port
-
-    def __repr__(self) -> str:
-        return f"ServedRun({self.url!r})"
 
     def close(self) -> None:
         """End the page. Whoever looks at it is told that it has ended."""
         self._reporters.remove(self._recorder)
         self._recorder.add(Finish(exit_code=0))
-        self._page.close()
+        super().close()
 
 
 class RunReport:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from taskplace.errors import TaskplaceError
@@ -109,6 +110,15 @@ def _log(event: Rebalanced) -> None:
             TASKS.debug("generation %d: %s", event.generation, one, extra=fields("move", **common, **what))
 
 
+@dataclass
+class _Contact:
+    """When an executor last answered, why its last visit failed, and why its copies cannot follow."""
+
+    answered: float | None = None
+    failed: str = ""
+    copies: dict[TaskId, str] = field(default_factory=dict)
+
+
 class FollowErrors:
     """Why copies cannot follow, and when executors last answered. Lifetime: one for each driver.
 
@@ -117,9 +127,7 @@ class FollowErrors:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._copies: dict[tuple[str, TaskId], str] = {}
-        self._visits: dict[str, str] = {}
-        self._visited: dict[str, float] = {}
+        self._executors: dict[str, _Contact] = defaultdict(_Contact)
 
     def answered(
         self, visit: FollowReport, before: Mapping[TaskId, Position], wanted: Collection[TaskId]
@@ -128,31 +136,28 @@ class FollowErrors:
 
         An error is over when its copy has moved on, loads a snapshot, or is not wanted any more.
         """
-        name = visit.instance
-        self._visited[name] = self._clock()
-        self._visits.pop(name, None)
-        for task in self.of(name).keys() - visit.errors.keys():
+        one = self._executors[visit.instance]
+        one.answered, one.failed = self._clock(), ""
+        for task in one.copies.keys() - visit.errors.keys():
             moved = task in visit.restoring or visit.copies.get(task) != before.get(task)
             if moved or task not in wanted:
-                del self._copies[name, task]
-        for task, error in visit.errors.items():
-            if task in wanted:
-                self._copies[name, task] = shown_text(error)
+                del one.copies[task]
+        one.copies.update({task: shown_text(why) for task, why in visit.errors.items() if task in wanted})
 
     def failed(self, instance: str, error: Exception) -> None:
         """Note a visit that has failed as a whole."""
-        self._visits[instance] = shown_error(error)
+        self._executors[instance].failed = shown_error(error)
 
     def keep(self, members: Collection[str]) -> None:
         """Forget the executors that are not members."""
-        self._copies = {copy: why for copy, why in self._copies.items() if copy[0] in members}
-        self._visits = {name: why for name, why in self._visits.items() if name in members}
-        self._visited = {name: at for name, at in self._visited.items() if name in members}
+        for name in self._executors.keys() - set(members):
+            del self._executors[name]
 
     def of(self, instance: str) -> dict[TaskId, str]:
         """Return why copies of an instance cannot follow, as far as its visits have said."""
-        return {task: why for (name, task), why in self._copies.items() if name == instance}
+        return dict(self._executors[instance].copies)
 
     def contact(self, instance: str) -> tuple[float | None, str]:
         """Return when an instance last answered a visit, and why its last visit failed: "" if it did not."""
-        return self._visited.get(instance), self._visits.get(instance, "")
+        one = self._executors[instance]
+        return one.answered, one.failed

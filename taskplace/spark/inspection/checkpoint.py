@@ -21,12 +21,12 @@ import difflib
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -70,6 +70,7 @@ ATTEMPTS = 5
 
 #: Where hidden files are those that were begun.
 STAGED = ("answers", "epochs", "manifests", "requests")
+_ReadT = TypeVar("_ReadT")
 _EXPECTED = "the directory of a checkpoint"
 
 
@@ -316,14 +317,7 @@ def _missing(batch: int, number: int = 1) -> Damage:
 
 
 def _manifest(root: Path, batch: int, found: Inspection) -> Manifest | None:
-    name = name_of(batch)
-    try:
-        return read_manifest(root / name)
-    except FileNotFoundError:
-        found.damaged.append(_missing(batch))
-    except (CheckpointError, OSError) as error:
-        found.damaged.append(Damage(name, "manifest", _reason(error, root / name)))
-    return None
+    return _readable(root, found, name_of(batch), "manifest", read_manifest)
 
 
 def _declared(root: Path, found: Inspection, last: Manifest | None) -> None:
@@ -331,18 +325,25 @@ def _declared(root: Path, found: Inspection, last: Manifest | None) -> None:
     epoch = last.epoch if last is not None else max(found.epochs, default=0)
     if not epoch:
         return
-    name = epoch_file(epoch)
-    try:
-        declaration = read_declaration(root, epoch)
+    declaration = _readable(
+        root, found, epoch_file(epoch), "declaration", lambda _: read_declaration(root, epoch)
+    )
+    if declaration is not None:
         found.id, found.topology = declaration.id, str(declaration.topology.get("name", ""))
+
+
+def _readable(
+    root: Path, found: Inspection, name: str, kind: str, read: Callable[[Path], _ReadT]
+) -> _ReadT | None:
+    """Return what is in a file; None if it is missing or damaged, which is noted."""
+    try:
+        return read(root / name)
     except FileNotFoundError:
-        found.damaged.append(Damage(name, "declaration", "missing"))
-    except (ValueError, OSError) as error:
-        found.damaged.append(Damage(name, "declaration", _reason(error, root / name)))
-
-
-def _reason(error: Exception, path: Path) -> str:
-    return " ".join(str(error).replace(f"{path}: ", "").split())
+        what = "missing"
+    except (CheckpointError, ValueError, OSError) as error:
+        what = " ".join(str(error).replace(f"{root / name}: ", "").split())
+    found.damaged.append(Damage(name, kind, what))
+    return None
 
 
 def _state(history: History) -> TaskState:
