@@ -19,7 +19,7 @@ from taskplace.cli import main
 from taskplace.cli.status import StatusView, lines
 from taskplace.record.events import BatchDone, ExecutorLost, InstanceView
 from taskplace.record.terminal import Screen, TerminalReporter
-from taskplace.spark.inspection.driver_seen import DriverSeen
+from taskplace.spark.inspection.driver import DriverState
 from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, FailedBatch, Status
 from taskplace.wording import Column, Printable, behind, fit, wrapped
 
@@ -120,7 +120,7 @@ def test_a_status(screen, capsys):
         executors={HOSTILE: ExecutorStatus(HOSTILE, 1, error=HOSTILE)},
         losses=(ExecutorLost(HOSTILE, 18, 4),), failed=FailedBatch(99.0, 3, HOSTILE),
     )  # fmt: skip
-    seen = DriverSeen(True, HOSTILE, status, 0.5, 1, Path(HOSTILE))
+    seen = DriverState(True, HOSTILE, status, 0.5, 1, Path(HOSTILE))
     screen.print(StatusView(seen))
     print("\n".join(lines(seen)), file=Printable(sys.stdout))
     for said in (drawn(screen.file), capsys.readouterr().out):

@@ -36,7 +36,7 @@ from taskplace.doctor import (
 )
 from taskplace.errors import CheckpointError, ConfigError, InputError
 from taskplace.spark.inspection.checkpoint import inspect, is_checkpoint
-from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.inspection.driver import driver_of
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec.application import SECTIONS, Settings
 from taskplace.spec.document import override
@@ -167,7 +167,7 @@ def _checkpoint(root: Path, against: Sequence[str]) -> CheckpointFacts:
     damaged = [f"{one.kind} {one.file}: {one.what}" for one in inspect(root).damaged]
     driver = ""
     try:
-        seen = look(root)
+        seen = driver_of(root)
         driver = seen.why if seen.runs else ""
     except CheckpointError as error:
         damaged.append(_line(error))

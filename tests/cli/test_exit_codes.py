@@ -210,7 +210,7 @@ def _(scene: Scene) -> Made:
 
 @shows("status", 1)
 def _(scene: Scene) -> Made:
-    scene.fails("taskplace.cli.status.look", TaskplaceError("status.json cannot be read"))
+    scene.fails("taskplace.cli.status.driver_of", TaskplaceError("status.json cannot be read"))
     return [scene.checkpoint]
 
 

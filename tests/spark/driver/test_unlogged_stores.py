@@ -9,8 +9,8 @@ import pytest
 
 from taskplace.errors import InputError
 from taskplace.spark.driver import operations
-from taskplace.spark.inspection.driver_seen import ask
-from taskplace.spark.inspection.situation import situation
+from taskplace.spark.inspection.driver import ask
+from taskplace.spark.inspection.situation import status_explainer
 from taskplace.spark.operator_messages import STATUS_FILE, Status, read
 from taskplace.spark.processors import Count
 from taskplace.spark.sinks import ParquetSink
@@ -160,7 +160,7 @@ def test_an_explanation_says_why_a_task_stays(lives, world):
     write_status(lives.placed)
     status = read(lives.placed.checkpoint / STATUS_FILE, Status)
     ends = {str(t): lives.placed.journal.end_offset(t) for t in lives.owners()}
-    explainer = situation(status, ends).explainer()
+    explainer = status_explainer(status, ends)
     for task, owner in lives.owners().items():
         why = f"it stays there, because {owner} has the only entries of its stores that are not logged"
         found = explainer.task(task)

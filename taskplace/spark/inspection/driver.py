@@ -1,11 +1,9 @@
-"""Whether a driver runs a checkpoint, judged from its files.
+"""Whether a driver runs a checkpoint, judged from its files; and requests to it.
 
 A driver runs if the status file is of the newest epoch, does not say that its driver has ended, and is young. If the
 clocks of two hosts differ, the age says nothing; then the file must change while it is watched. A driver that was
 killed seems to run for `SILENT_SECONDS` at most. A driver that was started takes a checkpoint over with its first
 batch. Until then it does not run, but the reason names it.
-
-Sends an operator's request to the driver that runs a checkpoint, and waits for its answer.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 
 from taskplace.errors import CheckpointError
@@ -46,7 +45,7 @@ TAKEN_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class DriverSeen:
+class DriverState:
     """What is known of a checkpoint's driver.
 
     - `runs`, `why`: whether one runs, and how that is known
@@ -63,20 +62,25 @@ class DriverSeen:
     epoch: int
     root: Path
 
+    @property
+    def written(self) -> float | None:
+        """When the status was written; None without one."""
+        return None if self.status is None else self.status.written
 
-def look(
+
+def driver_of(
     root: Path,
     *,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
-) -> DriverSeen:
+) -> DriverState:
     """Return what is known of the driver now. Watches a doubtful status for a little longer than its interval.
 
     Errors: `CheckpointError` for a status that cannot be read.
     """
-    seen = _looked(root, clock, sleep)
-    waits = "" if seen.runs else _waits(root, clock)
-    return replace(seen, why=f"{seen.why}; {waits}") if waits else seen
+    found = _watched(root, clock, sleep)
+    waits = "" if found.runs else _waits(root, clock)
+    return replace(found, why=f"{found.why}; {waits}") if waits else found
 
 
 def _waits(root: Path, clock: Callable[[], float]) -> str:
@@ -87,65 +91,57 @@ def _waits(root: Path, clock: Callable[[], float]) -> str:
         return ""
     if abs(clock() - waiting.written) > SILENT_SECONDS:
         return ""
-    driver = waiting.driver
-    since = ago(max(0.0, clock() - driver.started))
+    since = ago(max(0.0, clock() - waiting.driver.started))
     return (
-        f"another driver ({driver.app}, process {driver.pid} on {driver.host}) was started {since}, and waits for "
-        "its first batch, with which it takes over"
+        f"another driver ({waiting.driver}) was started {since}, and waits for its first batch, with which it takes "
+        "over"
     )
 
 
-def _looked(root: Path, clock: Callable[[], float], sleep: Callable[[float], None]) -> DriverSeen:
-    seen = _judged(root, clock)
-    if seen.runs or seen.epoch == 0 or (seen.status is not None and _ended(seen)):
-        return seen
-    before = None if seen.status is None else (seen.status.epoch, seen.status.written)
-    patience = 1.5 * (seen.status.interval if seen.status is not None else 0.0)
-    if seen.status is None and not _just_taken(root, seen.epoch, clock):
-        return seen
-    waited, patience = 0.0, max(patience, 3.0)
-    while waited < patience:
+def _watched(root: Path, clock: Callable[[], float], sleep: Callable[[float], None]) -> DriverState:
+    found = _judged(root, clock)
+    status = found.status
+    if status is None:
+        doubtful = found.epoch and _just_taken(root, found.epoch, clock)
+    else:
+        doubtful = found.epoch and not (status.ended and status.epoch == found.epoch)
+    if found.runs or not doubtful:
+        return found
+    patience = max(1.5 * (status.interval if status is not None else 0.0), 3.0)
+    for _ in range(ceil(patience / _POLL_SECONDS)):
         sleep(_POLL_SECONDS)
-        waited += _POLL_SECONDS
         now = _judged(root, clock)
-        status = now.status
-        if status is None or status.epoch != now.epoch or (status.epoch, status.written) == before:
+        if now.status is None or now.status.epoch != now.epoch or now.status == status:
             continue
-        if now.runs or status.ended:
+        if now.runs or now.status.ended:
             return now
         skew = f"the clocks of its host and of this one differ by {abs(now.age or 0.0):.0f} s"
-        return DriverSeen(
-            True, f"{_named(status)} writes its status; {skew}", status, now.age, now.epoch, root
-        )
-    return seen
+        return replace(now, runs=True, why=f"{_named(now.status)} writes its status; {skew}")
+    return found
 
 
-def _judged(root: Path, clock: Callable[[], float]) -> DriverSeen:
+def _judged(root: Path, clock: Callable[[], float]) -> DriverState:
     status = None
     with suppress(FileNotFoundError):
         status = read(root / STATUS_FILE, Status)
     # After the status: a newer driver may have taken over since.
     epoch = max(numbered(root / "epochs", digits=DIGITS), default=0)
     age = None if status is None else clock() - status.written
+    runs = False
     if not epoch:
-        return DriverSeen(False, "no driver has taken this checkpoint over yet", status, age, epoch, root)
-    if status is None or age is None:
+        why = "no driver has taken this checkpoint over yet"
+    elif status is None or age is None:
         why = f"driver {epoch} has taken over last, and there is no {STATUS_FILE} of it"
-        return DriverSeen(False, why, None, None, epoch, root)
-    if status.epoch < epoch:
+    elif status.epoch < epoch:
         why = f"driver {epoch} has taken over from driver {status.epoch}, and has written no status"
     elif status.ended:
         why = f"{_named(status)} has ended, {ago(age)}"
     elif abs(age) <= SILENT_SECONDS:
-        return DriverSeen(True, f"{_named(status)} wrote its status {ago(age)}", status, age, epoch, root)
+        runs, why = True, f"{_named(status)} wrote its status {ago(age)}"
     else:
         every = f"normal: every {status.interval:.0f} s"
         why = f"{_named(status)} last wrote its status {ago(age)} ({every}); it was probably killed"
-    return DriverSeen(False, why, status, age, epoch, root)
-
-
-def _ended(seen: DriverSeen) -> bool:
-    return seen.status is not None and seen.status.ended and seen.status.epoch == seen.epoch
+    return DriverState(runs, why, status, age, epoch, root)
 
 
 def _just_taken(root: Path, epoch: int, clock: Callable[[], float]) -> bool:
@@ -155,8 +151,7 @@ def _just_taken(root: Path, epoch: int, clock: Callable[[], float]) -> bool:
 
 
 def _named(status: Status) -> str:
-    driver = status.driver
-    return f"driver {status.epoch} ({driver.app}, process {driver.pid} on {driver.host})"
+    return f"driver {status.epoch} ({status.driver})"
 
 
 def ask(
@@ -190,15 +185,13 @@ def ask(
     write(path, request)
     try:
         end = clock() + timeout
-        while True:
-            if (found := _answer(answer)) is not None:
-                return found
+        while (found := _answer(answer)) is None:
             if clock() >= end:
-                if _withdrawn(path) or clock() >= end + TAKEN_SECONDS:
+                taken = not _withdrawn(path) and path.with_suffix(TAKEN).exists()
+                if not taken or clock() >= end + TAKEN_SECONDS:
                     return _answer(answer)  # one may have come meanwhile
-                if not path.with_suffix(TAKEN).exists():
-                    return _answer(answer)
             sleep(POLL_SECONDS)
+        return found
     finally:
         for mine in (path, answer):
             with suppress(OSError):
