@@ -58,7 +58,6 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.processors.arguments import nearest_argument
 from taskplace.spark.processors.parts import Aggregation
 from taskplace.spark.stub_processors import store_of
 from taskplace.spark.yaml_paths import option_path
@@ -185,7 +184,7 @@ def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **o
     if not any(p.kind == p.VAR_KEYWORD for p in parameters):
         for option in options:
             if option not in names:
-                hint = nearest_argument(option, names) or nearest(option, names)
+                hint = nearest(option, names)
                 raise TopologyError(f"{option}: found an unknown option; {hint}")
     for parameter in parameters:
         if parameter.name in names and parameter.default is parameter.empty and parameter.name not in options:

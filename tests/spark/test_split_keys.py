@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.compile import sources
+from taskplace.spark.ddl import struct_type
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, count
 from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World
@@ -199,10 +200,10 @@ def test_a_store_that_the_topology_declares_is_judged_too():
 
 
 def test_a_source_without_a_key_is_spread_by_what_spark_can_hash():
-    columns = {"a": "int", "m": "map<string,int>", "s": "struct<x:map<int,int>>"}
-    assert sources.hashable("in", columns) == ["a"]
+    columns = [("a", "int"), ("m", "map<string,int>"), ("s", "struct<x:map<int,int>>")]
+    assert sources.hashable("in", struct_type(columns)) == ["a"]
     with pytest.raises(InputError, match=r"sources\.in: found .*expected a key"):
-        sources.hashable("in", dict(list(columns.items())[1:]))
+        sources.hashable("in", struct_type(columns[1:]))
 
 
 @pytest.mark.parametrize("typed", [(False, True, False), (True, False, True)])

@@ -47,11 +47,11 @@ SPENT = "topology__nodes__spent__options"
         ),
         (
             {"topology__sources__orders__options": {"event_time": "cents"}},
-            "topology.sources.orders.options.event_time: found \"'cents', bigint\", expected a timestamp or date",
+            "topology.sources.orders.options.event_time: found \"'cents', int64\", expected a timestamp or date",
         ),
         (
             {f"{SPENT}__aggregates": {"worst": {"max": "cents", "type": "timestamp"}}},
-            "topology.nodes.spent.options.aggregates.worst.max: found \"'cents', bigint\", expected a timestamp",
+            "topology.nodes.spent.options.aggregates.worst.max: found \"'cents', int64\", expected a timestamp",
         ),
         (
             {
@@ -81,14 +81,14 @@ SPENT = "topology__nodes__spent__options"
                 "topology__nodes__again": {"repartition": "once", "key": "tags"},
                 "input__orders__schema": "id long, customer string, cents long, tags array<string>",
             },
-            "topology.nodes.again.key: found \"'tags', array<string>\", expected a key of type boolean",
+            "topology.nodes.again.key: found \"'tags', list<string>\", expected a key of type boolean",
         ),
         (
             {
                 "topology__nodes__again": {"repartition": "once", "key": "cents"},
                 "input__orders__schema": "id long, customer string, cents decimal(9, 2)",
             },
-            "topology.nodes.again.key: found \"'cents', decimal(9,2)\", expected a key of type boolean",
+            "topology.nodes.again.key: found \"'cents', decimal(9, 2)\", expected a key of type boolean",
         ),
         (
             {"topology__nodes__totals__schema": {"customer": "string", "orders": "long", "cent": "long"}},

@@ -53,11 +53,11 @@ BAD = [
     # event time
     (
         {"topology__nodes__once__options__ttl": "1 day"},
-        "topology.nodes.once.options.time: found nothing, expected the time column that the ttl counts from",
+        "topology.nodes.once.options.time: found nothing, expected both ttl and time",
     ),
     (
         {"topology__nodes__once__options__time": "at"},
-        "topology.nodes.once.options.ttl: found nothing, expected how long after the time an entry expires",
+        "topology.nodes.once.options.ttl: found nothing, expected both ttl and time",
     ),
     (
         {

@@ -33,7 +33,7 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.kafka.record_format import Part, Record, RecordFormat
 from taskplace.spark.processors.base import Context
-from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
+from taskplace.spark.processors.facts import Facts
 from taskplace.spark.worker.external import DEAD_LETTER
 from taskplace.validation import nearest
 
@@ -81,7 +81,7 @@ class DeadLetters:
     def infer(self, inputs: tuple[Facts, ...]) -> Facts:
         """Return the columns of a dead letter; refuse a column of dead letters that is no struct of them."""
         _check_known(inputs[0])
-        return Facts(columns=columns_sent(dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True))))
+        return Facts(columns=dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True)))
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the dead letters."""
@@ -112,7 +112,7 @@ def _letters(rows: pa.Table) -> pa.ChunkedArray:
 def _check_known(rows: Facts) -> None:
     rows.require(DEAD_LETTER)
     if rows.columns is not None:
-        _check(arrow_types(rows.columns)[DEAD_LETTER])
+        _check(rows.columns[DEAD_LETTER])
 
 
 def _check(kind: pa.DataType) -> None:
