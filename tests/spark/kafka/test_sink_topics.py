@@ -13,6 +13,7 @@ pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark.kafka import brokers as questions
+from taskplace.spark.kafka.clients import TryAgain
 from taskplace.spark.kafka.sink_topics import SinkTopics
 from tests.support.fake_kafka import error
 from tests.support.kafka_admin import AdminClients, FakeAdmin
@@ -48,7 +49,7 @@ class Topics(FakeAdmin):
             if name not in self.topics:
                 raise error("UNKNOWN_TOPIC_OR_PART")
             id_, partitions = self.topics[name]
-            return SimpleNamespace(topic_id=id_, partitions=[None] * partitions, authorized_operations=None)
+            return SimpleNamespace(topic_id=id_, partitions=[SimpleNamespace(replicas=[1])] * partitions, authorized_operations=None)
 
         return answer
 
@@ -210,7 +211,7 @@ def test_brokers_that_do_not_answer_and_brokers_that_refuse(monkeypatch):
     topics = topics_of(admin)
     topics.bind({}, 1)
     admin.failures = ["LEADER_NOT_AVAILABLE"] * 1000
-    with pytest.raises(TimeoutError, match="LEADER_NOT_AVAILABLE"):
+    with pytest.raises(TryAgain, match="LEADER_NOT_AVAILABLE"):
         topics.check_now(0)
     with pytest.raises(SinkError, match=r"LEADER_NOT_AVAILABLE\); check `servers`"):
         topics.check(kept(), None, 0)

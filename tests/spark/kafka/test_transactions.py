@@ -10,8 +10,9 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
 from taskplace.errors import CheckpointError, Fenced, SinkError
+from taskplace.logs import RepeatedWarnings
 from taskplace.spark.kafka import transactions
-from taskplace.spark.kafka.clients import ClientOptions, Clients
+from taskplace.spark.kafka.clients import TryAgain
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.kafka.transactions import FENCED_AT_MOST, Transactions
 from taskplace.spark.targets import Commit, Output
@@ -33,6 +34,7 @@ def clock(monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(transactions.time, "monotonic", lambda: float(next(ticks)))
     monkeypatch.setattr(transactions.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(transactions, "REPEATED", RepeatedWarnings())
 
 
 def writer(brokers: FakeBrokers, *, timeout: float = 1000.0, patience: float = 10_000.0) -> Transactions:
@@ -166,56 +168,32 @@ def test_two_users_of_one_checkpoint_end_with_an_error(brokers):
 
 
 def test_a_transaction_that_is_too_long_is_an_error_that_says_so(brokers):
-    many = records(*[b"x"] * 3000)
+    many = records(*[b"x"] * 30_000)
     with pytest.raises(
-        SinkError, match=r"its 3000 records took longer than transaction\.timeout\.ms = 2000; raise"
+        SinkError, match=r"its 30000 records took longer than transaction\.timeout\.ms = 20000; raise"
     ):
-        writer(brokers, timeout=2).publish(commit(0), many)
+        writer(brokers, timeout=20).publish(commit(0), many)
     assert out(brokers) == []
     assert brokers.calls.count("abort") == 2
 
 
-def test_a_lost_connection_does_not_hide_a_batch_that_is_too_long(brokers):
-    """One broker of three is down: the client says so again and again, and the others take the records."""
-    one = writer(brokers, timeout=20)
-    brokers.polled = lambda: setattr(one.clients, "disturbed", True)
-    with pytest.raises(
-        SinkError, match=r"its 30000 records took longer than transaction\.timeout\.ms = 20000.*; raise"
-    ):
-        one.publish(commit(0), records(*[b"x"] * 30_000))
-    assert out(brokers) == []
-
-
 def test_brokers_that_cannot_be_reached_are_not_the_batchs_fault(brokers):
     one = writer(brokers, timeout=20, patience=300)
-    brokers.polled = lambda: setattr(one.clients, "disturbed", True)
     brokers.acknowledge = False
-    says = r"within 300 s; .* the brokers could not be reached for \d+ s of a transaction that may take 20 s"
+    says = r"within 300 s; .* the brokers have taken no record for \d+ s of a transaction that may take 20 s"
     with pytest.raises(SinkError, match=says):
         one.publish(commit(0), records(*[b"x"] * 30_000))
     assert brokers.calls.count("init") > 3
-    brokers.polled, brokers.acknowledge = (lambda: None), True
+    brokers.acknowledge = True
     one.publish(commit(0), records())
     assert out(brokers) == ROWS
 
 
-def test_only_lost_connections_of_producers_count(monkeypatch):
-    made = []
-    for kind in ("confluent_kafka.Producer", "confluent_kafka.Consumer", "confluent_kafka.admin.AdminClient"):
-        monkeypatch.setattr(
-            kind, type(kind.rpartition(".")[2], (), {"__init__": lambda self, given: made.append(given)})
-        )
-    clients = Clients(ClientOptions("KafkaSink", "nowhere:9092", {}), "sink")
-    for make in (clients.admin, lambda: clients.consumer({}), lambda: clients.producer({})):
-        make()
-        made[-1]["error_cb"](error("_ALL_BROKERS_DOWN").args[0])
-        assert clients.disturbed is (len(made) == 3)
-
-
 def test_brokers_that_end_a_transaction_in_time_are_told_from_a_fence(brokers):
     brokers.fail("commit", error("INVALID_PRODUCER_EPOCH", fatal=True), times=2)
-    with pytest.raises(SinkError, match=r"transaction\.timeout\.ms = 1\b"):
-        writer(brokers, timeout=0.001).publish(commit(0), records())
+    with pytest.raises(SinkError, match=r"transaction\.timeout\.ms = 6000\b"):
+        writer(brokers, timeout=6).publish(commit(0), records(*[b"x"] * 3000))
+    assert brokers.calls.count("commit") == 2
 
 
 def test_records_that_no_broker_takes_are_not_the_batchs_fault(brokers):
@@ -225,7 +203,7 @@ def test_records_that_no_broker_takes_are_not_the_batchs_fault(brokers):
     writer(brokers, timeout=1.5).publish(commit(0), records())
     assert out(brokers) == ROWS
     brokers.fail("commit", error("_INCONSISTENT", **ABORTABLE), times=1000)
-    says = r"^batch 1 .*: not published within 100 s; .* have not taken a record .* `min\.insync\.replicas`"
+    says = r"^batch 1 .*: not published within 100 s; .* have taken no record .* `min\.insync\.replicas`"
     with pytest.raises(SinkError, match=says):
         writer(brokers, timeout=1.5, patience=100).publish(commit(1), records(b"d"))
     assert out(brokers) == ROWS
@@ -246,7 +224,7 @@ def test_a_refused_record_is_an_error_that_names_the_reason(brokers):
     one._on_delivery(error("INVALID_TIMESTAMP").args[0], None)
     with pytest.raises(SinkError, match=r"INVALID_TIMESTAMP\); raise `message\.timestamp\.before"):
         one._abort(
-            transactions._Try(output=OUTPUT, what="batch 0", until=1e9), error("_INCONSISTENT", **ABORTABLE)
+            transactions._Work(output=OUTPUT, what="batch 0", until=1e9), error("_INCONSISTENT", **ABORTABLE)
         )
 
 
@@ -285,7 +263,7 @@ class LostTopics:
 
 def test_topics_are_compared_before_each_try_and_while_a_call_does_not_succeed(brokers):
     one = writer(brokers)
-    one.topics = LostTopics(TimeoutError("no leader"), None, None, SinkError("it is gone"))  # type: ignore[assignment]
+    one.topics = LostTopics(TryAgain("no leader"), None, None, SinkError("it is gone"))  # type: ignore[assignment]
     one.publish(commit(0), records())
     brokers.fail("commit", error("_TIMED_OUT", **RETRIABLE), times=1000)
     with pytest.raises(SinkError, match="it is gone"):
@@ -293,7 +271,7 @@ def test_topics_are_compared_before_each_try_and_while_a_call_does_not_succeed(b
     assert brokers.calls.count("commit") == 2
     assert out(brokers) == ROWS
     one.patience = 100
-    one.topics = LostTopics(*[TimeoutError("no leader")] * 1000)  # type: ignore[assignment]
+    one.topics = LostTopics(*[TryAgain("no leader")] * 1000)  # type: ignore[assignment]
     with pytest.raises(SinkError, match=r"not published within .* the last error: no leader"):
         one.publish(commit(1), records(b"d"))
 
@@ -335,10 +313,10 @@ def test_a_start_after_a_failed_try_is_not_part_of_its_transaction(brokers):
     assert brokers.calls.count("init") > 5
     brokers.errors["init"] = [(error("_TIMED_OUT", **RETRIABLE), False)] * 1000
     brokers.fail("commit", error("_TIMED_OUT"))
-    tries = transactions._Try(output=OUTPUT, what="batch 0", until=0.0, furthest=0)
+    tries = transactions._Work(output=OUTPUT, what="batch 0")
     tries.sent = transactions.Progress()
     tries.sent.sent = 3
-    with pytest.raises(transactions._TryAgain):
+    with pytest.raises(TryAgain):
         one._start(tries)
     assert tries.until == 0.0, "patience does not begin anew"
 
