@@ -547,8 +547,8 @@ def _parquet(path: str, value: str) -> CommitTarget:
 
 
 def _kafka(path: str, value: KafkaOutput) -> CommitTarget:
-    from taskplace.spark.kafka.options import check_no_secrets
     from taskplace.spark.kafka.declared import with_servers
+    from taskplace.spark.kafka.options import check_no_secrets
     from taskplace.spark.kafka.sink import KafkaSink
 
     fields = with_servers(path, given(value))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from taskplace.spark.kafka.brokers import Topic
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Raw
-from taskplace.spark.kafka.brokers import Topic
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.source import _source
 from taskplace.spark.worker.topic_reader import RANGES, ReadSetting

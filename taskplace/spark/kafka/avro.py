@@ -67,20 +67,20 @@ _TIMEOUT = 30
 _clients: dict[tuple[int, str], Any] = {}
 
 
-class Fault(Exception):
+class _Fault(Exception):
     """A payload that cannot be decoded; its text is the reason."""
 
 
 def read_schema(given: object, path: str) -> Any:
-    """Return a schema to read by: as `schema_text`, without the logical types that are not read."""
+    """Return a schema to read by: as of `schema_text`, without the logical types that are not read."""
     from fastavro.schema import expand_schema
 
-    schema = json.loads(schema_text(given, path))
+    schema = json.loads(schema_text(given, path), object_hook=_known)
     for part in _parts(expand_schema(schema)):
         if isinstance(part, Mapping) and part["type"] == "array" and _takes_no_bytes(part["items"]):
             expected = "items that take bytes: otherwise a few bytes are an array of any length"
             raise InputError(path, found="an array whose items take no bytes", expected=expected)
-    return _without_unknown_logical_types(schema)
+    return schema
 
 
 def schema_text(given: object, path: str) -> str:
@@ -170,9 +170,7 @@ def reader_of(writer: str, reader: str) -> Callable[[bytes], Any]:
 
     for kind in ("bytes", "fixed"):
         fastavro.read.LOGICAL_READERS[f"{kind}-{_DECIMAL}"] = _decimal
-    parsed, wanted = (
-        fastavro.parse_schema(json.loads(text, object_hook=_renamed)) for text in (writer, reader)
-    )
+    parsed, wanted = _parsed(writer), _parsed(reader)
     # fastavro's compiled reader follows a type that contains itself until the stack of the process is used up.
     itself = any(
         isinstance(part, str) and part not in (*_PLAIN, "null") for part in _parts(expand_schema(parsed))
@@ -185,14 +183,17 @@ def reader_of(writer: str, reader: str) -> Callable[[bytes], Any]:
         stream = io.BytesIO(payload)
         value = read(stream, parsed, other)
         if left := len(payload) - stream.tell():
-            raise Fault(f"{left} bytes behind the datum")
+            raise _Fault(f"{left} bytes behind the datum")
         return value if typed is None else typed(value)
 
     return decode
 
 
-def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
-    return {**schema, "logicalType": _DECIMAL} if schema.get("logicalType") == "decimal" else schema
+def _known(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a schema without a logical type that is not read."""
+    logical = part.pop("logicalType", "")
+    known = _DECIMAL if logical == "decimal" else logical
+    return {**part, "logicalType": known} if known in (*_TIMES, _DECIMAL) else part
 
 
 def _decimal(data: bytes, schema: Mapping[str, Any], reader: object = None) -> Decimal:
@@ -262,20 +263,6 @@ def _takes_no_bytes(schema: Any) -> bool:
     return schema.get("size") == 0 or _takes_no_bytes(schema["type"])
 
 
-def _without_unknown_logical_types(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_unknown_logical_types(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    return {
-        name: _without_unknown_logical_types(value)
-        if name in ("type", "items", "values", "fields")
-        else value
-        for name, value in schema.items()
-        if not name.startswith("__") and (name != "logicalType" or value in (*_TIMES, "decimal"))
-    }
-
-
 def _arrow_type(schema: Any, path: str) -> pa.DataType:
     if isinstance(schema, list):
         others = [each for each in schema if each != "null"]
@@ -288,10 +275,10 @@ def _arrow_type(schema: Any, path: str) -> pa.DataType:
             expected = "a type with values, and no record that contains itself"
             raise InputError(path, found=schema, expected=expected)
         return _PLAIN[schema]
-    kind, logical = schema["type"], schema.get("logicalType")
+    kind, logical = schema["type"], schema.get("logicalType", "")
     if logical in _TIMES:
         return _TIMES[logical][0]
-    if logical is not None:
+    if logical:
         if schema["precision"] > MOST_DIGITS:
             found = f"a decimal of {schema['precision']} digits"
             raise InputError(path, found=found, expected=f"at most {MOST_DIGITS}")
@@ -345,7 +332,7 @@ class SchemaRegistry:
         return self._options.without_secrets(), self._registers
 
     def schema(self, number: int) -> str:
-        """Return the Avro schema with an id. Errors: `Fault` if the registry has none with it."""
+        """Return the Avro schema with an id. Errors: `_Fault` if the registry has none with it."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
@@ -354,11 +341,11 @@ class SchemaRegistry:
             raise
         except Exception as error:
             if isinstance(error, SchemaRegistryError) and error.error_code == _UNKNOWN:
-                raise Fault("which the schema registry does not have") from None
+                raise _Fault("which the schema registry does not have") from None
             raise self._failed(error, f"the schema {number}, with which a record was written") from None
         if found.schema_type != "AVRO" or found.references:
             what = "refers to others" if found.references else f"is {found.schema_type}"
-            raise Fault(f"which {what}; only Avro without references is read")
+            raise _Fault(f"which {what}; only Avro without references is read")
         return str(found.schema_str)
 
     def number(self, subject: str, schema: str) -> int:

@@ -115,18 +115,6 @@ class Admin:
         """Return what the brokers know of topics and brokers."""
         return self.ask(lambda at_most: self._client.list_topics(timeout=at_most))
 
-    def partitions(self, topic: str) -> list[int]:
-        """Return the numbers of a topic's partitions. It makes no topic, as a question for this topic alone would."""
-
-        def question(at_most: float) -> list[int]:
-            found = self._client.list_topics(timeout=at_most).topics.get(topic)
-            error = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART) if found is None else found.error
-            if found is None or error is not None:
-                raise ck.KafkaException(error)
-            return sorted(found.partitions)
-
-        return self.ask(question)
-
     def describe(self, topic: str, *, new: float = 0.0) -> Topic:
         """Return a topic, with what this client may do with it. It makes no topic."""
 

@@ -72,7 +72,7 @@ _VARYING = re.compile(r"^\w+ \[.*?\]: |/(?:bootstrap|\d+)(?=: )| \(after \d.*")
 _OF_OTHERS = " property and will be ignored by this "
 
 
-class TryAgain(SinkError):
+class RetriableSinkError(SinkError):
     """What may pass by waiting. `logged`: its text for the log, without what brokers say of a record."""
 
     def __init__(self, said: str, logged: str | None = None) -> None:
@@ -169,10 +169,10 @@ class Clients:
             raise self.failed(doing, self.refusal.error)
 
     def failed(self, doing: str, error: ck.KafkaError, right: str = "`Write` and `Describe`") -> SinkError:
-        """Return a sink's error for what a client says: a `TryAgain`, unless it does not pass by waiting."""
+        """Return a sink's error for what a client says: a `RetriableSinkError`, unless it does not pass by waiting."""
         if error.name() in PERMANENT:
             return SinkError(f"{doing}: {self.says(error)}; {remedy(error, right)}")
-        return TryAgain(f"{doing}: {self.says(error)}; check `servers`, and that the brokers run")
+        return RetriableSinkError(f"{doing}: {self.says(error)}; check `servers`, and that the brokers run")
 
     def says(self, error: Any) -> str:
         """Return the text of a client's error, without secrets; with the brokers' addresses, if none has answered."""

@@ -38,7 +38,14 @@ import msgspec
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.avro import Fault, SchemaRegistry, arrow_columns, number_of, read_schema, reader_of
+from taskplace.spark.kafka.avro import (
+    SchemaRegistry,
+    _Fault,
+    arrow_columns,
+    number_of,
+    read_schema,
+    reader_of,
+)
 from taskplace.spark.processors.base import columns_of
 from taskplace.spark.types import arrow_schema
 from taskplace.spark.values import table_of
@@ -158,33 +165,33 @@ class Avro:
         return _rows(payloads, decode, self.columns, "Avro")
 
     def _framed(self) -> Callable[[bytes], Mapping[str, Any]]:
-        known: dict[int, Callable[[bytes], Mapping[str, Any]] | Fault] = {}
+        known: dict[int, Callable[[bytes], Mapping[str, Any]] | _Fault] = {}
 
         def decode(payload: bytes) -> Mapping[str, Any]:
             if (number := number_of(payload)) is None:
-                raise Fault("no zero byte and schema id in front")
+                raise _Fault("no zero byte and schema id in front")
             if number not in known:
                 try:
                     known[number] = self._plain(self._of_writer(number))
-                except Fault as fault:
-                    known[number] = Fault(f"written with schema {number}, {fault}")
-            if isinstance(found := known[number], Fault):
+                except _Fault as fault:
+                    known[number] = _Fault(f"written with schema {number}, {fault}")
+            if isinstance(found := known[number], _Fault):
                 raise found
             return found(payload[5:])
 
         return decode
 
     def _of_writer(self, number: int) -> str:
-        """Return the schema with an id. Errors: `Fault`, which says nothing about the next id."""
+        """Return the schema with an id. Errors: `_Fault`, which says nothing about the next id."""
         if number in self.writers:
             return self.writers[number]
         if self.registry is None:
-            raise Fault(f"known are {sorted(self.writers)}")
+            raise _Fault(f"known are {sorted(self.writers)}")
         text = self.registry.schema(number)
         try:
             return json.dumps(read_schema(text, f"schema {number}"))
         except InputError as error:
-            raise Fault(f"in which {error.found} is not read") from None
+            raise _Fault(f"in which {error.found} is not read") from None
 
     def _plain(self, writer: str) -> Callable[[bytes], Mapping[str, Any]]:
         decode, column = reader_of(writer, self.schema), self.column
@@ -257,7 +264,7 @@ def _rows(
         except Exception as error:  # whatever the bytes lead to; its message may show them
             why = (
                 str(error)
-                if isinstance(error, Fault)
+                if isinstance(error, _Fault)
                 else f"not a datum of the schema ({type(error).__name__})"
             )
             faults[at] = f"{what}: {why}"
@@ -293,7 +300,7 @@ def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
         try:
             row: Mapping[str, Any] = decoder.decode(payload)
         except msgspec.DecodeError as error:  # names fields and types, and no values
-            raise Fault(str(error)) from None
+            raise _Fault(str(error)) from None
         return row
 
     return decode

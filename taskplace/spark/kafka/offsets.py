@@ -156,21 +156,17 @@ def with_broker_counts(
     topics have changed.
 
     What is not as it must be is in `readiness()`: topics that are missing, co-partitioned topics with unequal counts,
-    and a topic whose count is not that with which its stores began. Errors: `InputError`, also for an unknown topic.
+    and a topic whose count is not that with which its stores began.
+
+    Errors: `InputError`; `TopologyError` for an unknown topic.
     """
-    sources = {
-        node.topic: node for node in built.nodes if node.kind == "source" and not node.internal and node.topic
-    }
-    for topic in topics:
-        if topic not in sources:
-            expected = f"an external topic of the topology: {sorted(sources)}"
-            raise InputError(f"topics.{topic}", found=topic, expected=expected)
+    sources = {node.topic: node for node in built.nodes if node.kind == "source" and not node.internal}
+    asked = {topic: node.options.get("reads") for topic, node in sources.items() if topic} | dict(topics)
     counts: dict[str, int | None] = {}
-    for topic, node in sources.items():
-        asked = topics.get(topic, node.options.get("reads"))
-        if hasattr(asked, "partitions"):
+    for topic, counted in asked.items():
+        if counted is not None and hasattr(counted, "partitions"):
             try:
-                counts[topic] = asked.partitions()
+                counts[topic] = counted.partitions()
             except MissingTopic:
                 counts[topic] = None
     return built.with_partitions(counts)

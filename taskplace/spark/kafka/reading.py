@@ -31,7 +31,8 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.clients import Clients
+from taskplace.spark.kafka.brokers import NEW
+from taskplace.spark.kafka.clients import PERMANENT, Clients
 from taskplace.spark.kafka.decoding import RECORD
 from taskplace.spark.kafka.offsets import deleted, refused
 from taskplace.spark.kafka.options import ClientOptions
@@ -60,20 +61,6 @@ DEFAULTS = {
 POLL_SECONDS = 0.2
 #: Milliseconds that Arrow's microseconds have no room for: the producer has written nanoseconds, for example.
 _MOST = 2**63 // 1000
-#: What ends a read at once; all others may pass, as when a broker is started again. A client that a broker refuses says
-#: so to a callback (`Refusal`).
-_MISSING = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.UNKNOWN_TOPIC_ID,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-}
-_FINAL = {
-    *_MISSING,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError._AUTHENTICATION,
-    KafkaError._FATAL,
-}
 #: The remedy for what a user may accept.
 GO_ON = (
     "to go on with the state, start once with `changed_topics: go-on` of the source, from its `starting` (earliest, "
@@ -270,9 +257,9 @@ class _Range:
         """Raise for an error that ends the read."""
         if error.code() in _REMOVED:
             raise removed(self._topic, self._partition, self._at)
-        if error.code() in _FINAL or error.fatal():
-            if error.code() in _MISSING:  # the range was planned, so the topic was there
-                raise deleted(self._topic)
+        if error.name() in NEW:  # the range was planned, so the topic was there
+            raise deleted(self._topic)
+        if error.name() in PERMANENT or error.fatal():
             raise refused(self._topic, error, self._clients, right="Read")
 
 

@@ -251,5 +251,6 @@ def _headers(given: Sequence[str] | Mapping[str, str] | None) -> tuple[tuple[str
         given = {name: name for name in given or ()}
     path = f"{PATH}.headers"
     return tuple(
-        (named(name, path, "the name of a header"), *_columns(of, path)) for name, of in given.items()
+        (named(name, path, "the name of a header"), named(of, path, "the name of a column"))
+        for name, of in given.items()
     )

@@ -39,6 +39,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import confluent_kafka as ck
@@ -131,7 +132,7 @@ class SinkTopics:
     # -- while the stream runs
 
     def check_now(self, seconds: float) -> None:
-        """Compare the topics with those of `bind`; nothing before it. Errors: also `TryAgain`."""
+        """Compare the topics with those of `bind`; nothing before it. Errors: also `RetriableSinkError`."""
         if not self._bound:
             return
         found = self._present(seconds, GONE_SECONDS)
@@ -257,7 +258,7 @@ class MarkerTopic:
     def _brokers(self) -> int:
         """Return the number of brokers that answer, or that have a replica."""
         doing = "the brokers of the sink do not answer"
-        with self._clients.asked(ADMIN_SECONDS, lambda error: self._clients.failed(doing, error)) as admin:
+        with self._clients.asked(ADMIN_SECONDS, partial(self._clients.failed, doing)) as admin:
             found = admin.metadata()
         partitions = (each for topic in found.topics.values() for each in topic.partitions.values())
         return len({*found.brokers, *(id_ for each in partitions for id_ in each.replicas)})
@@ -353,9 +354,7 @@ class MarkerTopic:
     def _end(self, seconds: float) -> int:
         """Return the high watermark: also behind transactions that are open."""
         doing = f"topic {self.name!r}: its end is not known"
-        with self._clients.asked(
-            seconds, lambda error: self._clients.failed(doing, error, "`Describe`")
-        ) as admin:
+        with self._clients.asked(seconds, partial(self._clients.failed, doing, right="`Describe`")) as admin:
             return admin.offsets(self.name, [0], new=seconds)[0]
 
 
@@ -366,10 +365,7 @@ def described(
 
     `new`: for how long brokers that do not know it are asked again, in seconds.
     """
-
-    def failed(error: ck.KafkaError) -> SinkError:
-        return clients.failed(f"topic {topic!r} cannot be checked", error, "`Describe`")
-
+    failed = partial(clients.failed, f"topic {topic!r} cannot be checked", right="`Describe`")
     with clients.asked(seconds, failed) as admin:
         try:
             found = admin.describe(topic, new=new)
@@ -387,10 +383,7 @@ def described(
 
 def configuration(clients: Clients, topic: str) -> dict[str, str]:
     """Return the configuration of a topic that exists; empty, with a warning, if it may not be read."""
-
-    def failed(error: ck.KafkaError) -> SinkError:
-        return clients.failed(f"the configuration of topic {topic!r} is not known", error)
-
+    failed = partial(clients.failed, f"the configuration of topic {topic!r} is not known")
     with clients.asked(ADMIN_SECONDS, failed) as admin:
         try:
             return admin.configuration(topic)

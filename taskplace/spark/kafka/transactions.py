@@ -39,7 +39,7 @@ import msgspec
 
 from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark import faults
-from taskplace.spark.kafka.clients import PERMANENT, REPEATED, Clients, TryAgain, cause, outline
+from taskplace.spark.kafka.clients import PERMANENT, REPEATED, Clients, RetriableSinkError, cause, outline
 from taskplace.spark.kafka.record_format import Record
 from taskplace.spark.kafka.sink_topics import Marker, MarkerKey, MarkerTopic, SinkTopics
 from taskplace.spark.targets import Commit, Output
@@ -109,7 +109,7 @@ class Writer(ABC):
                 self.topics.check_now(SLICE)
             self._try(work)
             return True
-        except TryAgain as again:
+        except RetriableSinkError as again:
             if time.monotonic() >= work.until:
                 raise SinkError(
                     f"{work.what}: not published within {self.patience:.0f} s; the last error: {again}"
@@ -122,7 +122,7 @@ class Writer(ABC):
 
     @abstractmethod
     def _try(self, work: _Work) -> None:
-        """Do it once. Errors: `TryAgain`."""
+        """Do it once. Errors: `RetriableSinkError`."""
 
     def close(self) -> None:
         """Give the producer up. What it has queued is not sent. The next batch makes another one."""
@@ -185,7 +185,7 @@ class Writer(ABC):
 
     def _running(self) -> ck.Producer:
         if self._producer is None:
-            raise TryAgain("the producer was given up")
+            raise RetriableSinkError("the producer was given up")
         return self._producer
 
 
@@ -288,12 +288,12 @@ class Transactions(Writer):
                 if found is None or not found.retriable() or found.txn_requires_abort():
                     self._abort(work, error)
                 if self.topics is not None:  # a client goes on asking for a topic that is lost
-                    with suppress(TryAgain):
+                    with suppress(RetriableSinkError):
                         self.topics.check_now(SLICE)
                 if time.monotonic() >= until:
                     self.close()
                     says = self.clients.says(error)
-                    raise TryAgain(f"{what}: {says}", f"{what}: {outline(error)}") from None
+                    raise RetriableSinkError(f"{what}: {says}", f"{what}: {outline(error)}") from None
 
     def _abort(self, work: _Work, error: Exception) -> NoReturn:
         """Abort the transaction after an error, and raise what follows from it."""
@@ -319,7 +319,7 @@ class Transactions(Writer):
                     f"{work.what}: fenced {work.fenced} times by a producer with the same transactional id, "
                     f"{transactional_id(_key(work.output))!r}; is a copy of the checkpoint in use?"
                 )
-        raise TryAgain(said, outline(error))
+        raise RetriableSinkError(said, outline(error))
 
     def _check_time(self, work: _Work) -> None:
         """Raise what follows from a transaction that is open for too long: the brokers' fault, or the batch's."""
@@ -332,7 +332,7 @@ class Transactions(Writer):
         stalled, failed = work.sent.stalled(), self._failed is not None and self._failed.name()
         self.close()
         if stalled >= self.timeout / 2 or failed == "_MSG_TIMED_OUT":
-            raise TryAgain(
+            raise RetriableSinkError(
                 f"the brokers have taken no record for {stalled:.0f} s of a transaction that may take "
                 f"{self.timeout:.0f} s; check that as many replicas are in sync as `min.insync.replicas` of the topics"
             )
@@ -343,7 +343,7 @@ class Transactions(Writer):
                 f"{self.timeout * 1000:.0f}; raise it in the sink's options (the brokers' "
                 "`transaction.max.timeout.ms` limits it), or make batches smaller"
             )
-        raise TryAgain(f"the transaction took longer than {self.timeout:.0f} s")
+        raise RetriableSinkError(f"the transaction took longer than {self.timeout:.0f} s")
 
 
 @dataclass(kw_only=True)
@@ -374,19 +374,19 @@ class AtLeastOnce(Writer):
         except ck.KafkaException as error:  # a fatal one; the next try needs another producer
             self._failed = self._failed if self._failed is not None else cause(error)
             self._look(work)
-            raise TryAgain(self.clients.says(error), outline(error)) from None
+            raise RetriableSinkError(self.clients.says(error), outline(error)) from None
 
     def _look(self, work: _Work, *, waiting: bool = False) -> None:
         """Raise if a record has failed, or if the brokers are waited for, and have acknowledged none for too long."""
         self._raise_permanent(work.what)
         if self._failed is not None:
             self.close()
-            raise TryAgain(self.clients.says(self._failed), outline(self._failed))
+            raise RetriableSinkError(self.clients.says(self._failed), outline(self._failed))
         self._look_at_progress(work, waiting=waiting)
         give_up = work.sent.went_on + self.patience if work.sent.acknowledged else work.until
         if waiting and time.monotonic() >= give_up:
             self.close()
-            raise TryAgain("no answer of the brokers")
+            raise RetriableSinkError("no answer of the brokers")
 
 
 class Progress:

@@ -52,14 +52,10 @@ def source(admin: FakeAdmin, seconds: float, monkeypatch, *rights: str) -> offse
 #: Each question, with the answer to it.
 QUESTIONS = {
     "ends": (lambda admin, patch: source(admin, 60, patch).ends(2), {0: 7, 1: 7}),
-    "starts": (lambda admin, patch: source(admin, 60, patch).starts(1), {0: 7}),
     "described": (lambda admin, patch: source(admin, 60, patch).described()[:3], ("t", "id", 2)),
-    "partitions": (lambda admin, patch: questions.Admin(admin, 60).partitions("t"), [0, 1]),
     "create": (lambda admin, patch: questions.Admin(admin, 60).create(NewTopic("t", 2)), True),
     "end of the markers": (lambda admin, patch: marker(admin)._end(60), 7),
-    "topic of the sink": (lambda admin, patch: described(AdminClients(admin), "t").partitions, 2),
     "configuration": (lambda admin, patch: configuration(AdminClients(admin), "t"), CONFIG),
-    "brokers": (lambda admin, patch: marker(admin)._brokers(), 3),
     "markers": (lambda admin, patch: marker(admin).exists(), True),
 }
 
@@ -97,7 +93,7 @@ def test_what_does_not_pass_in_time_ends(name, monkeypatch):
     assert 5 < len(admin.asked) < 60
 
 
-@pytest.mark.parametrize("name", ["ends", "described", "end of the markers", "topic of the sink", "brokers"])
+@pytest.mark.parametrize("name", ["ends", "end of the markers", "markers"])
 def test_a_client_that_is_refused_does_not_ask_again(name, monkeypatch):
     question, _ = QUESTIONS[name]
     admin = FakeAdmin("_TIMED_OUT", says="_AUTHENTICATION")
@@ -106,7 +102,7 @@ def test_a_client_that_is_refused_does_not_ask_again(name, monkeypatch):
     assert len(admin.asked) == 1
 
 
-@pytest.mark.parametrize("name", ["ends", "starts", "end of the markers"])
+@pytest.mark.parametrize("name", ["ends", "end of the markers"])
 def test_an_offset_that_no_broker_has_told_is_no_answer(name, monkeypatch):
     question, answer = QUESTIONS[name]
     admin = FakeAdmin(UNTOLD, None, UNTOLD)
@@ -160,9 +156,7 @@ def test_another_client_may_ask_a_broker_that_does_not_know_the_marker_topic_yet
 def test_the_right_that_is_missing_is_named(monkeypatch):
     may_read = FakeAdmin(rights=("DESCRIBE", "READ"))
     assert source(may_read, 60, monkeypatch, "Read").described().id == "id"
-    with pytest.raises(
-        InputError, match=r"found 'no right to Read', .*allow `Read` on the topic"
-    ):
+    with pytest.raises(InputError, match=r"found 'no right to Read', .*allow `Read` on the topic"):
         source(FakeAdmin(rights=("DESCRIBE",)), 60, monkeypatch, "Read").described()
     with pytest.raises(SinkError, match=r"this client has no right to Write; allow `Write` on the topic$"):
         marker(may_read).exists()

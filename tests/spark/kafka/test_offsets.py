@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from examples.kafka.broker import Brokers
 from taskplace.errors import InputError
-from taskplace.spark.kafka import offsets, reading
+from taskplace.spark.kafka import reading
+from taskplace.spark.kafka.clients import Clients
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Raw
 from taskplace.spark.kafka.offsets import KafkaTopic, MissingTopic, with_broker_counts
@@ -29,7 +30,7 @@ from tests.support.kafka_broker import make_topics
 from tests.support.kafka_topics import settle
 from tests.support.own_reads import ROOM, OwnReader
 from tests.support.placed_harness import wait_until
-from topology import Topology, TopologyNotReady
+from topology import Topology, TopologyError, TopologyNotReady
 
 SECONDS = 60
 DECODER = Decoder(value=Raw("line", "string"), include=["partition", "offset"])
@@ -366,21 +367,19 @@ def test_topics_of_other_sources_are_named():
         with_broker_counts(built, {"a": Counted(5)}).readiness()
         == built.with_partitions({"a": 5}).readiness()
     )
-    with pytest.raises(InputError, match=r"topics\.c: found 'c', expected an external topic .*'a', 'b'"):
+    with pytest.raises(TopologyError, match="unknown topic"):
         with_broker_counts(built, {"c": Counted(5)})
-    with pytest.raises(InputError, match=r"topics\.a: found 5, expected a KafkaTopic"):
-        with_broker_counts(built, {"a": 5})
 
 
 def test_a_topic_is_missing_only_if_the_brokers_say_so(monkeypatch):
     def answering(error: str) -> KafkaTopic:
-        monkeypatch.setattr(offsets, "made", lambda *_: FakeAdmin(error))
+        monkeypatch.setattr(Clients, "admin", lambda self: FakeAdmin(error))
         return KafkaTopic("t", "nowhere:9092")
 
     topo = Topology("t")
     topo.source("a", key="k", partition_column="partition")
     assert not with_broker_counts(topo.build(), {"a": answering("UNKNOWN_TOPIC_OR_PART")}).readiness()
-    with pytest.raises(InputError, match="allow `Describe` on the topic to this user"):
+    with pytest.raises(InputError, match="allow `Describe` on the topic"):
         with_broker_counts(topo.build(), {"a": answering("TOPIC_AUTHORIZATION_FAILED")})
 
 

@@ -25,53 +25,38 @@ from taskplace.spec.nodes import KafkaOutput, Output
 SECRET = "hunter2"
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"topic": ""}, r"topic: found '', expected name"),
-        ({"servers": " "}, r"servers: found ' ', expected brokers"),
-        ({"key": []}, r"key: found \[\], expected the name of a column"),
-        ({"key": ["a", "a"]}, r"key: .*each column once"),
-        ({"key_format": "jsn", "key": "a"}, r"key_format: found 'jsn', .*did you mean 'json'"),
-        ({"key_format": "raw", "key": ["a", "b"]}, r"key: .*one column for the format raw"),
-        ({"value_format": "raw"}, r"value: found nothing, expected one column"),
-        ({"value_format": "avro"}, r"value_schema: found 'no schema'"),
-        ({"value_schema": '"long"'}, r"value_schema: found 'a schema beside the format json'"),
-        ({"value_format": "avro", "value_schema": {"type": "recrd"}}, r"value_schema: found .*recrd"),
-        ({"value_format": "avro", "value_schema": "no/such.avsc"}, r"value_schema: .*No such file"),
-        ({"deleted": "gone"}, r"deleted: .*expected `key` as well"),
-        ({"key_format": "json"}, r"key_format: .*expected `key` as well"),
-        ({"dead_letters": "yes"}, r"dead_letters: found 'yes', expected true or false"),
-        (
-            {"dead_letters": True, "key": "k"},
-            r"key: found 'k', expected no `key`: a dead letter is the record",
-        ),
-        ({"dead_letters": True, "value_format": "raw"}, r"value_format: found 'raw', expected no"),
-        ({"changed_topics": "go on"}, r"changed_topics: found 'go on', .*did you mean 'go-on'"),
-        ({"delivery": "exactly once"}, r"delivery: .*did you mean 'exactly-once'"),
-        ({"marker_topic": "out"}, r"marker_topic: .*another topic"),
-        ({"replication": 0}, r"replication: found 0, expected an integer of at least 1"),
-        ({"patience": "soon"}, r"patience: found 'soon'"),
-        ({"options": {"transactional.id": "x"}}, r"options\.transactional\.id: .*does not set itself"),
-        ({"options": {"bootstrap.servers": "x"}}, r"options\.bootstrap\.servers: .*set `servers`"),
-        ({"options": {"transaction.timeout.ms": "soon"}}, r"options\.transaction\.timeout\.ms: found 'soon'"),
-        (
-            {"options": {"transaction.timeout.ms_env": "TIMEOUT"}},
-            r"options\.transaction\.timeout\.ms_env: .*expected `transaction\.timeout\.ms` with the value itself",
-        ),
-        (
-            {"options": {"message.max.bytes_file": "bytes"}, "delivery": "at-least-once"},
-            r"options\.message\.max\.bytes_file: .*expected `message\.max\.bytes` with the value itself",
-        ),
-        ({"options": {"linger.ms": None}}, r"options\.linger\.ms: found 'NoneType'"),
-        (
-            {"options": {"sasl.password_env": "X", "sasl.password_file": "x"}},
-            r"options\.sasl\.password_\w+: .*one value",
-        ),
-        ({"options": {"metadata.broker.list": "x"}}, r"options\.metadata\.broker\.list: .*set `servers`"),
-        ({"options": {"auto.commit.enable": True}}, r"options\.auto\.commit\.enable: .*does not set itself"),
-    ],
-)
+REFUSED = [
+    ({"topic": ""}, r"topic: found '', expected name"),
+    ({"servers": " "}, r"servers: found ' ', expected brokers"),
+    ({"key": []}, r"key: found \[\], expected the name of a column"),
+    ({"key": ["a", "a"]}, r"key: .*each column once"),
+    ({"key_format": "jsn", "key": "a"}, r"key_format: found 'jsn', .*did you mean 'json'"),
+    ({"key_format": "raw", "key": ["a", "b"]}, r"key: .*one column for the format raw"),
+    ({"value_format": "raw"}, r"value: found nothing, expected one column"),
+    ({"value_format": "avro"}, r"value_schema: found 'no schema'"),
+    ({"value_schema": '"long"'}, r"value_schema: found 'a schema beside the format json'"),
+    ({"value_format": "avro", "value_schema": "no/such.avsc"}, r"value_schema: .*No such file"),
+    ({"deleted": "gone"}, r"deleted: .*expected `key` as well"),
+    ({"key_format": "json"}, r"key_format: .*expected `key` as well"),
+    ({"dead_letters": True, "key": "k"}, r"key: found 'k', expected no `key`: a dead letter is the record"),
+    ({"marker_topic": "out"}, r"marker_topic: .*another topic"),
+    ({"replication": 0}, r"replication: found 0, expected an integer of at least 1"),
+    ({"options": {"transactional.id": "x"}}, r"options\.transactional\.id: .*does not set itself"),
+    ({"options": {"metadata.broker.list": "x"}}, r"options\.metadata\.broker\.list: .*set `servers`"),
+    ({"options": {"transaction.timeout.ms": "soon"}}, r"options\.transaction\.timeout\.ms: found 'soon'"),
+    (
+        {"options": {"message.max.bytes_file": "x"}},
+        r"options\.message\.max\.bytes_file: .* with the value itself",
+    ),
+    ({"options": {"linger.ms": None}}, r"options\.linger\.ms: found 'NoneType'"),
+    (
+        {"options": {"sasl.password_env": "X", "sasl.password_file": "x"}},
+        r"options\.sasl\.password_\w+: .*one value",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), REFUSED)
 def test_options_that_are_refused(options, says):
     with pytest.raises(InputError, match=rf"^KafkaSink\.{says}"):
         KafkaSink(**{"topic": "out", "servers": "nowhere:9092"} | options)
@@ -95,37 +80,13 @@ def test_a_secret_that_is_missing_is_named_with_the_process_that_lacks_it(
     assert re.search(says, scrubbed(str(raised.value)))
 
 
-def test_a_property_that_librdkafka_does_not_know_is_found_by_the_probe():
-    sink = KafkaSink("out", servers="nowhere:9092", options={"linger.mss": 5})
-    with pytest.raises(
-        InputError, match=r'^KafkaSink\.options: found .*No such configuration property: "linger.mss"'
-    ):
-        sink.probe()
-
-
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"compression.type": "zipp"},
-        {"acks": 1},
-        {"partitioner": "murmur3"},
-        {"max.in.flight.requests.per.connection": 10},
-        {"retries": 0},
-    ],
-    ids=lambda option: next(iter(option)),
-)
+@pytest.mark.parametrize("option", [{"linger.mss": 5}, {"compression.type": "zipp"}, {"acks": 1}])
 def test_a_property_that_producers_refuse_is_found_by_the_probe(delivery, option):
     sink = KafkaSink("out", servers="nowhere:9092", delivery=delivery, options=option)
     with pytest.raises(
         InputError, match=r"^KafkaSink\.options: found .*expected properties that librdkafka knows"
     ):
-        sink.probe()
-
-
-def test_a_property_that_does_not_fit_transactions_is_found_by_the_probe():
-    sink = KafkaSink("out", servers="nowhere:9092", options={"message.timeout.ms": 100_000})
-    with pytest.raises(InputError, match=r"`message\.timeout\.ms` must be set <= `transaction\.timeout\.ms`"):
         sink.probe()
 
 
@@ -176,7 +137,7 @@ def test_a_property_with_a_wrong_secret_does_not_show_it():
     assert SECRET not in repr(sink)
 
 
-def settings(kafka: object, *, key: str = "customer") -> Settings:
+def settings(kafka: object) -> Settings:
     return Settings.from_mapping(
         {
             "application": {"id": "orders"},
@@ -202,9 +163,7 @@ def test_yaml_has_the_arguments_of_the_class():
     assert arguments == set(KafkaOutput.__struct_fields__) - {"servers_env"}
     given = {"topic": "totals", "servers": "nowhere:9092", "key": "customer", "options": {"linger.ms": 5}}
     sink = yaml_application._target("output.totals", read(Output, {"kafka": given}, "output.totals"))
-    assert isinstance(sink, KafkaSink)
-    assert "'linger.ms': 5" in repr(sink)
-    YamlApplication(settings(given | {"options": {"sasl.password_env": "SECRET"}}))
+    assert isinstance(sink, KafkaSink) and "'linger.ms': 5" in repr(sink)
 
 
 def test_the_environment_may_have_the_brokers(monkeypatch):
@@ -220,17 +179,13 @@ def test_the_environment_may_have_the_brokers(monkeypatch):
 @pytest.mark.parametrize(
     ("kafka", "says"),
     [
-        ("totals", r"kafka: found 'totals', expected a mapping"),
         ({"topic": "totals"}, r"kafka\.servers: found nothing"),
         ({"topic": "t", "servers": "s", "kee": "customer"}, r"kafka\.kee: .*did you mean 'key'"),
         ({"topic": "t", "servers": "s", "key": "custmer"}, r"kafka\.key: found 'custmer', .*'customer'"),
-        ({"topic": "t", "servers": "s", "value_format": "xml"}, r"kafka\.value_format: found 'xml'"),
-        (
-            {"topic": "t", "servers": "s", "options": {"sasl.password": SECRET}},
-            r"kafka\.options\.sasl\.password: .*`sasl\.password_env`.*`sasl\.password_file`",
-        ),
+        ({"topic": "t", "servers": "s", "value_format": "raw"}, r"kafka\.value: found nothing, expected one column"),
+        ({"topic": "t", "servers": "s", "options": {"sasl.password": SECRET}}, r"kafka\.options\.sasl\.password"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_in_yaml_have_their_path(kafka, says):
     with pytest.raises(ConfigError, match=rf"^output\.totals\.{says}") as raised:
         YamlApplication(settings(kafka))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+import inspect
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,9 @@ pytest.importorskip("confluent_kafka")
 from taskplace.errors import CheckpointError, Fenced, SinkError
 from taskplace.logs import RepeatedWarnings
 from taskplace.spark.kafka import transactions
-from taskplace.spark.kafka.clients import TryAgain
+from taskplace.spark.kafka.clients import RetriableSinkError
 from taskplace.spark.kafka.record_format import Record
-from taskplace.spark.kafka.transactions import FENCED_AT_MOST, Transactions
+from taskplace.spark.kafka.transactions import FENCED_AT_MOST, AtLeastOnce, Progress, Transactions
 from taskplace.spark.targets import Commit, Output
 from tests.support.fake_kafka import ABORTABLE, RETRIABLE, FakeBrokers, FakeClients, FakeMarkers, error
 
@@ -28,13 +29,27 @@ def brokers() -> FakeBrokers:
     return FakeBrokers()
 
 
+class Time:
+    """The time, which passes in a pause, and by `tick` seconds with each look at it."""
+
+    def __init__(self, tick: float) -> None:
+        self.now, self.tick = 0.0, tick
+
+    def monotonic(self) -> float:
+        self.now += self.tick
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += 0 if self.tick else seconds
+
+
 @pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    """Time passes with each look at the clock, and with each pause."""
-    ticks = itertools.count()
-    monkeypatch.setattr(transactions.time, "monotonic", lambda: float(next(ticks)))
-    monkeypatch.setattr(transactions.time, "sleep", lambda seconds: None)
+def time(request, monkeypatch) -> Time:
+    """Tests that name it have a time that stands still."""
+    made = Time(0.0 if "time" in inspect.signature(request.function).parameters else 1.0)
+    monkeypatch.setattr(transactions, "time", made)
     monkeypatch.setattr(transactions, "REPEATED", RepeatedWarnings())
+    return made
 
 
 def writer(brokers: FakeBrokers, *, timeout: float = 1000.0, patience: float = 10_000.0) -> Transactions:
@@ -263,7 +278,7 @@ class LostTopics:
 
 def test_topics_are_compared_before_each_try_and_while_a_call_does_not_succeed(brokers):
     one = writer(brokers)
-    one.topics = LostTopics(TryAgain("no leader"), None, None, SinkError("it is gone"))  # type: ignore[assignment]
+    one.topics = LostTopics(RetriableSinkError("no leader"), None, None, SinkError("it is gone"))  # type: ignore[assignment]
     one.publish(commit(0), records())
     brokers.fail("commit", error("_TIMED_OUT", **RETRIABLE), times=1000)
     with pytest.raises(SinkError, match="it is gone"):
@@ -271,7 +286,7 @@ def test_topics_are_compared_before_each_try_and_while_a_call_does_not_succeed(b
     assert brokers.calls.count("commit") == 2
     assert out(brokers) == ROWS
     one.patience = 100
-    one.topics = LostTopics(*[TryAgain("no leader")] * 1000)  # type: ignore[assignment]
+    one.topics = LostTopics(*[RetriableSinkError("no leader")] * 1000)  # type: ignore[assignment]
     with pytest.raises(SinkError, match=r"not published within .* the last error: no leader"):
         one.publish(commit(1), records(b"d"))
 
@@ -316,7 +331,7 @@ def test_a_start_after_a_failed_try_is_not_part_of_its_transaction(brokers):
     tries = transactions._Work(output=OUTPUT, what="batch 0")
     tries.sent = transactions.Progress()
     tries.sent.sent = 3
-    with pytest.raises(TryAgain):
+    with pytest.raises(RetriableSinkError):
         one._start(tries)
     assert tries.until == 0.0, "patience does not begin anew"
 
@@ -341,3 +356,153 @@ def ck_error_with(text: str):
     import confluent_kafka as ck
 
     return ck.KafkaException(ck.KafkaError(ck.KafkaError._FAIL, text))
+
+
+# -- without transactions: a batch is given up when no record is acknowledged for `patience`
+
+PATIENCE = 10.0
+QUEUE = 3
+
+
+class SlowProducer:
+    """A producer that gets one record acknowledged with each wait, up to `acknowledges`; then they fail, or wait."""
+
+    def __init__(self, clock: Time, report: Any, *, acknowledges: int, failure: str, seconds: float) -> None:
+        self.clock, self.report, self.seconds = clock, report, seconds
+        self.queue: list[bytes | None] = []
+        self.taken: list[bytes | None] = []
+        self.acknowledges, self.failure = acknowledges, failure
+
+    def __len__(self) -> int:
+        return len(self.queue)
+
+    def produce(self, topic: str, *, value: bytes | None, **_: Any) -> None:
+        if len(self.queue) >= QUEUE:
+            raise BufferError
+        self.queue.append(value)
+
+    def poll(self, timeout: float) -> int:
+        if not timeout:
+            return 0
+        self.clock.sleep(self.seconds)
+        if self.queue and len(self.taken) < self.acknowledges:
+            self.taken.append(self.queue.pop(0))
+        elif self.queue and self.failure:
+            self.queue.pop(0)
+            self.report(error(self.failure).args[0], None)
+        return 0
+
+    def flush(self, timeout: float) -> int:
+        self.poll(timeout)
+        return len(self.queue)
+
+    def purge(self) -> None:
+        self.queue.clear()
+
+
+class SlowClients(FakeClients):
+    """Clients whose producers acknowledge as many records as `tries` say, one after the other."""
+
+    def __init__(self, clock: Time, *tries: int, failure: str = "", seconds: float = 1.0) -> None:
+        super().__init__(FakeBrokers())
+        self.clock, self.tries, self.failure, self.seconds = clock, list(tries), failure, seconds
+        self.producers: list[SlowProducer] = []
+
+    def made(self, kind: Any, own: Any = None, defaults: Any = None) -> Any:
+        number = self.tries.pop(0) if len(self.tries) > 1 else self.tries[0]
+        self.producers.append(
+            SlowProducer(
+                self.clock,
+                own["on_delivery"],
+                acknowledges=number,
+                failure=self.failure,
+                seconds=self.seconds,
+            )
+        )
+        return self.producers[-1]
+
+
+def publish(clients: SlowClients, number: int) -> None:
+    writer = AtLeastOnce(clients=clients, topic="out", patience=PATIENCE)
+    writer.publish(commit(0), lambda: [Record(None, b"%d" % at, [], 0) for at in range(number)])
+
+
+@pytest.mark.parametrize("number", [50, QUEUE], ids=["the queue is full", "all are queued"])
+def test_a_batch_may_take_longer_than_patience_while_records_are_acknowledged(time, number):
+    clients = SlowClients(time, number, seconds=0.9 * PATIENCE)
+    publish(clients, number)
+    assert time.now > 2 * PATIENCE
+    (producer,) = clients.producers
+    assert producer.taken == [b"%d" % at for at in range(number)], "in order, and in one try"
+
+
+@pytest.mark.parametrize("number", [50, QUEUE])
+def test_brokers_that_acknowledge_nothing_any_more_end_it_after_patience(time, number):
+    clients = SlowClients(time, 1)
+    with pytest.raises(SinkError, match=r"^batch 0 of sink 's': not published within 10 s; .*no answer"):
+        publish(clients, number)
+    assert PATIENCE <= time.now < 2 * PATIENCE + 2
+
+
+def test_a_record_that_has_failed_is_no_progress(time, caplog):
+    clients = SlowClients(time, 0, failure="_MSG_TIMED_OUT", seconds=4.0)
+    with pytest.raises(SinkError, match=r"not published within 10 s; the last error: .*_MSG_TIMED_OUT"):
+        publish(clients, 50)
+    assert time.now < 2 * PATIENCE
+    assert len(clients.producers) == 3, "each try ends with its first failure"
+    again = {one.getMessage() for one in caplog.records}
+    assert again == {"batch 0 of sink 's' is sent again: Local: Message timed out (_MSG_TIMED_OUT)"}
+
+
+def test_tries_that_get_further_go_on_and_tries_that_do_not_end(time):
+    further = SlowClients(time, *range(2, 50, 6), 50, failure="_MSG_TIMED_OUT")
+    publish(further, 50)
+    assert time.now > 10 * PATIENCE and len(further.producers) == 9
+    stuck = SlowClients(time, 5, failure="_MSG_TIMED_OUT")
+    with pytest.raises(SinkError, match="not published within"):
+        publish(stuck, 50)
+    assert len(stuck.producers) == 3
+
+
+# -- brokers that take no records, and a slow batch
+
+
+def looks(time: Time, *each: tuple[float, int], waiting: bool = False) -> Progress:
+    """Return the progress of a try with 100 records, after looks: how long each comes after the last one, and what the
+    producer still has then.
+    """
+    found = Progress()
+    found.sent = 100
+    for seconds, waiting_for in each:
+        time.now += seconds
+        found.seen(range(waiting_for), waiting=waiting)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("each", "lost"),
+    [
+        ([(5, 90), (5, 80), (5, 10)], 0),  # it goes on with each look
+        ([(0.9, 100 - number // 2) for number in range(60)], 0),  # pauses between acknowledgements
+        ([(5, 90), (10, 90), (10, 90)], 20),
+        ([(5, 90), (10, 90), (10, 90), (1, 80), (1, 80)], 20),
+        ([(5, 90), (10, 90), (1, 80), (10, 80), (1, 0)], 20),
+        ([(5, 0), (50, 0)], 0),  # nothing is waited for: the rows are slow
+    ],
+)
+def test_the_time_in_which_no_record_is_taken(time, each, lost):
+    assert looks(time, *each).stalled() == lost
+
+
+def test_a_commit_that_is_waited_for(time):
+    assert looks(time, (5, 0), (5, 0), (5, 0), waiting=True).stalled() == 10
+
+
+def test_what_was_acknowledged(time):
+    found = Progress()
+    found.sent = 10
+    assert found.seen(range(7)) and found.acknowledged == 3
+    assert not found.seen(range(7))
+    assert not found.seen(range(9)), "events of the client count as well"
+    assert found.acknowledged == 3
+    assert found.seen(range(0)) and found.acknowledged == 10
