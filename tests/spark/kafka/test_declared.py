@@ -16,7 +16,6 @@ from taskplace.model.keys import read_struct
 from taskplace.spark.kafka import declared
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Avro, Json, Raw
-from taskplace.spark.kafka.offsets import MissingTopic
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.yaml_application import YamlApplication
 from taskplace.spec import nodes
@@ -239,15 +238,6 @@ def test_without_partitions_the_brokers_are_asked(monkeypatch):
     assert asked == ["departures"]
     assert YamlApplication(settings({"kafka": ENTRY})).topology().build().partitions["flights"] == 4
     assert asked == ["departures"], "a declared count is compared when the stream starts"
-
-
-def test_without_partitions_a_missing_topic_is_an_error_of_the_file(monkeypatch):
-    def partitions(self: KafkaRecords) -> int:
-        raise MissingTopic("topic 'departures'", found="no such topic", expected="a topic", hint="make it")
-
-    monkeypatch.setattr(KafkaRecords, "partitions", partitions)
-    with pytest.raises(ConfigError, match=r"^input\.flights\.kafka: found .*no such topic.*make it$"):
-        YamlApplication(settings({"kafka": ENTRY}, partitions=None))
 
 
 def test_only_kafka_topics_are_counted():

@@ -166,16 +166,6 @@ def test_yaml_has_the_arguments_of_the_class():
     assert isinstance(sink, KafkaSink) and "'linger.ms': 5" in repr(sink)
 
 
-def test_the_environment_may_have_the_brokers(monkeypatch):
-    given = {"topic": "totals", "servers_env": "TOTALS_BROKERS"}
-    with pytest.raises(ConfigError, match=r"^output\.totals\.kafka\.servers_env: found 'TOTALS_BROKERS'"):
-        YamlApplication(settings(given))
-    monkeypatch.setenv("TOTALS_BROKERS", "nowhere:9092")
-    assert "'bootstrap.servers': 'nowhere:9092'" in repr(
-        yaml_application._kafka("output.totals.kafka", read(KafkaOutput, given, "output.totals.kafka"))
-    )
-
-
 @pytest.mark.parametrize(
     ("kafka", "says"),
     [
