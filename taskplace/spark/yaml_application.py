@@ -31,7 +31,7 @@ An entry of `output` is one of these:
 - `foreach`: the "module:function" of `ForeachBatch`
 - `kafka`: the arguments of `KafkaSink`: `topic`, `servers`, `key`, ...
 
-A secret is not written into the file: see `taskplace.spark.kafka.clients`. `servers_env` names the environment
+A secret is not written into the file: see `taskplace.spark.kafka.options`. `servers_env` names the environment
 variable that has the `servers`.
 
 Processors by name: `taskplace.spark.registry`.
@@ -547,8 +547,8 @@ def _parquet(path: str, value: str) -> CommitTarget:
 
 
 def _kafka(path: str, value: KafkaOutput) -> CommitTarget:
-    from taskplace.spark.kafka.clients import check_no_secrets
     from taskplace.spark.kafka.declared import with_servers
+    from taskplace.spark.kafka.options import check_no_secrets
     from taskplace.spark.kafka.sink import KafkaSink
 
     fields = with_servers(path, given(value))

@@ -110,13 +110,25 @@ def no_rights(world, patch):
     KafkaSink("totals", servers="127.0.0.1:1").probe()
 
 
+def no_leader(world, patch):
+    ck = pytest.importorskip("confluent_kafka")
+    from taskplace.spark.kafka.clients import Clients
+    from taskplace.spark.kafka.options import ClientOptions
+
+    answer = ck.KafkaError(ck.KafkaError.LEADER_NOT_AVAILABLE)
+    clients = Clients(ClientOptions("KafkaSink", "broker-1:9092", {}), "totals")
+    raise clients.failed("topic 'totals' cannot be checked", answer)
+
+
 def no_such_topic(world, patch):
     ck = pytest.importorskip("confluent_kafka")
-    from taskplace.spark.kafka.clients import ClientOptions
+    from taskplace.spark.kafka.clients import Clients
     from taskplace.spark.kafka.offsets import refused
+    from taskplace.spark.kafka.options import ClientOptions
 
     answer = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
-    raise refused("flihgts", answer, ClientOptions("KafkaRecords", "broker-1:9092", {}), right="Read")
+    clients = Clients(ClientOptions("KafkaRecords", "broker-1:9092", {}), "flihgts")
+    raise refused("flihgts", answer, clients, right="Read")
 
 
 def no_way(world, patch):
@@ -165,6 +177,7 @@ RAISED = {
     "JobLostError": lambda world, patch: world.run(None, [], tag="t", watch=frozenset({"9"})),
     "DiskFull": full_disk,
     "SinkError": no_rights,
+    "RetriableSinkError": no_leader,
     "GroupError": lambda world, patch: Coordinator().fence("orders", "m1", 3),
     "StaleGeneration": lambda world, patch: Coordinator().fence("orders", "m1", 3),
     "ProtocolError": lambda world, patch: decode(b"abc"),
