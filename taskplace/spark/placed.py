@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace import validation
+from taskplace.durations import milliseconds
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
 from taskplace.model.callables import check_function
@@ -38,7 +39,6 @@ from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.assembly import assemble
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.metrics import DriverMetrics
-from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.live_run import LiveRun, ServedRun, explainer_of
 from taskplace.spark.messages import SPARK_CHECKPOINT
 from taskplace.spark.query import PlacedQuery
@@ -48,6 +48,9 @@ from topology import BuiltTopology, TaskId, Topology
 
 if TYPE_CHECKING:
     from taskplace.record.http_server import HttpServer
+
+TRIGGERS = ("availableNow", "once", "processingTime")
+_EXPECTED = "{'processingTime': '10 seconds'}, {'availableNow': True} or {'once': True}"
 
 
 class Placed:
@@ -271,7 +274,7 @@ class Placed:
 
         Errors: `InputError` for an executor that never was a member.
         """
-        return self.rebalancer.can_remove(executor)
+        return self.rebalancer.removal(executor).can_remove
 
     def removal(self, executor: str | int) -> Removal:
         """Return whether an executor can be removed now, and if not, which tasks keep it; `text` is one line.
@@ -279,7 +282,7 @@ class Placed:
         The answer of `can_remove`, with its reasons: how a drain proceeds, and which copies hold it up.
         Errors: as for `can_remove`.
         """
-        return self.rebalancer.removal(executor, self._runner.operations.seen())
+        return self.rebalancer.removal(executor, self._runner.operations.progress())
 
     def explain(self, task: TaskId | str) -> TaskExplanation:
         """Return why a task ("0_3") is where it is, why it does not move, and when it will.
@@ -383,3 +386,35 @@ class Placed:
     def summary(self, seconds: float = 0.0) -> Summary:
         """Return the totals of the run so far. `seconds`: how long it has taken, for the rates."""
         return self.stats.summary(seconds)
+
+
+def read_trigger(trigger: object) -> dict[str, Any]:
+    """Return the arguments for `DataStreamWriter.trigger`; none for Spark's default.
+
+    Errors: `InputError` with the path, what was found, and the nearest known name.
+
+    >>> read_trigger({"processingTime": "1.5 min"}), read_trigger({"availableNow": True}), read_trigger(None)
+    ({'processingTime': '90000 milliseconds'}, {'availableNow': True}, {})
+    >>> read_trigger({"processingtime": "10 s"})
+    Traceback (most recent call last):
+    taskplace.errors.InputError: trigger.processingtime: found 'processingtime', expected one of availableNow, once, \
+processingTime; did you mean 'processingTime'?
+    """
+    if trigger is None:
+        return {}
+    if not isinstance(trigger, Mapping):
+        raise InputError("trigger", found=trigger, expected=_EXPECTED)
+    if not trigger:
+        return {}
+    for key in trigger:
+        if key not in TRIGGERS:
+            hint = validation.nearest(key, TRIGGERS)
+            raise InputError(f"trigger.{key}", found=key, expected=f"one of {', '.join(TRIGGERS)}", hint=hint)
+    if len(trigger) > 1:
+        raise InputError("trigger", found=dict(trigger), expected=f"one of {_EXPECTED}")
+    ((key, value),) = trigger.items()
+    if key == "processingTime":
+        return {key: f"{milliseconds(value, 'trigger.processingTime', zero=True)} milliseconds"}
+    if value is not True:
+        raise InputError(f"trigger.{key}", found=value, expected="True")
+    return {key: True}

@@ -102,7 +102,7 @@ class Driver:
         orders = [self._orders(executor) for executor in executors]
         with ExitStack() as running:
             for one in orders:
-                running.enter_context(self.journal.visit(one))
+                running.enter_context(self.journal.protected(one))
             visits = [self._carried_out(one) for one in orders if at_once]
             yield
             visits += [self._carried_out(one) for one in orders if not at_once]

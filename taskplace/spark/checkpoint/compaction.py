@@ -3,7 +3,7 @@
 **Idea.** A segment has the changes of many tasks. A task that seldom changes needs its section for a long time, and the
 whole segment with it. So a driver that writes a full manifest copies such sections into one new segment; the full
 manifest has all histories anyway, so it can say where the sections are now. Each section keeps its bytes and its
-checksum. The old segment stays until no running visit reads it (`taskplace.spark.checkpoint.pruning`).
+checksum. The old segment stays until no running follow job reads it (`taskplace.spark.checkpoint.pruning`).
 
 Properties:
 - A section moves only when most of its segment is not needed any more. A pass moves about `BYTES_LIMIT`.

@@ -337,8 +337,8 @@ class Journal:
         self._new_snapshots: dict[TaskId, Snapshot] = {}
         self._full: list[int] = []  # the full manifests that are needed: the last two
         self._wasteful = False  # whether a full manifest would free many bytes of segments
-        self._visits: dict[int, FollowRequest] = {}  # the running visits
-        self._visit_numbers = itertools.count()
+        self._following: dict[int, FollowRequest] = {}  # the requests of running follow jobs
+        self._numbers = itertools.count()
         self._listings = Listings()
         self._epochs = Epochs(root)
         self.manifests = Manifests(root, self._epochs)
@@ -520,41 +520,41 @@ class Journal:
         return task in self._new_snapshots
 
     def snapshot_running(self, task: TaskId) -> bool:
-        """Return whether a running visit makes a snapshot of the task."""
-        return any(task in visit.snapshot for visit in list(self._visits.values()))
+        """Return whether a running follow job makes a snapshot of the task."""
+        return any(task in request.snapshot for request in list(self._following.values()))
 
     def snapshots_running(self) -> int:
-        """Return how many snapshots running visits make."""
-        return sum(len(visit.snapshot) for visit in list(self._visits.values()))
+        """Return how many snapshots running follow jobs make."""
+        return sum(len(request.snapshot) for request in list(self._following.values()))
 
     # -- pruning
 
     @contextmanager
-    def visit(self, request: FollowRequest) -> Iterator[None]:
-        """Protect the files that a visit reads, and the snapshots that it makes, from pruning within this block.
+    def protected(self, request: FollowRequest) -> Iterator[None]:
+        """Protect the files that a follow job reads, and the snapshots that it makes, from pruning within this block.
 
         Begin it before anything is pruned after the request was made; end it when the report has been taken in. Any
-        number of visits may run.
+        number of jobs may run.
         """
-        number = next(self._visit_numbers)
-        self._visits[number] = request
+        number = next(self._numbers)
+        self._following[number] = request
         try:
             yield
         finally:
-            del self._visits[number]
+            del self._following[number]
 
     def prune(self) -> int:
-        """Remove the files that no history, running batch or running visit can need; return their number.
+        """Remove the files that no history, running batch or running follow job can need; return their number.
 
-        Call it between batches. A running visit keeps only the files of its own request, and only until it ends. So
-        the checkpoint does not grow even if there is always a visit. A fenced driver removes nothing, because it does
+        Call it between batches. A running job keeps only the files of its own request, and only until it ends. So the
+        checkpoint does not grow even if there is always a job. A fenced driver removes nothing, because it does
         not know the files of newer manifests.
         """
-        # Visits first: a visit that ends meanwhile has noted its snapshot before.
-        visits = list(self._visits.values())
+        # Follow jobs first: one that ends meanwhile has noted its snapshot before.
+        following = list(self._following.values())
         new = dict(self._new_snapshots)
         there = {folder: self._listings.of(self.root / folder) for folder in FOLDERS}
-        old = unneeded(self.root, self.history, there, last=self.last_batch, visits=visits, new=new)
+        old = unneeded(self.root, self.history, there, last=self.last_batch, following=following, new=new)
         old.update(batch_files(self.root, self.last_batch, BATCHES_KEPT))
         old.update(abandoned(self.root, self.epoch, there["snapshots"]))
         old.update(numbered_below(self.manifests.folder, self.last.needs if self.last else 0))

@@ -15,11 +15,10 @@ from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.keys import KeyTypes, alike
 from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver import structure
+from taskplace.spark.driver.batch import LateRows
 from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.followers import Followers, Replicator, Visits
-from taskplace.spark.driver.idle_tasks import IdleTasks
-from taskplace.spark.driver.late_rows import LateRows
+from taskplace.spark.driver.followers import Followers, FollowJobs, Replicator
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations, StreamWork
@@ -28,7 +27,7 @@ from taskplace.spark.driver.read_topics import InputLag
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
 from taskplace.spark.driver.requests import Requests
 from taskplace.spark.driver.runner import BatchRunner
-from taskplace.spark.driver.stages import StageRunner
+from taskplace.spark.driver.stages import IdleTasks, StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.status import StatusBoard
@@ -47,17 +46,50 @@ def assemble(
     Errors: `InputError` for options that do not fit the topology; `CheckpointError` if the checkpoint does not belong
     to this stream; the error of a sink that cannot write. A warning for keys that no task checks.
     """
-    check_weights(definition.options.weights or {}, definition.built)
-    warn_of_unchecked_keys(definition.built)
-    publisher, schemas = _publisher(definition), SinkSchemas(definition.built)
+    built, options, checkpoint = definition.built, definition.options, definition.checkpoint
+    check_weights(options.weights or {}, built)
+    warn_of_unchecked_keys(built)
+    publisher, schemas = Publisher(checkpoint, built), SinkSchemas(built)
+    check_owner(checkpoint, "checkpoint")
+    with raising_disk_full(checkpoint):
+        check_commits(checkpoint, "checkpoint")
+        publisher.probe()
     journal = _journal(definition, publisher, schemas)
     definition = definition.opened(journal.declaration)
-    listeners = Listeners(reporter)
-    rebalancer = _rebalancer(definition, bridge, journal, listeners)
-    followers = _followers(definition, rebalancer)
-    lag = InputLag(definition.readers, journal, definition.checkpoint / SPARK_CHECKPOINT / OFFSETS)
-    visits = Visits(bridge, followers.absorb, followers.errors.failed)
-    idle = IdleTasks()
+    rebalancer = Rebalancer(
+        bridge,
+        journal,
+        loop=RebalanceLoop(definition.config, generation=journal.last.generation if journal.last else 0),
+        built=built,
+        programs=definition.programs,
+        stats=Stats(totals=Totals.of(journal.last)),
+        reporter=reporter,
+        tags=options.tags,
+        follower_share=options.follower_share,
+    )
+    rebalancer.weigh(options.weights or {})
+    followers = Followers(
+        rebalancer,
+        definition.programs,
+        checkpoint=checkpoint,
+        state_root=definition.state_root,
+        options=options,
+    )
+    jobs = FollowJobs(bridge, followers.absorb, followers.errors.failed)
+    lag = InputLag(definition.readers, journal, checkpoint / SPARK_CHECKPOINT / OFFSETS)
+    listeners, idle = Listeners(reporter), IdleTasks()
+    # A reporter of one's own need not have it, and there may be none.
+    show = getattr(reporter, "progress", None) if reporter else None
+    operations = Operations(
+        checkpoint,
+        journal,
+        rebalancer.events,
+        board=lambda interval: StatusBoard(
+            definition, rebalancer, followers, rebalancer.events, interval=interval, input=lag.topics
+        ),
+        requests=Requests(checkpoint, rebalancer),
+        work=None if show is None else StreamWork(rebalancer, followers, show),
+    )
     return BatchRunner(
         definition=definition,
         bridge=bridge,
@@ -65,8 +97,8 @@ def assemble(
         takeover=Takeover(journal, publisher, bridge.query_offsets),
         rebalancer=rebalancer,
         followers=followers,
-        visits=visits,
-        replicator=Replicator(bridge, followers.orders, visits, rebalancer.rebalance_between_batches),
+        jobs=jobs,
+        replicator=Replicator(bridge, followers.jobs, jobs, rebalancer.rebalance_between_batches),
         stages=StageRunner(definition, rebalancer, schemas, idle, listeners),
         schemas=schemas,
         publisher=publisher,
@@ -75,20 +107,9 @@ def assemble(
         listeners=listeners,
         input=BatchInput(definition, journal, schemas),
         late_rows=LateRows(definition),
-        operations=_operations(definition, rebalancer, followers, reporter, lag),
+        operations=operations,
         lag=lag,
     )
-
-
-def _publisher(definition: StreamDefinition) -> Publisher:
-    """Check that the checkpoint and all sinks are writable, and return the publisher."""
-    checkpoint = definition.checkpoint
-    publisher = Publisher(checkpoint, definition.built)
-    check_owner(checkpoint, "checkpoint")
-    with raising_disk_full(checkpoint):
-        check_commits(checkpoint, "checkpoint")
-        publisher.probe()
-    return publisher
 
 
 def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSchemas) -> Journal:
@@ -113,53 +134,3 @@ def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSc
 
     types = KeyTypes(definition.built, alike(definition.built, infer(definition.built)))
     return Journal(definition.checkpoint, identity, declare, take_over=False, check_keys=types)
-
-
-def _rebalancer(
-    definition: StreamDefinition, bridge: Cluster, journal: Journal, listeners: Listeners
-) -> Rebalancer:
-    generation = journal.last.generation if journal.last else 0
-    rebalancer = Rebalancer(
-        bridge,
-        journal,
-        loop=RebalanceLoop(definition.config, generation=generation),
-        built=definition.built,
-        programs=definition.programs,
-        stats=Stats(totals=Totals.of(journal.last)),
-        reporter=listeners.reporter,
-        tags=definition.options.tags,
-        follower_share=definition.options.follower_share,
-    )
-    rebalancer.weigh(definition.options.weights or {})
-    return rebalancer
-
-
-def _operations(
-    definition: StreamDefinition,
-    rebalancer: Rebalancer,
-    followers: Followers,
-    reporter: Reporter | None,
-    lag: InputLag,
-) -> Operations:
-    # A reporter of one's own need not have it, and nobody may listen.
-    show = getattr(reporter, "progress", None) if reporter else None
-    return Operations(
-        definition.checkpoint,
-        rebalancer.journal,
-        rebalancer.events,
-        board=lambda interval: StatusBoard(
-            definition, rebalancer, followers, rebalancer.events, interval=interval, input=lag.topics
-        ),
-        requests=Requests(definition.checkpoint, rebalancer),
-        work=None if show is None else StreamWork(rebalancer, followers, show),
-    )
-
-
-def _followers(definition: StreamDefinition, rebalancer: Rebalancer) -> Followers:
-    return Followers(
-        rebalancer,
-        definition.programs,
-        checkpoint=definition.checkpoint,
-        state_root=definition.state_root,
-        options=definition.options,
-    )

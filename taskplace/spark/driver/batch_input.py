@@ -1,11 +1,12 @@
 """The input of a stream's batches: one data frame with the rows of all sources.
 
-Every frame is checked against the topology, and against what earlier batches have fixed. The checkpoint is bound to the
-key types of its sources.
+It compares a batch that Spark repeats. Every frame is checked against the topology, and against what earlier batches
+have fixed. The checkpoint is bound to the key types of its sources.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,8 +18,15 @@ from taskplace.spark.compile import programs
 from taskplace.spark.compile.partition_columns import partition_columns, row_schemas
 from taskplace.spark.compile.sources import Fixed, key_types
 from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.logged_errors import log_failure
+from taskplace.spark.driver.read_topics import check_ranges
 from taskplace.spark.driver.staging import SinkSchemas
+from taskplace.spark.messages import Manifest, TopicRead, kept
 from taskplace.spark.worker.external import PARTITION, TAG
+from taskplace.spark.worker.program import Program
+from taskplace.spark.worker.topic_reader import read_of
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +62,56 @@ class BatchInput:
             )
         return self.unite(dict.fromkeys(topics, df))
 
+    def check_repeated(self, df: DataFrame, committed: Manifest) -> None:
+        """Compare a batch that Spark repeats with what was committed.
+
+        Spark repeats the last batch if it could not record its end. But if Spark's checkpoint was lost or set back, the
+        batch may be a new one with the same number. Its additional rows are then lost, because a committed batch is not
+        run again. Of a topic whose records tasks read themselves, Spark brings ranges of offsets. The same ranges have
+        the same records, so other ranges are an error, and no record has to be read. More rows of other sources are a
+        warning: they can be harmless, because the other side of a join may have grown. Fewer rows are ignored: the
+        source may have deleted them.
+
+        Logs a warning for more rows than were committed, and if they cannot be read. Errors: `CheckpointError` for
+        other ranges, as for `read_topics.check_ranges`.
+        """
+        try:
+            united = self.of_batch(df)
+            ranges: dict[str, TopicRead] = {}
+            rows = 0
+            for program in self.definition.programs:
+                if program.external:
+                    rows += _rows(united, program, ranges)
+        except Exception as error:
+            log_failure(
+                log, "%s: batch %d is committed and published, but its rows cannot be counted again",
+                self.definition.checkpoint, committed.batch, error=error,
+            )  # fmt: skip
+            return
+        check_ranges(self.definition.checkpoint, committed, ranges, self.definition.readers)
+        before = committed.rows - sum(read.rows for read in kept(committed).values())
+        if rows > before:
+            log.warning(
+                "%s: batch %d was committed with %d rows, found %d rows for it now; if Spark's checkpoint was lost or "
+                "reset, the additional rows are lost: restore Spark's checkpoint, or start a new checkpoint for both",
+                self.definition.checkpoint, committed.batch, before, rows,
+            )  # fmt: skip
+
     def _fixed(self) -> Fixed:
         """Return what the checkpoint, or a declaration, has fixed: the schemas of sinks and the types of keys."""
         sinks = [node.name for node in self.definition.built.nodes if node.kind == "sink"]
         identity = self.journal.identity
         return Fixed(self.schemas.of(sinks, identity), identity.get("keys") or {})
+
+
+def _rows(df: DataFrame, program: Program, ranges: dict[str, TopicRead]) -> int:
+    """Return the number of rows that Spark brings to the tasks of a program, and add the ranges to `ranges`."""
+    part = programs.stage_input(df, program)
+    if not program.reads:
+        return part.count()
+    brought = {topic: programs.topic_rows(part, program, topic) for topic in program.reads}
+    for topic, table in brought.items():
+        ranges |= read_of(topic, table, 0)
+    if set(program.external) == set(program.reads):
+        return 0
+    return part.count() - sum(table.num_rows for table in brought.values())

@@ -14,7 +14,6 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.compile import programs
 from taskplace.spark.compile.forms import EventTime, event_times
-from taskplace.spark.driver import structure
 from taskplace.spark.messages import Declaration, Manifest
 from taskplace.spark.worker.program import Program
 from taskplace.spark.worker.topic_reader import TopicReader
@@ -64,8 +63,12 @@ class StreamDefinition:
 
     def opened(self, declaration: Declaration) -> StreamDefinition:
         """Return the definition with the checkpoint's id and the incarnations of its stores."""
-        programs = structure.with_incarnations(self.programs, declaration.incarnations)
-        return replace(self, checkpoint_id=declaration.id, programs=programs)
+        at = declaration.incarnations
+        opened = tuple(
+            replace(one, stores={n: replace(s, incarnation=at[n]) for n, s in one.stores.items()})
+            for one in self.programs
+        )
+        return replace(self, checkpoint_id=declaration.id, programs=opened)
 
     @property
     def state_root(self) -> Path:

@@ -20,7 +20,7 @@ from taskplace.lag.ranking import Seen
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
 from taskplace.model.shares import imbalance_of
-from taskplace.rebalance import Decision, RebalanceLoop, Trigger
+from taskplace.rebalance import RebalanceLoop, Trigger
 from taskplace.record.events import (
     Change,
     ExecutorLost,
@@ -33,7 +33,7 @@ from taskplace.record.events import (
 )
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster, Executor
-from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
+from taskplace.spark.driver.cluster_state import ClusterState, Warmups
 from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name, one_of_executors
@@ -108,10 +108,7 @@ class Rebalancer:
         ]
         unlogged = {p.subtopology for p in programs if not all(s.logged for s in p.stores.values())}
         self.state = ClusterState(journal, loop, self._tasks, tags=tags, unlogged=unlogged)
-        self.loads = SnapshotLoads()
-        self.warmups = Warmups(
-            self.state, journal, loads=self.loads, follower_share=follower_share, busy=self.busy
-        )
+        self.warmups = Warmups(self.state, follower_share=follower_share, busy=self.busy)
         self.task_ids = frozenset(task.id for task in self._tasks)
 
     # -- questions
@@ -139,11 +136,6 @@ class Rebalancer:
         with self.lock:
             return self.state.owners()
 
-    def hosts(self) -> dict[TaskId, tuple[str, ...]]:
-        """Return the instances that have each task: its owner first, then its standbys."""
-        with self.lock:
-            return self.state.hosts()
-
     def behind(self) -> frozenset[TaskId]:
         """Return the tasks whose active copy is not known to be at the end of its changelog."""
         with self.lock:
@@ -164,10 +156,6 @@ class Rebalancer:
         if name not in known:
             raise InputError("executor", found=executor, expected=one_of_executors(known))
         return name
-
-    def can_remove(self, executor: str | int) -> bool:
-        """Return whether an executor has no role, and no copy that the others lack; True once it is gone."""
-        return self.removal(executor).can_remove
 
     def removal(
         self, executor: str | int, seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({})
@@ -252,10 +240,21 @@ class Rebalancer:
             )
             if decision is None:
                 return False
-            self._log_warnings(decision)
+            for warning in decision.plan.warnings:  # a plan that changes nothing may have them, too
+                if warning not in self._warned:
+                    log.warning("%s", warning)
+            self._warned = frozenset(decision.plan.warnings)
             if not decision.changed:
                 return False
-            self._report(batch_id, decision, before, time.perf_counter() - start)
+            plan, generation = decision.plan, decision.generation
+            event = self._event(plan, generation, batch_id, decision.reason, time.perf_counter() - start)
+            self.stats.count_rebalance(event)
+            self._record(event)
+            if self.reporter:
+                for change in warmup_changes(
+                    before, plan.assignment, generation=generation, batch_id=batch_id
+                ):
+                    tell(self.reporter, change)
             return True
 
     def rebalance_between_batches(self) -> bool:
@@ -271,23 +270,6 @@ class Rebalancer:
 
     def _measured(self) -> list[Task]:
         return [task._replace(end_offset=self.journal.end_offset(task.id)) for task in self._tasks]
-
-    def _log_warnings(self, decision: Decision) -> None:
-        """Log the warnings that the plan before did not have; a plan that changes nothing may have them, too."""
-        for warning in decision.plan.warnings:
-            if warning not in self._warned:
-                log.warning("%s", warning)
-        self._warned = frozenset(decision.plan.warnings)
-
-    def _report(self, batch_id: int, decision: Decision, before: Mapping[str, Roles], seconds: float) -> None:
-        plan = decision.plan
-        generation = decision.generation
-        event = self._event(plan, generation, batch_id, decision.reason, seconds)
-        self.stats.count_rebalance(event)
-        self._record(event)
-        if self.reporter:
-            for change in warmup_changes(before, plan.assignment, generation=generation, batch_id=batch_id):
-                tell(self.reporter, change)
 
     def _record(self, event: Rebalanced | ExecutorLost) -> None:
         self.events.add(event)

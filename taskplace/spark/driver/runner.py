@@ -2,7 +2,7 @@
 
     take over and check -> rebalance -> one job per subtopology -> settle sinks -> commit -> publish -> report
 
-Visits to followers run in parallel: the replicator is woken when there are new changes for them.
+Follow jobs run in parallel: the replicator is woken when there are new changes for followers.
 
 Properties:
 - Nothing takes effect before the commit. After an error before the commit, the whole batch is run again; after an error
@@ -29,21 +29,19 @@ from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.checkpoint.spark_checkpoint import planned_offsets
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver import read_topics
-from taskplace.spark.driver.batch import Batch
+from taskplace.spark.driver.batch import Batch, LateRows
 from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.followers import Followers, Replicator, Visits
-from taskplace.spark.driver.idle_tasks import IdleTasks
-from taskplace.spark.driver.late_rows import LateRows
+from taskplace.spark.driver.followers import Followers, FollowJobs, Replicator
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.read_topics import InputLag
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.stages import StageRunner
+from taskplace.spark.driver.stages import IdleTasks, StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
-from taskplace.spark.driver.takeover import Takeover, check_repeated
+from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Manifest, Report
 from taskplace.spark.worker.guard import raising_disk_full
@@ -59,7 +57,7 @@ class BatchRunner:
     takeover: Takeover
     rebalancer: Rebalancer
     followers: Followers
-    visits: Visits
+    jobs: FollowJobs
     replicator: Replicator
     stages: StageRunner
     schemas: SinkSchemas
@@ -74,38 +72,42 @@ class BatchRunner:
     _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
-        """Run a batch. A batch that is already committed is only published again.
+        """Run a batch. A batch that is already committed is only published again, and compared with what was committed.
 
         Errors: as `Placed.process_batch`.
         """
         self.no_data_batches.stop_waiting()
         with self._one_batch:
             self.publisher.reopen()
-            self._take_over(df, batch_id)
+            self.takeover.take(batch_id, self.bridge.query_id(), lambda: self.input.of_batch(df))
+            self.journal.check_epoch()
+            self.takeover.check_batch(batch_id)
             self.operations.begin()
             self.lag.begin()
             last = self.journal.last
             if last is not None and batch_id == last.batch:
-                self._repeat(df, last)
+                self._publish(df.sparkSession, last)
+                self.input.check_repeated(df, last)
                 self.replicator.start()  # rows may be long in coming
             else:
                 running = self.operations.batch(batch_id, self.bridge.query_stopped)
                 with self.rebalancer.batch(), running:
-                    self._run(self._begin(df, batch_id))
+                    watermarks = Watermarks(self.no_data_batches.watermark, last)
+                    self._run(Batch(batch_id, self.input.of_batch(df), df.sparkSession, watermarks))
         self.no_data_batches.request_batch()
 
     def stop_if_fenced(self) -> None:
-        """If another driver has taken over from this one, stop visits and raise `Fenced`."""
+        """If another driver has taken over from this one, stop the replicator and raise `Fenced`."""
         if not self.journal.epoch:
             return  # this driver was never in charge
         try:
             self.journal.check_epoch()
         except Fenced:
-            self.replicator.stop()  # from now on the other driver visits the followers
+            self.replicator.stop()  # from now on the followers are the other driver's
             raise
 
     def close(self) -> None:
-        """Stop the visits, close the sinks' targets, and remove the values that were sent to executors.
+        """Stop the replicator, close the sinks' targets, and remove the values that were sent to executors.
 
         May be called again.
         """
@@ -117,20 +119,14 @@ class BatchRunner:
             last_first.callback(self.replicator.stop)
             last_first.callback(self.no_data_batches.stop_waiting)
 
-    def _repeat(self, df: DataFrame, committed: Manifest) -> None:
-        """Publish the last committed batch again, and compare Spark's rows with what was committed.
-
-        Errors: `CheckpointError` for other ranges of a topic that tasks read themselves.
-        """
-        self._publish(df.sparkSession, committed)
-        check_repeated(self.definition, committed, partial(self.input.of_batch, df))
-
     def _run(self, batch: Batch) -> None:
         with batch.clock.phase("rebalance"):
             self._rebalance(batch.id)
         self.replicator.start()
         self._run_stages(batch)
-        self._settle_sinks(batch)
+        batch.staged, batch.schemas = self.schemas.settle(
+            self.definition.checkpoint, batch.reports, self.journal.identity
+        )
         faults.point("batch.staged")
         with batch.clock.phase("commit"):
             manifest = self._commit(batch)
@@ -139,31 +135,18 @@ class BatchRunner:
         with batch.clock.phase("publish"):
             self._publish(batch.session, manifest)
         faults.point("batch.published")
-        with batch.clock.phase("prune"):
-            self._prune()
-        self._report(batch)
+        with batch.clock.phase("prune"), self.rebalancer.lock:
+            self.journal.prune()
+        self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
+        self.late_rows.batch_done(batch, self.rebalancer.stats.totals)
+        self.listeners.batch_done(batch, self.rebalancer)
 
     # -- before the commit
-
-    def _take_over(self, df: DataFrame, batch_id: int) -> None:
-        """Take over the checkpoint in the first batch. Refuse a batch that does not follow the last one."""
-        self.takeover.take(batch_id, self.bridge.query_id(), lambda: self.input.of_batch(df))
-        self.journal.check_epoch()
-        self.takeover.check_batch(batch_id)
-
-    def _begin(self, df: DataFrame, batch_id: int) -> Batch:
-        last = self.journal.last
-        return Batch(
-            id=batch_id,
-            input=self.input.of_batch(df),
-            session=df.sparkSession,
-            watermarks=Watermarks(self.no_data_batches.watermark, last),
-        )
 
     def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
         """Plan with the remaining members. If there are none, wait for executors."""
         if not self.rebalancer.keep(cancelled=bool(because)):
-            self.followers.welcome(self.visits.make)
+            self.followers.welcome(self.jobs.make)
         if self.rebalancer.rebalance(batch_id, because):
             self.replicator.wake()
 
@@ -188,12 +171,6 @@ class BatchRunner:
             self.definition.checkpoint, self.journal.last, batch.reports.values(), self.definition.readers
         )
         read_topics.check_ids(self.definition.readers, batch.reports.values())
-
-    def _settle_sinks(self, batch: Batch) -> None:
-        """Determine one schema for each sink, and collect the files with it."""
-        batch.staged, batch.schemas = self.schemas.settle(
-            self.definition.checkpoint, batch.reports, self.journal.identity
-        )
 
     # -- the commit, and after it
 
@@ -238,15 +215,6 @@ class BatchRunner:
     def _publish(self, session: SparkSession, manifest: Manifest) -> None:
         with raising_disk_full(self.definition.checkpoint):
             self.publisher.publish(session, manifest, self.journal.check_epoch)
-
-    def _prune(self) -> None:
-        with self.rebalancer.lock:
-            self.journal.prune()
-
-    def _report(self, batch: Batch) -> None:
-        self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
-        self.late_rows.batch_done(batch, self.rebalancer.stats.totals)
-        self.listeners.batch_done(batch, self.rebalancer)
 
 
 def _key_types(reports: Iterable[Report]) -> list[dict[str, tuple[str, ...]]]:

@@ -143,8 +143,8 @@ def test_what_a_visit_makes_and_reads_is_not_pruned_until_it_ends(tmp_path):
         journal.commit(batch, 1, {task: change(journal, task, batch)}, {}, {})
     begun = journal.history[task]
     read = {change.file for change in begun.changes}
-    with journal.visit(request(follow={task: begun})):
-        with journal.visit(request(snapshot={task: begun})):
+    with journal.protected(request(follow={task: begun})):
+        with journal.protected(request(snapshot={task: begun})):
             assert journal.snapshot_running(task)
             made = snapshot(journal, task)
             for batch in range(3, 6):  # the end moves on, and snapshots make the changes unneeded
@@ -192,7 +192,7 @@ def test_visits_without_a_break_do_not_make_the_checkpoint_grow(tmp_path):
     journal = Journal(tmp_path, {})
     kept = []
     for batch in range(40):
-        with journal.visit(request(follow=journal.history, snapshot=journal.history)):
+        with journal.protected(request(follow=journal.history, snapshot=journal.history)):
             named = {c.file for h in journal.history.values() for c in h.changes}
             named |= {s.file for h in journal.history.values() for s in h.snapshots}
             journal.commit(batch, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), batch)}, {}, {})

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.checkpoint.files import RecordFile
 from taskplace.spark.driver import followers
-from taskplace.spark.driver.cluster_state import SnapshotLoads
+from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.messages import FollowReport, History
 from taskplace.spark.state.catching_up import CheckpointFiles
@@ -36,20 +36,20 @@ class Driver:
             snapshot_running=lambda task: False,
             snapshots_running=lambda: 0,
             add_snapshots=lambda made: None,
-            visit=nullcontext,
+            protected=nullcontext,
         )
         rebalancer = SimpleNamespace(
             journal=journal,
             lock=nullcontext(),
             busy=lambda: self.busy,
             stats=SimpleNamespace(followed=0),
-            loads=SnapshotLoads(),
             loop=SimpleNamespace(
                 config=SimpleNamespace(state_cleanup_delay_ms=cleanup_ms), parked=frozenset()
             ),
             bridge=SimpleNamespace(app_id="app", executors=lambda: [self.executor]),
             state=SimpleNamespace(
                 members={"executor-2": self.member},
+                loads={},
                 without_role=lambda seconds: {},
                 join=lambda *_: None,
                 caught_up_by=lambda *_: None,
@@ -76,7 +76,7 @@ class Driver:
 
     def requests(self):
         """Make orders, and return their requests."""
-        return [order.request for order in self.followers.orders()]
+        return [job.request for job in self.followers.jobs()]
 
     def visit(self, ran, budget):
         """Make the orders, and have them carried out with that budget."""
@@ -188,7 +188,11 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
         return done.restoring
 
     def left(lag):
-        return driver.followers._loads.left(("executor-2", TaskId(0, 0)), lag, ran.history)
+        """Return what a copy with this lag lacks of its changelog, less what it has loaded."""
+        state = SimpleNamespace(
+            loads=driver.followers._state.loads, _journal=journal, lag=lambda instance, task: lag
+        )
+        return ClusterState.left(state, "executor-2", TaskId(0, 0))
 
     assert come() == {TaskId(0, 0): snapshot.attempt}
     assert journal.spared == {(TaskId(0, 0), snapshot.attempt)}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from taskplace.spark.driver.tick_source import OFFSET, TickSource
+from taskplace.spark.driver.no_data_batches import OFFSET, TickSource
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import Count, Tumbling
 from taskplace.spark.sinks import ParquetSink

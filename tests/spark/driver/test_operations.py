@@ -254,7 +254,7 @@ def test_damage_of_a_copy_is_told_without_keys_of_rows(world, monkeypatch, caplo
     caplog.set_level(logging.DEBUG)
     told = []
     for _ in range(4):
-        placed._runner.replicator.round()  # all copies are read for the snapshot that is due
+        world.follow(placed, rounds=1)  # all copies are read for the snapshot that is due
         turn(placed)
         told += [why for one in status_of(world).executors.values() for why in one.errors.values()]
         assert key not in (placed.checkpoint / STATUS_FILE).read_text()
@@ -346,7 +346,7 @@ def test_an_answer_says_when_the_tasks_have_caught_up_elsewhere(world):
     assert unknown.seconds is None
     member.restore_rate = 2.0
     (known,) = asked(placed, "can-remove", "1").removals
-    lags = placed.rebalancer.warmups.lag
+    lags = placed.state.lag
     behind = sum(lags("executor-2", TaskId.parse(copy.task)) for copy in known.waits)  # they take turns
     assert [copy.seconds for copy in known.waits] == [behind / 2, behind / 2]
     assert known.seconds == behind / 2

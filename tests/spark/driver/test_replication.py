@@ -54,7 +54,7 @@ def clock(monkeypatch):
 
     for module in (replication, visits):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr(visits.Visits, "wait", lambda *_: None)
+    monkeypatch.setattr(visits.FollowJobs, "wait", lambda *_: None)
     return now
 
 
@@ -97,7 +97,7 @@ def test_a_failed_visit_makes_a_pause_for_its_executor_only(world, placed, monke
     assert turn(replicator, held) == ["1", "2", "3"]
     with caplog.at_level(logging.WARNING):
         assert turn(replicator, held) == []
-    assert "a visit to executor-1 failed and is retried: OSError, raised in " in caplog.text
+    assert "a follow job on executor-1 failed and is retried: OSError, raised in " in caplog.text
     assert "no slot" not in caplog.text
     assert not lag(placed, "2", "3")
     for batch in range(2, 4):
@@ -129,14 +129,14 @@ def test_a_visit_that_fails_again_and_again_is_logged_seldom_and_its_end_is_logg
         clock.seconds += 1.01 * replication.PAUSE_SECONDS
         turn(replicator, held)
         turn(replicator, held)
-    said = [line for line in caplog.messages if line.startswith("a visit to executor-1 failed")]
+    said = [line for line in caplog.messages if line.startswith("a follow job on executor-1 failed")]
     assert len(said) == 2 and " times since " in said[1]
     fails.clear()
     clock.seconds += 1.01 * replication.PAUSE_SECONDS
     turn(replicator, held)
     turn(replicator, held)
     assert [line.partition(" (")[0] for line in caplog.messages if "again" in line.partition(" (")[0]] == [
-        "visits to executor-1 succeed again"
+        "follow jobs on executor-1 succeed again"
     ]
 
 
@@ -145,7 +145,7 @@ def test_an_executor_whose_visit_made_no_progress_waits_for_a_wake_or_a_tick(
 ):
     """A copy that cannot follow stays behind: each look for work finds it."""
     replicator = placed._runner.replicator
-    monkeypatch.setattr(placed._runner.visits, "_absorb", lambda reports: frozenset())
+    monkeypatch.setattr(placed._runner.jobs, "_absorb", lambda reports: frozenset())
     held = HeldVisits(world, monkeypatch)
     clock.seconds += 1
     assert turn(replicator, held) == ["1", "2", "3"]
@@ -164,7 +164,7 @@ def test_an_executor_whose_visit_made_no_progress_waits_for_a_wake_or_a_tick(
 
 def test_a_wake_counts_for_a_visit_that_ends_after_it(world, placed, monkeypatch, clock):
     held, replicator = HeldVisits(world, monkeypatch, "1"), placed._runner.replicator
-    monkeypatch.setattr(placed._runner.visits, "_absorb", lambda reports: frozenset())
+    monkeypatch.setattr(placed._runner.jobs, "_absorb", lambda reports: frozenset())
     turn(replicator, held)
     replicator.wake()
     assert turn(replicator, held) == ["2", "3"]
@@ -177,7 +177,7 @@ def test_between_ticks_the_replicator_looks_for_work_only_if_something_has_happe
 ):
     replicator, looks = placed._runner.replicator, []
     HeldVisits(world, monkeypatch, "1", "2", "3")
-    monkeypatch.setattr(replicator, "_orders_for", lambda busy: looks.append(sorted(busy)) or [])
+    monkeypatch.setattr(replicator, "_useful", lambda busy: looks.append(sorted(busy)) or [])
     for _ in range(3):
         replicator._turn()
     assert len(looks) == 1
@@ -206,7 +206,7 @@ def test_a_loss_ends_a_visit_without_waiting_for_its_job(world, placed, threads,
     held.executors.clear()
     held.jobs["3"].go_on()
     wait_until(lambda: not lag(placed, "2", "3"), "the other executors have followed")
-    wait_until(lambda: not runner.visits.running(), "no visit runs")
+    wait_until(lambda: not runner.jobs.running(), "no visit runs")
     assert not held.jobs["1"].done.is_set()
 
 
@@ -232,9 +232,9 @@ def test_a_stop_cancels_a_visit_that_hangs_and_it_can_start_again(world, placed,
         runner.replicator.stop(timeout=0.0)
         assert held.jobs["1"].cancelled.is_set()
         assert not runner.replicator._thread.is_alive()
-        assert runner.visits.running() == frozenset()
+        assert runner.jobs.running() == frozenset()
         assert held.begun.count("1") == number
-    assert not placed.journal._visits, "no file is protected any more"
+    assert not placed.journal._following, "no file is protected any more"
 
 
 # -- rebalances while no batch runs

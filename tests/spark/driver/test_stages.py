@@ -246,11 +246,9 @@ def run_without_reports(runtime, cluster, owners, sizes, costs):
         expected=costs.estimates(tasks, sizes),
         histories={},
     )
-    assignment = stages.AssignmentInForce(
-        owners=lambda: owners, generation=lambda: 1, behind=lambda: (), on_lost=lambda lost: None
-    )
+    rebalancer = SimpleNamespace(owners=lambda: owners, behind=lambda: (), loop=SimpleNamespace(generation=1))
     with pytest.raises(TaskplaceError, match=f"without a report of {len(tasks)}"):
-        stages.run(cluster, stage, assignment)
+        stages.run(cluster, stage, rebalancer, lambda lost: None)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from taskplace.errors import CheckpointError, InputError
@@ -44,8 +46,9 @@ def committed(root, *topology):
 
 
 def databases(journal, programs):
-    own = structure.with_incarnations(programs, journal.declaration.incarnations)
-    return {name: schema.databases for p in own for name, schema in p.stores.items()}
+    at = journal.declaration.incarnations
+    stores = [(name, schema) for program in programs for name, schema in program.stores.items()]
+    return {name: replace(schema, incarnation=at[name]).databases for name, schema in stores}
 
 
 def test_the_same_and_an_addition_fit(tmp_path):

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from taskplace.errors import InputError
 from taskplace.spark import Placed
 from taskplace.spark.driver import no_data_batches as idle_sources
-from taskplace.spark.driver.tick_source import OFFSET, TickSource, carries_ticks
+from taskplace.spark.driver.no_data_batches import OFFSET, TickSource, carries_ticks
 from taskplace.spark.processors import Count, Tumbling
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state import expiry

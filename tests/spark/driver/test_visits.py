@@ -9,7 +9,7 @@ import pytest
 
 from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.cluster import JobLostError
-from taskplace.spark.driver.followers import Order
+from taskplace.spark.driver.followers import FollowJob
 from taskplace.spark.messages import segment_file
 from taskplace.spark.worker import bin_context as bin_files
 from tests.support.ended_jobs import Ended
@@ -45,7 +45,7 @@ def a_segment_for_each_bin(monkeypatch):
 def begin(placed) -> list[str]:
     """Begin visits, and return the ids of the executors."""
     runner = placed._runner
-    return [visit.executor.id for visit in runner.visits.begin(runner.followers.orders)]
+    return [visit.executor.id for visit in runner.jobs.begin(runner.followers.jobs)]
 
 
 def behind(placed) -> set[str]:
@@ -60,7 +60,7 @@ def behind(placed) -> set[str]:
 
 
 def test_a_visit_that_hangs_holds_up_no_other_and_its_executor_gets_no_second_one(world, placed, monkeypatch):
-    held, visits = HeldVisits(world, monkeypatch, "1"), placed._runner.visits
+    held, visits = HeldVisits(world, monkeypatch, "1"), placed._runner.jobs
     assert behind(placed) == {"1", "2", "3"}
     assert begin(placed) == ["1", "2", "3"]
     assert [visit.executor.id for visit in visits.collect()] == ["2", "3"]
@@ -81,7 +81,7 @@ def test_a_visit_that_hangs_holds_up_no_other_and_its_executor_gets_no_second_on
 def test_a_loss_ends_the_visit_to_the_lost_executor_and_the_reports_of_the_others_count(
     world, placed, monkeypatch
 ):
-    held, visits = HeldVisits(world, monkeypatch, "1", "3"), placed._runner.visits
+    held, visits = HeldVisits(world, monkeypatch, "1", "3"), placed._runner.jobs
     begin(placed)
     world.lose("1")
     ended = visits.collect()
@@ -102,7 +102,7 @@ def test_an_executor_that_is_decommissioned_is_looked_for_at_times(world, placed
     HeldVisits(world, monkeypatch, "1")
     begin(placed)
     world.leave("1")
-    visits = placed._runner.visits
+    visits = placed._runner.jobs
     assert any(visit.lost for _ in range(10) for visit in visits.collect())
 
 
@@ -113,7 +113,7 @@ def test_a_job_that_fails_with_its_executor_is_no_error(world, placed, monkeypat
 
     monkeypatch.setattr(world, "start", die)
     begin(placed)
-    assert [(visit.lost, visit.error) for visit in placed._runner.visits.collect()] == [(True, None)] * 3
+    assert [(visit.lost, visit.error) for visit in placed._runner.jobs.collect()] == [(True, None)] * 3
 
 
 def named(placed, file: str) -> bool:
@@ -123,12 +123,12 @@ def named(placed, file: str) -> bool:
 @snapshots_often
 def test_files_that_a_visit_reads_stay_until_it_ends(world, placed, monkeypatch):
     held, runner = HeldVisits(world, monkeypatch, "1"), placed._runner
-    (visit, *_) = runner.visits.begin(runner.followers.orders)
-    history = next(iter(visit.order.request.follow.values()))
+    (visit, *_) = runner.jobs.begin(runner.followers.jobs)
+    history = next(iter(visit.request.follow.values()))
     read = world.folder / "checkpoint" / history.changes[0].file
     batch = 1
     while named(placed, history.changes[0].file):
-        runner.visits.collect()
+        runner.jobs.collect()
         world.batch(placed, batch, **{"in": words(*"abcdefgh")})
         begin(placed)
         batch += 1
@@ -136,7 +136,7 @@ def test_files_that_a_visit_reads_stay_until_it_ends(world, placed, monkeypatch)
     world.batch(placed, batch, **{"in": words("a")})
     assert read.exists()
     held.jobs["1"].go_on()
-    runner.visits.collect()
+    runner.jobs.collect()
     world.batch(placed, batch + 1, **{"in": words("a")})
     assert not read.exists()
 
@@ -148,11 +148,11 @@ def test_a_snapshot_that_a_visit_makes_is_ordered_from_no_other(world, placed, m
     for batch in range(1, 4):
         world.batch(placed, batch, **{"in": words(*"abcdefgh")})
         for _ in range(3):  # who has followed could make the snapshot, too
-            for visit in runner.visits.begin(runner.followers.orders):
-                asked += visit.order.request.snapshot
-                if not visit.order.request.snapshot:
+            for visit in runner.jobs.begin(runner.followers.jobs):
+                asked += visit.request.snapshot
+                if not visit.request.snapshot:
                     held.jobs[visit.executor.id].go_on()
-            runner.visits.collect()
+            runner.jobs.collect()
     assert asked
     assert len(asked) == len(set(asked))
 
@@ -182,11 +182,11 @@ def test_the_answers_of_the_others_are_not_lost_with_an_executor_that_is_lost_at
 def test_visits_that_are_made_wait_for_one_that_runs_already(world, placed, monkeypatch):
     held, runner = HeldVisits(world, monkeypatch, "1"), placed._runner
     begin(placed)
-    runner.visits.collect()
-    orders = [Order(order.executor, order.request) for order in runner.followers.orders()]
+    runner.jobs.collect()
+    others = runner.followers.jobs()
     made = []
     thread = threading.Thread(
-        target=lambda: made.extend(runner.visits.make([Order(world.there["1"], None), *orders]))
+        target=lambda: made.extend(runner.jobs.make([FollowJob(world.there["1"], None), *others]))
     )
     thread.start()
     assert held.begun.count("1") == 1

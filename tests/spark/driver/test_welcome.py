@@ -26,7 +26,7 @@ def test_executors_that_are_lost_again_and_again_are_named_as_the_reason(world, 
 
     monkeypatch.setattr(world, "start", lose)
     placed = world.open(counts(world))
-    with pytest.raises(TaskplaceError, match=r"5 rounds of visits.* executors lost: 1, 2, 3, 4, 5;") as error:
+    with pytest.raises(TaskplaceError, match=r"5 rounds of jobs.* executors lost: 1, 2, 3, 4, 5;") as error:
         world.batch(placed, 0, **{"in": words("a")})
     assert "60 s" not in str(error.value)
 
@@ -34,6 +34,6 @@ def test_executors_that_are_lost_again_and_again_are_named_as_the_reason(world, 
 def test_visits_that_run_elsewhere_are_named_as_the_reason(world, monkeypatch):
     monkeypatch.setattr(world, "start", lambda *_, **__: Ended([]))
     placed = world.open(counts(world))
-    with pytest.raises(TaskplaceError, match=r"5 rounds of visits.* no executor was lost") as error:
+    with pytest.raises(TaskplaceError, match=r"5 rounds of jobs.* no executor was lost") as error:
         world.batch(placed, 0, **{"in": words("a")})
     assert "60 s" not in str(error.value)
