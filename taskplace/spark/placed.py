@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace import validation
-from taskplace.durations import milliseconds
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.explanation import Removal, TaskExplanation
 from taskplace.model.callables import check_function
@@ -38,6 +37,7 @@ from taskplace.spark.bridge import Bridge, start_query
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.assembly import assemble
 from taskplace.spark.driver.cluster_state import ClusterState
+from taskplace.spark.driver.definition import read_trigger
 from taskplace.spark.driver.metrics import DriverMetrics
 from taskplace.spark.live_run import LiveRun, ServedRun, explainer_of
 from taskplace.spark.messages import SPARK_CHECKPOINT
@@ -48,9 +48,6 @@ from topology import BuiltTopology, TaskId, Topology
 
 if TYPE_CHECKING:
     from taskplace.record.http_server import HttpServer
-
-TRIGGERS = ("availableNow", "once", "processingTime")
-_EXPECTED = "{'processingTime': '10 seconds'}, {'availableNow': True} or {'once': True}"
 
 
 class Placed:
@@ -386,35 +383,3 @@ class Placed:
     def summary(self, seconds: float = 0.0) -> Summary:
         """Return the totals of the run so far. `seconds`: how long it has taken, for the rates."""
         return self.stats.summary(seconds)
-
-
-def read_trigger(trigger: object) -> dict[str, Any]:
-    """Return the arguments for `DataStreamWriter.trigger`; none for Spark's default.
-
-    Errors: `InputError` with the path, what was found, and the nearest known name.
-
-    >>> read_trigger({"processingTime": "1.5 min"}), read_trigger({"availableNow": True}), read_trigger(None)
-    ({'processingTime': '90000 milliseconds'}, {'availableNow': True}, {})
-    >>> read_trigger({"processingtime": "10 s"})
-    Traceback (most recent call last):
-    taskplace.errors.InputError: trigger.processingtime: found 'processingtime', expected one of availableNow, once, \
-processingTime; did you mean 'processingTime'?
-    """
-    if trigger is None:
-        return {}
-    if not isinstance(trigger, Mapping):
-        raise InputError("trigger", found=trigger, expected=_EXPECTED)
-    if not trigger:
-        return {}
-    for key in trigger:
-        if key not in TRIGGERS:
-            hint = validation.nearest(key, TRIGGERS)
-            raise InputError(f"trigger.{key}", found=key, expected=f"one of {', '.join(TRIGGERS)}", hint=hint)
-    if len(trigger) > 1:
-        raise InputError("trigger", found=dict(trigger), expected=f"one of {_EXPECTED}")
-    ((key, value),) = trigger.items()
-    if key == "processingTime":
-        return {key: f"{milliseconds(value, 'trigger.processingTime', zero=True)} milliseconds"}
-    if value is not True:
-        raise InputError(f"trigger.{key}", found=value, expected="True")
-    return {key: True}

@@ -78,18 +78,6 @@ def assemble(
     jobs = FollowJobs(bridge, followers.absorb, followers.errors.failed)
     lag = InputLag(definition.readers, journal, checkpoint / SPARK_CHECKPOINT / OFFSETS)
     listeners, idle = Listeners(reporter), IdleTasks()
-    # A reporter of one's own need not have it, and there may be none.
-    show = getattr(reporter, "progress", None) if reporter else None
-    operations = Operations(
-        checkpoint,
-        journal,
-        rebalancer.events,
-        board=lambda interval: StatusBoard(
-            definition, rebalancer, followers, rebalancer.events, interval=interval, input=lag.topics
-        ),
-        requests=Requests(checkpoint, rebalancer),
-        work=None if show is None else StreamWork(rebalancer, followers, show),
-    )
     return BatchRunner(
         definition=definition,
         bridge=bridge,
@@ -107,7 +95,7 @@ def assemble(
         listeners=listeners,
         input=BatchInput(definition, journal, schemas),
         late_rows=LateRows(definition),
-        operations=operations,
+        operations=_operations(definition, rebalancer, followers, lag),
         lag=lag,
     )
 
@@ -134,3 +122,20 @@ def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSc
 
     types = KeyTypes(definition.built, alike(definition.built, infer(definition.built)))
     return Journal(definition.checkpoint, identity, declare, take_over=False, check_keys=types)
+
+
+def _operations(
+    definition: StreamDefinition, rebalancer: Rebalancer, followers: Followers, lag: InputLag
+) -> Operations:
+    # A reporter of one's own need not have it, and there may be none.
+    show = getattr(rebalancer.reporter, "progress", None)
+    return Operations(
+        definition.checkpoint,
+        rebalancer.journal,
+        rebalancer.events,
+        board=lambda interval: StatusBoard(
+            definition, rebalancer, followers, rebalancer.events, interval=interval, input=lag.topics
+        ),
+        requests=Requests(definition.checkpoint, rebalancer),
+        work=None if show is None else StreamWork(rebalancer, followers, show),
+    )

@@ -250,7 +250,7 @@ def test_key_types_stay_and_new_sources_may_come(tmp_path):
 def test_opening_while_another_driver_prunes(tmp_path, monkeypatch):
     journal = Journal(tmp_path, {})
     run_batches(journal, range(5))
-    read, gone = Manifests.read, []
+    read, gone = Manifests._read, []
 
     def reading(self, batch):
         if not gone:
@@ -258,7 +258,7 @@ def test_opening_while_another_driver_prunes(tmp_path, monkeypatch):
             run_batches(journal, range(5, 15))
         return read(self, batch)
 
-    monkeypatch.setattr(Manifests, "read", reading)
+    monkeypatch.setattr(Manifests, "_read", reading)
     again = Journal(tmp_path, {})
     assert (again.history, again.last_batch) == (journal.history, 14)
 

@@ -8,7 +8,6 @@ import re
 import time
 
 import pytest
-from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
 from taskplace.logs import RepeatedWarnings
@@ -18,11 +17,8 @@ from taskplace.spark.inspection.now import state_of
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
     WAITING_FILE,
-    DriverIdentity,
-    FailedBatch,
     Request,
     Status,
-    StoppedBatch,
     read,
     write,
 )
@@ -210,20 +206,6 @@ def test_a_batch_whose_query_was_stopped_has_not_failed(world):
     run(world, placed, 1)
     turn(placed)
     assert (status_of(world).failed, status_of(world).stopped) == (None, None)
-
-
-def test_the_last_status_says_how_the_last_batch_ended():
-    driver = DriverIdentity("h", 7, "app", 0.0)
-    ended = Status("id", "t", 1, driver, 9.0, 1, 2.0, batch=4, ended=True)
-    assert state_of(ended).text == "last batch 4"
-    stopped = replace(ended, stopped=StoppedBatch(8.0, 5))
-    assert state_of(stopped).text == "stopped during batch 5; the next start runs it again; last batch 4"
-    published = replace(ended, stopped=StoppedBatch(8.0, 4))
-    assert (
-        state_of(published).text == "stopped during batch 4; the next start publishes it again; last batch 4"
-    )
-    failed = state_of(replace(ended, failed=FailedBatch(8.0, 5, "OSError")))
-    assert (failed.text, failed.tone) == ("batch 5 failed: OSError; last batch 4", "bad")
 
 
 def damage(state, key):

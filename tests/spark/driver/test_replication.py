@@ -1,15 +1,19 @@
-"""The replicator's thread: when it has executors visited, and how it ends."""
+"""The replicator's thread: when executors follow, how it ends; rebalances while no batch runs."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
+import taskplace
+from taskplace.errors import InputError
 from taskplace.logs import RepeatedWarnings
+from taskplace.model.problem import Problem
 from taskplace.spark.driver import followers as replication
 from taskplace.spark.driver import followers as visits
 from taskplace.spark.driver import rebalancer
@@ -17,6 +21,7 @@ from tests.support.ended_jobs import Ended
 from tests.support.held_visits import HeldVisits
 from tests.support.placed_harness import wait_until
 from tests.support.word_counts import counts, words
+from topology import TaskId
 
 SECONDS = 30
 
@@ -172,20 +177,6 @@ def test_a_wake_counts_for_a_visit_that_ends_after_it(world, placed, monkeypatch
     assert turn(replicator, held) == ["1"]
 
 
-def test_between_ticks_the_replicator_looks_for_work_only_if_something_has_happened(
-    world, placed, monkeypatch, clock
-):
-    replicator, looks = placed._runner.replicator, []
-    HeldVisits(world, monkeypatch, "1", "2", "3")
-    monkeypatch.setattr(replicator, "_useful", lambda busy: looks.append(sorted(busy)) or [])
-    for _ in range(3):
-        replicator._turn()
-    assert len(looks) == 1
-    clock.seconds += replication.TICK_SECONDS
-    replicator._turn()
-    assert len(looks) == 2
-
-
 # -- its thread
 @pytest.fixture
 def threads(world, placed, monkeypatch):
@@ -287,10 +278,6 @@ def test_a_stream_without_rows_makes_the_standbys_of_a_lost_executor_anew(world,
     assert quiet.stats.promotions and quiet.stats.scratch == 0, "no state was restored in a batch"
 
 
-def test_nothing_is_planned_before_the_first_batch(world):
-    assert not world.open(counts(world)).rebalancer.rebalance_between_batches()
-
-
 def test_nothing_is_planned_while_a_batch_runs_or_without_executors(world, quiet):
     quiet.drain("1")
     with quiet.rebalancer.batch():
@@ -309,3 +296,72 @@ def test_the_replicator_rebalances_when_it_looks_for_work(world, quiet, monkeypa
         wait_until(lambda: quiet.can_remove("1"), "the executor is empty")
     finally:
         quiet._runner.replicator.stop()
+
+
+# -- `Placed.release`: parked copies of an executor are tried again with the next batch
+
+
+def test_the_next_batch_plans_with_released_copies(world):
+    placed = world.open(counts(world))
+    world.batch(placed, 0, **{"in": words("a")})
+    task = TaskId(0, 0)
+    placed.loop._watch.parked = {("executor-1", task)}
+    with pytest.raises(InputError, match=r"executor: found '7', expected executor-1, the only executor"):
+        placed.release("7")
+    assert placed.release("1") == (("executor-1", task),)
+    assert placed.release() == ()
+    plan = placed.loop.plan
+    world.batch(placed, 1, **{"in": words("a")})
+    assert placed.loop.plan is not plan
+    assert placed.loop.plan.assignment == plan.assignment
+
+
+# -- warnings of plans are logged, also while the assignment stays: each one once, for as long as it lasts
+
+
+_errors: list[str] = []
+
+
+def assign(problem: Problem) -> dict:
+    """Place as the default assignor does; fail while there is an error to raise."""
+    if _errors:
+        raise RuntimeError(_errors[-1])
+    plan = taskplace.plan({**problem.to_dict(), "config": {}})
+    return {name: {"active": roles.active, "standby": roles.standby} for name, roles in plan.target.items()}
+
+
+@pytest.fixture
+def errors() -> Iterator[list[str]]:
+    _errors.clear()
+    yield _errors
+    _errors.clear()
+
+
+def test_an_assignor_that_begins_to_fail_is_named_once(world, caplog, errors):
+    caplog.set_level(logging.WARNING, "taskplace.spark.driver.rebalancer")
+    placed = world.open(counts(world), config={"task.assignor.class": f"{__name__}:assign"})
+    world.batch(placed, 0, **{"in": words("a")})
+    assert not caplog.messages
+    batch = 0
+
+    def plan_again(times: int) -> list[str]:
+        """Plan so many times, and return what was logged."""
+        nonlocal batch
+        caplog.clear()
+        for _ in range(times):
+            batch += 1
+            world.come(1)  # a reason to plan
+            world.follow(placed)
+            world.batch(placed, batch, **{"in": words("a")})
+        return caplog.messages
+
+    errors.append("out of order")
+    (logged,) = plan_again(3)
+    assert "is rejected: RuntimeError: out of order; high_availability is used" in logged
+    errors.append("still out of order")
+    (logged,) = plan_again(2)
+    assert "RuntimeError: still out of order" in logged, "a new warning"
+    errors.clear()
+    assert plan_again(1) == []
+    errors.append("out of order")
+    assert len(plan_again(1)) == 1, "a warning that has come back"
