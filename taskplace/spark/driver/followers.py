@@ -24,21 +24,19 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from taskplace.errors import TaskplaceError
 from taskplace.logs import RepeatedWarnings
-from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.cluster import DECOMMISSION_POLLS, Cluster, Executor, Job
 from taskplace.spark.driver.cluster_state import Load, Member
+from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import FollowErrors
 from taskplace.spark.driver.logged_errors import log_repeated_failure, shown_text
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
 from taskplace.spark.worker.follow import visit_all
-from taskplace.spark.worker.program import Program
 from topology import TaskId
 
 POOL = "taskplace-replication"
@@ -242,17 +240,9 @@ def raise_error(jobs: Iterable[FollowJob]) -> None:
 class Followers:
     """Makes the requests of follow jobs, and takes in their reports. `errors`: what keeps copies from following."""
 
-    def __init__(
-        self,
-        rebalancer: Rebalancer,
-        programs: Sequence[Program],
-        *,
-        checkpoint: Path,
-        state_root: Path,
-        options: PlacedOptions,
-    ) -> None:
+    def __init__(self, rebalancer: Rebalancer, definition: StreamDefinition) -> None:
         self._rebalancer, self._state = rebalancer, rebalancer.state
-        self._journal, self._options = rebalancer.journal, options
+        self._journal, self._options = rebalancer.journal, definition.options
         self._cleanup_seconds = rebalancer.loop.config.state_cleanup_delay_ms / 1000
         # By instance: the first item of its last job; the end of its pause while a batch runs; the time of its next
         # search for orphaned directories.
@@ -265,12 +255,12 @@ class Followers:
         #: The snapshots that follow jobs have made.
         self.snapshots_made = 0
         self._common: dict[str, Any] = {
-            "checkpoint": str(checkpoint),
-            "state_root": str(state_root),
+            "checkpoint": str(definition.checkpoint),
+            "state_root": str(definition.state_root),
             "spark_app": rebalancer.bridge.app_id,
-            "stores": {p.subtopology: tuple(sorted(p.databases)) for p in programs},
-            "logged": {p.subtopology: tuple(sorted(p.logged)) for p in programs},
-            "compression": options.compression,
+            "stores": {p.subtopology: tuple(sorted(p.databases)) for p in definition.programs},
+            "logged": {p.subtopology: tuple(sorted(p.logged)) for p in definition.programs},
+            "compression": self._options.compression,
             "budget": JOB_SECONDS,
         }
 

@@ -27,6 +27,7 @@ from taskplace.record.events import (
     InstanceView,
     Rebalanced,
     Reporter,
+    Totals,
     WarmupChange,
     WarmupState,
     tell,
@@ -34,10 +35,10 @@ from taskplace.record.events import (
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState, Warmups
+from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name, one_of_executors
-from taskplace.spark.worker.program import Program
 from taskplace.validation import MOST_NUMBER
 from taskplace.wording import listed
 from topology import BuiltTopology, TaskId
@@ -78,45 +79,38 @@ def _role(task: TaskId, roles: Roles) -> WarmupState:
 class Rebalancer:
     """Plans for one placed stream from `state`, and answers questions about the plan in force.
 
-    Lifetime: one for each driver. `loop.plan` is the assignment in force, None before the first.
+    Lifetime: one for each driver. `loop.plan` is the assignment in force, None before the first. `tasks` are those to
+    place, with their weights.
     """
 
     def __init__(
-        self,
-        bridge: Cluster,
-        journal: Journal,
-        loop: RebalanceLoop,
-        built: BuiltTopology,
-        programs: Sequence[Program],
-        stats: Stats,
-        *,
-        reporter: Reporter | None = None,
-        events: EventLog | None = None,
-        tags: Mapping[str, Mapping[str, str]] | None = None,
-        follower_share: float = 1.0,
+        self, bridge: Cluster, journal: Journal, definition: StreamDefinition, reporter: Reporter | None
     ) -> None:
+        built, programs, options = definition.built, definition.programs, definition.options
         self.lock = threading.RLock()
-        self.bridge, self.journal, self.loop = bridge, journal, loop
-        self.stats, self.reporter = stats, reporter
-        self.events = events or EventLog()
+        self.bridge, self.journal, self.reporter = bridge, journal, reporter
+        generation = journal.last.generation if journal.last else 0
+        self.loop = RebalanceLoop(definition.config, generation=generation)
+        self.stats, self.events = Stats(totals=Totals.of(journal.last)), EventLog()
         self._running, self._ended = False, float("-inf")
         self._warned: frozenset[str] = frozenset()
         logged = {p.subtopology: any(s.logged for s in p.stores.values()) for p in programs}
-        self._tasks = [
-            Task(t.id, stateful=t.stateful, logged=logged[t.id.subtopology] or not t.stateful)
+        weights = options.weights or {}
+        self.tasks = [
+            Task(
+                t.id,
+                stateful=t.stateful,
+                logged=logged[t.id.subtopology] or not t.stateful,
+                weight=float(weights.get(str(t.id), weights.get(str(t.id.subtopology), 1.0))),
+            )
             for t in built.tasks()
         ]
         unlogged = {p.subtopology for p in programs if not all(s.logged for s in p.stores.values())}
-        self.state = ClusterState(journal, loop, self._tasks, tags=tags, unlogged=unlogged)
-        self.warmups = Warmups(self.state, follower_share=follower_share, busy=self.busy)
-        self.task_ids = frozenset(task.id for task in self._tasks)
+        self.state = ClusterState(journal, self.loop, self.tasks, tags=options.tags, unlogged=unlogged)
+        self.warmups = Warmups(self.state, follower_share=options.follower_share, busy=self.busy)
+        self.task_ids = frozenset(task.id for task in self.tasks)
 
     # -- questions
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """The tasks to place, with their weights."""
-        return tuple(self._tasks)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -168,15 +162,6 @@ class Rebalancer:
             return found.timed(self.warmups.remaining) if found.waits else found
 
     # -- changes
-
-    def weigh(self, weights: Mapping[str, float]) -> None:
-        """Set the weights of tasks ("1_3") and of all tasks of a subtopology ("1"); see `check_weights`."""
-        self._tasks = [
-            task._replace(
-                weight=float(weights.get(str(task.id), weights.get(str(task.id.subtopology), task.weight)))
-            )
-            for task in self._tasks
-        ]
 
     def drain(self, executor: str | int, *, on: bool = True, lose_unlogged: bool = False) -> None:
         """Start or end the draining of an executor. It takes effect with the next rebalance.
@@ -269,7 +254,7 @@ class Rebalancer:
             return self.rebalance(self.journal.last_batch + 1)
 
     def _measured(self) -> list[Task]:
-        return [task._replace(end_offset=self.journal.end_offset(task.id)) for task in self._tasks]
+        return [task._replace(end_offset=self.journal.end_offset(task.id)) for task in self.tasks]
 
     def _record(self, event: Rebalanced | ExecutorLost) -> None:
         self.events.add(event)
@@ -290,7 +275,7 @@ class Rebalancer:
             assignment=_texts(plan.assignment),
             to_go=_to_go(plan),
             seconds=seconds,
-            imbalance=imbalance_of(self._tasks, self.state.instances(), plan.assignment),
+            imbalance=imbalance_of(self.tasks, self.state.instances(), plan.assignment),
         )
 
     def in_force(self) -> Rebalanced | None:

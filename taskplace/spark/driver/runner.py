@@ -13,63 +13,81 @@ Properties:
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import Fenced
 from taskplace.rebalance import Trigger
-from taskplace.record.events import TOTALS, Totals
+from taskplace.record.events import TOTALS, Reporter, Totals
 from taskplace.spark import faults
 from taskplace.spark.checkpoint.history import trimmed_since
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.checkpoint.spark_checkpoint import planned_offsets
 from taskplace.spark.cluster import Cluster
-from taskplace.spark.driver import read_topics
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.keys import KeyTypes, alike
+from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
+from taskplace.spark.driver import read_topics, structure
 from taskplace.spark.driver.batch import Batch, LateRows
 from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers, FollowJobs, Replicator
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
-from taskplace.spark.driver.operations import Operations
+from taskplace.spark.driver.operations import Operations, StreamWork
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.read_topics import InputLag
-from taskplace.spark.driver.rebalancer import Rebalancer
+from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
+from taskplace.spark.driver.requests import Requests
 from taskplace.spark.driver.stages import IdleTasks, StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
+from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.watermarks import Watermarks
-from taskplace.spark.messages import Manifest, Report
+from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest, Report
+from taskplace.spark.state.directories import check_commits, check_owner
 from taskplace.spark.worker.guard import raising_disk_full
+from taskplace.spark.worker.hashing import HASH_VERSION
 
 
-@dataclass(kw_only=True, eq=False)
 class BatchRunner:
-    """Runs the batches of one stream, one at a time. Lifetime: one for each driver."""
+    """Runs the batches of one stream, one at a time. Lifetime: one for each driver.
 
-    definition: StreamDefinition
-    bridge: Cluster
-    journal: Journal
-    takeover: Takeover
-    rebalancer: Rebalancer
-    followers: Followers
-    jobs: FollowJobs
-    replicator: Replicator
-    stages: StageRunner
-    schemas: SinkSchemas
-    publisher: Publisher
-    idle: IdleTasks
-    no_data_batches: NoDataBatches
-    listeners: Listeners
-    input: BatchInput
-    operations: Operations
-    late_rows: LateRows
-    lag: InputLag
-    _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    It opens the checkpoint, and does not take it over: until its first batch, the previous driver keeps it.
+    `definition` has the checkpoint's id. A warning is logged for keys that no task checks. Errors: `InputError` for
+    options that do not fit the topology; `CheckpointError` if the checkpoint does not belong to this stream; the error
+    of a sink that cannot write.
+    """
+
+    def __init__(
+        self, definition: StreamDefinition, bridge: Cluster, reporter: Reporter | None = None
+    ) -> None:
+        built, checkpoint = definition.built, definition.checkpoint
+        check_weights(definition.options.weights or {}, built)
+        warn_of_unchecked_keys(built)
+        self.bridge, self._one_batch = bridge, threading.Lock()
+        self.publisher, self.schemas = Publisher(checkpoint, built), SinkSchemas(built)
+        check_owner(checkpoint, "checkpoint")
+        with raising_disk_full(checkpoint):
+            check_commits(checkpoint, "checkpoint")
+            self.publisher.probe()
+        self.journal = journal = _journal(definition, self.publisher, self.schemas)
+        self.definition = definition = definition.opened(journal.declaration)
+        self.takeover = Takeover(journal, self.publisher, bridge.query_offsets)
+        self.rebalancer = rebalancer = Rebalancer(bridge, journal, definition, reporter)
+        self.followers = followers = Followers(rebalancer, definition)
+        self.jobs = FollowJobs(bridge, followers.absorb, followers.errors.failed)
+        self.replicator = Replicator(bridge, followers.jobs, self.jobs, rebalancer.rebalance_between_batches)
+        self.listeners, self.idle, self.late_rows = Listeners(reporter), IdleTasks(), LateRows(definition)
+        self.stages = StageRunner(definition, rebalancer, self.schemas, self.idle, self.listeners)
+        self.no_data_batches = NoDataBatches(definition, bridge, journal, self.idle)
+        self.input = BatchInput(definition, journal, self.schemas)
+        self.lag = InputLag(definition.readers, journal, checkpoint / SPARK_CHECKPOINT / OFFSETS)
+        self.operations = _operations(definition, rebalancer, followers, self.lag)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
         """Run a batch. A batch that is already committed is only published again, and compared with what was committed.
@@ -224,3 +242,44 @@ def _key_types(reports: Iterable[Report]) -> list[dict[str, tuple[str, ...]]]:
         for report in reports
     )
     return [dict(types) for types in dict.fromkeys(said) if types]
+
+
+def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSchemas) -> Journal:
+    """Open the checkpoint, without taking it over."""
+    identity = {
+        "hash": HASH_VERSION,
+        "keys": None,
+        "query": None,
+        # The watermark continues from the last one, which has no meaning for another column.
+        **{f"event_time of {topic!r}": time.column for topic, time in definition.event_times.items()},
+    }
+    new_id = uuid.uuid4().hex
+
+    def declare(last: Manifest | None) -> Declaration:
+        """Return this driver's declaration, or refuse to continue from the last manifest."""
+        checkpoint, epoch = definition.checkpoint, last.epoch if last else None
+        structure.check_sources(checkpoint, definition.built, epoch)
+        declared = structure.declare(checkpoint, definition.built, definition.programs, epoch, new_id)
+        publisher.check(declared.id)
+        schemas.check(checkpoint, last.identity if last else {})
+        return declared
+
+    types = KeyTypes(definition.built, alike(definition.built, infer(definition.built)))
+    return Journal(definition.checkpoint, identity, declare, take_over=False, check_keys=types)
+
+
+def _operations(
+    definition: StreamDefinition, rebalancer: Rebalancer, followers: Followers, lag: InputLag
+) -> Operations:
+    # A reporter of one's own need not have it, and there may be none.
+    show = getattr(rebalancer.reporter, "progress", None)
+    return Operations(
+        definition.checkpoint,
+        rebalancer.journal,
+        rebalancer.events,
+        board=lambda interval: StatusBoard(
+            definition, rebalancer, followers, rebalancer.events, interval=interval, input=lag.topics
+        ),
+        requests=Requests(definition.checkpoint, rebalancer),
+        work=None if show is None else StreamWork(rebalancer, followers, show),
+    )

@@ -70,16 +70,16 @@ class Driver:
             SimpleNamespace(subtopology=number, databases=names, logged=names)
             for number, names in stores.items()
         ]
+        options = PlacedOptions(
+            snapshot_interval=snapshot_interval,
+            snapshot_bytes=1 << 40,
+            follower_share=share,
+            compression=None,
+        )
         self.followers = Followers(
             rebalancer,
-            programs,
-            checkpoint=ran.checkpoint,
-            state_root=ran.state,
-            options=PlacedOptions(
-                snapshot_interval=snapshot_interval,
-                snapshot_bytes=1 << 40,
-                follower_share=share,
-                compression=None,
+            SimpleNamespace(
+                programs=programs, checkpoint=ran.checkpoint, state_root=ran.state, options=options
             ),
         )
 
