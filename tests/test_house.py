@@ -45,7 +45,7 @@ BUDGET = {
     "taskplace/spark/bridge": 620,
     "taskplace/spark/checkpoint": 1400,
     "taskplace/spark/compile": 1140,
-    "taskplace/spark/driver": 4030,
+    "taskplace/spark/driver": 4010,
     "taskplace/spark/inspection": 950,
     "taskplace/spark/kafka": 3360,
     "taskplace/spark/processors": 1360,

@@ -65,8 +65,13 @@ def compacted(
         with suppress(OSError):
             into.path.unlink(missing_ok=True)
         return dict(histories)
+
+    def now(change: Change) -> Change:
+        file, start = moved.get((change.file, change.start), (change.file, change.start))
+        return change if file == change.file else replace(change, file=file, start=start)
+
     return {
-        task: replace(history, changes=tuple(_moved(change, moved) for change in history.changes))
+        task: replace(history, changes=tuple(map(now, history.changes)))
         for task, history in histories.items()
     }
 
@@ -150,9 +155,3 @@ def _copy(root: Path, change: Change, into: SectionFile) -> int:
         while data := section.read(_PART):
             into.append(data)
     return start
-
-
-def _moved(change: Change, moved: Mapping[Place, Place]) -> Change:
-    if (place := moved.get((change.file, change.start))) is None:
-        return change
-    return replace(change, file=place[0], start=place[1])

@@ -124,7 +124,9 @@ class NoDataBatches:
     ) -> None:
         self.ticks: TickSource | None = None
         self._definition, self._cluster, self._journal, self._idle = definition, cluster, journal, idle
-        self._idle_sources = _idle_sources(definition)
+        check_idle_closing(definition)
+        after, longest = definition.options.idle_closing, definition.longest_retention
+        self._idle_sources = IdleSources(after, definition.event_times, longest)
         self._warned_without_ticks = False
 
     @property
@@ -216,11 +218,6 @@ def check_idle_closing(definition: StreamDefinition, path: str = "idle_closing")
             found=idle_closing,
             expected="a topology with windows, or with state that expires by event time",
         )
-
-
-def _idle_sources(definition: StreamDefinition) -> IdleSources:
-    check_idle_closing(definition)
-    return IdleSources(definition.options.idle_closing, definition.event_times, definition.longest_retention)
 
 
 class TickSource:

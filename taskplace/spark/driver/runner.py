@@ -32,8 +32,7 @@ from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.keys import KeyTypes, alike
 from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver import read_topics, structure
-from taskplace.spark.driver.batch import Batch, LateRows
-from taskplace.spark.driver.batch_input import BatchInput
+from taskplace.spark.driver.batch import Batch, BatchInput, LateRows
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers, FollowJobs, Replicator
 from taskplace.spark.driver.listeners import Listeners

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from taskplace.record.events import OF_TASKS, TOTALS, WHOLE, BatchDone, LateRows, Totals
+from taskplace.record.events import TOTALS, BatchDone, LateRows, Totals
 from taskplace.record.words import summary_rows
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import Aggregate, Count, count
@@ -97,16 +97,6 @@ def test_the_reporter_is_told_of_a_batch_when_it_is_published(world):
     assert told.placement == placed.placement()
     world.batch(placed, 0, **{"in": words("a", "b", "a")})  # again: nothing new has happened
     assert listener.batches == [told]
-
-
-def test_the_summary_adds_up_batches_rows_and_the_seconds_of_phases_and_tasks(world):
-    placed = world.open(counts(world))
-    for batch in range(3):
-        world.batch(placed, batch, **{"in": words("a", "b")})
-    summary = placed.summary(seconds=5.0)
-    assert (summary.batches, summary.rows, summary.seconds) == (3, 6, 5.0)
-    assert {"rebalance", "commit", "publish", "prune", WHOLE} <= set(summary.phases)
-    assert any(name.startswith(OF_TASKS) for name in summary.phases)
 
 
 def test_followers_are_visited_from_the_first_batch_on_and_not_after_the_stream_has_ended(world):

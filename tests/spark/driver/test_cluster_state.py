@@ -100,21 +100,6 @@ def test_a_history_is_trimmed_without_a_change_in_the_batch(journal):
     assert trimmed_since(journal.history, journal.history) == set()
 
 
-def test_what_a_batch_moved_on_is_known_at_once(state):
-    state.join(Executor("1", "h1", 1), {}, pid=1)
-    state.moved("executor-1", TASK, at(1))
-    assert state.instances()[0].lags == {TASK: 0}
-    state.moved("executor-2", TASK, at(1))  # no member: nothing is known of it
-    assert [instance.id for instance in state.instances()] == ["executor-1"]
-
-
-def test_a_copy_that_a_visit_no_longer_finds_is_gone(state):
-    state.join(Executor("1", "h1", 1), {TASK: at(1)}, pid=1)
-    state.join(Executor("1", "h1", 1), {}, pid=1)
-    assert state.instances()[0].lags == {}
-    assert state.lags.most_caught_up(TASK) == ()
-
-
 def test_who_is_gone_is_no_instance_owns_nothing_and_may_come_back(state):
     for name in "12":
         state.join(Executor(name, "h", 1), {TASK: at(1)}, pid=1)

@@ -281,25 +281,6 @@ def behind(placed) -> set[str]:
     }
 
 
-def test_a_visit_that_hangs_holds_up_no_other_and_its_executor_gets_no_second_one(world, placed, monkeypatch):
-    held, visits = HeldVisits(world, monkeypatch, "1"), placed._runner.jobs
-    assert behind(placed) == {"1", "2", "3"}
-    assert begin(placed) == ["1", "2", "3"]
-    assert [visit.executor.id for visit in visits.collect()] == ["2", "3"]
-    assert behind(placed) == {"1"}
-    for batch in range(1, 4):
-        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
-        assert begin(placed) == ["2", "3"]
-        visits.collect()
-        assert behind(placed) == {"1"}
-    held.jobs["1"].go_on()
-    assert [visit.executor.id for visit in visits.collect()] == ["1"]
-    held.executors.clear()
-    assert begin(placed)[0] == "1"
-    visits.collect()
-    assert behind(placed) == set()
-
-
 def test_a_loss_ends_the_visit_to_the_lost_executor_and_the_reports_of_the_others_count(
     world, placed, monkeypatch
 ):
