@@ -28,7 +28,7 @@ import pyarrow as pa
 from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver import bins
-from taskplace.spark.driver.idle_tasks import bytes_by_partition
+from taskplace.spark.driver.stages import bytes_by_partition
 from taskplace.spark.messages import Boundary, Recovery, Report, Setting
 from taskplace.spark.worker import boundary
 from taskplace.spark.worker.boundary import InternalRows, read_listing, write_listing

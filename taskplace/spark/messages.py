@@ -499,7 +499,7 @@ def snapshot_file(task: TaskId, version: int, attempt: str) -> str:
 
 
 class FollowRequest(Message, frozen=True):
-    """The work that one visit does on an executor.
+    """The work of one follow job on an executor.
 
     - `follow`, `snapshot`: by task, the history to apply, or to make a snapshot of
     - `stores`, `logged`: by subtopology; `logged` are the stores with a changelog
@@ -524,12 +524,12 @@ class FollowRequest(Message, frozen=True):
 class FollowReport(Tally):
     """An executor's answer to `FollowRequest`: all its copies with their positions, and the work that was done.
 
-    - `here`: False when Spark ran the visit on another executor
+    - `here`: False when Spark ran the job on another executor
     - `pid`: of the executor's JVM
     - `copies`: by task, the position of its copy that is certainly committed
     - `attempted`: by task, the position of its copy after the last attempt, which may be committed; only copies that
       can roll it back
-    - `restoring`: by task, the snapshot (its attempt) that the next visit continues to load
+    - `restoring`: by task, the snapshot (its attempt) that the next job continues to load
     - `loaded`: by task, the part of that snapshot that is loaded, from 0 to 1
     - `orphans`: the directories of dead executors that were removed
     - `followed`: `Meta.followed` of the copies of tasks with stores that are not logged

@@ -35,10 +35,10 @@ from taskplace.record.reporters import FanOut
 from taskplace.spark import options as checks
 from taskplace.spark.bridge import Bridge, start_query
 from taskplace.spark.cluster import Cluster
-from taskplace.spark.driver.assembly import assemble
 from taskplace.spark.driver.cluster_state import ClusterState
+from taskplace.spark.driver.definition import read_trigger
 from taskplace.spark.driver.metrics import DriverMetrics
-from taskplace.spark.driver.triggers import read_trigger
+from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.live_run import LiveRun, ServedRun, explainer_of
 from taskplace.spark.messages import SPARK_CHECKPOINT
 from taskplace.spark.query import PlacedQuery
@@ -99,7 +99,7 @@ class Placed:
         )
         self.bridge = bridge or Bridge(spark, locality_wait_ms=stream.options.locality_wait_ms)
         self._reporters = FanOut(reporter)
-        self._runner = assemble(stream, self.bridge, reporter=self._reporters)
+        self._runner = BatchRunner(stream, self.bridge, self._reporters)
         self._stream = stream = self._runner.definition  # with the checkpoint's id
         self.built, self.config, self.options = stream.built, stream.config, stream.options
         self.checkpoint, self.state_dir = stream.checkpoint, stream.state_dir
@@ -271,7 +271,7 @@ class Placed:
 
         Errors: `InputError` for an executor that never was a member.
         """
-        return self.rebalancer.can_remove(executor)
+        return self.rebalancer.removal(executor).can_remove
 
     def removal(self, executor: str | int) -> Removal:
         """Return whether an executor can be removed now, and if not, which tasks keep it; `text` is one line.
@@ -279,7 +279,7 @@ class Placed:
         The answer of `can_remove`, with its reasons: how a drain proceeds, and which copies hold it up.
         Errors: as for `can_remove`.
         """
-        return self.rebalancer.removal(executor, self._runner.operations.seen())
+        return self.rebalancer.removal(executor, self._runner.operations.progress())
 
     def explain(self, task: TaskId | str) -> TaskExplanation:
         """Return why a task ("0_3") is where it is, why it does not move, and when it will.

@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 
 from taskplace.errors import ConfigError
 from taskplace.spark.app import trigger_of
-from taskplace.spark.driver.triggers import read_trigger
+from taskplace.spark.driver.definition import read_trigger
 from taskplace.spec.application import Settings
 
 

@@ -9,15 +9,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from taskplace.errors import CheckpointError, InputError
+from taskplace.errors import InputError
 from taskplace.spark.compile.forms import check_form
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.keys import KeyTypes, alike
-from taskplace.spark.processors import Count, passes_keys_on
+from taskplace.spark.processors import Count
 from taskplace.spark.processors.facts import Facts
-from taskplace.spark.worker.external import ExternalRows, check_size
+from taskplace.spark.worker.external import check_size
 from taskplace.spark.worker.partition_checks import Owned, Ownership
-from topology import Node, Topology, TopologyError
+from topology import Node, Topology
 
 BY = {"k": "string"}
 
@@ -115,41 +115,6 @@ def test_topics_of_a_join_and_of_a_store_are_compared_in_more_than_one_task() ->
     assert alike(topo.build(), infer(topo.build())) == (("left", "right"),)
 
 
-class Own:
-    """A processor that keeps state and says nothing of it."""
-
-    def process(self, context: object, *inputs: pa.Table) -> pa.Table:
-        return inputs[0]
-
-
-@pytest.mark.parametrize(("key", "by"), [({"k": "string", "l": "int"}, r"\(k, l\)")])
-def test_the_remedy_for_rows_without_a_key_names_the_columns_of_any_processor(key: Any, by: str) -> None:
-    topo = Topology("t")
-    topo.store("s", key=key, value={"n": "int64"})
-    topo.source("in", partitions=2).process(Own(), name="own", stores=["s"])
-    with pytest.raises(
-        TopologyError, match=rf"^node 'own': .*give it a key, or repartition its rows by {by}$"
-    ):
-        infer(topo.build())
-
-
-@pytest.mark.parametrize("name", [1, "", None, ["k"]])
-def test_new_names_of_keys_are_names(name: Any) -> None:
-    with pytest.raises(InputError, match=r"^passes\.k: found .*, expected the new name of the column"):
-
-        @passes_keys_on(k=name)
-        def passes(context: object, rows: pa.Table) -> pa.Table:
-            return rows
-
-
-def test_rows_without_a_schema_are_refused() -> None:
-    class Setting:
-        batch, schema = 7, None
-
-    with pytest.raises(CheckpointError, match="the schema of the external input is missing"):
-        ExternalRows(Setting, 0, {0}, [])  # type: ignore[arg-type]
-
-
 def test_a_task_takes_as_many_bytes_as_its_limit() -> None:
     check_size(80, "0_0", 80)
     with pytest.raises(InputError, match=r"^task 0_0: found '80 bytes of input .*= 79;"):
@@ -193,16 +158,3 @@ def test_a_key_is_hashed_as_the_topic_has_it(
         check(rows)
     assert caught.value.path == "node 'n', column 'k'"
     assert str(caught.value.found).startswith(found)
-
-
-@pytest.mark.parametrize(
-    ("changed_by", "remedy"),
-    [
-        ("n", "repartition the rows by (k) before the node; or say"),
-        ("f", "'f', or a node behind it, has changed"),
-    ],
-)
-def test_the_remedy_names_the_node_that_changed_the_column(changed_by: str, remedy: str) -> None:
-    with pytest.raises(InputError) as caught:
-        ownership(pa.string(), "int64", changed_by)(pa.table({"k": ["x"]}))
-    assert str(caught.value.hint).startswith(remedy)

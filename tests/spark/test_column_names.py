@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.compile import programs
-from taskplace.spark.driver.batch_input import BatchInput
+from taskplace.spark.driver.batch import BatchInput
 from taskplace.spark.processors import (
     Aggregate,
     Count,

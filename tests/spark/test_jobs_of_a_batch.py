@@ -26,13 +26,13 @@ MAP, RESULT, RESULT_WITHOUT_A_SHUFFLE = ((True, False),), ((False, True),), ((Fa
 
 
 def jobs(spark) -> dict[int, Ran]:
-    """Return all jobs of a session that Spark still knows, but visits to followers, which run beside batches."""
+    """Return all jobs of a session that Spark still knows, but follow jobs, which run beside batches."""
     sc, as_java = spark.sparkContext._jsc.sc(), spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
     sc.listenerBus().waitUntilEmpty()
     store, found = sc.statusStore(), {}
     for job in as_java(store.jobsList(None)):
         tags = job.jobTags().mkString(" ")
-        if "taskplace-visit" not in tags:
+        if "taskplace-follow" not in tags:
             stages = [store.lastStageAttempt(number) for number in as_java(job.stageIds())]
             found[job.jobId()] = Ran(
                 tags,

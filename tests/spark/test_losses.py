@@ -121,7 +121,7 @@ def test_a_visit_that_hangs_and_its_executors_death_hold_up_no_other_follower(pi
             wait_until(lambda: p.followers_caught_up(others), "the other executors have followed")
         assert not p.followers_caught_up({victim})
         kill_executor(p.placed, victim)
-        visits = p.placed._runner.visits
+        visits = p.placed._runner.jobs
         wait_until(lambda: victim not in visits.running(), "its visit has ended with it")
         p.run(6)
         wait_until(lambda: p.followers_caught_up(others), "the surviving executors have followed")

@@ -7,8 +7,7 @@ import shutil
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from taskplace.errors import CheckpointError, Fenced, InputError
-from taskplace.spark.compile.programs import unite
+from taskplace.errors import Fenced
 
 pytestmark = pytest.mark.spark
 
@@ -41,27 +40,6 @@ def test_a_crash_after_the_manifest_publishes_again_and_counts_nothing_twice(pip
     p.placed.process_batch(p.frame(data), 1)  # Spark repeats what it has not seen end
     p.check()
     p.run(2)
-    p.check()
-
-
-def test_output_that_was_not_published_is_not_lost_with_its_sink(pipeline, monkeypatch):
-    p = pipeline()
-    p.run(0)
-    data = p.data(1)
-    monkeypatch.setattr(type(p.placed._runner), "_publish", fail)
-    with pytest.raises(ZeroDivisionError):
-        p.placed.process_batch(p.frame(data), 1)
-    monkeypatch.undo()
-    p.rows.extend(data)
-    p.sink = "renamed"
-    p.reopen()
-    with pytest.raises(
-        CheckpointError, match="batch 1 is committed and may have unpublished output for sink 'keys-out'"
-    ):
-        p.placed.process_batch(p.frame(data), 1)
-    p.sink = "keys-out"
-    p.reopen()
-    p.placed.process_batch(p.frame(data), 1)
     p.check()
 
 
@@ -98,22 +76,6 @@ def test_a_second_driver_fences_the_first(pipeline):
     p.check()
 
 
-def test_a_start_that_is_refused_takes_nothing_over(pipeline):
-    p = pipeline()
-    p.run(0)
-    with pytest.raises(InputError, match=r"weights"):
-        p.open(weights={"0_17": 2.0})
-    with pytest.raises(CheckpointError, match=r"the key of topic 'events' had the types string, found int"):
-        p.open().unite({"events": p.frame(p.data(1)).withColumn("key", F.lit(1))})
-    with pytest.raises(CheckpointError, match=r"the key of topic 'events'"):
-        p.open().process_batch(p.frame(p.data(1)).withColumn("key", F.lit(1)), 1)
-    (p.folder / "groups" / ".checkpoint").write_text("another")
-    with pytest.raises(CheckpointError, match="the directory has output of another checkpoint"):
-        p.open()
-    p.run(1)
-    p.check()
-
-
 def test_a_committed_batch_is_published_also_when_its_rows_are_gone_from_the_source(
     pipeline, monkeypatch, caplog
 ):
@@ -128,23 +90,6 @@ def test_a_committed_batch_is_published_also_when_its_rows_are_gone_from_the_sou
     p.placed.process_batch(gone, 1)
     assert "its rows cannot be counted again: SparkRuntimeException" in caplog.text
     p.rows.extend(p.data(1))
-    p.check()
-
-
-def test_a_batch_before_the_last_one_is_refused_and_one_that_has_grown_is_told(pipeline, caplog):
-    """Spark's checkpoint was set back: it would cut the batch anew, maybe with rows that were never seen."""
-    p = pipeline()
-    for batch in range(3):
-        p.run(batch)
-    p.placed.process_batch(p.frame(p.data(2)), 2)  # the last one is published again
-    with pytest.raises(
-        CheckpointError, match="Spark's checkpoint is at batch 1, the placed state at batch 2"
-    ):
-        p.placed.process_batch(p.frame(p.data(1)), 1)
-    p.check()
-    more = [*p.data(2), *p.data(3)]
-    p.placed.process_batch(p.frame(more), 2)
-    assert f"committed with {len(p.data(2))} rows, found {len(more)} rows for it now" in caplog.text
     p.check()
 
 
@@ -203,57 +148,3 @@ def test_spark_and_placed_checkpoints_belong_together(pipeline, cluster):
     p.placed = p.open()
     with pytest.raises(Exception, match="Spark's checkpoint is at batch 1, the placed state at batch -1"):
         stream("one")
-
-
-def test_a_checkpoint_of_another_topology_is_refused_before_anything_runs(pipeline):
-    p = pipeline()
-    p.run(0)
-    p.placed.close()
-    before = sorted(str(f) for f in (p.folder / "checkpoint").rglob("*"))
-    p.partitions = 4
-    with pytest.raises(CheckpointError, match="created with another topology: "):
-        p.open()
-    assert sorted(str(f) for f in (p.folder / "checkpoint").rglob("*")) == before
-
-
-def test_keys_of_different_types_are_refused(cluster):
-    from topology import Topology
-
-    topo = Topology("t")
-    a = topo.source("a", key=["id"], partitions=2)
-    b = topo.source("b", key=["id"], partitions=2)
-    a.join_table(b, lambda context, x, y: x, name="j")
-    built = topo.build()
-    longs, ints = cluster.range(3), cluster.range(3).select(F.col("id").cast("int"))
-    with pytest.raises(
-        InputError, match=r"co-partitioned keys of different types.*int64.*int32.*cast the keys"
-    ):
-        unite(built, {"a": longs, "b": ints})
-    with pytest.raises(InputError, match=r"sources\.c: found 'c', expected a source of the topology"):
-        unite(built, {"a": longs, "b": longs, "c": longs})
-    with pytest.raises(InputError, match=r"expected data frames for \['b'\] as well"):
-        unite(built, {"a": longs})
-
-
-def test_the_output_of_another_checkpoint_is_refused(pipeline):
-    p = pipeline()
-    p.run(0)
-    p.placed.close()
-    shutil.rmtree(p.folder / "checkpoint")
-    with pytest.raises(
-        CheckpointError, match="the directory has output of another checkpoint; set another directory"
-    ):
-        p.open()
-
-
-def test_a_new_checkpoint_on_an_old_state_directory_starts_anew(pipeline):
-    p = pipeline()
-    for batch in range(3):
-        p.run(batch)
-    p.placed.close()
-    for what in ("checkpoint", "keys", "groups"):
-        shutil.rmtree(p.folder / what)
-    p.placed, p.rows = p.open(), []
-    for batch in range(3):
-        p.run(batch, rows=50)
-    p.check()

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
 import pytest
 
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.codec import unsealed
-from taskplace.spark.compile.programs import unite
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.worker.external import PARTITION
-from taskplace.spark.worker.hashing import partition_of
 from topology import TaskId
 
 pytestmark = pytest.mark.spark
@@ -34,16 +30,6 @@ def test_pinned_partitions_run_where_they_belong_round_after_round(cluster):
         rdd = bridge.pinned([e.id.encode() for e in wanted], [e.location for e in wanted], executor_of)
         answers = bridge.run(rdd, range(12), tag=f"pinning-{round_}")
         assert [a.split()[0] for a in answers] == [a.split()[1] for a in answers]
-
-
-def test_spark_and_workers_agree_on_the_partition_of_a_key(cluster, pipeline):
-    placed = pipeline().placed
-    rows = [(f"k{i}" if i % 9 else None, "g", i) for i in range(500)]
-    df = cluster.createDataFrame(rows, "key string, `group` string, value bigint")
-    united = unite(placed.built, {"events": df}).select(PARTITION, "events.value").collect()
-    found = {row["value"]: row[PARTITION] for row in united}
-    expected = partition_of([pa.array([key for key, _, _ in rows])], 6).tolist()
-    assert found == dict(enumerate(expected))
 
 
 def test_batches_commit_one_manifest_each_and_the_result_is_right(pipeline):
@@ -74,17 +60,6 @@ def test_standbys_hold_what_actives_hold(pipeline):
     for task, states in copies.items():
         assert len(states) == 2, task
         assert states[0] == states[1], task
-
-
-def test_an_empty_batch_changes_no_state_and_writes_no_changelog(pipeline):
-    p = pipeline()
-    p.run(0)
-    before = {task: history.end for task, history in p.placed.journal.history.items()}
-    p.run(1, rows=0)
-    assert {task: history.end for task, history in p.placed.journal.history.items()} == before
-    assert p.placed.journal.last.changes == {}
-    p.run(2)
-    p.check()
 
 
 def test_snapshots_are_made_and_what_they_cover_is_pruned(pipeline):
@@ -180,11 +155,11 @@ def test_after_close_it_can_be_used_again_and_follows(pipeline):
 
 
 def test_an_executor_lost_while_it_is_welcomed_does_not_end_the_stream(pipeline, monkeypatch):
-    from taskplace.spark.driver.followers import Visits
+    from taskplace.spark.driver.followers import FollowJobs
 
-    executors_now, losses = Visits._executors_now, [frozenset({"no-executor-of-now"})]
+    executors_now, losses = FollowJobs._executors_now, [frozenset({"no-executor-of-now"})]
     monkeypatch.setattr(
-        Visits, "_executors_now", lambda visits: losses.pop() if losses else executors_now(visits)
+        FollowJobs, "_executors_now", lambda visits: losses.pop() if losses else executors_now(visits)
     )
     p = pipeline()
     p.run(0)

@@ -137,9 +137,9 @@ def test_executors_that_come_and_go_are_not_remembered_for_ever(tmp_path, monkey
     there = set(placed.state.members)
     followers = placed._runner.followers
     assert there == {f"executor-{id}" for id in world.there}
-    for notes in (followers._began, followers._rests, followers._sweeps):
+    for notes in (followers._first, followers._rests, followers._sweeps):
         assert set(notes) <= there
-    assert {name for name, _ in followers._loads} <= there
+    assert {name for name, _ in placed.state.loads} <= there
 
 
 def test_a_journal_knows_of_the_full_manifests_that_it_needs_and_no_others(tmp_path, monkeypatch):

@@ -227,13 +227,6 @@ def test_a_key_that_its_type_cannot_hold_is_no_other_key(world, key):
     assert store.get({"id": 1}) == store.get({"id": np.int8(1)}) == {"count": 1}
 
 
-def test_an_executor_is_a_number_too(world):
-    placed = world.open(counted(world))
-    world.batch(placed, 0, **{"in": words("a", "b")})
-    placed.drain(1)
-    assert placed.state.draining == {"executor-1"}
-
-
 # ------------------------------------------------------------------------- the two checkpoints
 
 
@@ -342,11 +335,3 @@ def test_one_store_of_two_operators_is_refused_unless_both_nodes_name_it(one, ot
         programs(two_nodes(one, other).build())
     (shared,) = programs(two_nodes(one, other, stores=["n"]).build())
     assert [operator.stores for operator in shared.operators[1:]] == [("n",), ("n",)]
-
-
-def test_a_processor_of_one_s_own_may_read_an_operator_s_store():
-    topo = Topology("t")
-    rows = topo.source("in", key="k", partitions=2)
-    rows.process(SAME, name="a")
-    rows.process(lambda context, rows: rows, name="b", stores=["n"])
-    assert len(programs(topo.build())) == 1

@@ -18,6 +18,7 @@ from taskplace.errors import Fenced, TaskplaceError
 from taskplace.spark import faults
 from taskplace.spark.checkpoint.files import SectionFile, encode_changes, write_file
 from taskplace.spark.checkpoint.journal import Journal
+from taskplace.spark.checkpoint.manifests import path_of, read_manifest
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Change, Fence, FollowReport, FollowRequest, History, Position, StagedFile
 from taskplace.spark.state.copy import Copy
@@ -78,9 +79,9 @@ class Driver:
         return (
             isinstance(error, Fenced)
             and str(error).startswith(
-                f"{self.journal.manifests.path(batch)}: another driver has committed this batch;"
+                f"{path_of(self.journal.root, batch)}: another driver has committed this batch;"
             )
-            and self.journal.manifests.read(batch).epoch < self.journal.epoch
+            and read_manifest(path_of(self.journal.root, batch)).epoch < self.journal.epoch
         )
 
     def _run(self, batch: Batch) -> None:
@@ -102,7 +103,7 @@ class Driver:
         orders = [self._orders(executor) for executor in executors]
         with ExitStack() as running:
             for one in orders:
-                running.enter_context(self.journal.visit(one))
+                running.enter_context(self.journal.protected(one))
             visits = [self._carried_out(one) for one in orders if at_once]
             yield
             visits += [self._carried_out(one) for one in orders if not at_once]

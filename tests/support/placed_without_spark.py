@@ -165,7 +165,7 @@ class World:
         monkeypatch.setattr(InputLag, "begin", lambda lag: None)
         monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
         monkeypatch.setattr(task_costs, "SECONDS_WORTH_A_BIN", 1e9)  # however slow this machine is
-        monkeypatch.setattr(followers, "VISIT_SECONDS", None)  # however fast this machine is
+        monkeypatch.setattr(followers, "JOB_SECONDS", None)  # however fast this machine is
         monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes here
 
     # -- executors
@@ -352,13 +352,19 @@ class World:
 
     @staticmethod
     def welcome(placed: Placed) -> None:
-        """Visit all executors, as before a first batch."""
-        placed._runner.followers.welcome(placed._runner.visits.make)
+        """Make members of all executors, as before a first batch."""
+        placed._runner.followers.welcome(placed._runner.jobs.make)
 
     @staticmethod
     def follow(placed: Placed, rounds: int = 20) -> int:
-        """Run rounds of visits while there is work, and return their number. Errors: those of failed visits."""
-        return next((made for made in range(rounds) if not placed._runner.replicator.round()), rounds)
+        """Run rounds of follow jobs while there is work, and return their number. Errors: those of failed jobs."""
+        runner = placed._runner
+        for made in range(rounds):
+            jobs = runner.jobs.make(runner.followers.jobs())
+            followers.raise_error(jobs)
+            if not any(job.progress for job in jobs):
+                return made
+        return rounds
 
     # -- what has come of it
 

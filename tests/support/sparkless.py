@@ -75,13 +75,12 @@ class Sparkless:
             ),
             histories=runtime.history,
         )
-        assignment = stages.AssignmentInForce(
+        rebalancer: Any = SimpleNamespace(
             owners=lambda: {task: Executor(self.owners.get(task, "1"), "host", 1) for task in self._tasks},
-            generation=lambda: self.rounds + 1,
+            loop=SimpleNamespace(generation=1),
             behind=lambda: self._tasks,
-            on_lost=lambda lost: None,
         )
-        return stages.run(self, stage, assignment)  # type: ignore[arg-type]
+        return stages.run(self, stage, rebalancer, lambda lost: None)  # type: ignore[arg-type]
 
     def keep(self, name: str, value: object) -> SimpleNamespace:
         return SimpleNamespace(to=lambda function: partial(function, value))

@@ -3,7 +3,7 @@
 **Idea.** A segment has the changes of many tasks. A task that seldom changes needs its section for a long time, and the
 whole segment with it. So a driver that writes a full manifest copies such sections into one new segment; the full
 manifest has all histories anyway, so it can say where the sections are now. Each section keeps its bytes and its
-checksum. The old segment stays until no running visit reads it (`taskplace.spark.checkpoint.pruning`).
+checksum. The old segment stays until no running follow job reads it (`taskplace.spark.checkpoint.pruning`).
 
 Properties:
 - A section moves only when most of its segment is not needed any more. A pass moves about `BYTES_LIMIT`.
@@ -65,8 +65,13 @@ def compacted(
         with suppress(OSError):
             into.path.unlink(missing_ok=True)
         return dict(histories)
+
+    def now(change: Change) -> Change:
+        file, start = moved.get((change.file, change.start), (change.file, change.start))
+        return change if file == change.file else replace(change, file=file, start=start)
+
     return {
-        task: replace(history, changes=tuple(_moved(change, moved) for change in history.changes))
+        task: replace(history, changes=tuple(map(now, history.changes)))
         for task, history in histories.items()
     }
 
@@ -150,9 +155,3 @@ def _copy(root: Path, change: Change, into: SectionFile) -> int:
         while data := section.read(_PART):
             into.append(data)
     return start
-
-
-def _moved(change: Change, moved: Mapping[Place, Place]) -> Change:
-    if (place := moved.get((change.file, change.start))) is None:
-        return change
-    return replace(change, file=place[0], start=place[1])

@@ -223,15 +223,10 @@ def link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        if not _same_file(source, target):
-            raise
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
+        with suppress(OSError):
+            if source.samefile(target):
+                return
+        raise
 
 
 def sync_directory(path: Path) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.manifests import SNAPSHOTS_KEPT, trimmed
-from taskplace.spark.messages import EMPTY, Change, History, Manifest, Position, Snapshot
+from taskplace.spark.messages import EMPTY, Change, History, Position, Snapshot
 from topology import TaskId
 
 
@@ -196,18 +196,6 @@ def first_needed(histories: Mapping[TaskId, History], full: Sequence[int], batch
     )
     # The last but one full manifest contains everything older.
     return max(first, full[-2]) if len(full) > 1 else first
-
-
-def end_offset(task: TaskId, histories: Mapping[TaskId, History]) -> int:
-    """Return the length of a task's changelog, in records."""
-    history = histories.get(task)
-    return history.end.offset if history else 0
-
-
-def settled_offset(task: TaskId, histories: Mapping[TaskId, History], last: Manifest | None) -> int:
-    """Return the length one commit ago, because followers are still applying the last batch's records."""
-    change = last.changes.get(task) if last else None
-    return end_offset(task, histories) if change is None else change.offset - change.records
 
 
 def files_of(history: History) -> Iterator[str]:

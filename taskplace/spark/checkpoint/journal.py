@@ -32,10 +32,8 @@ from taskplace.spark.checkpoint.compaction import compacted, wasteful
 from taskplace.spark.checkpoint.files import create_exclusively, lasting_directory, sync_directory
 from taskplace.spark.checkpoint.history import (
     continued,
-    end_offset,
     first_needed,
     kept_snapshots,
-    settled_offset,
 )
 from taskplace.spark.checkpoint.manifests import (
     DIGITS,
@@ -86,38 +84,6 @@ def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) 
                 f"{root}: the checkpoint was created with {name} = {kept[name]!r}, found {shown(wanted)}; "
                 "use the original value, or start a new checkpoint"
             )
-
-
-def check_bound(root: Path, identity: Mapping[str, Any], name: str, value: Any) -> None:
-    """Refuse another value for a property that the checkpoint is bound to."""
-    bound = identity.get(name)
-    if bound is not None and bound != value:
-        raise CheckpointError(
-            f"{root}: the checkpoint belongs to {name} {bound!r}, found {shown(value)}; Spark's checkpoint and "
-            "this one belong together: keep both, or start a new checkpoint for both"
-        )
-
-
-def with_splits(
-    root: Path, identity: Mapping[str, Any], topics: Iterable[str], by_column: Collection[str]
-) -> list[str]:
-    """Return the topics that the checkpoint has split by a partition column, with those of `topics` in `by_column`.
-
-    A topic of the identity's `keys` that is not among the identity's `by_column` was split by Spark's hash.
-
-    >>> with_splits(Path("/checkpoint"), {"keys": {"a": ["string"]}}, ["a", "b"], ["b"])
-    ['b']
-    """
-    known, before = identity.get("keys") or {}, set(identity.get("by_column") or ())
-    ways = {True: "a partition column", False: "Spark's hash of the key"}
-    for topic in topics:
-        was, now = topic in before, topic in by_column
-        if topic in known and was != now:
-            raise CheckpointError(
-                f"{root}: the rows of topic {topic!r} were split by {ways[was]}, found {ways[now]}; it assigns keys "
-                "to other partitions: go back to the original, or start a new checkpoint"
-            )
-    return sorted(before | set(by_column))
 
 
 def with_keys(
@@ -208,18 +174,6 @@ class Manifests:
         self._root, self._epochs = root, epochs
         self._tried = -1  # the last batch whose manifest this driver tried to create
 
-    def numbers(self) -> list[int]:
-        """Return the batches that have a manifest, in order, including manifests that are no longer needed."""
-        return numbers(self._root)
-
-    def path(self, batch: int) -> Path:
-        """Return the file of a batch's manifest."""
-        return path_of(self._root, batch)
-
-    def read(self, batch: int) -> Manifest:
-        """Return the manifest of a batch."""
-        return read_manifest(self.path(batch))
-
     def needed(self) -> list[Manifest]:
         """Return the manifests that are still needed, in order; empty before the first commit.
 
@@ -231,17 +185,22 @@ class Manifests:
         return self._needed()
 
     def _needed(self) -> list[Manifest]:
-        numbers = self.numbers()
-        if not numbers:
+        found = numbers(self._root)
+        if not found:
             return []
-        last = self.read(numbers[-1])
-        needed = [number for number in numbers if number >= last.needs]
+        last = self._read(found[-1])
+        needed = [number for number in found if number >= last.needs]
         for number, expected in zip(needed, itertools.count(last.needs)):
             if number != expected:
-                if numbers != self.numbers():
+                if found != numbers(self._root):
                     raise FileNotFoundError(number)
-                raise CheckpointError(f"{self.path(number)}: the manifest of batch {expected} is missing")
-        return [*(self.read(number) for number in needed[:-1]), last]
+                raise CheckpointError(
+                    f"{path_of(self._root, number)}: the manifest of batch {expected} is missing"
+                )
+        return [*(self._read(number) for number in needed[:-1]), last]
+
+    def _read(self, batch: int) -> Manifest:
+        return read_manifest(path_of(self._root, batch))
 
     def publish(self, manifest: Manifest) -> None:
         """Create the file of a manifest: the commit point.
@@ -249,7 +208,7 @@ class Manifests:
         Errors: `Fenced` if another driver has published this batch; `CheckpointError` if the disk hid that this driver
         has, with other contents.
         """
-        path = self.path(manifest.batch)
+        path = path_of(self._root, manifest.batch)
         self._sync_above(manifest)
         tried, self._tried = self._tried == manifest.batch, manifest.batch
         data = sealed(manifest)
@@ -290,7 +249,7 @@ class Manifests:
         """Return whether the newest manifest says that the manifest of this batch is no longer needed."""
         for _ in range(OPENINGS):
             with suppress(FileNotFoundError):
-                return self.read(self.numbers()[-1]).needs > batch
+                return self._read(numbers(self._root)[-1]).needs > batch
         return False
 
 
@@ -337,8 +296,8 @@ class Journal:
         self._new_snapshots: dict[TaskId, Snapshot] = {}
         self._full: list[int] = []  # the full manifests that are needed: the last two
         self._wasteful = False  # whether a full manifest would free many bytes of segments
-        self._visits: dict[int, FollowRequest] = {}  # the running visits
-        self._visit_numbers = itertools.count()
+        self._following: dict[int, FollowRequest] = {}  # the requests of running follow jobs
+        self._numbers = itertools.count()
         self._listings = Listings()
         self._epochs = Epochs(root)
         self.manifests = Manifests(root, self._epochs)
@@ -359,7 +318,7 @@ class Journal:
 
     def newest_batch(self) -> int:
         """Return the newest batch that has a manifest now, from any driver; -1 before the first."""
-        return max(self.manifests.numbers(), default=-1)
+        return max(numbers(self.root), default=-1)
 
     # -- opening
 
@@ -383,7 +342,7 @@ class Journal:
             check(declaration)
             taken = self._epochs.take(epoch, declaration)
             # If the previous driver has committed meanwhile, this driver has read too little: read and check again.
-            if taken and self.manifests.numbers()[-1:] == ([self.last.batch] if self.last else []):
+            if taken and numbers(self.root)[-1:] == ([self.last.batch] if self.last else []):
                 self._sync_directories()
                 self.epoch, self.declaration = epoch, declaration
                 return
@@ -409,7 +368,11 @@ class Journal:
         """Bind the checkpoint to one more property of its identity. Errors: `CheckpointError` on a mismatch."""
         if value is None:
             return
-        check_bound(self.root, self.identity, name, value)
+        if (bound := self.identity.get(name)) is not None and bound != value:
+            raise CheckpointError(
+                f"{self.root}: the checkpoint belongs to {name} {bound!r}, found {shown(value)}; Spark's checkpoint "
+                "and this one belong together: keep both, or start a new checkpoint for both"
+            )
         self.identity[name] = value
 
     def bind_splits(self, topics: Iterable[str], by_column: Collection[str]) -> None:
@@ -418,9 +381,17 @@ class Journal:
         Comes before `bind_keys`, which records all topics. Errors: `CheckpointError` for a topic that was split in
         another way.
         """
-        bound = with_splits(self.root, self.identity, topics, by_column)
+        known, before = self.identity.get("keys") or {}, set(self.identity.get("by_column") or ())
+        ways = {True: "a partition column", False: "Spark's hash of the key"}
+        for topic in topics:
+            was, now = topic in before, topic in by_column
+            if topic in known and was != now:
+                raise CheckpointError(
+                    f"{self.root}: the rows of topic {topic!r} were split by {ways[was]}, found {ways[now]}; it "
+                    "assigns keys to other partitions: go back to the original, or start a new checkpoint"
+                )
         self._splits = (tuple(topics), tuple(by_column))
-        if bound:
+        if bound := sorted(before | set(by_column)):
             self.identity["by_column"] = bound
 
     def bind_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
@@ -436,11 +407,13 @@ class Journal:
 
     def end_offset(self, task: TaskId) -> int:
         """Return the length of a task's changelog, in records."""
-        return end_offset(task, self.history)
+        history = self.history.get(task)
+        return history.end.offset if history else 0
 
     def settled_offset(self, task: TaskId) -> int:
         """Return the length one commit ago, because followers are still applying the last batch's records."""
-        return settled_offset(task, self.history, self.last)
+        change = self.last.changes.get(task) if self.last else None
+        return self.end_offset(task) if change is None else change.offset - change.records
 
     def check_epoch(self) -> None:
         """Raise `Fenced` if a newer driver has taken over the checkpoint. It saves work; only the manifest decides."""
@@ -520,41 +493,41 @@ class Journal:
         return task in self._new_snapshots
 
     def snapshot_running(self, task: TaskId) -> bool:
-        """Return whether a running visit makes a snapshot of the task."""
-        return any(task in visit.snapshot for visit in list(self._visits.values()))
+        """Return whether a running follow job makes a snapshot of the task."""
+        return any(task in request.snapshot for request in list(self._following.values()))
 
     def snapshots_running(self) -> int:
-        """Return how many snapshots running visits make."""
-        return sum(len(visit.snapshot) for visit in list(self._visits.values()))
+        """Return how many snapshots running follow jobs make."""
+        return sum(len(request.snapshot) for request in list(self._following.values()))
 
     # -- pruning
 
     @contextmanager
-    def visit(self, request: FollowRequest) -> Iterator[None]:
-        """Protect the files that a visit reads, and the snapshots that it makes, from pruning within this block.
+    def protected(self, request: FollowRequest) -> Iterator[None]:
+        """Protect the files that a follow job reads, and the snapshots that it makes, from pruning within this block.
 
         Begin it before anything is pruned after the request was made; end it when the report has been taken in. Any
-        number of visits may run.
+        number of jobs may run.
         """
-        number = next(self._visit_numbers)
-        self._visits[number] = request
+        number = next(self._numbers)
+        self._following[number] = request
         try:
             yield
         finally:
-            del self._visits[number]
+            del self._following[number]
 
     def prune(self) -> int:
-        """Remove the files that no history, running batch or running visit can need; return their number.
+        """Remove the files that no history, running batch or running follow job can need; return their number.
 
-        Call it between batches. A running visit keeps only the files of its own request, and only until it ends. So
-        the checkpoint does not grow even if there is always a visit. A fenced driver removes nothing, because it does
+        Call it between batches. A running job keeps only the files of its own request, and only until it ends. So the
+        checkpoint does not grow even if there is always a job. A fenced driver removes nothing, because it does
         not know the files of newer manifests.
         """
-        # Visits first: a visit that ends meanwhile has noted its snapshot before.
-        visits = list(self._visits.values())
+        # Follow jobs first: one that ends meanwhile has noted its snapshot before.
+        following = list(self._following.values())
         new = dict(self._new_snapshots)
         there = {folder: self._listings.of(self.root / folder) for folder in FOLDERS}
-        old = unneeded(self.root, self.history, there, last=self.last_batch, visits=visits, new=new)
+        old = unneeded(self.root, self.history, there, last=self.last_batch, following=following, new=new)
         old.update(batch_files(self.root, self.last_batch, BATCHES_KEPT))
         old.update(abandoned(self.root, self.epoch, there["snapshots"]))
         old.update(numbered_below(self.manifests.folder, self.last.needs if self.last else 0))

@@ -99,14 +99,14 @@ def unneeded(
     there: Mapping[str, Listing],
     *,
     last: int,
-    visits: Collection[FollowRequest],
+    following: Collection[FollowRequest],
     new: Mapping[TaskId, Snapshot],
 ) -> set[Path]:
     """Return the files of attempts that lost, and the files that newer snapshots cover.
 
-    - `there`: the files in the directories `FOLDERS`, listed after `visits` and `new` were read
+    - `there`: the files in the directories `FOLDERS`, listed after `following` and `new` were read
     - `last`: the last committed batch
-    - `visits`: the running ones; what they read and make is needed
+    - `following`: the requests of running follow jobs; what they read and make is needed
     - `new`: snapshots that no manifest names yet; they are needed as well
 
     A file with a newer version than the end can only be from an attempt that lost; it is kept until the end has
@@ -114,11 +114,11 @@ def unneeded(
     """
     needed = {file for history in histories.values() for file in files_of(history)}
     needed.update(snapshot.file for snapshot in new.values())
-    needed.update(file for visit in visits for history in visit.follow.values() for file in files_of(history))
-    # By task: the versions of the snapshots that visits make, with which their names begin.
+    needed.update(file for one in following for history in one.follow.values() for file in files_of(history))
+    # By task: the versions of the snapshots that follow jobs make, with which their names begin.
     made: dict[TaskId, set[int]] = {}
-    for visit in visits:
-        for task, history in visit.snapshot.items():
+    for request in following:
+        for task, history in request.snapshot.items():
             made.setdefault(task, set()).add(history.end.version)
     paths = set()
     for task, history in histories.items():

@@ -121,38 +121,32 @@ def cut(
     - `work`: by partition, what its task has to do, in bytes of input; None: as its size says
     """
     running = frozenset(running)
-    work = sizes if work is None else work
-    weights = {
-        partition: _Weight(work[partition] + PRICE_OF_A_TASK, sizes[partition] + PRICE_OF_A_TASK)
-        for partition in running
+    # What a task counts for: its work, and the space of its input in a worker, both with the price of a task.
+    load = {p: (sizes if work is None else work)[p] + PRICE_OF_A_TASK for p in running}
+    space = {p: sizes[p] + PRICE_OF_A_TASK for p in running}
+    of_owners: dict[Executor | None, list[int]] = {}
+    for partition in load:
+        of_owners.setdefault(owners.get(partition), []).append(partition)
+    target = {
+        owner: sum(load[p] for p in part) / _number(owner, [load[p] for p in part], [space[p] for p in part])
+        for owner, part in of_owners.items()
     }
-    of_owners: dict[Executor | None, list[_Weight]] = {}
-    for partition, weight in weights.items():
-        of_owners.setdefault(owners.get(partition), []).append(weight)
-    target = {owner: sum(w.work for w in part) / _number(owner, part) for owner, part in of_owners.items()}
-    bins = [
-        bin_
-        for owner, positions in _joined(_neighbours(order, owners, sizes, running), order, sizes)
-        for bin_ in _cut_range(order, owner, positions, weights, sizes, target[owner])
-    ]
+    bins = []
+    for owner, positions in _joined(_neighbours(order, owners, sizes, running), order, sizes):
+        for group in _groups(order, positions, load, space, target[owner]):
+            partitions, start, end = tuple(order[at] for at in group), group[0], group[-1] + 1
+            others = {partition for partition in order[start:end] if sizes[partition]} - {*partitions}
+            total = sum(load[partition] for partition in partitions)
+            bins.append(Bin(owner, partitions, start, end, total, tuple(sorted(others))))
     return sorted(bins, key=lambda bin_: -bin_.work)
 
 
-@dataclass(frozen=True, slots=True)
-class _Weight:
-    """What a task counts for: its `work`, and the `space` of its input in a worker. Both with the price of a task."""
-
-    work: int
-    space: int
-
-
-def _number(owner: Executor | None, weights: Sequence[_Weight]) -> int:
+def _number(owner: Executor | None, work: Sequence[int], space: Sequence[int]) -> int:
     """Return how many bins an owner gets."""
-    worth = ceil(sum(weight.work for weight in weights) / WORTH_A_BIN)
     # A cut may make a bin larger than the average, by up to one task. So the average stays below the limit by one task.
-    room = MAX_BYTES - min(max(weight.space for weight in weights), MAX_BYTES // 2)
-    needed = ceil(sum(weight.space for weight in weights) / room)
-    return min(len(weights), max(min(_most_bins(owner), worth), needed))
+    room = MAX_BYTES - min(max(space), MAX_BYTES // 2)
+    worth, needed = ceil(sum(work) / WORTH_A_BIN), ceil(sum(space) / room)
+    return min(len(work), max(min(_most_bins(owner), worth), needed))
 
 
 def _most_bins(owner: Executor | None) -> int:
@@ -200,41 +194,26 @@ def _joined(
         yield from ((owner, positions) for positions in joined)
 
 
-def _cut_range(
+def _groups(
     order: Sequence[int],
-    owner: Executor | None,
     positions: Sequence[int],
-    weights: Mapping[int, _Weight],
-    sizes: Sequence[int],
+    load: Mapping[int, int],
+    space: Mapping[int, int],
     target: float,
-) -> list[Bin]:
-    """Cut neighbours into bins of about `target` work; none with several partitions takes more than `MAX_BYTES`."""
+) -> list[list[int]]:
+    """Cut neighbours into groups of about `target` work; none of several takes more than `MAX_BYTES`."""
     groups: list[list[int]] = []
-    before, last, space = 0, -1, 0
+    before, last, taken = 0, -1, 0
     for position in positions:
-        weight = weights[order[position]]
+        partition = order[position]
         # The bin in which the middle of this partition's work lies.
-        number = int((before + weight.work / 2) / target)
-        if number != last or space + weight.space > MAX_BYTES:
+        number = int((before + load[partition] / 2) / target)
+        if number != last or taken + space[partition] > MAX_BYTES:
             groups.append([])
-            last, space = number, 0
+            last, taken = number, 0
         groups[-1].append(position)
-        before, space = before + weight.work, space + weight.space
-    return [_bin(order, owner, group, weights, sizes) for group in groups]
-
-
-def _bin(
-    order: Sequence[int],
-    owner: Executor | None,
-    positions: Sequence[int],
-    weights: Mapping[int, _Weight],
-    sizes: Sequence[int],
-) -> Bin:
-    partitions = tuple(order[position] for position in positions)
-    start, end = positions[0], positions[-1] + 1
-    others = {partition for partition in order[start:end] if sizes[partition]} - {*partitions}
-    work = sum(weights[partition].work for partition in partitions)
-    return Bin(owner, partitions, start, end, work, tuple(sorted(others)))
+        before, taken = before + load[partition], taken + space[partition]
+    return groups
 
 
 @dataclass(frozen=True)

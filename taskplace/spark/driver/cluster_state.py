@@ -1,6 +1,6 @@
 """The driver's view of its cluster: members, their copies and lags, and the assignment in force.
 
-**Idea.** Each fact has one place. `Member.copies` has the positions of copies: visits report them, and the driver
+**Idea.** Each fact has one place. `Member.copies` has the positions of copies: follow jobs report them, and the driver
 derives those of active copies from the reports of attempts. The lag of a copy is computed from its position and the
 journal; a `LagIndex` keeps it from report to report. The rebalance loop has the assignment and its generation. All
 questions of the driver are answered from this module. The index ranks copies with the engine's rules
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -32,25 +32,25 @@ from taskplace.record.events import InstanceView
 from taskplace.spark.checkpoint.history import records_to_read
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Executor
-from taskplace.spark.messages import EMPTY, FollowReport, History, Position
+from taskplace.spark.messages import EMPTY, History, Position
+from taskplace.spark.operator_messages import WarmupStatus
 from topology import TaskId
 
 LEAST_RECORDS_MEASURED = 1_000
-"""A visit that applied fewer records is too short to measure a restore rate."""
+"""A follow job that applied fewer records is too short to measure a restore rate."""
 
 _NO_ROLES = Roles()
 _NO_HISTORY = History()
-
 CopyKey = tuple[str, TaskId]
 #: The seconds of the past that an estimate is made of.
 WINDOW_SECONDS = 120.0
-#: The least seconds between two samples that are kept, however often somebody looks.
+#: The least seconds between two samples that are kept, however often the status is asked for.
 SAMPLE_SECONDS = 2.0
 
 
 @dataclass
 class Member:
-    """An executor that has answered a visit.
+    """An executor that has followed.
 
     - `copies`: by task, the position of its copy
     - `pid`: the process id of its JVM
@@ -65,14 +65,22 @@ class Member:
     """Records per second, measured while its copies caught up; None: not measured yet."""
 
 
+class Load(NamedTuple):
+    """The attempt of a snapshot, and the part of it that is loaded, from 0 to 1."""
+
+    attempt: str
+    part: float
+
+
 class ClusterState:
     """Members, copies, lags, and the assignment in force.
 
     - `tasks`: the tasks to place
     - `tags`: by host, the tags of its executors
     - `unlogged`: the subtopologies with stores that are not logged
+    - `loads`: by copy, the snapshot that it loads piece by piece, over several follow jobs
 
-    An executor becomes a member with its first visit, which reports its copies. It is removed when Spark no longer
+    An executor becomes a member with its first follow job, which reports its copies. It is removed when Spark no longer
     lists it. Lifetime: one for each driver.
     """
 
@@ -92,6 +100,7 @@ class ClusterState:
         self.draining: set[str] = set()
         self.losing: set[str] = set()
         self.gone: set[str] = set()
+        self.loads: dict[CopyKey, Load] = {}
         self._journal, self._loop, self._tags, self._clock = journal, loop, tags or {}, clock
         tasks = tuple(tasks)
         self._logged = {task.id: task.logged for task in tasks}
@@ -108,7 +117,7 @@ class ClusterState:
         pid: int,
         followed: Mapping[TaskId, str] = MappingProxyType({}),
     ) -> None:
-        """Add an executor, or update it from its latest visit."""
+        """Add an executor, or update it from its latest follow job."""
         name = executor.instance
         if not self.members:  # the takeover may have read the journal again
             self._measure_changelogs({*self._logged, *self._journal.history})
@@ -136,7 +145,7 @@ class ClusterState:
                     self._measure(name, task)
 
     def caught_up_by(self, instance: str, records: int, seconds: float) -> None:
-        """Record how many records a visit has applied, and in how many seconds."""
+        """Record how many records a follow job has applied, and in how many seconds."""
         if records >= LEAST_RECORDS_MEASURED and seconds > 0:
             member, rate = self.members[instance], records / seconds
             member.restore_rate = ((member.restore_rate or rate) + rate) / 2
@@ -226,6 +235,18 @@ class ClusterState:
         """Return the lag up to which copies on a member count as caught up."""
         return self._loop.config.acceptable.at(self.members[instance].restore_rate)
 
+    def lag(self, instance: str, task: TaskId) -> int:
+        """Return a copy's lag, one commit back; without a copy, the length of the changelog."""
+        return self.lags.lacking(instance, task, self._journal.settled_offset(task))
+
+    def left(self, instance: str, task: TaskId) -> int:
+        """Return a copy's lag without the part of a snapshot that it has loaded: the lag counts it until all is."""
+        lag, load = self.lag(instance, task), self.loads.get((instance, task))
+        if load is None or task not in self._journal.history:
+            return lag
+        whole = {snapshot.attempt: snapshot.offset for snapshot in self._journal.history[task].snapshots}
+        return max(0, lag - int(load.part * whole.get(load.attempt, 0)))
+
     def owners(self) -> dict[TaskId, Executor | None]:
         """Return the executor of each task's active copy; None if the executor is lost."""
         owners: dict[TaskId, Executor | None] = {}
@@ -298,10 +319,7 @@ class ClusterState:
         views = []
         for name in sorted(self.members):
             active, standby, warmup = self.roles(name)
-            lag = sum(
-                self.lags.lacking(name, task, self._journal.settled_offset(task))
-                for task in (*standby, *warmup)
-            )
+            lag = sum(self.lag(name, task) for task in (*standby, *warmup))
             views.append(InstanceView(name, len(active), len(standby), len(warmup), lag))
         return tuple(views)
 
@@ -312,7 +330,7 @@ class ClusterState:
         for name in sorted(self.members):
             for task in self.following(name):
                 behind += not self.lags.is_caught_up(name, task)
-                if lag := self.lags.lacking(name, task, self._journal.settled_offset(task)):
+                if lag := self.lag(name, task):
                     found.setdefault(name, {})[str(task)] = lag
         return found, behind
 
@@ -343,127 +361,57 @@ class ClusterState:
         return instance in best and not any(task in part for name in best for part in self.roles(name))
 
 
-class Load(NamedTuple):
-    """The attempt of a snapshot, and the part of it that is loaded, from 0 to 1."""
-
-    attempt: str
-    part: float
-
-
-class SnapshotLoads:
-    """By copy, as (instance, task), the snapshot that it is loading, piece by piece, over several visits."""
-
-    def __init__(self) -> None:
-        self._loads: dict[CopyKey, Load] = {}
-
-    def __contains__(self, copy: CopyKey) -> bool:
-        return copy in self._loads
-
-    def __iter__(self) -> Iterator[CopyKey]:
-        return iter(self._loads)
-
-    def absorb(self, visit: FollowReport) -> None:
-        """Take in the report of a visit: a copy that has a position loads nothing any more."""
-        for task in visit.copies:
-            self._loads.pop((visit.instance, task), None)
-        for task, attempt in visit.restoring.items():
-            self._loads[visit.instance, task] = Load(attempt, visit.loaded.get(task, 0.0))
-
-    def keep(self, wanted: Callable[[str, TaskId], bool]) -> None:
-        """Forget the copies that are not wanted any more."""
-        self._loads = {copy: load for copy, load in self._loads.items() if wanted(*copy)}
-
-    def snapshots(self) -> frozenset[tuple[TaskId, str]]:
-        """Return the snapshots that are being loaded, as (task, attempt)."""
-        return frozenset((task, load.attempt) for (_, task), load in self._loads.items())
-
-    def left(self, copy: CopyKey, lag: int, history: Mapping[TaskId, History]) -> int:
-        """Return a copy's lag without the records that it has loaded: the lag counts them until all are loaded."""
-        load, task = self._loads.get(copy), copy[1]
-        if load is None or task not in history:
-            return lag
-        whole = {snapshot.attempt: snapshot.offset for snapshot in history[task].snapshots}
-        return max(0, lag - int(load.part * whole.get(load.attempt, 0)))
-
-
-@dataclass(frozen=True)
-class Warmup:
-    """A warm-up at one time.
-
-    - `lag`: in records; `caught_up`: whether it is small enough to take the task over
-    - `seconds`: how long it has been a warm-up, as far as this driver has seen
-    - `idle`: the seconds since it last read a record; those since it began if it has read none
-    - `remaining`: the seconds until it has caught up; None: not known
-    """
-
-    lag: int
-    caught_up: bool
-    seconds: float
-    idle: float
-    remaining: float | None
-
-
 class WarmupProgress:
-    """The lags of copies over time. Times are monotonic, in seconds.
+    """The lags of one copy over time. Times are monotonic, in seconds.
 
-    >>> copy = "executor-2", TaskId(0, 3)
-    >>> progress = WarmupProgress()
-    >>> progress.observe(copy, 900, now=0.0), progress.pace(copy)
+    >>> progress = WarmupProgress(now=0.0)
+    >>> progress.observe(900, now=0.0), progress.pace()
     (None, None)
-    >>> progress.observe(copy, 300, now=10.0), progress.pace(copy), progress.seconds(copy)
+    >>> progress.observe(300, now=10.0), progress.pace(), progress.seconds
     (None, 60.0, 10.0)
     """
 
-    def __init__(self) -> None:
-        self._samples: dict[CopyKey, deque[tuple[float, int]]] = {}
-        self._began: dict[CopyKey, float] = {}
-        self._read: dict[
-            CopyKey, tuple[int, float]
-        ] = {}  # the most records that it has applied, and when that was
+    def __init__(self, *, now: float) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+        self._began = now
+        self._applied, self._read = -1, now  # the most records that it has applied, and when that was
 
-    def keep(self, copies: Iterable[CopyKey]) -> None:
-        """Forget all copies but these: the others are no warm-ups any more."""
-        there = frozenset(copies)
-        for copy in self._samples.keys() - there:
-            del self._samples[copy], self._began[copy], self._read[copy]
-
-    def observe(self, copy: CopyKey, lag: int, *, now: float, applied: int = -1) -> None:
-        """Record a copy's lag, and how many records of its changelog it has applied."""
-        samples = self._samples.setdefault(copy, deque())
-        self._began.setdefault(copy, now)
-        if copy not in self._read or applied > self._read[copy][0]:
-            self._read[copy] = applied, now
+    def observe(self, lag: int, *, now: float, applied: int = -1) -> None:
+        """Record the copy's lag, and how many records of its changelog it has applied."""
+        samples = self._samples
+        if applied > self._applied:
+            self._applied, self._read = applied, now
         if len(samples) > 1 and now - samples[-2][0] < SAMPLE_SECONDS:
             samples.pop()
         samples.append((now, lag))
         while now - samples[0][0] > WINDOW_SECONDS:
             samples.popleft()
 
-    def seconds(self, copy: CopyKey) -> float:
-        """Return how long a copy has been observed."""
-        return self._samples[copy][-1][0] - self._began[copy]
+    @property
+    def seconds(self) -> float:
+        """How long the copy has been observed."""
+        return self._samples[-1][0] - self._began
 
-    def idle(self, copy: CopyKey) -> float:
-        """Return the seconds since a copy last applied a record."""
-        return self._samples[copy][-1][0] - self._read[copy][1]
+    @property
+    def idle(self) -> float:
+        """The seconds since the copy last applied a record."""
+        return self._samples[-1][0] - self._read
 
-    def pace(self, copy: CopyKey) -> float | None:
-        """Return by how many records a second a copy's lag has shrunk lately; None if it has not."""
-        (start, before), (end, lag) = self._samples[copy][0], self._samples[copy][-1]
+    def pace(self) -> float | None:
+        """Return by how many records a second the lag has shrunk lately; None if it has not."""
+        (start, before), (end, lag) = self._samples[0], self._samples[-1]
         return (before - lag) / (end - start) if before > lag and end > start else None
 
-    def remaining(
-        self, copy: CopyKey, *, acceptable: int = 0, rate: float | None = None, ahead: int = 0
-    ) -> float | None:
-        """Return the seconds until a copy's lag is `acceptable`; None if that is not known.
+    def remaining(self, *, acceptable: int = 0, rate: float | None = None, ahead: int = 0) -> float | None:
+        """Return the seconds until the lag is `acceptable`; None if that is not known.
 
         `rate`, `ahead`: of its executor, as in `seconds_left`. The rate does not count if the copy shows no progress
         for most of the window: it is that of better times.
         """
-        (start, _), (end, lag) = self._samples[copy][0], self._samples[copy][-1]
+        (start, _), (end, lag) = self._samples[0], self._samples[-1]
         if end - start > WINDOW_SECONDS / 2:
             rate = None
-        return seconds_left(to_go(lag, acceptable), pace=self.pace(copy), rate=rate, ahead=ahead)
+        return seconds_left(to_go(lag, acceptable), pace=self.pace(), rate=rate, ahead=ahead)
 
 
 class Warmups:
@@ -471,63 +419,55 @@ class Warmups:
 
     A warm-up's lag shrinks while it follows, and grows with each batch, so its pace is how fast the lag has shrunk. The
     part of a snapshot that it has loaded does not count. Before there is a pace, the measured restore rate of the
-    executor is used; while batches run, visits have only a share of its time.
+    executor is used; while batches run, follow jobs have only a share of its time.
     Source of the estimate: `taskplace.lag`. Lifetime: one for each driver. Callers hold the lock of the `Rebalancer`.
 
-    - `loads`: the snapshots that followers are loading
-    - `follower_share`: the share of the slots that visits use while batches run; `busy`: whether they do
+    - `follower_share`: the share of the slots that follow jobs use while batches run; `busy`: whether they do
     """
 
     def __init__(
         self,
         state: ClusterState,
-        journal: Journal,
         *,
-        loads: SnapshotLoads | None = None,
         follower_share: float = 1.0,
         busy: Callable[[], bool] = lambda: False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._state, self._journal = state, journal
-        self._loads = SnapshotLoads() if loads is None else loads
-        self._share, self._busy, self._monotonic = follower_share, busy, monotonic
-        self._progress = WarmupProgress()
+        self._state, self._share, self._busy, self._monotonic = state, follower_share, busy, monotonic
+        self._progress: dict[CopyKey, WarmupProgress] = {}
 
-    def look(self) -> Mapping[CopyKey, Warmup]:
+    def status(self) -> Mapping[CopyKey, WarmupStatus]:
         """Return the warm-ups now, by executor and task. About a microsecond per follower of their executors."""
-        state, progress, now = self._state, self._progress, self._monotonic()
+        state, now = self._state, self._monotonic()
         warm = {name: tasks for name in state.members if (tasks := state.roles(name).warmup)}
-        progress.keep((name, task) for name, tasks in warm.items() for task in tasks)
-        found: dict[CopyKey, Warmup] = {}
+        found: dict[CopyKey, WarmupStatus] = {}
+        before, self._progress = self._progress, {}
         for name, tasks in warm.items():
-            member, left = (
-                state.members[name],
-                {task: self.left(name, task) for task in state.following(name)},
-            )
-            queued, rate = sum(left.values()), self.rate(member)
+            member = state.members[name]
+            left = {task: state.left(name, task) for task in state.following(name)}
+            queued, rate, acceptable = sum(left.values()), self.rate(member), state.acceptable(name)
             for task in tasks:
-                copy, lag = (name, task), self.lag(name, task)
+                copy, lag = (name, task), state.lag(name, task)
+                self._progress[copy] = progress = before.get(copy) or WarmupProgress(now=now)
                 applied = member.copies.get(task, EMPTY).offset + lag - left[task]
-                progress.observe(copy, left[task], now=now, applied=applied)
-                caught_up = state.lags.is_caught_up(name, task)
-                found[copy] = Warmup(
+                progress.observe(left[task], now=now, applied=applied)
+                caught_up, ahead = state.lags.is_caught_up(name, task), queued - left[task]
+                eta = progress.remaining(acceptable=acceptable, rate=rate, ahead=ahead)
+                found[copy] = WarmupStatus(
                     lag=lag,
                     caught_up=caught_up,
-                    seconds=progress.seconds(copy),
-                    idle=progress.idle(copy),
-                    remaining=0.0
-                    if caught_up
-                    else progress.remaining(
-                        copy, acceptable=state.acceptable(name), rate=rate, ahead=queued - left[task]
-                    ),
+                    restoring=copy in state.loads,
+                    seconds=progress.seconds,
+                    eta_seconds=0.0 if caught_up else eta,
+                    idle_seconds=progress.idle,
                 )
         return found
 
     def remaining(self, name: str, task: TaskId) -> float | None:
         """Return the seconds until a standby or warm-up has caught up; None if that is not known, or for others."""
-        if (name, task) in (warm := self.look()):
-            return warm[name, task].remaining
-        left = {one: self.left(name, one) for one in self._state.following(name)}
+        if (name, task) in (warm := self.status()):
+            return warm[name, task].eta_seconds
+        left = {one: self._state.left(name, one) for one in self._state.following(name)}
         if task not in left:
             return None
         member, records = self._state.members[name], to_go(left[task], self._state.acceptable(name))
@@ -539,12 +479,3 @@ class Warmups:
             return None
         share = min(1.0, self._share * member.executor.cores) if self._busy() else 1.0
         return member.restore_rate * share
-
-    def lag(self, name: str, task: TaskId) -> int:
-        """Return a copy's lag; without a copy, the length of the changelog."""
-        lag = self._state.lags.lag(name, task)
-        return self._journal.settled_offset(task) if lag is None else lag
-
-    def left(self, name: str, task: TaskId) -> int:
-        """Return a copy's lag without the part of a snapshot that it has loaded."""
-        return self._loads.left((name, task), self.lag(name, task), self._journal.history)

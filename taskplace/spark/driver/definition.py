@@ -1,4 +1,4 @@
-"""The definition of a placed stream: its topology, programs, configuration and directories.
+"""The definition of a placed stream: its topology, programs, configuration and directories; its trigger.
 
 It is complete once the driver has opened the checkpoint. All modules of the driver read it; none changes it.
 """
@@ -9,16 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from taskplace.durations import milliseconds
+from taskplace.errors import InputError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.compile import programs
 from taskplace.spark.compile.forms import EventTime, event_times
-from taskplace.spark.driver import structure
 from taskplace.spark.messages import Declaration, Manifest
 from taskplace.spark.worker.program import Program
 from taskplace.spark.worker.topic_reader import TopicReader
+from taskplace.validation import nearest
 from topology import BuiltTopology, TaskId
+
+TRIGGERS = ("availableNow", "once", "processingTime")
+_EXPECTED = "{'processingTime': '10 seconds'}, {'availableNow': True} or {'once': True}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +70,12 @@ class StreamDefinition:
 
     def opened(self, declaration: Declaration) -> StreamDefinition:
         """Return the definition with the checkpoint's id and the incarnations of its stores."""
-        programs = structure.with_incarnations(self.programs, declaration.incarnations)
-        return replace(self, checkpoint_id=declaration.id, programs=programs)
+        at = declaration.incarnations
+        opened = tuple(
+            replace(one, stores={n: replace(s, incarnation=at[n]) for n, s in one.stores.items()})
+            for one in self.programs
+        )
+        return replace(self, checkpoint_id=declaration.id, programs=opened)
 
     @property
     def state_root(self) -> Path:
@@ -102,3 +112,35 @@ class StreamDefinition:
         if last is None:
             return None
         return programs.watermark(self.event_times, last.event_times, last.watermark)
+
+
+def read_trigger(trigger: object) -> dict[str, Any]:
+    """Return the arguments for `DataStreamWriter.trigger`; none for Spark's default.
+
+    Errors: `InputError` with the path, what was found, and the nearest known name.
+
+    >>> read_trigger({"processingTime": "1.5 min"}), read_trigger({"availableNow": True}), read_trigger(None)
+    ({'processingTime': '90000 milliseconds'}, {'availableNow': True}, {})
+    >>> read_trigger({"processingtime": "10 s"})
+    Traceback (most recent call last):
+    taskplace.errors.InputError: trigger.processingtime: found 'processingtime', expected one of availableNow, once, \
+processingTime; did you mean 'processingTime'?
+    """
+    if trigger is None:
+        return {}
+    if not isinstance(trigger, Mapping):
+        raise InputError("trigger", found=trigger, expected=_EXPECTED)
+    if not trigger:
+        return {}
+    for key in trigger:
+        if key not in TRIGGERS:
+            hint = nearest(key, TRIGGERS)
+            raise InputError(f"trigger.{key}", found=key, expected=f"one of {', '.join(TRIGGERS)}", hint=hint)
+    if len(trigger) > 1:
+        raise InputError("trigger", found=dict(trigger), expected=f"one of {_EXPECTED}")
+    ((key, value),) = trigger.items()
+    if key == "processingTime":
+        return {key: f"{milliseconds(value, 'trigger.processingTime', zero=True)} milliseconds"}
+    if value is not True:
+        raise InputError(f"trigger.{key}", found=value, expected="True")
+    return {key: True}

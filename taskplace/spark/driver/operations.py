@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 LEAST_SECONDS = 1.0
 #: The most time between two statuses.
 HEARTBEAT_SECONDS = 2.0
-#: The time between two looks for requests and for news.
+#: The time between two checks for requests and for news.
 POLL_SECONDS = 0.5
 #: Makes the thread. Tests replace it.
 new_thread: type[threading.Thread] = threading.Thread
@@ -75,18 +75,13 @@ new_thread: type[threading.Thread] = threading.Thread
 class StreamWork:
     """Reports the long work of a stream: restores, followers that catch up, snapshots, a batch that takes long.
 
-    **Idea.** A copy that is not caught up is work. Its lag when it was first seen is the amount, and what its lag has
-    lost
-    since is done. All copies of one role are one piece of work, which ends when the last of them is caught up; so there
-    are few pieces, however many tasks there are. The lag of a follower that loads a snapshot counts without the part
-    that
-    it has loaded (`Warmups.left`). An attempt does not say how far its restore is until it ends.
+    **Idea.** A copy that is not caught up is work. The most that it lacked is the amount, and what it lacks less now is
+    done. All copies of one role are one piece of work, which ends when the last of them is caught up; so there are few
+    pieces, however many tasks there are. The part of a snapshot that a follower has loaded counts as done
+    (`ClusterState.left`). An attempt does not say how far its restore is until it ends.
 
-    `look` takes about a microsecond per copy, under the lock of the `Rebalancer`. The thread of `operations` calls
-    it; a
-    batch notes nothing.
-
-    `look` shows it, `close` ends what is shown. Used by one thread at a time.
+    `report` takes about a microsecond per copy, under the lock of the `Rebalancer`. The thread of `operations` calls
+    it; a batch notes nothing. Used by one thread at a time.
     """
 
     def __init__(
@@ -100,151 +95,100 @@ class StreamWork:
     ) -> None:
         self._rebalancer, self._followers = rebalancer, followers
         self._show, self._clock, self._wall_clock = show, clock, wall_clock
-        self._roles = {role: _CatchingUp(name, show, clock) for role, name in NAMES.items()}
-        self._snapshots = _Snapshots(show, clock)
-        self._batch: tuple[int, Work] | None = None
+        self._shown: dict[str, Work] = {}  # by name, the work that is shown
+        self._most: dict[str, dict[CopyKey, int]] = {}  # by name, the most records that each copy has lacked
+        self._made = 0  # the snapshots before those that are shown
 
-    def look(self) -> None:
-        """Show what has changed since the last look."""
-        with self._rebalancer.lock:
-            left = {role: self._left(role) for role in NAMES}
-            held = {role: self._held(role) for role in NAMES}
-            rates = {name: member.restore_rate for name, member in self._rebalancer.state.members.items()}
+    def report(self) -> None:
+        """Show what has changed since the last call."""
+        rebalancer = self._rebalancer
+        with rebalancer.lock:
+            lacking = {name: self._lacking(role) for role, name in NAMES.items()}
+            rates = {name: member.restore_rate for name, member in rebalancer.state.members.items()}
             waiting, made = self._followers.snapshots_waiting(), self._followers.snapshots_made
-        for role, work in self._roles.items():
-            work.look(left[role], held[role], rates)
-        self._snapshots.look(waiting, made)
-        self._look_at_batch()
+        for name, copies in lacking.items():
+            self._catching_up(name, copies, rates)
+        self._snapshots(waiting, made)
+        self._batch()
 
     def close(self) -> None:
         """End all work that is shown."""
-        for role in self._roles.values():
-            role.end()
-        self._snapshots.end()
-        self._end_batch()
+        for name in list(self._shown):
+            self._end(name)
 
-    def _held(self, role: str) -> frozenset[CopyKey]:
-        state = self._rebalancer.state
-        return frozenset(
-            (name, task)
-            for name, roles in state.assignment.items()
-            if name in state.members
-            for task in getattr(roles, role)
-        )
+    def _lacking(self, role: str) -> dict[CopyKey, int]:
+        """Return the records that each copy of a role lacks; 0 for one that is caught up."""
+        state, lacking = self._rebalancer.state, {}
+        for name in sorted(state.members):
+            for task in getattr(state.roles(name), role):
+                if state.lags.is_caught_up(name, task):
+                    left = 0
+                elif (
+                    role == "active"
+                ):  # its attempt reads all of the changelog, the last batch's part as well
+                    left = state.lags.lacking(name, task, self._rebalancer.journal.end_offset(task))
+                else:
+                    left = max(1, state.left(name, task))  # also if it has loaded all of its snapshot
+                lacking[name, task] = left
+        return lacking
 
-    def _left(self, role: str) -> dict[CopyKey, int]:
-        """Return, by copy that is not caught up, the records that it lacks."""
-        state, journal = self._rebalancer.state, self._rebalancer.journal
-        left = {}
-        for name, task in sorted(self._held(role)):
-            if state.lags.is_caught_up(name, task):
-                continue
-            if role == "active":  # its attempt reads all of the changelog, the last batch's part as well
-                left[name, task] = state.lags.lacking(name, task, journal.end_offset(task))
-            else:
-                left[name, task] = self._rebalancer.warmups.left(name, task)
-        return left
-
-    def _look_at_batch(self) -> None:
-        running = self._rebalancer.events.running
-        if self._batch is not None and (running is None or running.batch != self._batch[0]):
-            self._end_batch()
-        if running is None:
-            return
-        seconds = self._wall_clock() - running.since
-        if seconds < LONG_BATCH_SECONDS:
-            return
-        if self._batch is None:
-            work = Work(
-                f"batch {running.batch}",
-                show=self._show,
-                since=self._clock() - seconds,
-                clock=self._clock,
-            )
-            self._batch = running.batch, work
-        self._batch[1].to(0)
-
-    def _end_batch(self) -> None:
-        if self._batch is not None:
-            self._batch[1].end()
-            self._batch = None
-
-
-class _CatchingUp:
-    """The copies of one role that are behind, as one piece of work.
-
-    Lifetime of `_most`, by copy the most records that it lacked: until no copy is behind.
-    """
-
-    def __init__(self, name: str, show: Show, clock: Clock) -> None:
-        self._name, self._show, self._clock = name, show, clock
-        self._most: dict[CopyKey, int] = {}
-        self._work: Work | None = None
-
-    def look(
-        self, left: Mapping[CopyKey, int], held: frozenset[CopyKey], rates: Mapping[str, float | None]
+    def _catching_up(
+        self, name: str, lacking: Mapping[CopyKey, int], rates: Mapping[str, float | None]
     ) -> None:
-        """Show how many records were read: all of those that a held copy lacked, if it is not in `left`."""
-        most = {copy: records for copy, records in self._most.items() if copy in held}
-        self._most = most | {copy: max(records, most.get(copy, 0)) for copy, records in left.items()}
-        total = sum(self._most.values())
-        if not left:
-            self.end(total)
+        """Show how many records the copies of one role have read."""
+        before, behind = self._most.pop(name, {}), {copy: left for copy, left in lacking.items() if left}
+        most = {copy: max(n, before.get(copy, 0)) for copy, n in lacking.items() if n or copy in before}
+        total = sum(most.values())
+        if not behind:
+            self._end(name, total)
             return
-        if self._work is None:
-            self._work = Work(self._name, "records", total, show=self._show, clock=self._clock)
-        executors = sorted({name for name, _ in left})
+        self._most[name] = most
+        executors = sorted({executor for executor, _ in behind})
         where = executors[0] if len(executors) == 1 else count(len(executors), "executor")
-        self._work.to(
-            total - sum(left.values()),
+        self._work(name, "records").to(
+            total - sum(behind.values()),
             total,
-            detail=f"{count(len(left), 'copy', 'copies')} on {where}",
-            eta=_estimate(left, rates),
+            detail=f"{count(len(behind), 'copy', 'copies')} on {where}",
+            eta=_estimate(behind, rates),
         )
 
-    def end(self, done: int | None = None) -> None:
-        """End the work, if there is any."""
-        if self._work is not None:
+    def _snapshots(self, waiting: int, made: int) -> None:
+        """Show the snapshots that are due or being made. `made`: since the driver began."""
+        name = "making snapshots"
+        if not waiting:
+            self._end(name, made - self._made)
+            return
+        if name not in self._shown:
+            self._made = made
+        self._work(name, "snapshots").to(made - self._made, made - self._made + waiting)
+
+    def _batch(self) -> None:
+        running = self._rebalancer.events.running
+        own = f"batch {running.batch}" if running else ""
+        for name in [name for name in self._shown if name.startswith("batch ") and name != own]:
+            self._end(name)
+        if running and (seconds := self._wall_clock() - running.since) >= LONG_BATCH_SECONDS:
+            self._work(own, since=self._clock() - seconds).to(0)
+
+    def _work(self, name: str, unit: str = "", since: float | None = None) -> Work:
+        if name not in self._shown:
+            self._shown[name] = Work(name, unit, show=self._show, since=since, clock=self._clock)
+        return self._shown[name]
+
+    def _end(self, name: str, done: int | None = None) -> None:
+        if (work := self._shown.pop(name, None)) is not None:
             if done is not None:
-                self._work.done = done
-            self._work.end()
-        self._work, self._most = None, {}
+                work.done = done
+            work.end()
 
 
-def _estimate(left: Mapping[CopyKey, int], rates: Mapping[str, float | None]) -> float | None:
+def _estimate(behind: Mapping[CopyKey, int], rates: Mapping[str, float | None]) -> float | None:
     """Return the seconds that the slowest executor needs, by its measured rate; None if one has no rate."""
     waiting: dict[str, int] = {}
-    for (name, _), records in left.items():
+    for (name, _), records in behind.items():
         waiting[name] = waiting.get(name, 0) + records
     seconds = [records / rate if (rate := rates.get(name)) else None for name, records in waiting.items()]
     return None if None in seconds else max(filter(None, seconds), default=None)
-
-
-class _Snapshots:
-    """The snapshots that are due or being made, as one piece of work."""
-
-    def __init__(self, show: Show, clock: Clock) -> None:
-        self._show, self._clock = show, clock
-        self._work: Work | None = None
-        self._before = 0
-
-    def look(self, waiting: int, made: int) -> None:
-        """Show how many snapshots were made. `made`: since the driver began."""
-        if not waiting:
-            self.end(made)
-            return
-        if self._work is None:
-            self._before = made
-            self._work = Work("making snapshots", "snapshots", show=self._show, clock=self._clock)
-        self._work.to(made - self._before, made - self._before + waiting)
-
-    def end(self, made: int | None = None) -> None:
-        """End the work, if there is any."""
-        if self._work is not None:
-            if made is not None:
-                self._work.done = made - self._before
-            self._work.end()
-        self._work = None
 
 
 class Operations:
@@ -272,7 +216,7 @@ class Operations:
         self._monotonic = monotonic
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._seen, self._last, self._looked = -1, float("-inf"), float("-inf")
+        self._written, self._last, self._reported = -1, float("-inf"), float("-inf")
         self._repeated = RepeatedWarnings()
         #: Held while the file of a waiting driver is written or removed, and while the thread is started.
         self._waiting = threading.Lock()
@@ -288,7 +232,7 @@ class Operations:
         """Return the status now, without writing it."""
         return (self._board or self._make_board(HEARTBEAT_SECONDS)).status()
 
-    def seen(self) -> dict[tuple[str, TaskId], Seen]:
+    def progress(self) -> dict[tuple[str, TaskId], Seen]:
         """Return what is known now of the copies that catch up, by instance and task."""
         return seen_of(self.status(), runs=True, checkpoint=self._root)
 
@@ -353,10 +297,12 @@ class Operations:
             return
         try:
             self._journal.check_epoch()
-            self._requests.answer(self.seen)
-            self._look_at_work()
+            self._requests.answer(self.progress)
+            if self._work is not None and self._monotonic() - self._reported >= LEAST_SECONDS:
+                self._reported = self._monotonic()
+                self._work.report()
             waited = self._monotonic() - self._last
-            news = self._events.changes != self._seen
+            news = self._events.changes != self._written
             if waited >= HEARTBEAT_SECONDS or (news and waited >= LEAST_SECONDS):
                 self._write()
         except Fenced:
@@ -399,11 +345,6 @@ class Operations:
         while not self._stopped.wait(POLL_SECONDS):
             self.turn()
 
-    def _look_at_work(self) -> None:
-        if self._work is not None and self._monotonic() - self._looked >= LEAST_SECONDS:
-            self._looked = self._monotonic()
-            self._work.look()
-
     def _write_end(self) -> None:
         """Write that the driver has ended, with what was known before if Spark cannot be asked any more."""
         try:
@@ -417,7 +358,7 @@ class Operations:
     def _write(self, *, ended: bool = False) -> None:
         if self._board is None:
             return
-        self._seen, self._last = self._events.changes, self._monotonic()
+        self._written, self._last = self._events.changes, self._monotonic()
         self._status = status = self._board.status(ended=ended)
         write(self._root / STATUS_FILE, status)
         self.written += 1

@@ -20,24 +20,25 @@ from taskplace.lag.ranking import Seen
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
 from taskplace.model.shares import imbalance_of
-from taskplace.rebalance import Decision, RebalanceLoop, Trigger
+from taskplace.rebalance import RebalanceLoop, Trigger
 from taskplace.record.events import (
     Change,
     ExecutorLost,
     InstanceView,
     Rebalanced,
     Reporter,
+    Totals,
     WarmupChange,
     WarmupState,
     tell,
 )
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster, Executor
-from taskplace.spark.driver.cluster_state import ClusterState, SnapshotLoads, Warmups
+from taskplace.spark.driver.cluster_state import ClusterState, Warmups
+from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name, one_of_executors
-from taskplace.spark.worker.program import Program
 from taskplace.validation import MOST_NUMBER
 from taskplace.wording import listed
 from topology import BuiltTopology, TaskId
@@ -78,48 +79,38 @@ def _role(task: TaskId, roles: Roles) -> WarmupState:
 class Rebalancer:
     """Plans for one placed stream from `state`, and answers questions about the plan in force.
 
-    Lifetime: one for each driver. `loop.plan` is the assignment in force, None before the first.
+    Lifetime: one for each driver. `loop.plan` is the assignment in force, None before the first. `tasks` are those to
+    place, with their weights.
     """
 
     def __init__(
-        self,
-        bridge: Cluster,
-        journal: Journal,
-        loop: RebalanceLoop,
-        built: BuiltTopology,
-        programs: Sequence[Program],
-        stats: Stats,
-        *,
-        reporter: Reporter | None = None,
-        events: EventLog | None = None,
-        tags: Mapping[str, Mapping[str, str]] | None = None,
-        follower_share: float = 1.0,
+        self, bridge: Cluster, journal: Journal, definition: StreamDefinition, reporter: Reporter | None
     ) -> None:
+        built, programs, options = definition.built, definition.programs, definition.options
         self.lock = threading.RLock()
-        self.bridge, self.journal, self.loop = bridge, journal, loop
-        self.stats, self.reporter = stats, reporter
-        self.events = events or EventLog()
+        self.bridge, self.journal, self.reporter = bridge, journal, reporter
+        generation = journal.last.generation if journal.last else 0
+        self.loop = RebalanceLoop(definition.config, generation=generation)
+        self.stats, self.events = Stats(totals=Totals.of(journal.last)), EventLog()
         self._running, self._ended = False, float("-inf")
         self._warned: frozenset[str] = frozenset()
         logged = {p.subtopology: any(s.logged for s in p.stores.values()) for p in programs}
-        self._tasks = [
-            Task(t.id, stateful=t.stateful, logged=logged[t.id.subtopology] or not t.stateful)
+        weights = options.weights or {}
+        self.tasks = [
+            Task(
+                t.id,
+                stateful=t.stateful,
+                logged=logged[t.id.subtopology] or not t.stateful,
+                weight=float(weights.get(str(t.id), weights.get(str(t.id.subtopology), 1.0))),
+            )
             for t in built.tasks()
         ]
         unlogged = {p.subtopology for p in programs if not all(s.logged for s in p.stores.values())}
-        self.state = ClusterState(journal, loop, self._tasks, tags=tags, unlogged=unlogged)
-        self.loads = SnapshotLoads()
-        self.warmups = Warmups(
-            self.state, journal, loads=self.loads, follower_share=follower_share, busy=self.busy
-        )
-        self.task_ids = frozenset(task.id for task in self._tasks)
+        self.state = ClusterState(journal, self.loop, self.tasks, tags=options.tags, unlogged=unlogged)
+        self.warmups = Warmups(self.state, follower_share=options.follower_share, busy=self.busy)
+        self.task_ids = frozenset(task.id for task in self.tasks)
 
     # -- questions
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """The tasks to place, with their weights."""
-        return tuple(self._tasks)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -138,11 +129,6 @@ class Rebalancer:
         """Return the executor of each task's active copy; None if the executor is lost."""
         with self.lock:
             return self.state.owners()
-
-    def hosts(self) -> dict[TaskId, tuple[str, ...]]:
-        """Return the instances that have each task: its owner first, then its standbys."""
-        with self.lock:
-            return self.state.hosts()
 
     def behind(self) -> frozenset[TaskId]:
         """Return the tasks whose active copy is not known to be at the end of its changelog."""
@@ -165,10 +151,6 @@ class Rebalancer:
             raise InputError("executor", found=executor, expected=one_of_executors(known))
         return name
 
-    def can_remove(self, executor: str | int) -> bool:
-        """Return whether an executor has no role, and no copy that the others lack; True once it is gone."""
-        return self.removal(executor).can_remove
-
     def removal(
         self, executor: str | int, seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({})
     ) -> Removal:
@@ -180,15 +162,6 @@ class Rebalancer:
             return found.timed(self.warmups.remaining) if found.waits else found
 
     # -- changes
-
-    def weigh(self, weights: Mapping[str, float]) -> None:
-        """Set the weights of tasks ("1_3") and of all tasks of a subtopology ("1"); see `check_weights`."""
-        self._tasks = [
-            task._replace(
-                weight=float(weights.get(str(task.id), weights.get(str(task.id.subtopology), task.weight)))
-            )
-            for task in self._tasks
-        ]
 
     def drain(self, executor: str | int, *, on: bool = True, lose_unlogged: bool = False) -> None:
         """Start or end the draining of an executor. It takes effect with the next rebalance.
@@ -252,10 +225,21 @@ class Rebalancer:
             )
             if decision is None:
                 return False
-            self._log_warnings(decision)
+            for warning in decision.plan.warnings:  # a plan that changes nothing may have them, too
+                if warning not in self._warned:
+                    log.warning("%s", warning)
+            self._warned = frozenset(decision.plan.warnings)
             if not decision.changed:
                 return False
-            self._report(batch_id, decision, before, time.perf_counter() - start)
+            plan, generation = decision.plan, decision.generation
+            event = self._event(plan, generation, batch_id, decision.reason, time.perf_counter() - start)
+            self.stats.count_rebalance(event)
+            self._record(event)
+            if self.reporter:
+                for change in warmup_changes(
+                    before, plan.assignment, generation=generation, batch_id=batch_id
+                ):
+                    tell(self.reporter, change)
             return True
 
     def rebalance_between_batches(self) -> bool:
@@ -270,24 +254,7 @@ class Rebalancer:
             return self.rebalance(self.journal.last_batch + 1)
 
     def _measured(self) -> list[Task]:
-        return [task._replace(end_offset=self.journal.end_offset(task.id)) for task in self._tasks]
-
-    def _log_warnings(self, decision: Decision) -> None:
-        """Log the warnings that the plan before did not have; a plan that changes nothing may have them, too."""
-        for warning in decision.plan.warnings:
-            if warning not in self._warned:
-                log.warning("%s", warning)
-        self._warned = frozenset(decision.plan.warnings)
-
-    def _report(self, batch_id: int, decision: Decision, before: Mapping[str, Roles], seconds: float) -> None:
-        plan = decision.plan
-        generation = decision.generation
-        event = self._event(plan, generation, batch_id, decision.reason, seconds)
-        self.stats.count_rebalance(event)
-        self._record(event)
-        if self.reporter:
-            for change in warmup_changes(before, plan.assignment, generation=generation, batch_id=batch_id):
-                tell(self.reporter, change)
+        return [task._replace(end_offset=self.journal.end_offset(task.id)) for task in self.tasks]
 
     def _record(self, event: Rebalanced | ExecutorLost) -> None:
         self.events.add(event)
@@ -308,7 +275,7 @@ class Rebalancer:
             assignment=_texts(plan.assignment),
             to_go=_to_go(plan),
             seconds=seconds,
-            imbalance=imbalance_of(self._tasks, self.state.instances(), plan.assignment),
+            imbalance=imbalance_of(self.tasks, self.state.instances(), plan.assignment),
         )
 
     def in_force(self) -> Rebalanced | None:

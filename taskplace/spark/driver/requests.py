@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
@@ -80,7 +81,11 @@ class Requests:
     def _follow(self, path: Path, progress: Callable[[], CopyProgress]) -> bool:
         """Follow and answer a request; return whether it was to this driver. Errors: `OSError`."""
         request = self._read(path)
-        if request is None or not self._take(path):
+        if request is None:
+            return False
+        try:
+            path.rename(path.with_suffix(TAKEN))
+        except FileNotFoundError:  # withdrawn
             return False
         answer = self._answer(request, progress)
         private_directory(self._answers)
@@ -104,13 +109,6 @@ class Requests:
             path.unlink(missing_ok=True)
             return None
         return request if request.epoch == journal.epoch else None
-
-    @staticmethod
-    def _take(path: Path) -> bool:
-        with suppress(FileNotFoundError):  # withdrawn
-            path.rename(path.with_suffix(TAKEN))
-            return True
-        return False
 
     def _remove_unread(self) -> None:
         for path in self._answers.glob("*.json"):
@@ -187,11 +185,9 @@ class Requests:
                 for task in sorted(before.keys() | after.keys()):
                     leave = sorted(before.get(task, set()) - after.get(task, set()))
                     come = sorted(after.get(task, set()) - before.get(task, set()))
-                    for at in range(max(len(leave), len(come))):
-                        to = come[at] if at < len(come) else None
-                        end = journal.end_offset(task)
+                    end = journal.end_offset(task)
+                    for left, to in zip_longest(leave, come):
                         records = 0 if to is None else rebalancer.state.lags.lacking(to, task, end)
-                        left = leave[at] if at < len(leave) else None
                         yield PlannedMove(str(task), role, left, to, records)
 
 

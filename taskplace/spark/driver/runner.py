@@ -2,7 +2,7 @@
 
     take over and check -> rebalance -> one job per subtopology -> settle sinks -> commit -> publish -> report
 
-Visits to followers run in parallel: the replicator is woken when there are new changes for them.
+Follow jobs run in parallel: the replicator is woken when there are new changes for followers.
 
 Properties:
 - Nothing takes effect before the commit. After an error before the commit, the whole batch is run again; after an error
@@ -13,99 +13,118 @@ Properties:
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import Fenced
 from taskplace.rebalance import Trigger
-from taskplace.record.events import TOTALS, Totals
+from taskplace.record.events import TOTALS, Reporter, Totals
 from taskplace.spark import faults
 from taskplace.spark.checkpoint.history import trimmed_since
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.checkpoint.spark_checkpoint import planned_offsets
 from taskplace.spark.cluster import Cluster
-from taskplace.spark.driver import read_topics
-from taskplace.spark.driver.batch import Batch
-from taskplace.spark.driver.batch_input import BatchInput
+from taskplace.spark.compile.infer import infer
+from taskplace.spark.compile.keys import KeyTypes, alike
+from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
+from taskplace.spark.driver import read_topics, structure
+from taskplace.spark.driver.batch import Batch, BatchInput, LateRows
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.followers import Followers, Replicator, Visits
-from taskplace.spark.driver.idle_tasks import IdleTasks
-from taskplace.spark.driver.late_rows import LateRows
+from taskplace.spark.driver.followers import Followers, FollowJobs, Replicator
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
-from taskplace.spark.driver.operations import Operations
+from taskplace.spark.driver.operations import Operations, StreamWork
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.read_topics import InputLag
-from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.stages import StageRunner
+from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
+from taskplace.spark.driver.requests import Requests
+from taskplace.spark.driver.stages import IdleTasks, StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
-from taskplace.spark.driver.takeover import Takeover, check_repeated
+from taskplace.spark.driver.status import StatusBoard
+from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.watermarks import Watermarks
-from taskplace.spark.messages import Manifest, Report
+from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest, Report
+from taskplace.spark.state.directories import check_commits, check_owner
 from taskplace.spark.worker.guard import raising_disk_full
+from taskplace.spark.worker.hashing import HASH_VERSION
 
 
-@dataclass(kw_only=True, eq=False)
 class BatchRunner:
-    """Runs the batches of one stream, one at a time. Lifetime: one for each driver."""
+    """Runs the batches of one stream, one at a time. Lifetime: one for each driver.
 
-    definition: StreamDefinition
-    bridge: Cluster
-    journal: Journal
-    takeover: Takeover
-    rebalancer: Rebalancer
-    followers: Followers
-    visits: Visits
-    replicator: Replicator
-    stages: StageRunner
-    schemas: SinkSchemas
-    publisher: Publisher
-    idle: IdleTasks
-    no_data_batches: NoDataBatches
-    listeners: Listeners
-    input: BatchInput
-    operations: Operations
-    late_rows: LateRows
-    lag: InputLag
-    _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    It opens the checkpoint, and does not take it over: until its first batch, the previous driver keeps it.
+    `definition` has the checkpoint's id. A warning is logged for keys that no task checks. Errors: `InputError` for
+    options that do not fit the topology; `CheckpointError` if the checkpoint does not belong to this stream; the error
+    of a sink that cannot write.
+    """
+
+    def __init__(
+        self, definition: StreamDefinition, bridge: Cluster, reporter: Reporter | None = None
+    ) -> None:
+        built, checkpoint = definition.built, definition.checkpoint
+        check_weights(definition.options.weights or {}, built)
+        warn_of_unchecked_keys(built)
+        self.bridge, self._one_batch = bridge, threading.Lock()
+        self.publisher, self.schemas = Publisher(checkpoint, built), SinkSchemas(built)
+        check_owner(checkpoint, "checkpoint")
+        with raising_disk_full(checkpoint):
+            check_commits(checkpoint, "checkpoint")
+            self.publisher.probe()
+        self.journal = journal = _journal(definition, self.publisher, self.schemas)
+        self.definition = definition = definition.opened(journal.declaration)
+        self.takeover = Takeover(journal, self.publisher, bridge.query_offsets)
+        self.rebalancer = rebalancer = Rebalancer(bridge, journal, definition, reporter)
+        self.followers = followers = Followers(rebalancer, definition)
+        self.jobs = FollowJobs(bridge, followers.absorb, followers.errors.failed)
+        self.replicator = Replicator(bridge, followers.jobs, self.jobs, rebalancer.rebalance_between_batches)
+        self.listeners, self.idle, self.late_rows = Listeners(reporter), IdleTasks(), LateRows(definition)
+        self.stages = StageRunner(definition, rebalancer, self.schemas, self.idle, self.listeners)
+        self.no_data_batches = NoDataBatches(definition, bridge, journal, self.idle)
+        self.input = BatchInput(definition, journal, self.schemas)
+        self.lag = InputLag(definition.readers, journal, checkpoint / SPARK_CHECKPOINT / OFFSETS)
+        self.operations = _operations(definition, rebalancer, followers, self.lag)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
-        """Run a batch. A batch that is already committed is only published again.
+        """Run a batch. A batch that is already committed is only published again, and compared with what was committed.
 
         Errors: as `Placed.process_batch`.
         """
         self.no_data_batches.stop_waiting()
         with self._one_batch:
             self.publisher.reopen()
-            self._take_over(df, batch_id)
+            self.takeover.take(batch_id, self.bridge.query_id(), lambda: self.input.of_batch(df))
+            self.journal.check_epoch()
+            self.takeover.check_batch(batch_id)
             self.operations.begin()
             self.lag.begin()
             last = self.journal.last
             if last is not None and batch_id == last.batch:
-                self._repeat(df, last)
+                self._publish(df.sparkSession, last)
+                self.input.check_repeated(df, last)
                 self.replicator.start()  # rows may be long in coming
             else:
                 running = self.operations.batch(batch_id, self.bridge.query_stopped)
                 with self.rebalancer.batch(), running:
-                    self._run(self._begin(df, batch_id))
+                    watermarks = Watermarks(self.no_data_batches.watermark, last)
+                    self._run(Batch(batch_id, self.input.of_batch(df), df.sparkSession, watermarks))
         self.no_data_batches.request_batch()
 
     def stop_if_fenced(self) -> None:
-        """If another driver has taken over from this one, stop visits and raise `Fenced`."""
+        """If another driver has taken over from this one, stop the replicator and raise `Fenced`."""
         if not self.journal.epoch:
             return  # this driver was never in charge
         try:
             self.journal.check_epoch()
         except Fenced:
-            self.replicator.stop()  # from now on the other driver visits the followers
+            self.replicator.stop()  # from now on the followers are the other driver's
             raise
 
     def close(self) -> None:
-        """Stop the visits, close the sinks' targets, and remove the values that were sent to executors.
+        """Stop the replicator, close the sinks' targets, and remove the values that were sent to executors.
 
         May be called again.
         """
@@ -117,20 +136,14 @@ class BatchRunner:
             last_first.callback(self.replicator.stop)
             last_first.callback(self.no_data_batches.stop_waiting)
 
-    def _repeat(self, df: DataFrame, committed: Manifest) -> None:
-        """Publish the last committed batch again, and compare Spark's rows with what was committed.
-
-        Errors: `CheckpointError` for other ranges of a topic that tasks read themselves.
-        """
-        self._publish(df.sparkSession, committed)
-        check_repeated(self.definition, committed, partial(self.input.of_batch, df))
-
     def _run(self, batch: Batch) -> None:
         with batch.clock.phase("rebalance"):
             self._rebalance(batch.id)
         self.replicator.start()
         self._run_stages(batch)
-        self._settle_sinks(batch)
+        batch.staged, batch.schemas = self.schemas.settle(
+            self.definition.checkpoint, batch.reports, self.journal.identity
+        )
         faults.point("batch.staged")
         with batch.clock.phase("commit"):
             manifest = self._commit(batch)
@@ -139,31 +152,18 @@ class BatchRunner:
         with batch.clock.phase("publish"):
             self._publish(batch.session, manifest)
         faults.point("batch.published")
-        with batch.clock.phase("prune"):
-            self._prune()
-        self._report(batch)
+        with batch.clock.phase("prune"), self.rebalancer.lock:
+            self.journal.prune()
+        self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
+        self.late_rows.batch_done(batch, self.rebalancer.stats.totals)
+        self.listeners.batch_done(batch, self.rebalancer)
 
     # -- before the commit
-
-    def _take_over(self, df: DataFrame, batch_id: int) -> None:
-        """Take over the checkpoint in the first batch. Refuse a batch that does not follow the last one."""
-        self.takeover.take(batch_id, self.bridge.query_id(), lambda: self.input.of_batch(df))
-        self.journal.check_epoch()
-        self.takeover.check_batch(batch_id)
-
-    def _begin(self, df: DataFrame, batch_id: int) -> Batch:
-        last = self.journal.last
-        return Batch(
-            id=batch_id,
-            input=self.input.of_batch(df),
-            session=df.sparkSession,
-            watermarks=Watermarks(self.no_data_batches.watermark, last),
-        )
 
     def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
         """Plan with the remaining members. If there are none, wait for executors."""
         if not self.rebalancer.keep(cancelled=bool(because)):
-            self.followers.welcome(self.visits.make)
+            self.followers.welcome(self.jobs.make)
         if self.rebalancer.rebalance(batch_id, because):
             self.replicator.wake()
 
@@ -188,12 +188,6 @@ class BatchRunner:
             self.definition.checkpoint, self.journal.last, batch.reports.values(), self.definition.readers
         )
         read_topics.check_ids(self.definition.readers, batch.reports.values())
-
-    def _settle_sinks(self, batch: Batch) -> None:
-        """Determine one schema for each sink, and collect the files with it."""
-        batch.staged, batch.schemas = self.schemas.settle(
-            self.definition.checkpoint, batch.reports, self.journal.identity
-        )
 
     # -- the commit, and after it
 
@@ -239,15 +233,6 @@ class BatchRunner:
         with raising_disk_full(self.definition.checkpoint):
             self.publisher.publish(session, manifest, self.journal.check_epoch)
 
-    def _prune(self) -> None:
-        with self.rebalancer.lock:
-            self.journal.prune()
-
-    def _report(self, batch: Batch) -> None:
-        self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
-        self.late_rows.batch_done(batch, self.rebalancer.stats.totals)
-        self.listeners.batch_done(batch, self.rebalancer)
-
 
 def _key_types(reports: Iterable[Report]) -> list[dict[str, tuple[str, ...]]]:
     """Return the key types that the attempts of a stage have reported by internal topic, each combination once."""
@@ -256,3 +241,44 @@ def _key_types(reports: Iterable[Report]) -> list[dict[str, tuple[str, ...]]]:
         for report in reports
     )
     return [dict(types) for types in dict.fromkeys(said) if types]
+
+
+def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSchemas) -> Journal:
+    """Open the checkpoint, without taking it over."""
+    identity = {
+        "hash": HASH_VERSION,
+        "keys": None,
+        "query": None,
+        # The watermark continues from the last one, which has no meaning for another column.
+        **{f"event_time of {topic!r}": time.column for topic, time in definition.event_times.items()},
+    }
+    new_id = uuid.uuid4().hex
+
+    def declare(last: Manifest | None) -> Declaration:
+        """Return this driver's declaration, or refuse to continue from the last manifest."""
+        checkpoint, epoch = definition.checkpoint, last.epoch if last else None
+        structure.check_sources(checkpoint, definition.built, epoch)
+        declared = structure.declare(checkpoint, definition.built, definition.programs, epoch, new_id)
+        publisher.check(declared.id)
+        schemas.check(checkpoint, last.identity if last else {})
+        return declared
+
+    types = KeyTypes(definition.built, alike(definition.built, infer(definition.built)))
+    return Journal(definition.checkpoint, identity, declare, take_over=False, check_keys=types)
+
+
+def _operations(
+    definition: StreamDefinition, rebalancer: Rebalancer, followers: Followers, lag: InputLag
+) -> Operations:
+    # A reporter of one's own need not have it, and there may be none.
+    show = getattr(rebalancer.reporter, "progress", None)
+    return Operations(
+        definition.checkpoint,
+        rebalancer.journal,
+        rebalancer.events,
+        board=lambda interval: StatusBoard(
+            definition, rebalancer, followers, rebalancer.events, interval=interval, input=lag.topics
+        ),
+        requests=Requests(definition.checkpoint, rebalancer),
+        work=None if show is None else StreamWork(rebalancer, followers, show),
+    )

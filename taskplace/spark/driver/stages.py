@@ -30,7 +30,6 @@ from taskplace.spark.driver import bins, read_topics
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.bins import Bin, Estimates, TaskCosts
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.staging import SinkSchemas
@@ -142,25 +141,10 @@ class Stage:
         return BinDescriptor(tuple(descriptors), bin_.skipped)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AssignmentInForce:
-    """The assignment that a stage follows; it may change after each loss.
-
-    - `owners`: returns the executor that each task belongs to now; None leaves the choice to Spark
-    - `generation`: returns the assignment's generation; copies refuse attempts of older generations
-    - `behind`: returns the tasks whose owner's copy is not known to be at the end of its history
-    - `on_lost`: gets the ids of lost executors, and plans again before it returns
-    """
-
-    owners: Callable[[], Mapping[TaskId, Executor | None]]
-    generation: Callable[[], int]
-    behind: Callable[[], Collection[TaskId]]
-    on_lost: Callable[[frozenset[str]], None]
-
-
-def run(cluster: Cluster, stage: Stage, assignment: AssignmentInForce) -> dict[TaskId, Report]:
+def run(cluster: Cluster, stage: Stage, rebalancer: Rebalancer, on_lost: OnLost) -> dict[TaskId, Report]:
     """Run one batch of one subtopology and return a report per task that ran.
 
+    The tasks follow the assignment in force, which may change after each loss.
     Errors: the errors of attempts; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
     """
     stage = stage.begun()
@@ -169,10 +153,10 @@ def run(cluster: Cluster, stage: Stage, assignment: AssignmentInForce) -> dict[T
         missing = stage.missing(reports)
         if not missing:
             return reports
-        cut = stage.cut(missing, assignment.owners())
-        stage = stage.with_setting(round=round_, generation=assignment.generation())
+        cut = stage.cut(missing, rebalancer.owners())
+        stage = stage.with_setting(round=round_, generation=rebalancer.loop.generation)
         try:
-            reports |= _run_bins(cluster, stage, cut, assignment.behind())
+            reports |= _run_bins(cluster, stage, cut, rebalancer.behind())
             return stage.complete(reports)
         except JobLostError as loss:
             reports |= stage.finished(missing)
@@ -181,7 +165,7 @@ def run(cluster: Cluster, stage: Stage, assignment: AssignmentInForce) -> dict[T
                 stage.setting.batch, stage.program.subtopology, ", ".join(map(instance_name, sorted(loss.lost))),
                 len(reports), len(stage.tasks) - len(stage.idle),
             )  # fmt: skip
-            assignment.on_lost(loss.lost)
+            on_lost(loss.lost)
     raise TaskplaceError(
         f"batch {stage.setting.batch}: executors were lost {MAX_LOSSES} times within one stage; "
         "the batch is not retried"
@@ -242,14 +226,8 @@ class StageRunner:
         Errors: as for `run`.
         """
         stage = self._stage(batch, subtopology)
-        assignment = AssignmentInForce(
-            owners=self.rebalancer.owners,
-            generation=lambda: self.rebalancer.loop.generation,
-            behind=self.rebalancer.behind,
-            on_lost=on_lost,
-        )
         self.listeners.stage_starts(batch.id, subtopology)
-        reports = run(self.rebalancer.bridge, stage, assignment)
+        reports = run(self.rebalancer.bridge, stage, self.rebalancer, on_lost)
         batch.watermarks.passed(stage.program, len(stage.tasks), reports.values())
         if stage.program.stateful:
             self._move_copies(reports.values())
@@ -266,10 +244,23 @@ class StageRunner:
         return Stage(
             program=program,
             setting=setting,
-            boundaries={topic: list(_boundaries(batch, topic)) for topic in program.internal},
+            boundaries={
+                topic: [
+                    report.boundaries[topic]
+                    for _, report in sorted(batch.reports.items())
+                    if topic in report.boundaries
+                ]
+                for topic in program.internal
+            },
             arrow=arrow,
             tasks=tasks,
-            idle=self._idle_tasks(setting, program, sizes),
+            idle=self.idle.tasks(
+                program,
+                tasks,
+                rows=lambda partition: sizes[partition] > 0,
+                watermarks=setting.watermarks,
+                behind=self.rebalancer.behind(),
+            ),
             expected=self.costs.estimates(tasks, sizes, self._planned_records(batch, program)),
             histories=self.rebalancer.journal.history,
             held=partial(batch.watermarks.held_before, program),
@@ -283,7 +274,8 @@ class StageRunner:
         if not program.external:
             return None
         rows = programs.stage_input(batch.input, program)
-        hosts = self.rebalancer.hosts()
+        with self.rebalancer.lock:
+            hosts = self.rebalancer.state.hosts()
         order = bins.shuffle_order(
             [hosts.get(task, ()) for task in self.definition.tasks[program.subtopology]]
         )
@@ -306,6 +298,8 @@ class StageRunner:
         return records
 
     def _setting(self, batch: Batch, program: Program, arrow: ArrowInput | None) -> Setting:
+        identity = self.rebalancer.journal.identity
+        keys = identity.get("keys") or {}
         return Setting(
             checkpoint=str(self.definition.checkpoint),
             state_root=str(self.definition.state_root),
@@ -318,21 +312,8 @@ class StageRunner:
             bytes_per_task=self.definition.options.bytes_per_task,
             watermarks=batch.watermarks.topics(program),
             late=batch.watermarks.late(program),
-            keys={topic: tuple(kinds) for topic, kinds in self._bound().items() if topic in program.internal},
-            sinks=self.schemas.of(program.sinks, self.rebalancer.journal.identity),
-        )
-
-    def _bound(self) -> Mapping[str, Sequence[str]]:
-        return self.rebalancer.journal.identity.get("keys") or {}
-
-    def _idle_tasks(self, setting: Setting, program: Program, sizes: Sequence[int]) -> frozenset[TaskId]:
-        """Return the tasks without work in this batch."""
-        return self.idle.tasks(
-            program,
-            self.definition.tasks[program.subtopology],
-            rows=lambda partition: sizes[partition] > 0,
-            watermarks=setting.watermarks,
-            behind=self.rebalancer.behind(),
+            keys={topic: tuple(keys[topic]) for topic in program.internal if topic in keys},
+            sinks=self.schemas.of(program.sinks, identity),
         )
 
     def _move_copies(self, reports: Iterable[Report]) -> None:
@@ -360,8 +341,72 @@ def _sizes(batch: Batch, program: Program, partitions: int, arrow: ArrowInput | 
     return sizes
 
 
-def _boundaries(batch: Batch, topic: str) -> Iterable[Boundary]:
-    """Yield the boundaries that earlier stages of a batch wrote to an internal topic, sorted by task."""
-    for _, report in sorted(batch.reports.items()):
-        if topic in report.boundaries:
-            yield report.boundaries[topic]
+class IdleTasks:
+    """Finds the idle tasks of a batch, which do not run, and remembers which work of event time is left.
+
+    A task without input rows changes no state and emits no rows. Not running it makes the cost of a batch depend on its
+    rows, not on the size of the topology. A task without rows still runs if
+
+    - one of its processors declares `every_batch`,
+    - event time has work for it: the watermark has moved, or the last batch left expired entries to remove,
+    - its active copy is behind the end of the changelog: it catches up now, before rows come,
+    - no other task of its subtopology would run, and a repartition of it has readers: they need its columns.
+
+    Lifetime: `_applied` and `_expiring` are of the last committed batch, empty at the start of a driver; `_pending` is
+    of the running batch.
+    """
+
+    def __init__(self) -> None:
+        self._applied: dict[int, Mapping[str, int | None]] = {}
+        self._expiring: frozenset[TaskId] = frozenset()
+        self._pending: dict[int, Mapping[str, int | None]] = {}
+
+    def tasks(
+        self,
+        program: Program,
+        tasks: Sequence[TaskId],
+        rows: Callable[[int], bool],
+        watermarks: Mapping[str, int | None],
+        behind: Collection[TaskId],
+    ) -> frozenset[TaskId]:
+        """Return the idle tasks among a subtopology's `tasks`, which are in order of partition.
+
+        `rows` returns whether a partition has rows. `watermarks` are those of the topics that the subtopology reads.
+        `behind` are tasks whose active copy may be behind the end of the changelog.
+        """
+        moved = program.forgets and (
+            program.subtopology not in self._applied or self._applied[program.subtopology] != watermarks
+        )
+        self._pending[program.subtopology] = watermarks
+        if program.every_batch or moved:
+            return frozenset()
+        idle = [
+            task
+            for partition, task in enumerate(tasks)
+            if not rows(partition) and task not in self._expiring and task not in behind
+        ]
+        if program.repartitions and len(idle) == len(tasks):
+            idle = idle[1:]
+        return frozenset(idle)
+
+    @property
+    def expiring(self) -> bool:
+        """Whether expired entries may be left: the last batch reported some, or this driver has not committed yet."""
+        return bool(self._expiring) or not self._applied
+
+    def committed(self, reports: Mapping[TaskId, Report]) -> None:
+        """Note that the running batch is committed. An uncommitted batch will run again with the same input."""
+        self._applied.update(self._pending)
+        self._expiring = frozenset(task for task, report in reports.items() if report.expiring)
+        self._pending = {}
+
+
+def bytes_by_partition(reports: Iterable[Report], topics: Iterable[str]) -> dict[int, int]:
+    """Return the bytes that the internal `topics` bring to each partition, without partitions that get no rows."""
+    sizes: dict[int, int] = {}
+    for report in reports:
+        for topic in topics:
+            boundary = report.boundaries.get(topic)
+            for partition, piece in boundary.slices.items() if boundary is not None else ():
+                sizes[partition] = sizes.get(partition, 0) + piece.length
+    return sizes

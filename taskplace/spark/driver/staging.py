@@ -45,28 +45,24 @@ SCHEMAS = "schemas"
 Schemas = dict[str, list[list[str]]]
 
 
-def declared(built: BuiltTopology) -> dict[str, SinkSchema]:
-    """Return the declared schemas of sinks. Errors: `InputError` for an invalid schema."""
-    return {
-        node.name: declare(node.name, node.options["schema"])
-        for sub in built.subtopologies
-        for node in sub.sinks
-        if node.options.get("schema") is not None
-    }
-
-
 class SinkSchemas:
     """The declared schemas, compared with those that the checkpoint has kept."""
 
     def __init__(self, built: BuiltTopology) -> None:
-        self.declared = declared(built)
-        self._reserved = {
-            node.name: frozenset(targets.of(node.target).reserved)
-            for sub in built.subtopologies
-            for node in sub.sinks
-        }
-        for sink, schema in self.declared.items():
-            self._check_reserved(sink, [name for name, _ in schema.columns])
+        """Read the declared schemas. Errors: `InputError` for an invalid one."""
+        self.declared: dict[str, SinkSchema] = {}
+        for node in (node for sub in built.subtopologies for node in sub.sinks):
+            if node.options.get("schema") is None:
+                continue
+            self.declared[node.name] = schema = declare(node.name, node.options["schema"])
+            reserved = targets.of(node.target).reserved
+            for name, _ in schema.columns:
+                if name.lower() in reserved:
+                    raise InputError(
+                        f"sinks.{node.name}.schema.{name}",
+                        found="a column that the sink's target adds itself",
+                        expected=f"a name other than {', '.join(sorted(reserved))}",
+                    )
         self._told: set[tuple[str, SinkSchema]] = set()
 
     def check(self, root: Path, identity: Mapping[str, Any]) -> None:
@@ -85,15 +81,6 @@ class SinkSchemas:
                 self._told.add((sink, schema))
                 changes = f"{before.written} to {schema.written}"
                 log.warning("%s: the schema of sink %r changes from %s", root, sink, changes)
-
-    def _check_reserved(self, sink: str, names: Iterable[str]) -> None:
-        for name in names:
-            if name.lower() in self._reserved.get(sink, ()):
-                raise InputError(
-                    f"sinks.{sink}.schema.{name}",
-                    found="a column that the sink's target adds itself",
-                    expected=f"a name other than {', '.join(sorted(self._reserved[sink]))}",
-                )
 
     def of(self, sinks: Iterable[str], identity: Mapping[str, Any]) -> dict[str, SinkSchema]:
         """Return the schemas of `sinks`, without those that have none yet."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
-from taskplace.spark.driver.cluster_state import CopyKey, Member, Warmup
+from taskplace.spark.driver.cluster_state import CopyKey, Member
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.followers import Followers
@@ -62,7 +62,7 @@ class StatusBoard:
         self._number += 1
         with rebalancer.lock:
             state, loop, journal = rebalancer.state, rebalancer.loop, rebalancer.journal
-            warm = rebalancer.warmups.look()
+            warm = rebalancer.warmups.status()
             executors = {
                 name: self._executor(name, member, warm) for name, member in sorted(state.members.items())
             }
@@ -97,20 +97,10 @@ class StatusBoard:
                 **self._fixed,
             )
 
-    def _executor(self, name: str, member: Member, warmups: Mapping[CopyKey, Warmup]) -> ExecutorStatus:
-        state, names, lag = self._rebalancer.state, self._names, self._rebalancer.warmups.lag
+    def _executor(self, name: str, member: Member, warmups: Mapping[CopyKey, WarmupStatus]) -> ExecutorStatus:
+        state, names = self._rebalancer.state, self._names
+        lag = state.lag
         active, standby, warmup = state.roles(name)
-        warm = {}
-        for task in warmup:
-            copy = warmups[name, task]
-            warm[names[task]] = WarmupStatus(
-                lag=copy.lag,
-                caught_up=copy.caught_up,
-                restoring=self._followers.restores(name, task),
-                seconds=copy.seconds,
-                eta_seconds=copy.remaining,
-                idle_seconds=copy.idle,
-            )
         lags = state.lags.lags(name)
         roles = {*active, *standby, *warmup}
         visited, error = self._followers.errors.contact(name)
@@ -120,7 +110,7 @@ class StatusBoard:
             cores=member.executor.cores,
             active={names[task]: lag(name, task) for task in active},
             standby={names[task]: lag(name, task) for task in standby},
-            warmup=warm,
+            warmup={names[task]: warmups[name, task] for task in warmup},
             draining=name in state.draining,
             restore_rate=member.restore_rate,
             follow_rate=self._rebalancer.warmups.rate(member),

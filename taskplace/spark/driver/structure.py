@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +91,6 @@ def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> No
         f"{root}: the checkpoint was created with the sources {', '.join(was)}, found {', '.join(now)}: "
         f"{', '.join(other) or 'another order'}; Spark's checkpoint stores offsets by the position of the source: "
         "restore the sources and their order, or start a new checkpoint"
-    )
-
-
-def with_incarnations(programs: Sequence[Program], incarnations: Mapping[str, int]) -> tuple[Program, ...]:
-    """Return the programs with the store names of a checkpoint."""
-    return tuple(
-        replace(
-            program,
-            stores={n: replace(schema, incarnation=incarnations[n]) for n, schema in program.stores.items()},
-        )
-        for program in programs
     )
 
 

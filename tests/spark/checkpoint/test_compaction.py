@@ -218,7 +218,7 @@ def test_a_segment_that_a_visit_reads_stays_until_the_visit_ends(tmp_path, often
         journal.add_snapshots({BUSY: snapshot(journal, BUSY)})
     before = journal.history[RARE]
     request = FollowRequest("executor-1", "", "", "app", {}, {}, follow={RARE: before})
-    with journal.visit(request):
+    with journal.protected(request):
         journal.commit(10, 1, {BUSY: logged(journal, BUSY, 10)}, {}, {})
         assert journal.history[RARE] != before, "it has moved"
         journal.prune()

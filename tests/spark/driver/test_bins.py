@@ -1,6 +1,8 @@
-"""The bins of a stage: each task in one, none too large, never rows of a task that is not in it."""
+"""The bins of a stage: each task in one, none too large, never rows of a task that is not in it; what tasks cost."""
 
 from __future__ import annotations
+
+from dataclasses import astuple
 
 import pytest
 from hypothesis import given
@@ -9,14 +11,21 @@ from hypothesis import strategies as st
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.bins import (
     BINS_PER_SLOT,
+    BYTES_PER_RECORD,
+    ENOUGH_BYTES,
+    EXPANSION_BATCHES,
     MAX_BYTES,
     PRICE_OF_A_TASK,
+    SECONDS_WORTH_A_BIN,
     SLOTS_ANYWHERE,
     WORTH_A_BIN,
+    TaskCosts,
     cut,
     owner_order,
     shuffle_order,
 )
+from taskplace.spark.messages import Recovery, Report, TopicRead
+from topology import TaskId
 
 EXECUTORS = [Executor(str(i), "host", cores) for i, cores in enumerate((1, 2, 4))]
 
@@ -56,23 +65,6 @@ def test_each_task_is_in_one_bin_that_has_its_rows_and_names_all_others(stage):
     assert [bin_.work for bin_ in bins] == sorted((bin_.work for bin_ in bins), reverse=True)
 
 
-@given(
-    st.integers(1, 300), st.integers(0, 4 * WORTH_A_BIN), st.sampled_from([*EXECUTORS, None]), st.booleans()
-)
-def test_an_owner_gets_as_many_bins_as_its_work_is_worth(number, size, owner, all_run):
-    """All tasks have one owner and one size, and follow each other in the shuffle."""
-    running = range(number) if all_run else range(0, number, 3)
-    sizes = [size if p in running else 0 for p in range(number)]
-    bins = cut(range(number), dict.fromkeys(running, owner), sizes, running=running)
-    total = sum(bin_.work for bin_ in bins)
-    most = BINS_PER_SLOT * (owner.cores if owner else SLOTS_ANYWHERE)
-    if total <= most * MAX_BYTES // 2:
-        assert len(bins) <= min(most, -(-total // WORTH_A_BIN))
-    if len(running) >= 4 * most and total > most * WORTH_A_BIN:
-        assert len(bins) >= most
-        assert max(bin_.work for bin_ in bins) <= 2 * min(bin_.work for bin_ in bins) + size + PRICE_OF_A_TASK
-
-
 @given(st.integers(1, 300), st.integers(1, 3), st.integers(0, WORTH_A_BIN))
 def test_without_a_shuffle_the_tasks_of_an_owner_share_bins_however_they_lie(number, instances, size):
     """The owners take turns. The largest partition has no task that runs, and its rows split no bin."""
@@ -105,33 +97,6 @@ def test_costly_tasks_share_no_more_than_a_slots_part(work, cores):
         assert len(bins) == 1
     if len(work) >= BINS_PER_SLOT * cores and total >= BINS_PER_SLOT * cores * WORTH_A_BIN:
         assert all(bin_.work <= total / cores + 1 for bin_ in bins if len(bin_.partitions) > 1)
-
-
-@given(
-    st.integers(1, 100),
-    st.integers(1, 16),
-    st.integers(WORTH_A_BIN, 50 * WORTH_A_BIN),
-    st.integers(0, 100_000),
-)
-def test_equally_costly_tasks_fill_all_slots(number, cores, work, size):
-    tasks, owner = range(number), Executor("a", "host", cores)
-    bins = cut(tasks, dict.fromkeys(tasks, owner), [size] * number, running=tasks, work=[work] * number)
-    assert min(number, cores) <= len(bins) <= min(number, BINS_PER_SLOT * cores)
-
-
-@pytest.mark.parametrize(
-    ("executors", "cores", "number", "size", "few"), [(3, 4, 12, 100_000, 3), (1, 16, 24, 50_000, 5)]
-)
-def test_small_inputs_share_few_bins_unless_they_are_costly(executors, cores, number, size, few):
-    tasks, sizes = range(number), [size] * number
-    owners = {p: Executor(str(p * executors // number), "host", cores) for p in tasks}
-    assert len(cut(tasks, owners, sizes, running=tasks)) == few
-    costly = cut(tasks, owners, sizes, running=tasks, work=[WORTH_A_BIN] * number)
-    assert len(costly) == min(number, BINS_PER_SLOT * cores * executors)
-
-
-def test_without_work_there_are_no_bins():
-    assert cut(range(3), {}, [0, 0, 0], running=()) == []
 
 
 def test_after_a_loss_the_tasks_of_each_standby_are_neighbours():
@@ -175,15 +140,6 @@ def test_however_the_tasks_lie_an_owner_has_few_bins_and_they_drop_few_rows(task
     for bin_ in bins:
         dropped, gaps = sum(sizes[p] for p in bin_.skipped), len(bin_.partitions) - 1
         assert dropped <= gaps * WORTH_A_BIN
-
-
-def test_a_thousand_tasks_of_which_every_other_one_has_finished_share_few_bins():
-    owner, sizes = Executor("a", "host", 4), [1000] * 1000
-    bins = cut(range(1000), dict.fromkeys(range(1000), owner), sizes, running=range(0, 1000, 2))
-    assert len(bins) == 8
-    assert sorted(p for bin_ in bins for p in bin_.partitions) == list(range(0, 1000, 2))
-    for bin_ in bins:
-        assert set(bin_.skipped) == set(range(bin_.start, bin_.end)) - set(bin_.partitions)
 
 
 def test_bins_of_an_owner_with_few_ranges_drop_nothing():
@@ -237,3 +193,146 @@ def test_a_task_is_in_the_bin_in_which_the_middle_of_its_work_lies():
     kilo = WORTH_A_BIN // 4
     assert bins_of([3 * kilo, 2 * kilo, 3 * kilo]) == [(0,), (1, 2)]  # the middle of task 1 is the border
     assert bins_of([3 * kilo - 2, 2 * kilo, 3 * kilo + 2]) == [(0, 1), (2,)]
+
+
+# -- what is expected of tasks: by their input, and by what their last attempts have cost
+
+
+TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
+
+
+class Stream:
+    """One task and its attempts."""
+
+    def __init__(self) -> None:
+        self.costs = TaskCosts()
+
+    def work(self, size: int, records: int = 0) -> int:
+        """Return the work that is expected of the task's next attempt."""
+        return self.costs.estimates([TASK], [size], {0: records}).work[0]
+
+    def run(
+        self, size: int, seconds: float, *, records: int = 0, fetched: int = 0, read: int = 0, **laps: float
+    ) -> None:
+        expected = self.costs.estimates([TASK], [size], {0: records})
+        rows = {"t": TopicRead("id", rows=read)} if read else {}
+        laps = {"process": seconds, **laps}
+        self.costs.count([report(TASK, laps, brought=size, fetched=fetched, read=rows)], expected)
+
+
+def report(task: TaskId, seconds: dict[str, float], **what: object) -> Report:
+    return Report(task, "a", "", "", None, {}, {}, 0, Recovery(), seconds, **what)
+
+
+def worth(seconds: float) -> float:
+    """Return seconds as input that takes as long."""
+    return pytest.approx(seconds / SECONDS_WORTH_A_BIN * WORTH_A_BIN, abs=2)
+
+
+def test_before_the_first_attempt_the_input_counts():
+    assert [Stream().work(size) for size in (0, 7, 5 * WORTH_A_BIN)] == [0, 7, 5 * WORTH_A_BIN]
+
+
+def test_a_costly_task_counts_by_its_seconds_and_a_cheap_one_by_its_input():
+    stream = Stream()
+    stream.run(1000, 2.0)
+    assert stream.work(1000) == worth(2.0)
+    assert stream.work(100 * WORTH_A_BIN) == 100 * WORTH_A_BIN
+    stream.run(1000, 0.0)
+    assert stream.work(1000) == 1000
+
+
+def test_less_input_takes_less_time_in_proportion_and_more_input_is_not_guessed():
+    stream = Stream()
+    stream.run(10_000, 2.0)
+    assert stream.work(1000) == worth(0.2)
+    assert stream.work(20_000) == worth(2.0)
+
+
+def test_batches_without_rows_are_a_matter_of_their_own():
+    """Between two batches with rows, Spark often runs one without."""
+    stream = Stream()
+    for _ in range(3):
+        stream.run(1000, 2.0)
+        stream.run(0, 0.001)
+    assert stream.work(1000) == worth(2.0)
+    assert stream.work(0) == worth(0.001)
+
+
+def test_a_slow_first_attempt_is_forgotten_and_a_slower_one_counts_by_half():
+    stream = Stream()
+    stream.run(1000, 2.0)
+    stream.run(1000, 0.1)
+    assert stream.work(1000) == worth(0.1)
+    stream.run(1000, 0.3)
+    assert stream.work(1000) == worth(0.2)
+
+
+@given(st.integers(1, 10), st.booleans())
+def test_small_batches_between_large_ones_do_not_hide_their_cost(pairs, small_last):
+    stream = Stream()
+    for _ in range(pairs):
+        stream.run(1_000_000, 5.0)
+        stream.run(100, 0.001)
+    if not small_last:
+        stream.run(1_000_000, 5.0)
+    assert stream.work(1_000_000) > 1.6 / SECONDS_WORTH_A_BIN * WORTH_A_BIN
+    assert stream.work(100) < WORTH_A_BIN / 10
+
+
+def test_bringing_a_copy_to_its_base_does_not_count():
+    stream = Stream()
+    stream.run(1000, 0.2, position=30.0, read=0)
+    assert stream.work(1000) == worth(0.2)
+
+
+def test_records_that_a_task_reads_itself_count_by_the_size_of_the_last_ones():
+    """Spark brings one row, the range, however many records it has."""
+    stream = Stream()
+    assert stream.work(50, records=100_000) == 50 + 100_000 * BYTES_PER_RECORD
+    stream.run(50, 0.0, records=10, fetched=30_000, read=10)
+    assert stream.work(50, records=1000) == 50 + 1000 * 3000
+    assert stream.work(50) == 50, "how many there are is not known"
+    assert stream.work(0, records=1000) == 0, "without a range there is nothing to read"
+
+
+def test_the_worst_known_expansion_counts_for_all_tasks_of_a_subtopology():
+    costs, sizes = TaskCosts(), [ENOUGH_BYTES, ENOUGH_BYTES]
+    for brought, space in ((3 * ENOUGH_BYTES, 3), (ENOUGH_BYTES // 2, 3), (ENOUGH_BYTES, 1)):
+        expected = costs.estimates([TASK, OTHER], sizes)
+        costs.count([report(TASK, {}, brought=brought)], expected)
+        after = costs.estimates([TASK, OTHER], sizes)
+        assert after.space == [space * ENOUGH_BYTES] * 2
+        assert after.sizes == after.work == sizes
+    costs.count(
+        [report(TASK, {}, brought=ENOUGH_BYTES)], costs.estimates([TASK, OTHER], [2 * ENOUGH_BYTES] * 2)
+    )
+    assert costs.estimates([TASK, OTHER], sizes).space == sizes, "never less than what Spark says"
+    assert costs.estimates([TaskId(1, 0)], [10]).space == [10]
+
+
+def test_an_expansion_that_is_not_seen_again_is_forgotten():
+    """The task may never bring as much again, and the bins of all tasks would stay small."""
+    costs, sizes = TaskCosts(), [ENOUGH_BYTES, ENOUGH_BYTES]
+
+    def run(task: TaskId, brought: int) -> float:
+        costs.count([report(task, {}, brought=brought)], costs.estimates([TASK, OTHER], sizes))
+        return costs.estimates([TASK, OTHER], sizes).space[0] / ENOUGH_BYTES
+
+    assert run(TASK, 9 * ENOUGH_BYTES) == 9
+    for _ in range(1000):
+        costs.count([report(TaskId(1, 0), {}, brought=10)], costs.estimates([TaskId(1, 0)], [10]))
+    for number in range(1, EXPANSION_BATCHES):
+        assert run(TASK if number % 2 else OTHER, 10) == 9
+    assert run(TASK, 10) == 1
+    assert run(TASK, 4 * ENOUGH_BYTES) == 4
+    for _ in range(2 * EXPANSION_BATCHES):
+        assert run(TASK, 3 * ENOUGH_BYTES) == 3, "a task that shows it again keeps it"
+
+
+def test_estimates_are_by_partition_and_a_stage_may_have_no_tasks():
+    assert astuple(TaskCosts().estimates([], [])) == ([], [], [], [])
+    costs = TaskCosts()
+    expected = costs.estimates([TASK, OTHER], [10, 20])
+    costs.count([report(OTHER, {"process": 1.0})], expected)
+    assert costs.estimates([TASK, OTHER], [10, 20]).work == [10, worth(1.0)]

@@ -1,21 +1,28 @@
-"""What the driver knows of its cluster: what is reported is what is planned from; no Spark needed."""
+"""What the driver knows of its cluster: what is reported is planned from, and ranks as the engine ranks."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from taskplace import PlacementConfig, Task
+from taskplace import PlacementConfig, Problem, Task
+from taskplace.explanation import Wait, can_remove
+from taskplace.model.placement import caught_at
 from taskplace.rebalance import RebalanceLoop
+from taskplace.rebalance.triggers import Situation, caught_up, overtaken
 from taskplace.spark.bridge import Executor
 from taskplace.spark.checkpoint.files import write_file
 from taskplace.spark.checkpoint.history import trimmed_since
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.driver.cluster_state import ClusterState
-from taskplace.spark.messages import EMPTY, Change, Position, Snapshot
+from taskplace.spark.driver.cluster_state import WINDOW_SECONDS, ClusterState, WarmupProgress
+from taskplace.spark.messages import EMPTY, Change, History, Position, Snapshot
+from taskplace.validation import MOST
 from topology import TaskId
 
 TASK = TaskId(0, 0)
@@ -93,21 +100,6 @@ def test_a_history_is_trimmed_without_a_change_in_the_batch(journal):
     assert trimmed_since(journal.history, journal.history) == set()
 
 
-def test_what_a_batch_moved_on_is_known_at_once(state):
-    state.join(Executor("1", "h1", 1), {}, pid=1)
-    state.moved("executor-1", TASK, at(1))
-    assert state.instances()[0].lags == {TASK: 0}
-    state.moved("executor-2", TASK, at(1))  # no member: nothing is known of it
-    assert [instance.id for instance in state.instances()] == ["executor-1"]
-
-
-def test_a_copy_that_a_visit_no_longer_finds_is_gone(state):
-    state.join(Executor("1", "h1", 1), {TASK: at(1)}, pid=1)
-    state.join(Executor("1", "h1", 1), {}, pid=1)
-    assert state.instances()[0].lags == {}
-    assert state.lags.most_caught_up(TASK) == ()
-
-
 def test_who_is_gone_is_no_instance_owns_nothing_and_may_come_back(state):
     for name in "12":
         state.join(Executor(name, "h", 1), {TASK: at(1)}, pid=1)
@@ -182,11 +174,18 @@ def test_a_copy_without_a_role_stays_while_it_is_the_best_of_its_task(journal, l
     assert state.roles("executor-2").active == (TASK,)
 
 
-class _Log:
+# -- the driver's index of lags ranks as the engine does, whatever is reported; no Spark needed
+
+
+IDS = [TaskId(0, p) for p in range(3)]
+
+
+class Changelogs:
     """As much of a journal as lags depend on: how long each changelog is, and was one commit ago."""
 
     def __init__(self):
-        self.end, self.settled, self.history = {}, {}, {}
+        self.end, self.settled = {}, {}
+        self.history = {}
 
     def end_offset(self, task):
         return self.end.get(task, 0)
@@ -197,22 +196,42 @@ class _Log:
     def commit(self, task, records):
         self.settled[task] = self.end_offset(task)
         self.end[task] = self.end_offset(task) + records
+        self.history[task] = History()  # as one that was never trimmed
 
 
-class Reports(RuleBasedStateMachine):
-    """Whatever is reported in whatever order: the index is what copies and the journal say at that moment."""
+class Driver(RuleBasedStateMachine):
+    names, tasks = st.sampled_from("123"), st.sampled_from(IDS)
 
-    names, tasks = st.sampled_from("123"), st.builds(TaskId, st.just(0), st.integers(0, 2))
-
-    def __init__(self):
-        super().__init__()
-        self.log = _Log()
-        self.state = ClusterState(self.log, RebalanceLoop(PlacementConfig()))
+    @initialize(
+        lag=st.sampled_from([0, 20, MOST]),
+        standbys=st.integers(0, 1),
+        seconds=st.sampled_from([None, 0.01]),
+        logged=st.lists(st.booleans(), min_size=3, max_size=3),
+        before=st.dictionaries(tasks, st.integers(0, 30)),
+    )
+    def start(self, lag, standbys, seconds, logged, before):
+        self.config = PlacementConfig(
+            acceptable_recovery_lag=lag,
+            acceptable_recovery_seconds=seconds,
+            num_standby_replicas=standbys,
+            probing_rebalance_interval_ms=60_000,
+        )
+        self.placed = [Task(t, logged=has) for t, has in zip(IDS, logged, strict=True)]
+        self.log = Changelogs()
+        self.loop = RebalanceLoop(self.config, clock=lambda: 0.0)
+        self.state = ClusterState(self.log, self.loop, self.placed)
+        for task, records in before.items():  # read again as the checkpoint is taken over
+            self.log.commit(task, records)
 
     @rule(name=names, copies=st.dictionaries(tasks, st.integers(0, 60)))
-    def visit(self, name, copies):
+    def follow(self, name, copies):
         positions = {t: EMPTY if not offset else Position(1, "a", offset) for t, offset in copies.items()}
         self.state.join(Executor(name, "h", 1), positions, pid=1)
+
+    @rule(name=names, records=st.sampled_from([1_000, 3_000]))
+    def restore(self, name, records):
+        if f"executor-{name}" in self.state.members:
+            self.state.caught_up_by(f"executor-{name}", records, 1.0)
 
     @rule(name=names, task=tasks, offset=st.integers(0, 60))
     def report(self, name, task, offset):
@@ -228,6 +247,18 @@ class Reports(RuleBasedStateMachine):
     def lose(self, alive):
         self.state.keep(alive)
 
+    @rule(on=st.booleans(), name=names)
+    def drain(self, on, name):
+        (self.state.draining.add if on else self.state.draining.discard)(f"executor-{name}")
+
+    @rule()
+    def rebalance(self):
+        if self.state.members:
+            self.loop.rebalance_if_needed(self.measured(), self.state.instances(), lags=self.state.lags)
+
+    def measured(self):
+        return [task._replace(end_offset=self.log.end_offset(task.id)) for task in self.placed]
+
     @invariant()
     def lags_are_those_of_the_moment(self):
         self.state.lags.check()
@@ -240,6 +271,115 @@ class Reports(RuleBasedStateMachine):
         for gone in {f"executor-{name}" for name in "123"} - self.state.members.keys():
             assert self.state.lags.lags(gone) == {}
 
+    @invariant()
+    def an_executor_can_be_removed_if_the_engine_says_so(self):
+        problem = Problem(self.measured(), self.loop.with_roles(self.state.instances()), self.config)
+        for name in self.state.members:
+            untimed = can_remove(problem, name).timed(
+                lambda *_: None
+            )  # the driver adds times from measured rates
+            assert self.state.removal(name) == untimed
 
-TestReports = Reports.TestCase
-TestReports.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+    @invariant()
+    def events_are_those_of_an_index_that_is_made_anew(self):
+        """The index that is kept from report to report suggests the plans that the reported lags suggest."""
+        instances = tuple(self.state.instances())
+        now = Situation(
+            config=self.config,
+            plan=self.loop.plan,
+            planned_instances=instances,
+            planned_tasks=frozenset(IDS),
+            instances=instances,
+            tasks=tuple(self.measured()),
+            probing_due=False,
+        )
+        for rule_ in (caught_up, overtaken):
+            assert list(rule_(replace(now, lags=self.state.lags))) == list(rule_(now))
+
+    @invariant()
+    def the_engine_says_the_same(self):
+        instances = self.state.instances()
+        if not instances:
+            return
+        c = Problem(self.measured(), instances, self.config).columns
+        for i, name in enumerate(c.names):
+            ready = dict(zip(c.ids, caught_at(c, np.full(c.n, i)).tolist(), strict=True))
+            assert {t: self.state.lags.is_caught_up(name, t) for t in IDS} == ready
+        best = {t: {*self.state.lags.most_caught_up(t)} for t in IDS}
+        assert best == {
+            t: {c.names[int(c.inst[k])] for k in np.flatnonzero(c.best & (c.task == n))}
+            for n, t in enumerate(c.ids)
+        }
+
+
+TestDriver = Driver.TestCase
+TestDriver.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def test_an_executor_can_go_once_another_copy_is_within_the_acceptable_lag():
+    config = PlacementConfig(acceptable_recovery_lag=20, acceptable_recovery_seconds=0.01)
+    log, task = Changelogs(), IDS[0]
+    log.commit(task, 100)
+    log.commit(task, 1)
+    loop = RebalanceLoop(config, clock=lambda: 0.0)
+    state = ClusterState(log, loop, [Task(task)])
+    state.join(Executor("1", "h", 1), {task: Position(1, "a", 101)}, pid=1)
+    loop.rebalance_if_needed([Task(task, end_offset=101)], state.instances(), lags=state.lags)
+    assert state.removal("executor-1").alone
+    state.join(Executor("2", "h", 1), {task: Position(1, "a", 79)}, pid=1)
+    assert state.removal("executor-1").waits == (Wait(task, "active", "executor-2", 21),)
+    state.moved("executor-2", task, Position(1, "a", 80))
+    assert state.removal("executor-1").safe
+    state.moved("executor-2", task, Position(1, "a", 70))
+    assert not state.removal("executor-1").safe
+    state.caught_up_by("executor-2", 3_000, 1.0)  # 30 records within the acceptable time
+    assert state.removal("executor-1").safe
+    state.draining.add("executor-2")
+    assert state.removal("executor-1").alone
+
+
+# -- when a warm-up has caught up: from its progress, or from its executor's rate while it shows none yet
+
+
+@pytest.fixture
+def progress():
+    return WarmupProgress(now=0.0)
+
+
+def test_a_copy_that_shows_no_progress_yet_takes_its_turn_at_the_rate_of_its_executor(progress):
+    progress.observe(900, now=0.0)
+    assert progress.remaining() is None
+    assert progress.remaining(rate=100.0, ahead=1_100) == 20.0
+    progress.observe(950, now=10.0)
+    assert progress.remaining(rate=100.0) == 9.5
+
+
+def test_a_copy_has_caught_up_when_its_lag_is_acceptable_not_when_it_is_gone(progress):
+    progress.observe(900, now=0.0)
+    assert progress.remaining(rate=100.0, acceptable=400) == 5.0
+    progress.observe(500, now=10.0)
+    assert progress.remaining(rate=1.0, acceptable=400) == 2.5
+    progress.observe(400, now=12.0)
+    assert progress.remaining(acceptable=400) == 0.0
+
+
+def test_looking_often_does_not_shorten_the_past_that_counts(progress):
+    for tenth in range(0, 600):
+        progress.observe(10_000 - 10 * tenth, now=tenth / 10)
+    assert progress.pace() == pytest.approx(100.0)
+    assert progress.remaining() == pytest.approx(progress._samples[-1][1] / 100.0)
+    assert len(progress._samples) <= 40, "of 600"
+
+
+def test_the_time_without_a_record_is_known(progress):
+    progress.observe(900, now=0.0, applied=100)
+    progress.observe(1_000, now=10.0, applied=100)  # a batch has added records
+    assert progress.idle == 10.0
+    progress.observe(990, now=20.0, applied=110)
+    assert progress.idle == 0.0
+
+
+def test_a_copy_that_is_stuck_has_no_time(progress):
+    for now in range(0, int(WINDOW_SECONDS), 2):
+        progress.observe(900, now=float(now))
+    assert progress.remaining(rate=100.0) is None

@@ -1,23 +1,32 @@
-"""Visits as the driver orders them: whose turn it is, and when; nothing waits for ever."""
+"""Follow jobs: whose turn it is, and when; none waits for another, and nothing waits for ever."""
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
-from contextlib import nullcontext
+import threading
+import uuid
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
+from taskplace.errors import TaskplaceError
 from taskplace.model.placed_options import PlacedOptions
-from taskplace.spark.checkpoint.files import RecordFile
+from taskplace.spark.checkpoint.files import RecordFile, SectionFile
+from taskplace.spark.cluster import JobLostError
 from taskplace.spark.driver import followers
-from taskplace.spark.driver.cluster_state import SnapshotLoads
-from taskplace.spark.driver.followers import Followers
-from taskplace.spark.messages import FollowReport, History
+from taskplace.spark.driver.cluster_state import ClusterState
+from taskplace.spark.driver.followers import Followers, FollowJob
+from taskplace.spark.messages import FollowReport, History, segment_file
 from taskplace.spark.state.catching_up import CheckpointFiles
+from taskplace.spark.worker import bin_context as bin_files
 from taskplace.spark.worker import follow
+from tests.support.ended_jobs import Ended
+from tests.support.held_visits import HeldVisits
 from tests.support.visits import orders, visit
+from tests.support.word_counts import counts, words
 from topology import TaskId
 
 
@@ -36,20 +45,20 @@ class Driver:
             snapshot_running=lambda task: False,
             snapshots_running=lambda: 0,
             add_snapshots=lambda made: None,
-            visit=nullcontext,
+            protected=nullcontext,
         )
         rebalancer = SimpleNamespace(
             journal=journal,
             lock=nullcontext(),
             busy=lambda: self.busy,
             stats=SimpleNamespace(followed=0),
-            loads=SnapshotLoads(),
             loop=SimpleNamespace(
                 config=SimpleNamespace(state_cleanup_delay_ms=cleanup_ms), parked=frozenset()
             ),
             bridge=SimpleNamespace(app_id="app", executors=lambda: [self.executor]),
             state=SimpleNamespace(
                 members={"executor-2": self.member},
+                loads={},
                 without_role=lambda seconds: {},
                 join=lambda *_: None,
                 caught_up_by=lambda *_: None,
@@ -61,22 +70,22 @@ class Driver:
             SimpleNamespace(subtopology=number, databases=names, logged=names)
             for number, names in stores.items()
         ]
+        options = PlacedOptions(
+            snapshot_interval=snapshot_interval,
+            snapshot_bytes=1 << 40,
+            follower_share=share,
+            compression=None,
+        )
         self.followers = Followers(
             rebalancer,
-            programs,
-            checkpoint=ran.checkpoint,
-            state_root=ran.state,
-            options=PlacedOptions(
-                snapshot_interval=snapshot_interval,
-                snapshot_bytes=1 << 40,
-                follower_share=share,
-                compression=None,
+            SimpleNamespace(
+                programs=programs, checkpoint=ran.checkpoint, state_root=ran.state, options=options
             ),
         )
 
     def requests(self):
         """Make orders, and return their requests."""
-        return [order.request for order in self.followers.orders()]
+        return [job.request for job in self.followers.jobs()]
 
     def visit(self, ran, budget):
         """Make the orders, and have them carried out with that budget."""
@@ -188,7 +197,11 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
         return done.restoring
 
     def left(lag):
-        return driver.followers._loads.left(("executor-2", TaskId(0, 0)), lag, ran.history)
+        """Return what a copy with this lag lacks of its changelog, less what it has loaded."""
+        state = SimpleNamespace(
+            loads=driver.followers._state.loads, _journal=journal, lag=lambda instance, task: lag
+        )
+        return ClusterState.left(state, "executor-2", TaskId(0, 0))
 
     assert come() == {TaskId(0, 0): snapshot.attempt}
     assert journal.spared == {(TaskId(0, 0), snapshot.attempt)}
@@ -220,3 +233,264 @@ def test_reading_a_large_snapshot_is_not_most_of_a_visit(ran, monkeypatch):
     monkeypatch.setattr(CheckpointFiles, "read", slowly)
     done = visit(ran, orders(ran, follow={TaskId(0, 0): ran.history[TaskId(0, 0)]}, budget=0.5))
     assert not done.unfinished and done.copies == {TaskId(0, 0): made.snapshots[TaskId(0, 0)].position}
+
+
+# -- visits that run at the same time: none waits for another, and each ends for itself
+
+
+SECONDS = 30
+
+
+@pytest.fixture
+def placed(world, request):
+    """A stream on three executors that has run a batch. Nobody has followed yet."""
+    world.come(2)
+    options = getattr(request, "param", {})
+    opened = world.open(counts(world), config={"num.standby.replicas": 2}, **options)
+    world.batch(opened, 0, **{"in": words(*"abcdefgh")})
+    return opened
+
+
+snapshots_often = pytest.mark.parametrize("placed", [{"snapshot_interval": 1}], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def a_segment_for_each_bin(monkeypatch):
+    """So a change's segment can go as soon as the change is not needed."""
+
+    def segment(root, batch, epoch):
+        return SectionFile(root, segment_file(batch, epoch, uuid.uuid4().hex))
+
+    monkeypatch.setattr(bin_files, "segment", segment)
+
+
+def begin(placed) -> list[str]:
+    """Begin visits, and return the ids of the executors."""
+    runner = placed._runner
+    return [visit.executor.id for visit in runner.jobs.begin(runner.followers.jobs)]
+
+
+def behind(placed) -> set[str]:
+    """Return the ids of the executors with a follower that is not at the end."""
+    state, history = placed.state, placed.journal.history
+    return {
+        member.executor.id
+        for name, member in state.members.items()
+        for task in state.following(name)
+        if task in history and member.copies.get(task) != history[task].end
+    }
+
+
+def test_a_loss_ends_the_visit_to_the_lost_executor_and_the_reports_of_the_others_count(
+    world, placed, monkeypatch
+):
+    held, visits = HeldVisits(world, monkeypatch, "1", "3"), placed._runner.jobs
+    begin(placed)
+    world.lose("1")
+    ended = visits.collect()
+    assert [(visit.executor.id, visit.lost, visit.error) for visit in ended] == [
+        ("1", True, None),
+        ("2", False, None),
+    ]
+    assert held.jobs["1"].cancelled.is_set()
+    assert visits.running() == {"executor-3"}
+    held.jobs["3"].go_on()
+    visits.collect()
+    assert behind(placed) == {"1"}, "it is a member until the next batch"
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    assert placed.stats.scratch == 0
+
+
+def test_an_executor_that_is_decommissioned_is_looked_for_at_times(world, placed, monkeypatch):
+    HeldVisits(world, monkeypatch, "1")
+    begin(placed)
+    world.leave("1")
+    visits = placed._runner.jobs
+    assert any(visit.lost for _ in range(10) for visit in visits.collect())
+
+
+def test_a_job_that_fails_with_its_executor_is_no_error(world, placed, monkeypatch):
+    def die(job, *_, **__):
+        world.lose(job.locations[0].rpartition("_")[2])
+        return Ended([], RuntimeError("Connection reset"))
+
+    monkeypatch.setattr(world, "start", die)
+    begin(placed)
+    assert [(visit.lost, visit.error) for visit in placed._runner.jobs.collect()] == [(True, None)] * 3
+
+
+def named(placed, file: str) -> bool:
+    return any(change.file == file for one in placed.journal.history.values() for change in one.changes)
+
+
+@snapshots_often
+def test_files_that_a_visit_reads_stay_until_it_ends(world, placed, monkeypatch):
+    held, runner = HeldVisits(world, monkeypatch, "1"), placed._runner
+    (visit, *_) = runner.jobs.begin(runner.followers.jobs)
+    history = next(iter(visit.request.follow.values()))
+    read = world.folder / "checkpoint" / history.changes[0].file
+    batch = 1
+    while named(placed, history.changes[0].file):
+        runner.jobs.collect()
+        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
+        begin(placed)
+        batch += 1
+        assert batch < 20, "no snapshots cover the changes"
+    world.batch(placed, batch, **{"in": words("a")})
+    assert read.exists()
+    held.jobs["1"].go_on()
+    runner.jobs.collect()
+    world.batch(placed, batch + 1, **{"in": words("a")})
+    assert not read.exists()
+
+
+@snapshots_often
+def test_a_snapshot_that_a_visit_makes_is_ordered_from_no_other(world, placed, monkeypatch):
+    world.follow(placed)
+    held, runner, asked = HeldVisits(world, monkeypatch, "1", "2", "3"), placed._runner, []
+    for batch in range(1, 4):
+        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
+        for _ in range(3):  # who has followed could make the snapshot, too
+            for job in runner.jobs.begin(runner.followers.jobs):
+                asked += job.request.snapshot
+                if not job.request.snapshot:
+                    held.jobs[job.executor.id].go_on()
+            runner.jobs.collect()
+    assert asked
+    assert len(asked) == len(set(asked))
+
+
+def test_the_answers_of_the_others_are_not_lost_with_an_executor_that_is_lost_at_its_first_visit(
+    world, monkeypatch
+):
+    world.come(2)
+    placed = world.open(counts(world))
+    start, members, visited = world.start, [], []
+
+    def lose_one(job, *args, **kwargs):
+        id = job.locations[0].rpartition("_")[2]
+        visited.append(id)
+        members.append(set(placed.state.members))
+        if id == "2" and id in world.there:
+            world.lose(id)
+            return Ended([], JobLostError(frozenset(id)))
+        return start(job, *args, **kwargs)
+
+    monkeypatch.setattr(world, "start", lose_one)
+    world.batch(placed, 0, **{"in": words("a")})
+    assert visited == ["1", "2", "3", "1", "3"]
+    assert members[3] == {"executor-1", "executor-3"}
+
+
+def test_visits_that_are_made_wait_for_one_that_runs_already(world, placed, monkeypatch):
+    held, runner = HeldVisits(world, monkeypatch, "1"), placed._runner
+    begin(placed)
+    runner.jobs.collect()
+    others = runner.followers.jobs()
+    made = []
+    thread = threading.Thread(
+        target=lambda: made.extend(runner.jobs.make([FollowJob(world.there["1"], None), *others]))
+    )
+    thread.start()
+    assert held.begun.count("1") == 1
+    held.jobs["1"].go_on()
+    thread.join(SECONDS)
+    assert held.begun.count("1") == 1
+    assert made[0].executor.id == "1"
+    assert behind(placed) == set()
+
+
+# -- executors are welcomed before the first batch; if none stays, the error names the true reason
+
+
+def test_without_executors_the_error_has_the_time_that_was_waited(world):
+    world.lose("1")
+    placed = world.open(counts(world))
+    with pytest.raises(TaskplaceError, match="no executor became available within 60 s"):
+        world.batch(placed, 0, **{"in": words("a")})
+
+
+def test_executors_that_are_lost_again_and_again_are_named_as_the_reason(world, monkeypatch):
+    def lose(job, *_, **__):
+        (id,) = world.there
+        world.lose(id)
+        world.come(1)
+        return Ended([], JobLostError(frozenset({id})))
+
+    monkeypatch.setattr(world, "start", lose)
+    placed = world.open(counts(world))
+    with pytest.raises(TaskplaceError, match=r"5 rounds of jobs.* executors lost: 1, 2, 3, 4, 5;") as error:
+        world.batch(placed, 0, **{"in": words("a")})
+    assert "60 s" not in str(error.value)
+
+
+def test_visits_that_run_elsewhere_are_named_as_the_reason(world, monkeypatch):
+    monkeypatch.setattr(world, "start", lambda *_, **__: Ended([]))
+    placed = world.open(counts(world))
+    with pytest.raises(TaskplaceError, match=r"5 rounds of jobs.* no executor was lost") as error:
+        world.batch(placed, 0, **{"in": words("a")})
+    assert "60 s" not in str(error.value)
+
+
+# -- what a restarted driver knows of the copies it finds: a copy's last attempt is committed if the journal says so
+
+
+STANDBY = {"num.standby.replicas": 1}
+
+
+def roles(placed):
+    return {name: roles.active for name, roles in placed.loop.plan.assignment.items()}
+
+
+@contextmanager
+def no_commit(placed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(placed.journal), "commit", lambda *_, **__: 1 // 0)
+        yield
+
+
+def test_after_the_first_batch_the_copies_are_known_and_the_tasks_stay_where_they_are(world):
+    world.come(1)
+    first = world.open(counts(world), config=STANDBY)
+    world.batch(first, 0, **{"in": words(*"abcdefgh")})
+    world.follow(first)
+    second = world.open(counts(world), config=STANDBY)
+    world.welcome(second)
+    assert {at.version for member in second.state.members.values() for at in member.copies.values()} == {0}
+    world.batch(second, 1, **{"in": words(*"abcdefgh")})
+    assert roles(second) == roles(first)
+    assert (second.stats.scratch, second.stats.replayed) == (0, 0)
+
+
+def test_a_crash_before_the_second_manifest_leaves_copies_that_roll_back(world):
+    world.come(1)
+    first = world.open(counts(world), config=STANDBY)
+    world.batch(first, 0, **{"in": words(*"abcdefgh")})
+    world.follow(first)
+    with no_commit(first), pytest.raises(ZeroDivisionError):
+        world.batch(first, 1, **{"in": words("a")})  # a part of the tasks has changes
+    second = world.open(counts(world), config=STANDBY)
+    world.batch(second, 1, **{"in": words(*"abcdefgh")})
+    assert roles(second) == roles(first)
+    assert (second.stats.scratch, second.stats.replayed) == (0, 0)
+
+
+def test_an_executor_whose_visit_ran_elsewhere_is_asked_again(world, monkeypatch):
+    world.come(2)
+    first = world.open(counts(world))
+    world.batch(first, 0, **{"in": words(*"abcdefgh")})
+    start, elsewhere = world.start, []
+
+    def once_elsewhere(job, *args, **kwargs):
+        other = world.there["1"].location
+        if not elsewhere and job.locations != [other]:
+            elsewhere.append(job.locations)
+            job = dataclasses.replace(job, locations=[other])
+        return start(job, *args, **kwargs)
+
+    monkeypatch.setattr(world, "start", once_elsewhere)
+    second = world.open(counts(world))
+    world.batch(second, 1, **{"in": words(*"abcdefgh")})
+    assert elsewhere
+    assert roles(second) == roles(first)
+    assert second.stats.scratch == 0

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import stats as stats_module
-from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
+from taskplace.spark.driver.stages import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.messages import Boundary, Recovery, Report, Slice
 from taskplace.spark.processors import Count
@@ -95,14 +95,6 @@ def test_rows_that_come_from_another_subtopology(topics):
     for topic in topics:
         found |= expected[topic]
     assert bytes_by_partition(reports, topics) == found
-
-
-def test_every_phase_has_a_figure_for_every_batch():
-    stats = Stats()
-    for phases in ({"commit": 1.0}, {"commit": 2.0, "tasks: read": 0.5}, {"commit": 3.0}):
-        stats.time(phases)
-    found = {name: list(seconds) for name, seconds in stats.phases.items()}
-    assert found == {"commit": [1.0, 2.0, 3.0], "tasks: read": [0.0, 0.5, 0.0]}
 
 
 def test_medians_are_of_the_last_batches(monkeypatch):

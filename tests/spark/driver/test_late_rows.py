@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from taskplace.record.events import Totals
-from taskplace.spark.driver.late_rows import LateRows
+from taskplace.spark.driver.batch import LateRows
 
 
 @pytest.mark.parametrize(

@@ -212,11 +212,11 @@ def test_status_metrics_and_explanations_say_the_same_time(world, monkeypatch, b
         return seen
 
     assert times() == {}, "no rate is known yet"
-    ((_, task),) = rebalancer.warmups.look()
+    ((_, task),) = rebalancer.warmups.status()
     assert placed.explain(task).progress.seconds is None
     placed.state.members["executor-2"].restore_rate = 2.0
     (slow,) = times().values()
-    (((_, task), warmup),) = rebalancer.warmups.look().items()
+    (((_, task), warmup),) = rebalancer.warmups.status().items()
     assert placed.explain(task).progress.seconds == round(slow, 3)
     share = placed.options.follower_share if busy else 1.0
     assert slow == warmup.lag / (2.0 * share)

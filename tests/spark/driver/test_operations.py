@@ -8,7 +8,6 @@ import re
 import time
 
 import pytest
-from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
 from taskplace.logs import RepeatedWarnings
@@ -18,11 +17,8 @@ from taskplace.spark.inspection.now import state_of
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
     WAITING_FILE,
-    DriverIdentity,
-    FailedBatch,
     Request,
     Status,
-    StoppedBatch,
     read,
     write,
 )
@@ -205,20 +201,6 @@ def test_a_batch_whose_query_was_stopped_has_not_failed(world):
     assert (status_of(world).failed, status_of(world).stopped) == (None, None)
 
 
-def test_the_last_status_says_how_the_last_batch_ended():
-    driver = DriverIdentity("h", 7, "app", 0.0)
-    ended = Status("id", "t", 1, driver, 9.0, 1, 2.0, batch=4, ended=True)
-    assert state_of(ended).text == "last batch 4"
-    stopped = replace(ended, stopped=StoppedBatch(8.0, 5))
-    assert state_of(stopped).text == "stopped during batch 5; the next start runs it again; last batch 4"
-    published = replace(ended, stopped=StoppedBatch(8.0, 4))
-    assert (
-        state_of(published).text == "stopped during batch 4; the next start publishes it again; last batch 4"
-    )
-    failed = state_of(replace(ended, failed=FailedBatch(8.0, 5, "OSError")))
-    assert (failed.text, failed.tone) == ("batch 5 failed: OSError; last batch 4", "bad")
-
-
 def damage(state, key):
     """Change the byte behind each entry's key in all copies: the first one of its checksum."""
     stored = b"\0" + len(key).to_bytes(4, "little") + key.encode()
@@ -247,7 +229,7 @@ def test_damage_of_a_copy_is_told_without_keys_of_rows(world, monkeypatch, caplo
     caplog.set_level(logging.DEBUG)
     told = []
     for _ in range(4):
-        placed._runner.replicator.round()  # all copies are read for the snapshot that is due
+        world.follow(placed, rounds=1)  # all copies are read for the snapshot that is due
         turn(placed)
         told += [why for one in status_of(world).executors.values() for why in one.errors.values()]
         assert key not in (placed.checkpoint / STATUS_FILE).read_text()
@@ -339,7 +321,7 @@ def test_an_answer_says_when_the_tasks_have_caught_up_elsewhere(world):
     assert unknown.seconds is None
     member.restore_rate = 2.0
     (known,) = asked(placed, "can-remove", "1").removals
-    lags = placed.rebalancer.warmups.lag
+    lags = placed.state.lag
     behind = sum(lags("executor-2", TaskId.parse(copy.task)) for copy in known.waits)  # they take turns
     assert [copy.seconds for copy in known.waits] == [behind / 2, behind / 2]
     assert known.seconds == behind / 2

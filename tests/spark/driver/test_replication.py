@@ -1,15 +1,19 @@
-"""The replicator's thread: when it has executors visited, and how it ends."""
+"""The replicator's thread: when executors follow, how it ends; rebalances while no batch runs."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
+import taskplace
+from taskplace.errors import InputError
 from taskplace.logs import RepeatedWarnings
+from taskplace.model.problem import Problem
 from taskplace.spark.driver import followers as replication
 from taskplace.spark.driver import followers as visits
 from taskplace.spark.driver import rebalancer
@@ -17,6 +21,7 @@ from tests.support.ended_jobs import Ended
 from tests.support.held_visits import HeldVisits
 from tests.support.placed_harness import wait_until
 from tests.support.word_counts import counts, words
+from topology import TaskId
 
 SECONDS = 30
 
@@ -54,7 +59,7 @@ def clock(monkeypatch):
 
     for module in (replication, visits):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr(visits.Visits, "wait", lambda *_: None)
+    monkeypatch.setattr(visits.FollowJobs, "wait", lambda *_: None)
     return now
 
 
@@ -97,7 +102,7 @@ def test_a_failed_visit_makes_a_pause_for_its_executor_only(world, placed, monke
     assert turn(replicator, held) == ["1", "2", "3"]
     with caplog.at_level(logging.WARNING):
         assert turn(replicator, held) == []
-    assert "a visit to executor-1 failed and is retried: OSError, raised in " in caplog.text
+    assert "a follow job on executor-1 failed and is retried: OSError, raised in " in caplog.text
     assert "no slot" not in caplog.text
     assert not lag(placed, "2", "3")
     for batch in range(2, 4):
@@ -129,14 +134,14 @@ def test_a_visit_that_fails_again_and_again_is_logged_seldom_and_its_end_is_logg
         clock.seconds += 1.01 * replication.PAUSE_SECONDS
         turn(replicator, held)
         turn(replicator, held)
-    said = [line for line in caplog.messages if line.startswith("a visit to executor-1 failed")]
+    said = [line for line in caplog.messages if line.startswith("a follow job on executor-1 failed")]
     assert len(said) == 2 and " times since " in said[1]
     fails.clear()
     clock.seconds += 1.01 * replication.PAUSE_SECONDS
     turn(replicator, held)
     turn(replicator, held)
     assert [line.partition(" (")[0] for line in caplog.messages if "again" in line.partition(" (")[0]] == [
-        "visits to executor-1 succeed again"
+        "follow jobs on executor-1 succeed again"
     ]
 
 
@@ -145,7 +150,7 @@ def test_an_executor_whose_visit_made_no_progress_waits_for_a_wake_or_a_tick(
 ):
     """A copy that cannot follow stays behind: each look for work finds it."""
     replicator = placed._runner.replicator
-    monkeypatch.setattr(placed._runner.visits, "_absorb", lambda reports: frozenset())
+    monkeypatch.setattr(placed._runner.jobs, "_absorb", lambda reports: frozenset())
     held = HeldVisits(world, monkeypatch)
     clock.seconds += 1
     assert turn(replicator, held) == ["1", "2", "3"]
@@ -164,26 +169,12 @@ def test_an_executor_whose_visit_made_no_progress_waits_for_a_wake_or_a_tick(
 
 def test_a_wake_counts_for_a_visit_that_ends_after_it(world, placed, monkeypatch, clock):
     held, replicator = HeldVisits(world, monkeypatch, "1"), placed._runner.replicator
-    monkeypatch.setattr(placed._runner.visits, "_absorb", lambda reports: frozenset())
+    monkeypatch.setattr(placed._runner.jobs, "_absorb", lambda reports: frozenset())
     turn(replicator, held)
     replicator.wake()
     assert turn(replicator, held) == ["2", "3"]
     held.jobs["1"].go_on()
     assert turn(replicator, held) == ["1"]
-
-
-def test_between_ticks_the_replicator_looks_for_work_only_if_something_has_happened(
-    world, placed, monkeypatch, clock
-):
-    replicator, looks = placed._runner.replicator, []
-    HeldVisits(world, monkeypatch, "1", "2", "3")
-    monkeypatch.setattr(replicator, "_orders_for", lambda busy: looks.append(sorted(busy)) or [])
-    for _ in range(3):
-        replicator._turn()
-    assert len(looks) == 1
-    clock.seconds += replication.TICK_SECONDS
-    replicator._turn()
-    assert len(looks) == 2
 
 
 # -- its thread
@@ -206,7 +197,7 @@ def test_a_loss_ends_a_visit_without_waiting_for_its_job(world, placed, threads,
     held.executors.clear()
     held.jobs["3"].go_on()
     wait_until(lambda: not lag(placed, "2", "3"), "the other executors have followed")
-    wait_until(lambda: not runner.visits.running(), "no visit runs")
+    wait_until(lambda: not runner.jobs.running(), "no visit runs")
     assert not held.jobs["1"].done.is_set()
 
 
@@ -232,9 +223,9 @@ def test_a_stop_cancels_a_visit_that_hangs_and_it_can_start_again(world, placed,
         runner.replicator.stop(timeout=0.0)
         assert held.jobs["1"].cancelled.is_set()
         assert not runner.replicator._thread.is_alive()
-        assert runner.visits.running() == frozenset()
+        assert runner.jobs.running() == frozenset()
         assert held.begun.count("1") == number
-    assert not placed.journal._visits, "no file is protected any more"
+    assert not placed.journal._following, "no file is protected any more"
 
 
 # -- rebalances while no batch runs
@@ -287,10 +278,6 @@ def test_a_stream_without_rows_makes_the_standbys_of_a_lost_executor_anew(world,
     assert quiet.stats.promotions and quiet.stats.scratch == 0, "no state was restored in a batch"
 
 
-def test_nothing_is_planned_before_the_first_batch(world):
-    assert not world.open(counts(world)).rebalancer.rebalance_between_batches()
-
-
 def test_nothing_is_planned_while_a_batch_runs_or_without_executors(world, quiet):
     quiet.drain("1")
     with quiet.rebalancer.batch():
@@ -309,3 +296,72 @@ def test_the_replicator_rebalances_when_it_looks_for_work(world, quiet, monkeypa
         wait_until(lambda: quiet.can_remove("1"), "the executor is empty")
     finally:
         quiet._runner.replicator.stop()
+
+
+# -- `Placed.release`: parked copies of an executor are tried again with the next batch
+
+
+def test_the_next_batch_plans_with_released_copies(world):
+    placed = world.open(counts(world))
+    world.batch(placed, 0, **{"in": words("a")})
+    task = TaskId(0, 0)
+    placed.loop._watch.parked = {("executor-1", task)}
+    with pytest.raises(InputError, match=r"executor: found '7', expected executor-1, the only executor"):
+        placed.release("7")
+    assert placed.release("1") == (("executor-1", task),)
+    assert placed.release() == ()
+    plan = placed.loop.plan
+    world.batch(placed, 1, **{"in": words("a")})
+    assert placed.loop.plan is not plan
+    assert placed.loop.plan.assignment == plan.assignment
+
+
+# -- warnings of plans are logged, also while the assignment stays: each one once, for as long as it lasts
+
+
+_errors: list[str] = []
+
+
+def assign(problem: Problem) -> dict:
+    """Place as the default assignor does; fail while there is an error to raise."""
+    if _errors:
+        raise RuntimeError(_errors[-1])
+    plan = taskplace.plan({**problem.to_dict(), "config": {}})
+    return {name: {"active": roles.active, "standby": roles.standby} for name, roles in plan.target.items()}
+
+
+@pytest.fixture
+def errors() -> Iterator[list[str]]:
+    _errors.clear()
+    yield _errors
+    _errors.clear()
+
+
+def test_an_assignor_that_begins_to_fail_is_named_once(world, caplog, errors):
+    caplog.set_level(logging.WARNING, "taskplace.spark.driver.rebalancer")
+    placed = world.open(counts(world), config={"task.assignor.class": f"{__name__}:assign"})
+    world.batch(placed, 0, **{"in": words("a")})
+    assert not caplog.messages
+    batch = 0
+
+    def plan_again(times: int) -> list[str]:
+        """Plan so many times, and return what was logged."""
+        nonlocal batch
+        caplog.clear()
+        for _ in range(times):
+            batch += 1
+            world.come(1)  # a reason to plan
+            world.follow(placed)
+            world.batch(placed, batch, **{"in": words("a")})
+        return caplog.messages
+
+    errors.append("out of order")
+    (logged,) = plan_again(3)
+    assert "is rejected: RuntimeError: out of order; high_availability is used" in logged
+    errors.append("still out of order")
+    (logged,) = plan_again(2)
+    assert "RuntimeError: still out of order" in logged, "a new warning"
+    errors.clear()
+    assert plan_again(1) == []
+    errors.append("out of order")
+    assert len(plan_again(1)) == 1, "a warning that has come back"

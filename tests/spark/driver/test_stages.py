@@ -1,16 +1,21 @@
-"""A stage, run by the driver's own code without Spark: executors that are lost, zombies, cancelled rounds."""
+"""A stage, run by the driver's own code without Spark: lost executors, zombies, cancelled rounds, histories."""
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import ArrowInput, Executor, JobLostError
+from taskplace.spark.checkpoint.manifests import history_before
 from taskplace.spark.driver import stages
 from taskplace.spark.driver.bins import TaskCosts
+from taskplace.spark.driver.stages import TAIL
 from taskplace.spark.messages import (
     AttemptDescriptor,
     BinDescriptor,
@@ -19,12 +24,14 @@ from taskplace.spark.messages import (
     Report,
     cancellation_mark,
 )
+from taskplace.spark.state import environment as warm
 from taskplace.spark.worker import bin_context
 from taskplace.spark.worker import bins as attempt_reports
 from taskplace.spark.worker import bins as worker_bins
 from tests.support.attempt_files import decoded, reports_in
 from tests.support.attempts import BATCHES, PLANES
 from tests.support.sparkless import Sparkless
+from tests.support.word_counts import counts, words
 from topology import TaskId
 
 
@@ -246,11 +253,9 @@ def run_without_reports(runtime, cluster, owners, sizes, costs):
         expected=costs.estimates(tasks, sizes),
         histories={},
     )
-    assignment = stages.AssignmentInForce(
-        owners=lambda: owners, generation=lambda: 1, behind=lambda: (), on_lost=lambda lost: None
-    )
+    rebalancer = SimpleNamespace(owners=lambda: owners, behind=lambda: (), loop=SimpleNamespace(generation=1))
     with pytest.raises(TaskplaceError, match=f"without a report of {len(tasks)}"):
-        stages.run(cluster, stage, assignment)
+        stages.run(cluster, stage, rebalancer, lambda lost: None)
 
 
 @pytest.mark.parametrize(
@@ -279,3 +284,80 @@ def test_tasks_of_one_executor_among_those_of_another_share_bins_that_name_the_o
     for of, skipped in zip(cluster.tasks, cluster.skipped, strict=True):
         mine = {task.partition for task in of}
         assert set(skipped) == set(range(min(mine), max(mine))) - mine
+
+
+# -- tasks get the last changes of their history only; the whole one is read from the manifests where a copy needs it
+
+
+COMMITTED = 6
+
+
+@pytest.fixture
+def sent(world, monkeypatch) -> list[Any]:
+    """What the tasks of the last jobs got."""
+    found: list[Any] = []
+    descriptor = stages.Stage.descriptor
+
+    def noting(stage: Any, *given: Any) -> Any:
+        made = descriptor(stage, *given)
+        found.extend(made.descriptors)
+        return made
+
+    monkeypatch.setattr(stages.Stage, "descriptor", noting)
+    return found
+
+
+def run(world: Any, placed: Any, batches: range) -> None:
+    for batch in batches:
+        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
+
+
+def expected(batches: int) -> list[tuple[str, int]]:
+    return [(word, batches) for word in "abcdefgh"]
+
+
+def test_a_copy_at_the_end_gets_the_last_changes_only(world, sent) -> None:
+    placed = world.open(counts(world))
+    run(world, placed, range(COMMITTED))
+    sent.clear()
+    run(world, placed, range(COMMITTED, COMMITTED + 1))
+    assert sent and all(one.tail and len(one.history.changes) == TAIL for one in sent)
+    for one in sent:
+        whole = history_before(placed.journal.root, COMMITTED, one.task)
+        assert whole.changes[-TAIL:] == one.history.changes and len(whole.changes) == COMMITTED
+    assert sorted(world.stored(placed, "n")) == expected(COMMITTED + 1)
+
+
+def test_a_copy_that_may_be_behind_gets_the_whole_history(world, sent) -> None:
+    world.come(1)
+    placed = world.open(counts(world))
+    run(world, placed, range(COMMITTED))
+    sent.clear()
+    world.leave("1")
+    run(world, placed, range(COMMITTED, COMMITTED + 1))
+    moved = [one for one in sent if not one.tail]
+    assert moved and all(len(one.history.changes) == COMMITTED for one in moved)
+    assert sorted(world.stored(placed, "n")) == expected(COMMITTED + 1)
+
+
+@pytest.mark.parametrize("what", ["removed", "older"])
+def test_a_copy_that_is_not_where_the_driver_thinks_reads_the_manifests(world, sent, what: str) -> None:
+    def copies() -> list[Path]:
+        return sorted(data.parent for data in world.folder.rglob("data.mdb"))
+
+    placed = world.open(counts(world))
+    kept: dict[Path, Path] = {}
+    for batch in range(COMMITTED):
+        if batch == 2:
+            warm.WARM.clear()
+            kept = {home: shutil.copytree(home, home.with_name(home.name + ".kept")) for home in copies()}
+        run(world, placed, range(batch, batch + 1))
+    warm.WARM.clear()
+    for home, old in kept.items():
+        shutil.rmtree(home)
+        if what == "older":
+            old.rename(home)
+    sent.clear()
+    run(world, placed, range(COMMITTED, COMMITTED + 1))
+    assert kept and all(one.tail for one in sent)
+    assert sorted(world.stored(placed, "n")) == expected(COMMITTED + 1)

@@ -106,7 +106,7 @@ def test_active_tasks_that_are_restored(world, recorder):
 def test_snapshots(world, recorder):
     placed = stream(world, reporter=recorder, snapshot_interval=1)
     due = placed._runner.followers
-    orders = due.orders()
+    orders = due.jobs()
     assert due.snapshots_waiting() == sum(len(order.request.snapshot) for order in orders) == 2
     turn(placed)
     for order in orders:
@@ -166,8 +166,6 @@ def test_a_reporter_that_fails_fails_no_batch(world, recorder, monkeypatch, capl
         raise ValueError("no such terminal")
 
     monkeypatch.setattr(placed._runner.operations._work, "_show", fail)
-    for role in placed._runner.operations._work._roles.values():
-        monkeypatch.setattr(role, "_show", fail)
     world.batch(placed, 1, **{"in": words(*"abcdefgh")})
     turn(placed)
     assert "ValueError: no such terminal" in caplog.text

@@ -14,7 +14,7 @@ from taskplace.spark.inspection.situation import status_explainer
 from taskplace.spark.operator_messages import STATUS_FILE, Status, read
 from taskplace.spark.processors import Count
 from taskplace.spark.sinks import ParquetSink
-from tests.support.operators import turn, write_status
+from tests.support.operators import turn
 from tests.support.word_counts import words
 from topology import TaskId, Topology
 
@@ -151,20 +151,6 @@ def test_an_executor_that_takes_over_the_directory_of_a_dead_one_gets_its_tasks(
     lives.placed.rebalancer.rebalance_between_batches()
     lives.whole()
     assert world.adopted and lives.placed.stats.unlogged == 0
-
-
-def test_an_explanation_says_why_a_task_stays(lives, world):
-    world.come(1)
-    world.follow(lives.placed)
-    lives.whole()
-    write_status(lives.placed)
-    status = read(lives.placed.checkpoint / STATUS_FILE, Status)
-    ends = {str(t): lives.placed.journal.end_offset(t) for t in lives.owners()}
-    explainer = status_explainer(status, ends)
-    for task, owner in lives.owners().items():
-        why = f"it stays there, because {owner} has the only entries of its stores that are not logged"
-        found = explainer.task(task)
-        assert why in found.text.replace("It stays", "it stays")
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -81,21 +81,6 @@ def test_a_limit_of_what_is_sent_at_once_loses_nothing_behind_it(data, tmp_path_
         assert last.expired == {"small": last.watermark - 15 * SIXTY, "large": last.watermark - 60 * SIXTY}
 
 
-def test_the_number_of_partitions_does_not_show(tmp_path):
-    rows = [clicks(*((f"u{i % 7}", 9 * b + (i * 11) % 61) for i in range(20))) for b in range(12)]
-    found = []
-    for partitions in (1, 2, 5):
-        with pytest.MonkeyPatch.context() as patch:
-            world = World(tmp_path / str(partitions), patch)
-            topo = hours(
-                world, quarters(), Tumbling("window_start", "1 hour"), repartition=True, partitions=partitions
-            )
-            placed = run(world, topo, rows)
-            found.append((world.sent("out"), world.stored(placed, "small"), placed.stats.late))
-    assert found[0] == found[1] == found[2]
-    assert found[0][2] > 0, "rows are late, for each of them alike"
-
-
 def test_a_row_without_a_time_is_in_no_window_and_counts_as_late(world):
     topo = Topology("t")
     source = topo.source("in", key="k", partitions=1, event_time="at")
@@ -105,22 +90,6 @@ def test_a_row_without_a_time_is_in_no_window_and_counts_as_late(world):
     placed = run(world, topo, [clicks(("a", None), ("a", 1))])
     assert world.sent("out") == {0: [("a", START, 1)]}
     assert placed.stats.late == 1
-
-
-def test_aggregates_see_the_start_of_the_windows_that_came(world):
-    topo = Topology("t")
-    source = topo.source("in", key="k", partitions=1, event_time="at")
-    small = source.process(Count("small", by=KEY, window=quarters(time="ends")), name="small")
-    large = Aggregate(
-        "large",
-        by=KEY,
-        window=Tumbling("ends", "1 hour", emit="final"),
-        newest=max_("window_start", "timestamp"),
-        n=count(),
-    )
-    small.process(large, name="large").sink("out", target=ParquetSink(world.folder / "out"))
-    run(world, topo, [clicks(("a", 1), ("a", 20), ("a", 35), ("a", 50)), clicks(("b", 400)), clicks()])
-    assert world.sent("out") == {2: [("a", START, START + 45 * MINUTE, 4)]}
 
 
 class Gone:

@@ -15,6 +15,7 @@ import pytest
 
 from taskplace.cli import main
 from taskplace.errors import CheckpointError
+from taskplace.spark.checkpoint import journal as module
 from taskplace.spark.checkpoint.files import encode_changes, seal_of, write_file
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.checkpoint.manifests import history_before, path_of
@@ -78,8 +79,8 @@ def test_a_manifest_under_a_wrong_number_is_damage_to_every_reader(tmp_path, cap
 
 def test_a_driver_that_others_outrun_each_time_stops_after_a_while(tmp_path, monkeypatch):
     journal, taken = Journal(tmp_path, {}, take_over=False), []
-    numbers = journal.manifests.numbers
-    monkeypatch.setattr(journal.manifests, "numbers", lambda: [*numbers(), 99] if taken else numbers())
+    numbers = module.numbers
+    monkeypatch.setattr(module, "numbers", lambda root: [*numbers(root), 99] if taken else numbers(root))
     monkeypatch.setattr(journal, "_load", taken.clear)
     take = journal._epochs.take
     monkeypatch.setattr(journal._epochs, "take", lambda *args: taken.append(1) or take(*args))
