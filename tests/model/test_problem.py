@@ -136,7 +136,7 @@ def test_no_instance_is_an_error() -> None:
 
 
 def test_what_is_no_json_is_an_error_with_line_and_column() -> None:
-    with pytest.raises(InputError, match="line 2, column 1"):
+    with pytest.raises(InputError, match="line 2 column 1"):
         Problem.from_json('{"tasks":\n')
 
 
