@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from taskplace.model.locate import Locator, pairs_of
+from taskplace.model.problem_columns import Locator, pairs_of
 from topology import TaskId
 
 FAR = 100_000  # a table up to here would be mostly empty

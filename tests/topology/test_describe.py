@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable
-from dataclasses import fields
 from xml.etree import ElementTree
 
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from topology import Topology, TopologyError
 from topology.describe import quoted
-from topology.node import TopologyView
 
 
 def flights() -> Topology:
@@ -70,41 +68,6 @@ Topologies:
     )
 
 
-def test_describe_is_equal_to_kafkas_in_form() -> None:
-    """A description as Kafka Streams prints it (two sub-topologies, chained by a repartition topic), line by line."""
-    topo = Topology("t")
-    topo.source("input").process(name="mapped").repartition("k", name="counts").process(
-        name="aggregated", stores=[{"name": "counts"}]
-    ).sink("to-output", target="output")
-    topo.source("other")
-    kafkas = (
-        "Topologies:\n"
-        "   Sub-topology: 0\n"
-        "    Source: input (topics: [input])\n"
-        "      --> mapped\n"
-        "    Processor: mapped (stores: [])\n"
-        "      --> counts\n"
-        "      <-- input\n"
-        "    Sink: counts (topic: counts-repartition)\n"
-        "      <-- mapped\n"
-        "\n"
-        "  Sub-topology: 1\n"
-        "    Source: counts-source (topics: [counts-repartition])\n"
-        "      --> aggregated\n"
-        "    Processor: aggregated (stores: [counts])\n"
-        "      --> to-output\n"
-        "      <-- counts-source\n"
-        "    Sink: to-output (topic: output)\n"
-        "      <-- aggregated\n"
-        "\n"
-        "  Sub-topology: 2\n"
-        "    Source: other (topics: [other])\n"
-        "      --> none\n"
-        "\n"
-    )
-    assert topo.build().describe() == kafkas
-
-
 def test_the_graph_shows_clusters_stores_and_topics() -> None:
     dot = flights().build().to_dot()
     assert dot.count('subgraph "cluster_') == 2
@@ -150,12 +113,6 @@ def test_what_nobody_sees_is_in_no_name(call: Callable[[Topology, str], object],
         call(Topology("t"), f"a{letter}b")
     str(caught.value).encode("utf-8")
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_a_name_forges_no_lines() -> None:
-    topo = Topology("t")
-    topo.source("a", partitions=1).process(name="b --> c").sink("d", target="e (topic: f)")
-    assert len(topo.build().describe().splitlines()) == 10
 
 
 @settings(deadline=None)
@@ -211,20 +168,3 @@ def test_the_picture_is_well_formed_and_shows_the_names() -> None:
     drawn = ElementTree.fromstring(svg(topo.build()))
     texts = {"".join(found.itertext()) for found in drawn.iter("{http://www.w3.org/2000/svg}text")}
     assert {*wanted, "t&", "1 partition"} <= texts
-
-
-@settings(deadline=None)
-@given(st.sampled_from([1, 2, 7]))
-def test_equal_topologies_are_drawn_and_described_equally(partitions: int) -> None:
-    one = flights().build().with_partitions({"flights": partitions, "weather": partitions})
-    two = flights().build().with_partitions({"weather": partitions, "flights": partitions})
-    assert (one.to_dot(), one.describe()) == (two.to_dot(), two.describe())
-
-
-def test_a_view_shows_its_values_but_not_why_it_is_not_ready() -> None:
-    built = Topology("t")
-    built.source("a")
-    whole = built.build()
-    view = TopologyView(**{part.name: getattr(whole, part.name) for part in fields(TopologyView)})
-    assert repr(view).startswith("TopologyView(name='t', nodes=(Node(name='a'")
-    assert not view.readiness() and "_reasons" not in repr(view)
