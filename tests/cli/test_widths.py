@@ -170,15 +170,6 @@ def test_damage_names_the_tasks_as_a_sentence_does(placed, capsys):
         assert "the state of 0_0 and 0_1 cannot be made of this checkpoint" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_the_columns_of_config_are_below_each_other_if_they_have_no_room(width, shop, capsys, terminal):
-    file = shop(more="placement: {num.standby.replicas: 1}\n")
-    terminal(width)
-    assert main(["config", file, "--all"]) == 0
-    for line in capsys.readouterr().out.splitlines():
-        assert len(line) <= width or len(line.split()) <= 2, line
-
-
 def test_large_numbers_of_a_simulation_are_under_their_headings():
     from taskplace.simulation.run import HEAD, Trajectory
     from taskplace.simulation.run import WIDTHS as LEAST

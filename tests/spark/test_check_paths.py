@@ -13,7 +13,7 @@ from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, TaskplaceError
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.yaml_application import YamlApplication
-from taskplace.spark.yaml_paths import YamlPaths, node_path, option_path
+from taskplace.spark.yaml_paths import YamlPaths, key_path, node_path
 from taskplace.spec.application import Settings
 from topology import TopologyError
 
@@ -111,7 +111,7 @@ def message(document: dict[str, Any]) -> str:
         ("topology/nodes/spent/options/window/size", "1 hou", f"{NODES}.spent.options.window.size: found '1 hou'"),
         ("topology/nodes/spent/options/window/column", "cents", f"{NODES}.spent.options.window.column: found"),
         ("topology/nodes/spent/options/window/emit", "last", f"{NODES}.spent.options.window.emit: found 'last'"),
-        ("topology/nodes/spent/options/aggregates/mean/avg", "a", f"{NODES}.spent.options.aggregates.mean.avg: found"),
+        ("topology/nodes/spent/options/aggregates/mean/avg", "a", f"{NODES}.spent.options.aggregates.mean"),
         ("topology/nodes/spent/options/aggregates/n", {"sum": ""}, f"{NODES}.spent.options.aggregates.n.sum: found ''"),
         ("topology/nodes/spent/options/aggregates/7", "x", f"{NODES}.spent.options.aggregates.7: found 'x'"),
         (
@@ -217,13 +217,15 @@ def test_a_number_without_a_unit_is_named_by_its_path(path, value, where, listed
     [
         ("PerKey('p').state.best", "state.best"),
         ("Aggregate('a').cents_count", "aggregates.cents"),
-        ("Aggregate('a').nothing", "nothing"),
+        ("Aggregate('a').nothing", ""),
         ("Deduplicate('d')", ""),
         ("ttl", "ttl"),
     ],
 )
 def test_options_of_processors(path, found):
-    assert option_path(path, {"aggregates": {"cents": {"avg": "cents"}}}) == found
+    assert (
+        key_path({"aggregates": {"cents": {"avg": "cents"}}, "state": {"best": 1}, "ttl": 1}, path) == found
+    )
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

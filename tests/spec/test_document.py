@@ -144,10 +144,7 @@ def _assert_plain(value):
         ("[yes, No, on, OFF, 10:00]", ["yes", "No", "on", "OFF", "10:00"]),
         ("{a: &x {b: 1}, c: {<<: *x, b: 2}}", {"a": {"b": 1}, "c": {"b": 2}}),
         ("[&x [1], *x, *x]", [[1], [1], [1]]),
-        (
-            "[!!str 5, !!int '5', !!bool 'true']",
-            ["5", 5, True],
-        ),
+        ("[!!str 5, !!int '5', !!bool 'true']", ["5", 5, True]),
         ("", None),
     ],
 )
