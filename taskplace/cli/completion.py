@@ -63,11 +63,8 @@ def _complete(action: Any) -> None:
     elif action.metavar in KEYS:
         keys = " ".join(f"{path}=" for path in paths())
         function = f'_taskplace_keys() {{ compgen -W "{keys}" -- "$1"; }}'
-        action.complete = {
-            "bash": "_taskplace_keys",
-            "zsh": f"{{compadd -S '' -- {keys}}}",
-            "preamble": {"bash": function},
-        }
+        zsh = f"{{compadd -S '' -- {keys}}}"
+        action.complete = {"bash": "_taskplace_keys", "zsh": zsh, "preamble": {"bash": function}}
 
 
 def paths() -> list[str]:

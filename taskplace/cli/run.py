@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -138,30 +138,19 @@ def _run(settings: Settings, application: Application, built: BuiltTopology) -> 
             programs.append(lines)
             reporter = FanOut(reporter)
             reporter.add(lines)
-        return _run_for_programs(programs, settings, application, built, reporter)
-
-
-def _run_for_programs(
-    programs: Sequence[JsonReporter],
-    settings: Settings,
-    application: Application,
-    built: BuiltTopology,
-    reporter: Reporter,
-) -> int:
-    """Run. The first line of each of `programs` says what starts, and the last line how the run ended."""
-    for each in programs:
-        each.start(application=settings.application.id, checkpoint=settings.checkpoint_dir, built=built)
-    code, said = codes.FAILED, None
-    try:
-        code = _reported(settings, application, reporter)
-    except BaseException as error:
-        code, said = codes.of(error), str(error) or type(error).__name__
-        said = "interrupted" if code == codes.INTERRUPTED else said
-        raise
-    finally:
         for each in programs:
-            each.finish(code, said)
-    return code
+            each.start(application=settings.application.id, checkpoint=settings.checkpoint_dir, built=built)
+        code, said = codes.FAILED, None
+        try:
+            code = _reported(settings, application, reporter)
+        except BaseException as error:
+            code, said = codes.of(error), str(error) or type(error).__name__
+            said = "interrupted" if code == codes.INTERRUPTED else said
+            raise
+        finally:
+            for each in programs:
+                each.finish(code, said)
+        return code
 
 
 def _opened(path: str) -> TextIO:

@@ -47,8 +47,7 @@ def stream_definition(
     shared = local_path(checkpoint, "checkpoint", patterns=False)
     local = local_path(state_dir, "state_dir")
     check_overlaps(
-        built,
-        [Used(shared, "checkpoint", "the checkpoint"), Used(local, "state_dir", "the state_dir")],
+        built, [Used(shared, "checkpoint", "the checkpoint"), Used(local, "state_dir", "the state_dir")]
     )
     return StreamDefinition.of(built, config=placement, options=chosen, checkpoint=shared, state_dir=local)
 

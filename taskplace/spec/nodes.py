@@ -225,8 +225,7 @@ class Raw(Struct, kw_only=True):
 
     column: Annotated[NewName, about("name of the column")]
     kind: Annotated[
-        Annotated[str, _is("type")] | None,
-        about("binary, string, int16, int32, int64, float32 or float64"),
+        Annotated[str, _is("type")] | None, about("binary, string, int16, int32, int64, float32 or float64")
     ] = None
 
 
@@ -369,41 +368,40 @@ def checked_topology(topology: Mapping[str, Any], *, of_class: bool = False) -> 
 
     - `of_class`: whether an application class reads it, which may have the `schema` of a source there
     """
-    made, nodes = dict(topology), topology.get("nodes")
-    kinds: dict[str, tuple[Collection[str], type[Struct]]] = {
-        "sources": (SECTIONS["sources"] if of_class else OF_FILE, SourceOptions),
-        "stores": (SECTIONS["stores"], StoreOptions),
-    }
-    for section, (known, options) in kinds.items():
-        if isinstance(entries := topology.get(section), Mapping):
+    made = dict(topology)
+    for section, fields, options in (
+        ("sources", SECTIONS["sources"] if of_class else OF_FILE, SourceOptions),
+        ("stores", SECTIONS["stores"], StoreOptions),
+        ("nodes", (), None),
+    ):
+        entries, path = topology.get(section), f"topology.{section}"
+        if isinstance(entries, Mapping):
             made[section] = {
-                name: _entry(entry, f"topology.{section}.{name}", known, options)
-                for name, entry in entries.items()
+                name: _entry(entry, f"{path}.{name}", fields, options) for name, entry in entries.items()
             }
-    if isinstance(nodes, Mapping):
-        made["nodes"] = {name: _node(entry, f"topology.nodes.{name}") for name, entry in nodes.items()}
-    elif isinstance(nodes, list):
-        made["nodes"] = [_node(entry, f"topology.nodes[{place}]") for place, entry in enumerate(nodes)]
+        elif isinstance(entries, list) and section == "nodes":
+            made[section] = [
+                _entry(entry, f"{path}[{place}]", fields, options) for place, entry in enumerate(entries)
+            ]
     return made
 
 
-def _entry(entry: Any, path: str, known: Collection[str], options: type[Struct]) -> Any:
+def _entry(entry: Any, path: str, fields: Collection[str], options: type[Struct] | None) -> Any:
+    """Return an entry with its options checked; of a node (None), only the delay, as its processor has the others."""
     if not isinstance(entry, Mapping):
         return entry
-    for key in entry:
-        if key not in known:
-            raise ConfigError.unknown_key(path, key, known)
-    if not isinstance(entry.get("options"), Mapping):
+    for key in entry if options is not None else ():
+        if key not in fields:
+            raise ConfigError.unknown_key(path, key, fields)
+    given_ = entry.get("options")
+    if not isinstance(given_, Mapping):
         return entry
-    return {**entry, "options": given(read_struct(options, entry["options"], f"{path}.options"))}
-
-
-def _node(entry: Any, path: str) -> Any:
-    options = entry.get("options") if isinstance(entry, Mapping) else None
-    if not isinstance(options, Mapping) or options.get("delay") is None:
+    if options is not None:
+        return {**entry, "options": given(read_struct(options, given_, f"{path}.options"))}
+    if given_.get("delay") is None:
         return entry
-    delay = read(Duration, options["delay"], f"{path}.options.delay")
-    return {**entry, "options": {**options, "delay": delay}}
+    delay = read(Duration, given_["delay"], f"{path}.options.delay")
+    return {**entry, "options": {**given_, "delay": delay}}
 
 
 #: The fields of a source in an application without a class, which has schemas in `input`.
