@@ -20,6 +20,7 @@ from taskplace.spec.document import override, with_value
 from taskplace.validation import nearest
 
 if TYPE_CHECKING:
+    from taskplace.spark.driver.definition import StreamDefinition
     from topology import BuiltTopology, Topology
 
 
@@ -47,7 +48,8 @@ CALLED: Mapping[str, Sequence[str]] = {
     "batches": (),
     "check": ("spark",),
 }
-SPARKS_OWN = ("pyspark", "py4j", "pyarrow", "lmdb", "pandas", "psutil")  # what the extra `spark` brings
+SPARKS_OWN = ("pyspark", "py4j", "pyarrow", "lmdb", "pandas", "psutil")
+"""What the extra `spark` brings."""
 
 
 def load_application(settings: Settings) -> Application:
@@ -104,20 +106,20 @@ def built_topology(application: Application, settings: Settings) -> BuiltTopolog
         raise type(error)(node_path(str(error), settings.topology), node=error.node) from error
 
 
-def judge(built: BuiltTopology, settings: Settings) -> None:
+def judge(application: Any, built: BuiltTopology, settings: Settings) -> StreamDefinition | None:
     """Refuse what a start would refuse; where Spark's packages are missing, nothing is judged.
 
     Errors: `ConfigError` and `TopologyError` with the path in the file, as far as it is there.
     """
     if settings.application.cls == YAML_APPLICATION:  # judged when it was made, with its sources
-        return
+        return application.definition  # type: ignore[no-any-return]
     try:
         from taskplace.spark.yaml_application import judge
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SPARKS_OWN:
             raise
-        return
-    judge(built, settings)
+        return None
+    return judge(built, settings)
 
 
 def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:

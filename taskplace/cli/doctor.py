@@ -35,6 +35,7 @@ from taskplace.errors import CheckpointError, ConfigError, InputError
 from taskplace.spark.inspection.checkpoint import inspect, is_checkpoint
 from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.stub_processors import STATEFUL
 from taskplace.spec.application import SECTIONS, Settings
 from taskplace.spec.document import override
 from taskplace.spec.paths import local_path
@@ -207,7 +208,7 @@ def _made(settings: Settings, root: Path | None) -> _Made:
         application = load_application(settings)
         built = built_topology(application, settings)
         built.tasks()  # raises with the reason when the topology is not ready
-        judge(built, settings)
+        definition = judge(application, built, settings)
     except (InputError, TopologyError) as error:
         shown = _declared(settings)
         stores = None if shown is None else tuple(_stores(shown, settings))
@@ -217,7 +218,12 @@ def _made(settings: Settings, root: Path | None) -> _Made:
         check_inputs(application, settings)
     except InputError as error:
         refused = _line(error)
-    against = () if root is None else _against(root, application, built, settings)
+    against: tuple[str, ...] = ()
+    if root is not None and definition is not None:
+        from taskplace.spark.inspection.comparison import reasons_against
+
+        known = application.schemas() if hasattr(application, "schemas") else {}
+        against = reasons_against(root, definition, known)
     return _Made(built, tuple(_stores(built, settings)), refused, against)
 
 
@@ -231,38 +237,18 @@ def _declared(settings: Settings) -> BuiltTopology | None:
         return None
 
 
-def _against(root: Path, application: Any, built: BuiltTopology, settings: Settings) -> tuple[str, ...]:
-    from taskplace.spark.driver.definition import StreamDefinition
-    from taskplace.spark.inspection.comparison import reasons_against
-
-    known: Mapping[str, Any] = application.schemas() if hasattr(application, "schemas") else {}
-    try:
-        definition = StreamDefinition.of(
-            built,
-            config=settings.placement,
-            options=settings.runtime,
-            checkpoint=root,
-            state_dir=settings.state_dir,
-        )
-    except (InputError, TopologyError):  # a start says the same before it opens the checkpoint
-        return ()
-    return reasons_against(root, definition, known)
-
-
 def _stores(built: BuiltTopology, settings: Settings) -> Iterator[StoreFacts]:
     """Yield the stores, each at the first node that has it."""
-    from taskplace.spark.processors import Deduplicate, TableJoin
-
-    kinds = {Deduplicate: "deduplicate", TableJoin: "table-join"}
     nodes = settings.topology.get("nodes")
     in_file = nodes if isinstance(nodes, Mapping) else {}
     by_name, seen = {store.name: store for store in built.stores}, set()
     for node in built.nodes:
-        kind = next((name for made, name in kinds.items() if isinstance(node.processor, made)), "")
         for name in node.stores:
             if name not in seen:
                 seen.add(name)
                 path = f"topology.nodes.{node.name}.options" if node.name in in_file else f"store {name!r}"
+                classes = {each.__name__ for each in type(node.processor).__mro__}
+                kind = next((kind for kind, of in STATEFUL.items() if of in classes), "")
                 yield StoreFacts(name, path, kind, by_name[name].retention_ms)
 
 

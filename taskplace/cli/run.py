@@ -74,8 +74,8 @@ def _check(args: argparse.Namespace) -> int:
     """Print whether the application is valid. Errors: as those of a start."""
     checked: dict[str, Any] = {"schema": CHECK_SCHEMA, "file": args.file}
     try:
-        settings, _, built = _checked(args)
-        judge(built, settings)
+        settings, application, built = _checked(args)
+        judge(application, built, settings)
     except (InputError, TopologyError) as error:
         if args.output == "json":
             print(json.dumps({**checked, "valid": False, "error": " ".join(str(error).split())}))

@@ -134,7 +134,7 @@ class StoreFacts(NamedTuple):
     """A store.
 
     - `path`: of its node's options in the file, or the store's name, if the topology is not in the file
-    - `processor`: "deduplicate", "table-join", or "" for any other
+    - `processor`: its name in YAML, or "" for one of the user's
     - `retention_ms`: after which its entries expire; None: never
     """
 

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from taskplace.spark.driver.definition import StreamDefinition
     from taskplace.spark.kafka.records import KafkaRecords
     from taskplace.spark.targets import CommitTarget
 
@@ -273,7 +274,7 @@ class YamlApplication:
                 raise TopologyError(f"{path}: found nothing, expected {_PARTITIONS}", node=node.name)
         self._inputs = inputs
         kinds = {name: next(iter(given(each)), "path") for name, each in output.items()}
-        judge(built, settings, self._inputs, kinds)
+        self.definition = judge(built, settings, self._inputs, kinds)
 
     def topology(self) -> Topology:
         """Return the topology of the file."""
@@ -304,7 +305,7 @@ def judge(
     settings: Settings,
     inputs: Inputs = MappingProxyType({}),
     output: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+) -> StreamDefinition:
     """Refuse what `Placed` would refuse at the start, as far as this can be checked without Spark.
 
     For an application without an application class, `inputs` has the sources, and `output` the kinds of the sinks.
@@ -312,7 +313,7 @@ def judge(
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
     from taskplace.spark.compile.sources import check_sources
-    from taskplace.spark.driver.definition import StreamDefinition
+    from taskplace.spark.driver import definition as definitions
     from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
     from taskplace.spark.driver.no_data_batches import check_idle_closing
     from taskplace.spark.driver.publishing import check_targets
@@ -336,7 +337,7 @@ def judge(
     with _nodes_by_path(section), _in_the_file(paths):
         # Before `programs`, so that a missing column is reported as missing, and not as one without an event time.
         check_sources(built, _schemas(inputs, settings), settings.spark.conf.get)
-        definition = StreamDefinition.of(  # judges the layouts of the stores, and options
+        definition = definitions.StreamDefinition.of(  # judges the layouts of the stores, and options
             built,
             config=settings.placement,
             options=settings.runtime,
@@ -349,6 +350,7 @@ def judge(
         check_overlaps(built, used)
         if settings.runtime.weights:
             check_weights(settings.runtime.weights, built)
+    return definition
 
 
 @contextmanager

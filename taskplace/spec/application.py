@@ -27,7 +27,6 @@ Non-goals: no environment variables, no includes, no templates. `--set key=value
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -45,6 +44,7 @@ from taskplace.redaction import redacted
 from taskplace.spec.document import override, read_file, with_value
 from taskplace.spec.nodes import Input, Output, SparkOptions, Topology
 from taskplace.spec.paths import is_uri, local_path
+from taskplace.validation import nearest
 
 MOST_ACTIVE = "executor-with-most-active"
 YAML_APPLICATION = (
@@ -70,9 +70,8 @@ def _on_this_host(words: str, *, uri: bool = False) -> Meta:
 def _executor(value: Any, path: str) -> str:
     """Return the id as text: Spark's ids are digits, so YAML reads them as integers."""
     name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    near = isinstance(name, str) and difflib.get_close_matches(name, [MOST_ACTIVE], cutoff=0.8)
-    if not isinstance(name, str) or not re.fullmatch(r"\S+", name) or (near and name != MOST_ACTIVE):
-        hint = f"did you mean {MOST_ACTIVE!r}?" if near else ""
+    hint = nearest(name, [MOST_ACTIVE]) if name != MOST_ACTIVE else ""
+    if not isinstance(name, str) or not re.fullmatch(r"\S+", name) or hint:
         raise ConfigError(path, found=name, expected=_EXECUTOR, hint=hint)
     return name
 

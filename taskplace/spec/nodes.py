@@ -67,18 +67,6 @@ SentTime = Annotated[Column | None, about("event time of the rows that the node 
 SentDelay = Annotated[
     Duration | None, about("how far `event_time` may be behind the watermark of the input", default="`0`")
 ]
-Topic = Annotated[Name, about("name of the topic in Kafka")]
-Servers = Annotated[
-    Annotated[str, _is("`host:port,host:port`")] | None,
-    about("brokers", default="required, or `servers_env`"),
-]
-ServersVariable = Annotated[
-    Annotated[str, _is("name of a variable")] | None, about("variable of the driver that has the `servers`")
-]
-ClientOptions = Annotated[
-    Options | None, about("properties of librdkafka; a secret is `<name>_env` or `<name>_file`")
-]
-Patience = Annotated[Duration | None, about("how long brokers that do not answer are waited for")]
 
 
 class SourceOptions(Struct, kw_only=True):
@@ -244,12 +232,26 @@ _FORMAT = "{format: json, columns: {id: int64}}, {format: avro, schema: ...} or 
 Format = Annotated[Struct, Meta(extra={"read": _format, "words": "mapping with `format`"})]
 
 
-class KafkaInput(Struct, kw_only=True):
+class KafkaTopic(Struct, kw_only=True):
+    """A topic of Kafka."""
+
+    topic: Annotated[Name, about("name of the topic in Kafka")]
+    servers: Annotated[
+        Annotated[str, _is("`host:port,host:port`")] | None,
+        about("brokers", default="required, or `servers_env`"),
+    ] = None
+    servers_env: Annotated[
+        Annotated[str, _is("name of a variable")] | None, about("variable of the driver with the `servers`")
+    ] = None
+    patience: Annotated[Duration | None, about("how long brokers that do not answer are waited for")] = None
+    options: Annotated[
+        Options | None, about("properties of librdkafka; a secret is `<name>_env` or `<name>_file`")
+    ] = None
+
+
+class KafkaInput(KafkaTopic, kw_only=True):
     """A topic whose records tasks read themselves."""
 
-    topic: Topic
-    servers: Servers = None
-    servers_env: ServersVariable = None
     key: Annotated[Format | None, about("how keys are decoded; else rows have no columns of them")] = None
     value: Annotated[Format, about("how values are decoded")]
     include: Annotated[
@@ -271,16 +273,11 @@ class KafkaInput(Struct, kw_only=True):
     most_records: Annotated[
         Positive | UnsetType | None, about("most offsets of each partition in a batch; null: all there are")
     ] = UNSET
-    patience: Patience = None
-    options: ClientOptions = None
 
 
-class KafkaOutput(Struct, kw_only=True):
+class KafkaOutput(KafkaTopic, kw_only=True):
     """A topic that a sink writes to."""
 
-    topic: Topic
-    servers: Servers = None
-    servers_env: ServersVariable = None
     key: Annotated[SomeColumns | None, about("key of the records; without it, records have none")] = None
     key_format: Annotated[
         Literal["raw", "json", "avro"] | None,
@@ -312,8 +309,6 @@ class KafkaOutput(Struct, kw_only=True):
     changed_topics: Annotated[
         Literal["stop", "go-on"] | None, about("if the topic was made again, or got more partitions")
     ] = None
-    patience: Patience = None
-    options: ClientOptions = None
 
 
 class Input(Struct, kw_only=True):

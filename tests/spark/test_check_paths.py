@@ -13,7 +13,6 @@ from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, TaskplaceError
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.yaml_application import YamlApplication
-from taskplace.spark.yaml_paths import YamlPaths, key_path, node_path
 from taskplace.spec.application import Settings
 from topology import TopologyError
 
@@ -166,20 +165,6 @@ def test_topics_that_differ_only_by_case(name, fields, where):
     assert message(document).startswith(f'topology.sources.{where}: found "a topic with the same name as ')
 
 
-def test_paths_of_several_topics():
-    application = YamlApplication(Settings.from_mapping(yaml.safe_load(WHOLE)))
-    paths = YamlPaths(application.topology().build(), yaml.safe_load(WHOLE)["topology"])
-    assert paths.of("sources orders, customers") == "topology.sources"
-    assert paths.of("topics orders, by-city-repartition") == "topology"
-
-
-def test_the_node_of_a_list():
-    nodes = [{"process": "a"}, {"name": "stats", "process": "a", "options": {"time": "at"}}]
-    text = node_path("node 'stats': found the time column 'at', expected ...", {"nodes": nodes})
-    assert text == "topology.nodes[1].options.time: found the time column 'at', expected ..."
-    assert node_path("node 'other': found", {"nodes": nodes}) == "node 'other': found"
-
-
 @pytest.mark.parametrize(
     ("path", "value", "where"),
     [
@@ -210,22 +195,6 @@ def test_a_number_without_a_unit_is_named_by_its_path(path, value, where, listed
         application = YamlApplication(Settings.from_mapping(document))
         programs(application.topology().build())
     assert [str(each.message).partition(":")[0] for each in told] == [where]
-
-
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        ("PerKey('p').state.best", "state.best"),
-        ("Aggregate('a').cents_count", "aggregates.cents"),
-        ("Aggregate('a').nothing", ""),
-        ("Deduplicate('d')", ""),
-        ("ttl", "ttl"),
-    ],
-)
-def test_options_of_processors(path, found):
-    assert (
-        key_path({"aggregates": {"cents": {"avg": "cents"}}, "state": {"best": 1}, "ttl": 1}, path) == found
-    )
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

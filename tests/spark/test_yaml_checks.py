@@ -169,16 +169,6 @@ def test_what_a_start_refuses_of_sinks_and_options_a_check_refuses(changes, says
     assert says in str(caught.value).replace('"', "'")
 
 
-def test_a_check_says_what_the_start_would(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("orders.yaml").write_text(ORDERS.replace("cents long", "cent long"))
-    assert main(["run", "--check", "orders.yaml"]) == 2
-    assert (
-        "topology.nodes.spent.options.aggregates.cents: found \"no column 'cents'\""
-        in capsys.readouterr().err
-    )
-
-
 def test_a_check_finds_directories_that_do_not_exist(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(ORDERS)

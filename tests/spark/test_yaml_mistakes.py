@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 
-from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.yaml_application import YamlApplication, declared_topology
 from taskplace.spec.application import Settings
@@ -147,36 +146,6 @@ def test_a_mistake_is_one_error_with_its_path(changes, says):
         YamlApplication(settings(**changes))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "meant"),
-    [("size", 1, "1 second"), ("size", 60, "60 seconds"), ("grace", 2.0, "2.0 seconds")],
-)
-def test_a_duration_without_a_unit_is_named_by_its_path_in_the_file(option, value, meant):
-    _deprecated.cache_clear()
-    window = {"column": "at", "size": "1 hour", option: value}
-    with pytest.warns(DeprecationWarning) as told:
-        YamlApplication(
-            settings(
-                input__orders__schema=TIMED,
-                topology__sources__orders__options={"event_time": "at"},
-                topology__nodes__spent__options__window=window,
-            )
-        )
-    (text,) = [str(each.message) for each in told]
-    assert text.startswith(f"{TYPES}.window.{option}: found {value}, read as '{value} ms'; ")
-    assert text.endswith(f"did you mean '{meant}'?")
-
-
-def test_a_ttl_without_a_unit_is_named_by_its_path_in_the_file():
-    _deprecated.cache_clear()
-    times = {"topology__nodes__once__options__ttl": 5, "topology__nodes__once__options__time": "at"}
-    timed = {"input__orders__schema": TIMED, "topology__sources__orders__options": {"event_time": "at"}}
-    with pytest.warns(
-        DeprecationWarning, match=r"^topology\.nodes\.once\.options\.ttl: found 5, read as '5 ms'"
-    ):
-        YamlApplication(settings(**times, **timed))
 
 
 def test_a_class_of_ones_own_needs_a_topology_to_read_one():
