@@ -163,13 +163,6 @@ def test_can_remove_is_folded_and_a_command_to_copy_is_not(placed, capsys, termi
     assert last == f"nothing was changed; to do it: taskplace drain {path} executor-2 --yes"
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_the_columns_of_config_are_below_each_other_if_they_have_no_room(width, shop, capsys, terminal):
-    file = shop(more="placement: {num.standby.replicas: 1}\n")
-    terminal(width)
-    assert main(["config", file, "--all"]) == 0
-    for line in capsys.readouterr().out.splitlines():
-        assert len(line) <= width or len(line.split()) <= 2, line
 
 
 def test_large_numbers_of_a_simulation_are_under_their_headings():

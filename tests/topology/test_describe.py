@@ -158,7 +158,7 @@ def shown(label: str) -> str:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_the_picture_is_well_formed_and_shows_the_names() -> None:
     pytest.importorskip("pygraphviz")
-    from taskplace.cli.drawing import svg
+    from taskplace.cli.topology import svg
 
     topo = Topology('say "&amp;" <b>')
     wanted = ["a&b", "a&amp;b", "\\N", "\\", '"', "<i>x</i>", "flüge", "{a|b}"]

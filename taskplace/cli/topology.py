@@ -1,15 +1,13 @@
-"""`taskplace topology --svg`: the picture of a topology.
+"""`taskplace topology`: describes the topology of a file, or draws it.
 
-**Idea.** `topology.describe` says what is to be seen, Graphviz lays it out, and the package pygraphviz brings Graphviz
-along, so that nothing else has to be installed.
-
-Errors: `InputError` when pygraphviz is missing, or the file cannot be written; `TaskplaceError` when Graphviz fails.
-
-Non-goals: layout, other formats (`--dot` is for everything else that Graphviz can do).
+`--svg`: the package pygraphviz brings Graphviz along, so that nothing else has to be installed. For other formats,
+`--dot` is the input of a Graphviz of one's own.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import sys
 import warnings
@@ -17,13 +15,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from taskplace.cli.documents import STDOUT
+from taskplace.cli.application import shown_topology
+from taskplace.cli.documents import STDOUT, page_option
 from taskplace.errors import InputError, TaskplaceError
+from taskplace.wording import count
 from topology import BuiltTopology
 
 
+def topology(args: argparse.Namespace) -> int:
+    """Print the topology of a file: its subtopologies, stores and tasks; or draw it."""
+    page_option("--svg", args.svg)
+    built = shown_topology(args.file, args.set).build()
+    if args.svg is not None:
+        write_svg(built, args.svg)
+    elif args.output == "json":
+        json.dump(built.to_dict(), sys.stdout, indent=2)
+        print()
+    elif args.output == "dot":
+        print(built.to_dot(), end="")
+    else:
+        print(built.describe(), end="")
+        for sub in built.subtopologies:
+            stores = ", ".join(store.name for store in sub.stores) or "no stores"
+            tasks = "an unknown number of tasks" if sub.partitions is None else count(sub.partitions, "task")
+            print(f"subtopology {sub.id}: {tasks}, {stores}")
+        if not (ready := built.readiness()):
+            print(f"not ready: {ready.reason}")
+    return 0
+
+
 def svg(built: BuiltTopology) -> bytes:
-    """Return the picture as SVG."""
+    """Return the picture as SVG. Errors: `InputError` without pygraphviz; `TaskplaceError` when Graphviz fails."""
     try:
         import pygraphviz
     except ImportError as error:
