@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import DataSource
+
+    from taskplace.spark.versions import DataSource
 
 DECOMMISSION_POLLS = 10
 """Only every tenth poll asks whether Spark decommissions executors, because that takes more calls than who is alive."""

@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from taskplace.errors import InputError, listed
@@ -34,6 +33,7 @@ from taskplace.spark.compile.partition_columns import check_schema, partition_co
 from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.facts import Facts, arrow_types
 from taskplace.spark.types import UNTYPED
+from taskplace.spark.versions import to_arrow_type
 from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.partition_checks import check_splits
 from taskplace.validation import NO_SURROGATES, has_surrogates, nearest
@@ -202,6 +202,6 @@ def _check_kept_keys(
 def _as_arrow(kind: DataType) -> pa.DataType | None:
     """Return the type in which a task gets a column; None if Arrow does not have it."""
     try:
-        return to_arrow_type(kind, timezone="UTC")
+        return to_arrow_type(kind)
     except (PySparkTypeError, ValueError):  # ValueError: a decimal without digits
         return None

@@ -18,13 +18,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from taskplace.durations import Duration, milliseconds
-from taskplace.errors import InputError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.tick_source import TickSource, carries_ticks
+from taskplace.spark.versions import DATA_SOURCES
 from taskplace.spark.worker.guard import raising_disk_full
 
 DAY = 86_400_000_000  # microseconds
@@ -165,8 +166,21 @@ class NoDataBatches:
         Logs a warning if the source would be useful, but the checkpoint was made without it.
         """
         carried = carries_ticks(spark_checkpoint)
+        if carried is None and not DATA_SOURCES and self._definition.driven_by_time:
+            log.warning(
+                "%s: this PySpark has no data sources in Python, so there are no ticks: while all sources are silent, "
+                "windows do not close and state does not expire until the next rows arrive. PySpark 4.0 has them",
+                self._definition.checkpoint,
+            )
+            self._warned_without_ticks = True
+            return False
         if carried is None:
             return self._definition.driven_by_time
+        if carried and not DATA_SOURCES:
+            raise CheckpointError(
+                f"{spark_checkpoint}: was created with the source of ticks, which needs PySpark 4.0 or newer; go on "
+                "with a newer PySpark, or start a new checkpoint in another directory"
+            )
         if not carried and self._definition.driven_by_time:
             log.warning(
                 "%s: the checkpoint was created without the source of ticks, and Spark cannot add a source to a "

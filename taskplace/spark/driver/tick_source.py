@@ -28,12 +28,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from taskplace.spark.checkpoint.manifests import numbered
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.codec import read_file
+from taskplace.spark.versions import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    SupportsTriggerAvailableNow,
+)
 
 FORMAT = "taskplace-ticks"
 NAME = "taskplace_ticks"
@@ -109,12 +113,13 @@ def _source() -> type[DataSource]:
 
     class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def __init__(self, path: str) -> None:
-            self.path = path
+            self.path, self._newest = path, 0
 
         def initialOffset(self) -> dict[str, int]:  # noqa: N802
             return {OFFSET: 0}
 
-        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
+        def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
+            start = start or {OFFSET: self._newest}  # before 4.2, Spark does not say where the batch begins
             try:
                 with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)) as file:
                     text = file.read()
@@ -122,7 +127,11 @@ def _source() -> type[DataSource]:
                 return start
             if not text.endswith(END) or not text.strip().isdecimal():
                 return start
-            return {OFFSET: max(start[OFFSET], int(text))}
+            self._newest = max(start[OFFSET], int(text))
+            return {OFFSET: self._newest}
+
+        def commit(self, end: dict[str, int]) -> None:
+            self._newest = max(self._newest, end[OFFSET])
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             """Do not fix an end offset: work that becomes due during the run is part of the run."""
