@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from taskplace.spark.versions import DataSource
+    from pyspark.sql.datasource import DataSource
 
 DECOMMISSION_POLLS = 10
 """Only every tenth poll asks whether Spark decommissions executors, because that takes more calls than who is alive."""
