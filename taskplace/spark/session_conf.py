@@ -75,6 +75,9 @@ def query_properties() -> Iterator[SparkProperty]:
         package = _PACKAGE if release >= [4, 1] else _PACKAGE.removesuffix(".checkpointing")
         why = "checkpoints are on a POSIX file system; the default starts processes for each file"
         yield SparkProperty(_MANAGER, f"{package}.FileSystemBasedCheckpointFileManager", why=why)
+    if [4, 0] <= release < [4, 2]:
+        why = "an availableNow run with the source of ticks has as many batches as it would have without"
+        yield SparkProperty("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "true", why=why)
     why = "a stream goes on after its last batch only"
     yield SparkProperty("spark.sql.streaming.minBatchesToRetain", f"{BATCHES_RETAINED}", why=why)
 
