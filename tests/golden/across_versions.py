@@ -1,6 +1,6 @@
 """A stream that one version of PySpark has begun goes on with another: `python -m tests.golden.across_versions 3.5.9 4.3.0`.
 
-Each version begins a stream (`on_spark`), and each other one goes on with a copy of it. The versions must be installed
+Each version begins a stream (`test_golden_spark`), and each other one goes on with a copy of it. The versions must be installed
 in `.venv/spark/<version>`, as `scripts/test-versions.sh` does. Prints a table; fails if a newer version goes wrong, or
 if an older one gives a wrong answer: it may refuse.
 """  # noqa: E501
@@ -15,7 +15,7 @@ import tempfile
 from itertools import product
 from pathlib import Path
 
-from tests.golden import on_spark
+from tests.golden import test_golden_spark as on_spark
 
 ROOT = Path(__file__).parents[2]
 
