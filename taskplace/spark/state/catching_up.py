@@ -144,13 +144,15 @@ class CatchingUp:
 
     def _fenced(self, txn: Transaction, meta: Meta) -> Meta:
         """Return the metadata with the fence of the attempt, which must not be older than the copy's."""
-        seen = meta.fence
-        if self._fence is None or self._fence >= seen:
-            return replace(meta, fence=self._fence or seen)
+        newest = meta.fence
+        if self._fence is None or self._fence >= newest:
+            return replace(meta, fence=self._fence or newest)
         txn.abort()
-        here = f"{self._copy.name}: the fence of this attempt is {self._fence}, the copy has the newer {seen}"
+        here = (
+            f"{self._copy.name}: the fence of this attempt is {self._fence}, the copy has the newer {newest}"
+        )
         backup = f"the checkpoint was restored from a backup: remove {self._copy.parent.parent}"
-        if (self._fence.epoch, self._fence.batch) == (seen.epoch, seen.batch):
+        if (self._fence.epoch, self._fence.batch) == (newest.epoch, newest.batch):
             raise Superseded(f"{here}; if the driver has not planned again since, {backup}")
         raise Fenced(f"{here}; if no other driver has taken over, {backup}")
 

@@ -14,8 +14,8 @@ Properties:
 
 When the map is full it grows, and the attempt runs again on the larger map.
 
-Beside it: `transaction` has what one transaction sees and changes, `catching_up` brings a copy to the end of a history,
-and `look` reads where a copy is without opening it.
+Beside it: `transaction` has what one transaction reads and changes, and views of a copy from outside; `catching_up`
+brings a copy to the end of a history.
 """
 
 from __future__ import annotations

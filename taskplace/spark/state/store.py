@@ -305,7 +305,7 @@ class Store:
         """Remove entries that have expired by `now`, with those of this batch; `gone` has them.
 
         O(entries removed), and once for each time slot (`expiry.slot_of`) that `now` enters O(entries in it): those are
-        looked at, and written to the index again. They count as removed, and if not all of them can be looked at in
+        read, and written to the index again. They count as removed, and if not all of them can be read in
         this batch, event time behind the node waits.
 
         Removes at most `limit` entries (`expiry.REMOVED_PER_BATCH`) and `limit_bytes` of encoded keys and values

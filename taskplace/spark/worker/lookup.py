@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.checkpoint.files import pieces, private_directory
+from taskplace.spark.checkpoint.files import NEW, open_file, pieces
 from taskplace.spark.messages import Answer, Question
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import SCAN_BYTES, SCAN_ROWS, StoreSchema
@@ -54,15 +54,11 @@ def _unexpired(
     return tuple(None if key in gone else value for key, value in zip(keys, values, strict=True))
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def _write(schema: StoreSchema, view: View, file: Path, watermark: int | None) -> None:
     keys, values = codec_of(schema.key), codec_of(schema.value)
     columns = pa.schema([*schema.key, *schema.value])
-    private_directory(file.parent)
-    with open(file, "xb", opener=_private) as out, pq.ParquetWriter(out, columns) as writer:
+    handle, _ = open_file(file, NEW)
+    with os.fdopen(handle, "wb") as out, pq.ParquetWriter(out, columns) as writer:
         for chunk in pieces(schema.database, view.scan(), SCAN_ROWS, SCAN_BYTES):
             key_table = keys.decode([key for key, _ in chunk])
             value_table = values.decode([value for _, value in chunk])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,39 @@ def path(tmp_path, history) -> Path:
 
 def refused(path: Path, store: str, history: History, message: str) -> None:
     """Twice: a view that was refused leaves nothing open."""
-    first = pytest.raises(CheckpointError, match=message)
-    with first:
-        View(path, store, history)
-    with pytest.raises(CheckpointError, match=message):
-        View(path, store, history)
-    del first
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=message):
+            View(path, store, history)
+
+
+@pytest.mark.parametrize(
+    ("harm", "store", "message"),
+    [
+        (shutil.rmtree, "s", "^0_0: no copy on this executor$"),
+        (None, "t", "^0_0: the copy has no store 't'$"),
+        (
+            lambda path: (path / DATA).write_bytes(b"garbage " * 4096),
+            "s",
+            r"^0_0: the copy cannot be read \(.*\)$",
+        ),
+        (
+            lambda path: os.truncate(path / DATA, 2 * 4096),
+            "s",
+            r"^0_0: the copy cannot be read \(.*the file is shorter than its contents\)$",
+        ),
+    ],
+    ids=["missing", "another store", "overwritten", "cut"],
+)
+def test_a_copy_that_cannot_be_read_is_named(path, history, harm, store, message) -> None:
+    if harm:
+        harm(path)
+    refused(path, store, history, message)
+
+
+def test_a_copy_of_another_history_is_refused(tmp_path, path, committed) -> None:
+    other = committed(History(), tmp_path, {"s": {b"k": b"9"}}, 5)
+    for history in (other, History()):
+        refused(path, "s", history, "^0_0: the copy is at .*, which is not in its history$")
 
 
 def test_a_batch_that_is_not_committed_is_not_seen(tmp_path, path, history) -> None:
@@ -46,34 +74,7 @@ def test_a_batch_that_is_not_committed_is_not_seen(tmp_path, path, history) -> N
         assert dict(view.scan()) == {b"k": b"1", b"l": b"1"}
 
 
-def test_a_copy_that_is_missing_is_named(tmp_path, history) -> None:
-    refused(tmp_path / "0_7", "s", history, "^0_7: no copy on this executor$")
-
-
-def test_a_store_that_is_missing_is_named(path, history) -> None:
-    refused(path, "t", history, "^0_0: the copy has no store 't'$")
-
-
-def test_a_copy_that_is_no_database_cannot_be_read(path, history) -> None:
-    (path / DATA).write_bytes(b"garbage " * 4096)
-    refused(path, "s", history, r"^0_0: the copy cannot be read \(.*\)$")
-
-
-def test_a_copy_that_was_cut_is_damaged(path, history) -> None:
-    os.truncate(path / DATA, 2 * 4096)
-    refused(path, "s", history, r"^0_0: the copy cannot be read \(.*the file is shorter than its contents\)$")
-
-
-def test_a_copy_of_another_history_is_refused(tmp_path, path, history, committed) -> None:
-    other = committed(History(), tmp_path, {"s": {b"k": b"9"}}, 5)
-    refused(path, "s", other, "^0_0: the copy is at .*, which is not in its history$")
-
-
-def test_a_copy_that_is_partly_restored_is_refused(tmp_path, path, history) -> None:
-    with Copy(tmp_path / "0_1", ["s", "t"]) as copy:
-        copy.follow(history, tmp_path)
-    (tmp_path / "empty").mkdir()
-    refused(path, "s", History(), "^0_0: the copy is at .*, which is not in its history$")
+def test_a_copy_whose_position_is_damaged_is_refused(path, history) -> None:
     with Copy(path, ["s"]) as copy, copy._env.begin(write=True) as txn:
         txn.put(b"position", b"damaged", db=copy._env.databases[META])
     refused(path, "s", history, "^0_0: no usable copy$")
