@@ -163,7 +163,7 @@ def test_what_is_not_known_of_a_source_is_left_to_the_start(changes):
         ),
         (
             {"topology__nodes__totals__options": {"event_time": "at"}},
-            "topology.nodes.totals.options.event_time: found 'at', expected only the option schema",
+            "topology.nodes.totals.options.event_time: found 'at', expected only the options schema",
         ),
         (
             {"topology__nodes__again": {"repartition": "once", "key": "id", "options": {"delay": "5 s"}}},

@@ -154,9 +154,7 @@ class TableJoin(Keyed):
         mine = {name.lower() for name in self._columns}
         if clash := sorted(name for name in stream if name.lower() in mine):
             raise InputError(
-                self._path,
-                found=f"the columns {clash} on both sides",
-                expected="different column names",
+                self._path, found=f"the columns {clash} on both sides", expected="different column names"
             )
 
     def _update(self, store: Store, table: pa.Table) -> None:

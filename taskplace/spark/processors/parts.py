@@ -43,7 +43,9 @@ class Aggregation:
     def __post_init__(self) -> None:
         if self.column is not None:
             named(self.column, f"{self.function}.column", "the name of a column")
-        arrow_schema({"type": self.type}, self.function)
+        kind = arrow_schema({"type": self.type}, self.function).field("type").type
+        if self.function in ("sum", "mean") and not is_added(kind):
+            raise InputError(f"{self.function}.type", found=str(kind), expected="a number, such as 'int64'")
 
     def parts(self, name: str) -> dict[str, Aggregation]:
         """Return the columns that the store keeps for this aggregate."""
@@ -317,17 +319,6 @@ def addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return (
         column.cast(pa.float64(), safe=False) if pa.types.is_floating(kind) and may_wrap(column) else column
     )
-
-
-def check_sums(path: str, kinds: Mapping[str, object]) -> None:
-    """Refuse sums whose type is not a number. Errors: `InputError` with the sum's path."""
-    for field in arrow_schema(kinds, path):
-        if not is_added(field.type):
-            raise InputError(
-                f"{path}.{field.name}",
-                found=f"a sum kept as {field.type}",
-                expected="a numeric type such as 'int64'",
-            )
 
 
 def is_added(kind: pa.DataType) -> bool:
