@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.casts import cast
-from taskplace.spark.processors.groups import Groups
+from taskplace.spark.processors.groups import Wanted, grouped
 from taskplace.spark.state.rows import canonical_floats, codec_of
 from taskplace.spark.types import arrow_schema, check_cast, column_of
 from taskplace.validation import named
@@ -167,21 +167,19 @@ class Parts:
         `keyed` has the key columns and `rows` the aggregated columns, of the same rows in the same order.
         """
         keys, types = self._key, self._types
-        groups = Groups(codec_of(keys, f"{self._path}.by").canonical(keyed).columns)
-        numbers: dict[str, int] = {}
-        rough: dict[str, int] = {}  # the float versions of sums that may overflow
+        given: dict[tuple[str, bool], Wanted] = {}  # True: the float version of a sum that may overflow
         for name, (function, column) in wanted.items():
-            if column is None:
-                numbers[name] = groups.add(function)
-                continue
-            values = self._values(name, function, rows, column, types.field(name).type)
-            if function == "sum" and may_wrap(values):
-                rough[name] = groups.add("sum", values.cast(pa.float64(), safe=False))
-            numbers[name] = groups.add(function, values)
-        columns = dict(zip(keys.names, groups.keys, strict=True))
+            kind = types.field(name).type
+            values = None if column is None else self._values(name, function, rows, column, kind)
+            given[name, False] = (function, values)
+            if values is not None and function == "sum" and may_wrap(values):
+                given[name, True] = (function, values.cast(pa.float64(), safe=False))
+        codec = codec_of(keys, f"{self._path}.by")
+        of_groups, found = grouped(codec.canonical(keyed).columns, list(given.values()))
+        results = dict(zip(given, found, strict=True))
+        columns = dict(zip(keys.names, of_groups, strict=True))
         for name, (function, column) in wanted.items():
-            about = groups.of(rough[name]) if name in rough else None
-            result = groups.of(numbers[name])
+            result, about = results[name, False], results.get((name, True))
             columns[name] = self._fitted(name, function, column, result, types.field(name).type, about)
         return pa.table(columns)
 
