@@ -195,8 +195,6 @@ class ProcessorTester:
         for name, rows in zip(self._inputs, [*given, *[()] * len(self._inputs)], strict=False):
             if isinstance(rows, pa.Table):
                 tables[name] = rows
-            elif not isinstance(rows, list | tuple) or not all(isinstance(row, Mapping) for row in rows):
-                raise InputError(f"batch.{name}", found=rows, expected="a pyarrow.Table, or a list of dicts")
             elif rows:
                 tables[name] = _table(f"batch.{name}", rows)
             elif name in self._schemas:
@@ -228,15 +226,10 @@ def _topology(
 
 def _table(path: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return rows with the columns of the first one, in the types that Arrow infers."""
-    columns = {}
-    for name in rows[0]:
-        try:
-            columns[name] = pa.array([row.get(name) for row in rows])
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise InputError(
-                f"{path}.{name}", found=str(error), expected="values of one type", hint="give a pyarrow.Table"
-            ) from None
-    return pa.table(columns)
+    try:
+        return pa.Table.from_pylist(list(rows))
+    except (pa.ArrowException, AttributeError, TypeError, OverflowError) as error:
+        raise InputError(path, found=str(error), expected="a list of dicts, or a pyarrow.Table") from None
 
 
 def _check_repeated(first: pa.Table, second: pa.Table, batch: int) -> None:

@@ -40,7 +40,7 @@ from contextlib import contextmanager, suppress
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.validation import NO_SURROGATES, has_surrogates, named, nearest
+from taskplace.validation import named, nearest
 from topology.errors import shown
 
 #: The name of the type of a column with only nulls; nulls have the same hash in every type.
@@ -321,8 +321,6 @@ def parsed(written: str, path: str, expected: str) -> pa.DataType:
     Traceback (most recent call last):
     taskplace.errors.InputError: stores.seen.key.id.element: found 'innt', expected a type; did you mean 'int'?
     """
-    if has_surrogates(written):  # in the name of a struct's field
-        raise InputError(path, found=written, expected=NO_SURROGATES)
     try:
         return parse(written)
     except TypeTextError as error:
@@ -457,8 +455,6 @@ def check_names(names: Sequence[str], what: str = "columns") -> None:
         raise Unreadable(f"{what}: none; Parquet cannot store rows without columns")
     seen: dict[str, str] = {}
     for name in names:
-        if has_surrogates(name):
-            raise Unreadable(f"{what}: the name {name!r} has surrogates (halves of characters): rename it")
         if (other := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
             raise Unreadable(
                 f"{what} {other!r} and {name!r}, which Spark treats as one name: rename one of them"

@@ -9,33 +9,9 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.processors import Aggregate, Count, PerKey, TableJoin, sum_
-from taskplace.spark.registry import Registry
-from topology import Topology, TopologyError
+from topology import Topology
 
 BY = {"k": "string"}
-
-
-@pytest.mark.parametrize("name", ["n", None])
-@pytest.mark.parametrize(
-    ("processor", "says"),
-    [
-        (Count, r"found the class Count, expected an object of it: Count\(\.\.\.\)$"),
-        (5, r"found 5, expected an object with process\(context, \*inputs\), or a function"),
-        ({"by": "k"}, r"found \{by: 'k'\}, expected an object"),
-        (True, "found true"),
-    ],
-)
-def test_at_the_call(processor, says, name):
-    topo = Topology("t")
-    rows = topo.source("in", key="k", partitions=2)
-    for call in (
-        lambda: rows.process(processor, name=name),
-        lambda: rows.join_table(topo.source("table", key="k", partitions=2), processor, name=name),
-        lambda: topo.process(processor, inputs=[rows], name=name),
-    ):
-        with pytest.raises(TopologyError, match=rf"^node '[a-z-]+'\.processor: {says}"):
-            call()
-    rows.process(Count("n", by=BY), name="n")  # a call that was refused has added nothing
 
 
 def one(context, rows):
@@ -89,19 +65,6 @@ def test_those_that_are_let_through(processor):
     topo = Topology("t")
     topo.source("in", key="k", partitions=2).process(processor, name="p")
     programs(topo.build())
-
-
-def test_a_factory_of_a_document_that_makes_none():
-    document = {
-        "name": "t",
-        "sources": {"in": {"key": "k", "partitions": 2}},
-        "nodes": {"p": {"process": "in", "processor": "builtins:dict()"}},
-    }
-    built = Topology.from_dict(document, Registry()).build()
-    with pytest.raises(
-        InputError, match=r"^nodes\.p\.processor: found \{\}, expected an object with process"
-    ):
-        programs(built)
 
 
 class Declaring:

@@ -294,19 +294,6 @@ def test_merges_of_unlike_columns():
     check(build, "k string, n long", more="n int, k string")
 
 
-def test_a_merge_sends_on_the_wider_type():
-    def build(topo, rows):
-        merged = rows.merge(topo.source("more", key="k", partitions=2), name="m")
-        merged.sink("out", schema={"k": "string", "n": "int32"})
-
-    refused(
-        build,
-        r"^sinks\.out\.schema\.n: found 'int64', expected int32",
-        "k string, n int",
-        more="k string, n long",
-    )
-
-
 # -- repartitions ------------------------------------------------------------------------------------------------
 
 

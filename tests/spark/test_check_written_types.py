@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.ddl import read_type, struct_type, written_columns
-from taskplace.spark.processors import Count, sum_
-from taskplace.spark.types import DEEPEST, TypeTextError, parse
+from taskplace.spark.processors import Count
 from taskplace.spark.worker.schemas import declare
 from taskplace.spark.yaml_application import YamlApplication
 from taskplace.spec.application import Settings
@@ -75,24 +72,6 @@ def test_what_is_no_list_of_columns(ddl):
         YamlApplication(Settings.from_mapping(APP | {"input": {"in": APP["input"]["in"] | {"schema": ddl}}}))
 
 
-def test_columns_as_they_are_written():
-    found = written_columns("a int, `b``c`: map<string , array<int>> NOT NULL, d decimal( 9, 2 ) COMMENT 'x'")
-    assert found == [("a", "int"), ("b`c", "map<string , array<int>>"), ("d", "decimal( 9, 2 )")]
-    schema = struct_type(found)
-    assert schema is not None
-    assert schema.simpleString() == "struct<a:int,b`c:map<string,array<int>>,d:decimal(9,2)>"
-
-
-def test_a_timestamp_that_is_written_out_is_not_known():
-    assert read_type("struct<a: timestamp without time zone>") is None
-
-
-@pytest.mark.parametrize("read", [read_type, parse])
-def test_types_in_types_without_end(read):
-    with pytest.raises(TypeTextError, match=f"nested too deeply.*at most {DEEPEST} levels"):
-        read("array<" * 5000 + "int" + ">" * 5000)
-
-
 # -- in code -----------------------------------------------------------------------------------------------------
 
 
@@ -116,14 +95,3 @@ def test_types_of_columns_and_sinks(written, says):
     nodes = APP["topology"]["nodes"] | {"n": {"process": "in", "processor": "count", "options": options}}
     with pytest.raises(TopologyError, match=rf"^topology\.nodes\.n\.options\.by\.{says}"):
         YamlApplication(Settings.from_mapping(APP | {"topology": APP["topology"] | {"nodes": nodes}}))
-
-
-def test_the_type_of_an_aggregate():
-    with pytest.raises(InputError, match=r"^sum\.type: found 'innt', expected .*; did you mean 'int'"):
-        sum_("x", "innt")
-
-
-def test_names_as_arrow_writes_them():
-    for kind in (pa.timestamp("ms", "Europe/Berlin"), pa.decimal128(9, 2), pa.date32()):
-        assert parse(str(kind)).equals(kind)
-    assert parse("decimal(9)").equals(pa.decimal128(9, 0))

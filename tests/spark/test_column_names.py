@@ -25,12 +25,9 @@ from taskplace.spark.processors import (
     max_,
     sum_,
 )
-from taskplace.spark.processors.base import Context, call
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.external import PARTITION, TAG
-from taskplace.spark.worker.program import Operator, Program
-from taskplace.spark.worker.schemas import declare
 from topology import TaskId, Topology
 
 #: What was once used inside, and what is now.
@@ -175,12 +172,6 @@ def test_a_sink_s_columns_are_told_apart_by_spark(target, columns, found):
         program.run(TaskId(0, 0), 0, {"in": rows}, {})
 
 
-def test_rows_of_no_sink_are_no_matter():
-    program = Program(0, (Operator("a", "source", topic="A"),), {})
-    program.run(TaskId(0, 0), 0, {"A": pa.table([pa.array([1])] * 2, ["k", "K"])}, {})
-    assert Context("0_0", 0, 0, {}).stores == {}
-
-
 def counted(processor, key="o"):
     topo = Topology("t")
     at = {"event_time": key, "delay": 0} if key != "o" else {}
@@ -221,16 +212,6 @@ def test_columns_of_a_store_that_spark_takes_for_one(make):
         make()
 
 
-def test_a_column_twice_in_a_schema():
-    twice = pa.schema([("a", "int64"), ("a", "string")])
-    with pytest.raises(
-        InputError, match=r"^Deduplicate\('s'\)\.by: found \['a', 'a'\], expected each column name once"
-    ):
-        Deduplicate("s", by=twice)
-    with pytest.raises(InputError, match=r"^sinks\.out\.schema: found \['a', 'a'\]"):
-        declare("out", twice)
-
-
 # -------------------------------------------------------------------------------------------- surrogates
 
 HALF = "a\ud800"
@@ -243,22 +224,11 @@ KEY = {"k": "string"}
         lambda: Count("s", by={HALF: "string"}),
         lambda: Count(HALF, by=KEY),
         lambda: Count("s", by=KEY, ttl="1 hour", time=HALF),
-        lambda: Tumbling(HALF, "1 hour"),
         lambda: Tumbling("at", "1 hour", time=HALF),
         lambda: Aggregate("s", by=KEY, **{HALF: count()}),
         lambda: sum_(HALF),
-        lambda: Deduplicate("s", by={HALF: "string"}),
-        lambda: PerKey("s", lambda key, rows, state: (None, []), by=KEY, state={HALF: "int64"}, output=KEY),
-        lambda: PerKey(
-            "s", lambda key, rows, state: (None, []), by=KEY, state={"n": "int64"}, output={HALF: "int64"}
-        ),
-        lambda: TableJoin("s", by={HALF: "string"}, columns=KEY),
+        lambda: PerKey("s", lambda key, rows, state: (None, []), by=KEY, state=KEY, output={HALF: "int64"}),
         lambda: TableJoin("s", by={"j": "string"}, columns=KEY, order_by=[HALF]),
-        lambda: TableJoin("s", by={"j": "string"}, columns=KEY, deleted=HALF),
-        lambda: StoreSchema.of("s", {"key": KEY, "value": {HALF: "int64"}}),
-        lambda: StoreSchema.of("s", {"key": KEY, "value": {"n": "int64"}, "meaning": {"n": HALF}}),
-        lambda: declare("out", {HALF: "int64"}),
-        lambda: declare("out", {"n": f"struct<`{HALF}`: int64>"}),
         lambda: ParquetSink(HALF),
     ],
 )
@@ -266,25 +236,3 @@ def test_a_name_with_half_a_character_is_refused_where_it_is_given(make):
     with pytest.raises(InputError, match=r"a.*ud800") as error:
         make()
     str(error.value).encode()
-
-
-def test_an_event_time_and_a_source_s_column_have_whole_characters():
-    from pyspark.sql.types import LongType, StructField, StructType
-
-    from taskplace.spark.compile.sources import check_sources
-
-    topo = Topology("t")
-    topo.source("s", key="k", partitions=2, event_time=HALF)
-    with pytest.raises(InputError, match=r"sources\.s\.event_time: .*without surrogates"):
-        programs.programs(topo.build())
-    topo = Topology("t")
-    topo.source("s", key="k", partitions=2).sink("out", target=ParquetSink("out"))
-    schema = StructType([StructField("k", LongType()), StructField(HALF, LongType())])
-    with pytest.raises(InputError, match=r"sources\.s: .*without surrogates"):
-        check_sources(topo.build(), {"s": schema})
-
-
-def test_a_column_that_a_processor_names_in_other_bytes_is_refused_by_its_task():
-    context = Context("0_0", 0, 0, {})
-    with pytest.raises(InputError, match=r"function\.process: found .*xff.*expected names that are UTF-8"):
-        call(lambda context, rows: pa.table([pa.array([1])], names=[b"\xff"]), context, pa.table({"k": [1]}))

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
 from taskplace.spark.processors.aggregate import WINDOW
-from taskplace.spark.yaml_application import YamlApplication
-from taskplace.spec.application import Settings
 from topology import Stream, Topology, TopologyError
 
 
@@ -186,17 +184,6 @@ def test_behind_a_repartition_it_does_not_matter_what_was_merged():
         judged(merged.process(lambda context, rows: rows).process(Count("d", by=by("k"))))
 
 
-def test_what_keeps_columns_keeps_them_split_and_so_does_a_second_merge():
-    topo = Topology("t")
-    streams = [topo.source(name, key="k", partitions=n) for name, n in (("a", 4), ("b", 4), ("c", 2))]
-    seen = Deduplicate("seen", by=by("k", "id"))
-    once = streams[0].merge(streams[1]).process(seen, name="once")
-    judged(once.process(Count("c", by=by("k"))))
-    thrice = once.merge(streams[2])
-    with pytest.raises(TopologyError, match="different numbers of partitions"):
-        judged(thrice.process(Deduplicate("again", by=by("k", "id"))).process(Count("d", by=by("k"))))
-
-
 def test_one_task_has_all_rows():
     judged(source("origin", partitions=1).process(Count("c", by=by("tailnum"))))
     with pytest.raises(TopologyError):
@@ -212,24 +199,3 @@ def test_refused_is_exactly_what_splits_a_key(key, columns):
     else:
         with pytest.raises(TopologyError):
             judged(counted)
-
-
-def test_an_application_in_yaml_is_judged_before_anything_starts(tmp_path):
-    document = {
-        "application": {"id": "t"},
-        "topology": {
-            "sources": {"a": {"key": "origin", "partitions": 4}},
-            "nodes": {
-                "n": {"process": "a", "processor": "count", "options": {"by": {"tailnum": "string"}}},
-                "out": {"sink": "n"},
-            },
-        },
-        "input": {"a": {"format": "parquet", "path": "in", "schema": "origin string, tailnum string"}},
-        "output": {"out": {"path": str(tmp_path)}},
-    }
-    with pytest.raises(
-        TopologyError, match=r"^topology.nodes.n: keeps state by \(tailnum\), but its input 'a'"
-    ):
-        YamlApplication(Settings.from_mapping(document))
-    document["topology"]["sources"]["a"]["key"] = "tailnum"
-    assert YamlApplication(Settings.from_mapping(document)).topology().name == "t"

@@ -94,10 +94,7 @@ def test_the_key_of_a_store_has_all_key_columns_of_every_topic_that_reaches_it(k
 @KINDS
 @pytest.mark.parametrize(
     ("topics", "key", "says"),
-    [
-        ({"a": 4}, "", "without a key"),
-        ({"a": 4, "b": 2}, "k", "different numbers of partitions"),
-    ],
+    [({"a": 4}, "", "without a key"), ({"a": 4, "b": 2}, "k", "different numbers of partitions")],
 )
 def test_topics_that_reach_one_state_have_keys_and_equal_numbers(kind, topics, key, says):
     with pytest.raises(TopologyError, match=f"^node 'state': .*{says}"):

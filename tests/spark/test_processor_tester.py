@@ -144,14 +144,10 @@ def test_what_a_start_refuses_is_refused(made, says):
     ("rows", "says"),
     [
         ((), "batch.rows: found .*, expected rows, or an empty pyarrow.Table with columns"),
-        (("x",), "batch.rows: found 'x', expected a pyarrow.Table, or a list of dicts"),
-        (([3],), "batch.rows"),
+        (([3],), "batch.rows: found .*expected a list of dicts, or a pyarrow.Table"),
         (([], []), "found '2 arguments', expected rows of at most 1 input"),
-        (
-            ([{"k": 1}, {"k": "a"}],),
-            r"batch\.rows\.k: found .*expected values of one type; give a pyarrow.Table",
-        ),
-        (([{"k": Decimal("1e-999999999")}],), r"batch\.rows\.k: found .*precision"),
+        (([{"k": 1}, {"k": "a"}],), "batch.rows: found"),
+        (([{"k": Decimal("1e-999999999")}],), "batch.rows: found .*precision"),
     ],
 )
 def test_rows_that_are_none(rows, says):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -82,7 +82,3 @@ def test_times_without_a_zone_are_spark_s_in_utc_and_refused_elsewhere(zoned):
             InputError, match=r"node 'p', window\.column: found .*not UTC.*cast the column to a timestamp"
         ):
             unite(topo.build(), {"in": rows})
-
-
-def test_a_day_is_a_day():
-    assert own(pa.array([date(2026, 1, 2)]), "1 day") == [1_767_312_000_000_000]

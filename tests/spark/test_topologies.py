@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from taskplace.spark.processors import Aggregate, Count, State, TableJoin, count, sum_
+from taskplace.spark.processors import Aggregate, Count, TableJoin, count, sum_
 from tests.support.topology_streams import parquet
-from topology import TaskId, Topology
+from topology import Topology
 
 
 @pytest.mark.spark
@@ -59,39 +58,6 @@ def test_three_chained_subtopologies_beside_an_independent_and_a_stateless_one(s
 
 
 @pytest.mark.spark
-def test_a_stream_stream_join_with_stores_of_its_own(stream, tmp_path):
-    class Pairs:
-        """Sends on what both sides are known of, whichever came first."""
-
-        def layouts(self):
-            return {
-                "lefts": {"key": {"id": "int64"}, "value": {"a": "string"}},
-                "rights": {"key": {"id": "int64"}, "value": {"b": "string"}},
-            }
-
-        def process(self, context, left, right):
-            context.store("lefts").put_many(left)
-            context.store("rights").put_many(right)
-            ids = pa.chunked_array([*left["id"].chunks, *right["id"].chunks], pa.int64())
-            touched = pa.table({"id": pc.unique(ids)})
-            a, known_a = context.store("lefts").get_many(touched)
-            b, known_b = context.store("rights").get_many(touched)
-            paired = pa.table({"id": touched["id"], "a": a["a"], "b": b["b"]})
-            return paired.filter(pa.array(known_a & known_b))
-
-    topo = Topology("pairs")
-    left = topo.source("left", key="id", partitions=3)
-    right = topo.source("right", key="id", partitions=3)
-    left.join_stream(right, Pairs(), name="pairs").sink("out", target=parquet(tmp_path / "out"))
-    s = stream(topo, left="id bigint, a string", right="id bigint, b string")
-    s.run(left=[(i, f"a{i}") for i in range(0, 30)], right=[(i, f"b{i}") for i in range(20, 40)])
-    s.run(left=[(i, f"a{i}") for i in range(30, 50)], right=[(i, f"b{i}") for i in range(0, 20, 2)])
-    expected = {i: (f"a{i}", f"b{i}") for i in [*range(0, 20, 2), *range(20, 40)]}
-    assert {row["id"]: (row["a"], row["b"]) for row in s.rows("out")} == expected
-    assert len(s.rows("out")) == len(expected)
-
-
-@pytest.mark.spark
 def test_a_repartition_topic_meets_an_external_one_key_by_key(stream, tmp_path):
     topo = Topology("orders")
     customers = topo.source("customers", key=["customer", "shop"], partitions=5)
@@ -114,8 +80,7 @@ def test_a_repartition_topic_meets_an_external_one_key_by_key(stream, tmp_path):
 
     everyone = sorted({named(i) for i in range(120)}, key=str)
     s.run(
-        orders=[(i, *named(i)) for i in range(60)],
-        customers=[(*key, f"{key} at first") for key in everyone],
+        orders=[(i, *named(i)) for i in range(60)], customers=[(*key, f"{key} at first") for key in everyone]
     )
     s.run(
         orders=[(i, *named(i)) for i in range(60, 120)],
@@ -127,47 +92,3 @@ def test_a_repartition_topic_meets_an_external_one_key_by_key(stream, tmp_path):
         for i in range(120)
     }
     assert {row["id"]: row["city"] for row in s.rows("out")} == expected
-
-
-class Partial(Count):
-    """Counts of what came to a task, whatever came to others: not what `Count` is for, so it says so."""
-
-    def infer(self, inputs):
-        return replace(super().infer(inputs), states={self.store: State("task")})
-
-
-@pytest.mark.spark
-def test_merged_sources_of_unequal_counts_and_a_store_without_a_changelog(stream, tmp_path):
-    topo = Topology("merged")
-    topo.store("seen", logged=False)
-    wide = topo.source("wide", key="key", partitions=4)
-    narrow = topo.source("narrow", key="key", partitions=2)
-    both = wide.merge(narrow, name="both")
-    counted = both.process(Partial("seen", by={"key": "string"}), name="counted")
-    # Counts are per task, which is all that a merge without a join promises; one more step makes them whole.
-    counted.sink("tasks", target=parquet(tmp_path / "tasks"))
-    whole = both.repartition("key", name="whole", partitions=2)
-    whole.process(Count("totals", by={"key": "string"}), name="total").sink(
-        "out", target=parquet(tmp_path / "out")
-    )
-    s = stream(topo, wide="key string", narrow="key string")
-    assert len(s.placed.built.tasks()) == 6
-    rows = Counter()
-    for batch in range(3):
-        wide_ = [(f"k{i % 23}",) for i in range(80 + batch)]
-        narrow_ = [(f"k{i % 31}",) for i in range(50)]
-        s.run(wide=wide_, narrow=narrow_)
-        rows.update(key for (key,) in [*wide_, *narrow_])
-    assert s.latest("out", "key", "count") == rows
-    # A key is in at most two tasks, one for each source, and the tasks' last counts add up to all of it.
-    last = Counter()
-    for key in rows:
-        counts = [row["count"] for row in s.rows("tasks") if row["key"] == key]
-        shares = [c for c in counts if c == max(counts)] if len(counts) == 3 else counts[-2:]
-        last[key] = sum(shares)
-    assert last == rows
-    history = s.placed.journal.history
-    assert {task: history[task].end.offset for task in history if task.subtopology == 0} == dict.fromkeys(
-        [TaskId(0, p) for p in range(4)], 0
-    )
-    assert any(history[TaskId(1, p)].end.offset for p in range(2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.programs import programs
-from taskplace.spark.processors import Count, Deduplicate, Facts, PerKey, State, TableJoin, passes_keys_on
+from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.registry import Registry
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker.partition_checks import Owned, Ownership
@@ -119,29 +118,6 @@ def test_a_declaration_of_other_than_names_is_refused():
             return rows
 
 
-@pytest.mark.parametrize("processor", [MyCount("s", by=by("t")), Deduplicate("s", by=by("t")), Own("t")])
-def test_subclasses_deduplication_and_classes_without_infer_are_judged(processor):
-    refused(
-        source().process(processor, name="node"), r"^node 'node': keeps state by \(t\).*partitioned by \(k\)"
-    )
-    infer(source("t").process(processor).topology.build())
-    infer(source(partitions=1).process(processor).topology.build())
-
-
-def test_a_class_may_state_that_its_keys_are_its_own_matter():
-    class ById(Deduplicate):
-        def infer(self, inputs):
-            return replace(super().infer(inputs), states={self.store: State("id")})
-
-    class PerTask(Own):
-        def infer(self, inputs):
-            return Facts(states={"s": State("task")})
-
-    for processor in (ById("s", by=by("id")), PerTask("t")):
-        built = source().process(processor).topology.build()
-        assert not programs(built)[0].owned
-
-
 # ------------------------------------------------------------------------- in the task
 
 
@@ -188,29 +164,6 @@ def test_keys_of_other_tasks_are_refused_before_anything_is_written(world, steps
         world.batch(placed, 0, **{"in": rows()})
     assert placed.journal.last_batch == -1
     assert world.sent("out") == {}
-
-
-@pytest.mark.parametrize(
-    "steps", [[COUNT], [as_it_is, COUNT], [MyCount("n", by=by("k"))], [as_it_is, MyCount("n", by=by("k"))]]
-)
-def test_steps_that_keep_the_key_go_on(world, steps):
-    placed = world.open(counted(world, *steps))
-    for batch in range(2):
-        world.batch(placed, batch, **{"in": rows([*KEYS, None, ""])})
-    assert world.stored(placed, "n") == sorted([(k, 2) for k in [*KEYS, None, ""]], key=repr)
-
-
-def test_a_class_that_promises_only_the_names_is_checked_in_the_task(world):
-    class Names:
-        def infer(self, inputs):
-            return Facts(columns=inputs[0].columns)
-
-        def process(self, context, rows):
-            return other_keys(context, rows)
-
-    placed = world.open(counted(world, Names(), COUNT))
-    with pytest.raises(InputError, match="node 'step-1', column 'k'"):
-        world.batch(placed, 0, **{"in": rows()})
 
 
 def test_a_key_that_was_renamed_is_found_from_outside(world):

@@ -10,33 +10,37 @@ An option that is never read is a mistake that would silently change nothing. Re
 | sink | `schema` |
 | merge, repartition | none |
 
-Errors: `InputError` with the node, what was found, and the remedy; `ConfigError` for a name that is like a known one.
+Errors: `InputError` with the node, what was found, and the remedy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from taskplace.durations import milliseconds
-from taskplace.errors import ConfigError, InputError
+from taskplace.errors import InputError
 from taskplace.model.callables import check_function, unfit
+from taskplace.model.keys import read_struct
 from taskplace.spec.nodes import OwnOptions, SourceOptions
-from taskplace.validation import named, nearest
+from taskplace.validation import nearest
 from taskplace.wording import count
 from topology import BuiltTopology, Node
 
 _FORM = "an object with process(context, *inputs), or a function of the same arguments"
 #: The options by which a source, or a processor's node, names the event time of its rows.
 EVENT_TIME_OPTIONS = OwnOptions.__struct_fields__
-#: The options of a source that is split by a partition column (`taskplace.spark.compile.partition_columns`).
-PARTITION_OPTIONS = (
-    *(name for name in SourceOptions.__struct_fields__ if name not in EVENT_TIME_OPTIONS),
-    "reads",
-)
 #: By kind of node, the options that are read, where they are not those of the event time.
 _READ_OF = {"sink": ("schema",), "merge": (), "repartition": ()}
+
+
+class Source(NamedTuple):
+    """An external source: its key, its options, and the reader with which tasks read its topic (`reads`)."""
+
+    key: tuple[str, ...]
+    options: SourceOptions
+    reader: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +51,27 @@ class EventTime:
     delay: int
 
 
-def event_times(built: BuiltTopology) -> dict[str, EventTime]:
-    """Return the event time of each source that declares one. Errors: `InputError` for unknown options."""
-    times = {}
+def external_sources(built: BuiltTopology) -> dict[str, Source]:
+    """Return the external sources, by topic. Errors: `InputError` for unknown options and values of the wrong kind."""
+    found = {}
     for node in built.nodes:
-        if node.kind != "source" or node.internal or not node.topic:
-            continue
-        path = f"sources.{node.topic}"
-        for name in node.options:
-            if name not in (known := (*EVENT_TIME_OPTIONS, *PARTITION_OPTIONS)):
-                raise ConfigError.unknown_key(path, name, known)
-        column, delay = node.options.get("event_time"), node.options.get("delay")
-        if column is None and delay is None:
-            continue
-        column = named(column, f"{path}.event_time", "the name of a timestamp column")
-        late = 0 if delay is None else milliseconds(delay, f"{path}.delay", zero=True)
-        times[node.topic] = EventTime(column, 1000 * late)
+        if node.kind == "source" and not node.internal and node.topic:
+            options = {name: value for name, value in node.options.items() if name != "reads"}
+            read = read_struct(SourceOptions, options, f"sources.{node.topic}")
+            found[node.topic] = Source(node.key, read, node.options.get("reads"))
+    return found
+
+
+def event_times(built: BuiltTopology) -> dict[str, EventTime]:
+    """Return the event time of each source that declares one. Errors: as `external_sources`."""
+    times = {}
+    for topic, (_, options, _) in external_sources(built).items():
+        if options.event_time is not None:
+            late = milliseconds(options.delay or 0, f"sources.{topic}.delay", zero=True)
+            times[topic] = EventTime(options.event_time, 1000 * late)
+        elif options.delay is not None:
+            expected = "the time column that the delay applies to"
+            raise InputError(f"sources.{topic}.event_time", found=None, expected=expected)
     return times
 
 
@@ -85,23 +94,18 @@ other options to the processor itself
 
 
 def _check_options(node: Node) -> None:
-    path, read = f"nodes.{node.name}", _READ_OF.get(node.kind, EVENT_TIME_OPTIONS)
+    read = _READ_OF.get(node.kind, EVENT_TIME_OPTIONS)
     for name, value in node.options.items():
-        if name in read:
-            continue
-        if node.kind in _READ_OF:
-            expected = (
-                f"only the option {' and '.join(read)}" if read else f"no option: a {node.kind} has none"
+        if name not in read:
+            raise InputError(
+                f"nodes.{node.name}.{name}",
+                found=value,
+                expected=f"only the options {' and '.join(read)}"
+                if read
+                else f"no option: a {node.kind} has none",
+                hint=nearest(name, read)
+                or ("" if node.kind in _READ_OF else "pass other options to the processor itself"),
             )
-            raise InputError(f"{path}.{name}", found=value, expected=expected, hint=nearest(name, read))
-        if nearest(name, read):
-            raise ConfigError.unknown_key(path, name, read)
-        raise InputError(
-            f"{path}.{name}",
-            found=value,
-            expected="only the options event_time and delay",
-            hint="pass other options to the processor itself",
-        )
 
 
 def _check_processor(node: Node) -> None:
@@ -115,15 +119,12 @@ def _check_processor(node: Node) -> None:
     if not callable(run):
         raise InputError(path, found=processor, expected=_FORM)
     what = "a function" if run is processor else f"{type(processor).__name__}.process"
-    _check_called(path, what, run, ["context", *node.parents], f"the context and {_inputs(node)}")
+    inputs = f"{count(len(node.parents), 'input')}: {', '.join(node.parents)}"
+    _check_called(path, what, run, ["context", *node.parents], f"the context and {inputs}")
     check_function(run, path, arguments=["context", *node.parents])  # a generator or an async function
     if callable(infer := getattr(processor, "infer", None)):
         what = f"{type(processor).__name__}.infer"
         _check_called(path, what, infer, ["inputs"], "one argument, the tuple of the inputs' facts")
-
-
-def _inputs(node: Node) -> str:
-    return f"{count(len(node.parents), 'input')}: {', '.join(node.parents)}"
 
 
 def _check_called(path: str, what: str, function: object, arguments: list[str], expected: str) -> None:

@@ -31,28 +31,18 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
-from pyspark.sql.types import (
-    BinaryType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, ShortType, StringType, StructType
 
 from taskplace.errors import InputError
+from taskplace.spark.compile.forms import external_sources
 from taskplace.spark.versions import from_arrow_schema
 from taskplace.spark.worker.hashing import known_partitioner
 from taskplace.spark.worker.partition_checks import Owned, PartitionedTopic
 from taskplace.spark.worker.topic_reader import RANGES, TopicReader
-from taskplace.validation import named, nearest
+from taskplace.validation import nearest
 from topology import BuiltTopology
 
 log = logging.getLogger(__name__)
@@ -69,100 +59,73 @@ _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 def partition_columns(built: BuiltTopology) -> dict[str, str]:
     """Return the partition column of each topic that has one. Errors: `InputError`."""
     found = {}
-    for topic, options in _options(built).items():
-        path, column = f"sources.{topic}", options.get("partition_column")
-        if options.get("reads") is not None:
+    for topic, (_, options, reader) in external_sources(built).items():
+        path, column = f"sources.{topic}", options.partition_column
+        if reader is not None:
             if column is not None:
-                raise InputError(
-                    f"{path}.partition_column",
-                    found=column,
-                    expected="no partition_column beside `reads`, which brings the partition of each range",
-                )
+                expected = "no partition_column beside `reads`, which brings the partition of each range"
+                raise InputError(f"{path}.partition_column", found=column, expected=expected)
             column = RANGE_PARTITION
-        for name in ("key_partitioner", "key_bytes", "check_keys"):
-            if column is None and options.get(name) is not None:
-                raise InputError(
-                    f"{path}.{name}",
-                    found=options[name],
-                    expected="this option only beside partition_column or reads",
-                    hint="without it, rows are split by Spark's hash of the key",
-                )
         if column is not None:
-            found[topic] = named(column, f"{path}.partition_column", "the name of an integer column")
+            found[topic] = column
+            continue
+        for name in ("key_partitioner", "key_bytes", "check_keys"):
+            if (value := getattr(options, name)) is not None:
+                expected = "this option only beside partition_column or reads"
+                raise InputError(f"{path}.{name}", found=value, expected=expected)
     return found
 
 
 def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
     """Return what tasks check of each topic with a partition column. Errors: `InputError`, see above."""
-    options, made = _options(built), {}
-    keyed = {node.topic: node.key for node in built.nodes if node.kind == "source" and node.key}
+    sources, made = external_sources(built), {}
     for topic in partition_columns(built):
-        path, key_bytes = f"sources.{topic}", options[topic].get("key_bytes")
-        if key_bytes is not None:
-            key_bytes = named(key_bytes, f"{path}.key_bytes", "the name of a binary or string column")
-        partitioner = options[topic].get("key_partitioner")
-        checked = _checks_keys(path, options[topic])
+        key, options, reader = sources[topic]
+        path, key_bytes = f"sources.{topic}", options.key_bytes
+        if options.check_keys and key_bytes is None and reader is None:
+            raise InputError(
+                f"{path}.check_keys",
+                found=True,
+                expected="key_bytes beside it, the column with the serialized key",
+                hint="include Kafka's column `key` in the rows, and name it as key_bytes",
+            )
+        checked = options.check_keys is not False
         made[topic] = PartitionedTopic(
             topic=topic,
             partitions=built.partitions[topic] or 0,
-            partitioner=DEFAULT_PARTITIONER
-            if partitioner is None
-            else known_partitioner(partitioner, f"{path}.key_partitioner"),
+            partitioner=known_partitioner(
+                options.key_partitioner or DEFAULT_PARTITIONER, f"{path}.key_partitioner"
+            ),
             key_bytes=key_bytes if checked and key_bytes else "",
-            checks_records=checked and not key_bytes and topic in keyed and "reads" in options[topic],
-            key=() if options[topic].get("check_keys") is False else keyed.get(topic, ()),
-            is_read="reads" in options[topic],
+            checks_records=checked and not key_bytes and bool(key) and reader is not None,
+            key=key if checked else (),
+            is_read=reader is not None,
         )
     return made
 
 
 def warn_of_unchecked_keys(built: BuiltTopology) -> None:
     """Log one warning if keys decide partitions and no task can check them: sources without `key_bytes`."""
-    options = _options(built)
-    keyed = {node.topic for node in built.nodes if node.kind == "source" and node.key}
     unchecked = [
-        topic
-        for topic in sorted(partition_columns(built))
-        if topic in keyed
+        repr(topic)
+        for topic, (key, options, reader) in sorted(external_sources(built).items())
+        if key
+        and options.partition_column is not None
         and (built.partitions[topic] or 0) > 1
-        and all(options[topic].get(name) is None for name in ("key_bytes", "check_keys", "reads"))
+        and (options.key_bytes, options.check_keys, reader) == (None, None, None)
     ]
     if unchecked:
         log.warning(
             "the keys of %s are not checked: if a producer uses another partitioner, or a topic got more partitions, "
             "the rows of one key reach several tasks without an error; include Kafka's column `key` in the rows and "
-            "name it as key_bytes, or set check_keys to false", ", ".join(map(repr, unchecked)),
+            "name it as key_bytes, or set check_keys to false", ", ".join(unchecked),
         )  # fmt: skip
 
 
-def _checks_keys(path: str, options: Mapping[str, Any]) -> bool:
-    """Return whether keys are to be checked. Errors: `InputError`, also if they cannot be."""
-    given = options.get("check_keys")
-    if given is not None and not isinstance(given, bool):
-        raise InputError(f"{path}.check_keys", found=given, expected="true or false")
-    if given and options.get("key_bytes") is None and options.get("reads") is None:
-        raise InputError(
-            f"{path}.check_keys",
-            found=given,
-            expected="key_bytes beside it, the column with the serialized key",
-            hint="include Kafka's column `key` in the rows, and name it as key_bytes",
-        )
-    return given is not False
-
-
 def readers(built: BuiltTopology) -> dict[str, TopicReader]:
-    """Return the reader of each topic whose records tasks read themselves. Errors: `InputError`."""
-    found = {topic: o["reads"] for topic, o in _options(built).items() if o.get("reads") is not None}
-    for topic, reader in found.items():
-        if not callable(getattr(reader, "read", None)) or not isinstance(
-            getattr(reader, "columns", None), pa.Schema
-        ):
-            raise InputError(
-                f"sources.{topic}.reads",
-                found=reader,
-                expected="a reader of a topic, such as taskplace.spark.kafka.records.KafkaRecords",
-            )
-    return found
+    """Return the reader of each topic whose records tasks read themselves."""
+    sources = external_sources(built)
+    return {topic: source.reader for topic, source in sources.items() if source.reader is not None}
 
 
 def row_schemas(built: BuiltTopology, given: Mapping[str, StructType]) -> dict[str, StructType]:
@@ -206,12 +169,19 @@ def check_owned(owned: Sequence[Owned], topics: Mapping[str, PartitionedTopic]) 
 
 def check_schema(built: BuiltTopology, topic: str, schema: StructType) -> None:
     """Refuse a data frame without the columns that the options of its topic name, or with other types."""
-    options = _options(built).get(topic, {})
-    if (column := options.get("partition_column")) is not None:
-        _check_column(topic, schema, "partition_column", column, _INTEGERS, "an integer column")
-    if (key_bytes := options.get("key_bytes")) is not None:
-        kinds = (BinaryType, StringType)
-        _check_column(topic, schema, "key_bytes", key_bytes, kinds, "a binary or string column")
+    options = external_sources(built)[topic].options
+    for option, column, kinds, expected in (
+        ("partition_column", options.partition_column, _INTEGERS, "an integer column"),
+        ("key_bytes", options.key_bytes, (BinaryType, StringType), "a binary or string column"),
+    ):
+        path = f"sources.{topic}.{option}"
+        if column is None:
+            continue
+        if column not in schema.names:
+            hint = nearest(column, schema.names)
+            raise InputError(path, found=column, expected=f"{expected} among {schema.names}", hint=hint)
+        if not isinstance(kind := schema[column].dataType, kinds):
+            raise InputError(path, found=f"{column!r}, {kind.simpleString()}", expected=expected)
 
 
 def partition_of_row(topic: str, column: str, partitions: int) -> Column:
@@ -236,14 +206,6 @@ def out_of_range(error: BaseException, built: BuiltTopology) -> InputError | Non
     return None
 
 
-def _options(built: BuiltTopology) -> dict[str, dict[str, Any]]:
-    return {
-        node.topic: node.options
-        for node in built.nodes
-        if node.kind == "source" and not node.internal and node.topic
-    }
-
-
 def check_alike(
     built: BuiltTopology, alike: Iterable[Sequence[str]], topics: Mapping[str, PartitionedTopic]
 ) -> None:
@@ -254,39 +216,17 @@ def check_alike(
             continue
         listed = ", ".join(f"{topic} by {way}" for topic, way in ways.items())
         by_column = [topic for topic in group if topic in topics]
+        hint = f"repartition the rows of {', '.join(by_column)} by the key"
         if len(by_column) == len(group):
-            hint = "produce them with one partitioner, or repartition the rows of each of them by the key"
-        else:
-            hint = f"repartition the rows of {', '.join(by_column)} by the key"
-            if set(group) <= set(_options(built)):
-                hint += ", or give all of them a partition_column"
+            hint += ", or produce them with one partitioner"
+        elif set(group) <= {*external_sources(built)}:
+            hint += ", or give all of them a partition_column"
         raise InputError(
             f"sources {', '.join(group)}",
             found=f"topics whose keys have to meet, but which are split in different ways: {listed}",
             expected="one way for all of them; otherwise equal keys reach different tasks",
             hint=hint,
         )
-
-
-def _check_column(
-    topic: str,
-    schema: StructType,
-    option: str,
-    column: object,
-    kinds: tuple[type[DataType], ...],
-    expected: str,
-) -> None:
-    path = f"sources.{topic}.{option}"
-    if column not in schema.names:
-        raise InputError(
-            path,
-            found=column,
-            expected=f"{expected} among {schema.names}",
-            hint=nearest(column, schema.names),
-        )
-    kind = schema[str(column)].dataType
-    if not isinstance(kind, kinds):
-        raise InputError(path, found=f"{column!r}, {kind.simpleString()}", expected=expected)
 
 
 def _refused(topic: str, column: str, partitions: int, found: int | None) -> InputError:

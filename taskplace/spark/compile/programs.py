@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from taskplace.errors import InputError
 from taskplace.spark import targets
-from taskplace.spark.compile.forms import EventTime, event_times
+from taskplace.spark.compile.forms import EventTime, event_times, external_sources
 from taskplace.spark.compile.infer import declared_time, infer, stores_of
 from taskplace.spark.compile.keys import alike, keyed, owned, splits
 from taskplace.spark.compile.partition_columns import (
@@ -36,10 +36,7 @@ from topology import BuiltTopology, Subtopology
 
 def external_topics(built: BuiltTopology) -> dict[str, int]:
     """Return the external topics, each with its tag: its number in declared order."""
-    topics = [
-        node.topic for node in built.nodes if node.kind == "source" and not node.internal and node.topic
-    ]
-    return {topic: tag for tag, topic in enumerate(dict.fromkeys(topics))}
+    return {topic: tag for tag, topic in enumerate(external_sources(built))}
 
 
 def programs(built: BuiltTopology) -> tuple[Program, ...]:
@@ -175,14 +172,9 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame], fixed: Fixed =
     Errors: `InputError` for a source that is missing, unknown or does not fit the topology (`check_sources`).
     """
     tags = external_topics(built)
-    for name in sources:
-        if name not in tags:
-            raise InputError(
-                f"sources.{name}", found=name, expected=f"a source of the topology: {sorted(tags)}"
-            )
-    if missing := set(tags) - set(sources):
+    if set(sources) != set(tags):
         raise InputError(
-            "sources", found=sorted(sources), expected=f"data frames for {sorted(missing)} as well"
+            "sources", found=sorted(sources), expected=f"a data frame for each of {sorted(tags)}"
         )
     schemas = {topic: df.schema for topic, df in sources.items()}
     check_sources(

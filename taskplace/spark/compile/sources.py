@@ -27,6 +27,7 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql.types import StructField, StructType
 
 from taskplace.errors import InputError, listed
+from taskplace.spark.compile.forms import external_sources
 from taskplace.spark.compile.infer import infer, stores_of
 from taskplace.spark.compile.keys import alike, check_group, splits
 from taskplace.spark.compile.partition_columns import check_schema, partition_columns
@@ -36,7 +37,7 @@ from taskplace.spark.types import UNTYPED
 from taskplace.spark.versions import to_arrow_type
 from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.partition_checks import check_splits
-from taskplace.validation import NO_SURROGATES, has_surrogates, nearest
+from taskplace.validation import nearest
 from topology import BuiltTopology
 
 CASE, ZONE = "spark.sql.caseSensitive", "spark.sql.session.timeZone"
@@ -82,7 +83,7 @@ def check_sources(
 
 def source_key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
     """Return the key of an external source."""
-    return next(node.key for node in built.nodes if node.kind == "source" and node.topic == topic)
+    return external_sources(built)[topic].key
 
 
 def hashable(topic: str, schema: StructType) -> list[str]:
@@ -112,19 +113,14 @@ def _is_utc(zone: str | None) -> bool:
 
 def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | None]) -> None:
     names = schema.names
-    for name in filter(has_surrogates, names):
-        raise InputError(f"sources.{topic}", found=f"a column {name!r}", expected=NO_SURROGATES)
-    if len(set(map(str.lower, names))) == len(names):
-        return
-    exact = (conf(CASE) or "").lower() == "true"
-    for place, name in enumerate(names):
-        other = next(
-            (n for n in names[:place] if n == name or (n.lower() == name.lower() and not exact)), None
-        )
-        if other is not None:
+    folded = [name.lower() for name in names]
+    if len(set(folded)) < len(names):
+        if (conf(CASE) or "").lower() == "true":
+            folded = names
+        if alike := [name for name, each in zip(names, folded, strict=True) if folded.count(each) > 1]:
             raise InputError(
                 f"sources.{topic}",
-                found=f"columns {other!r} and {name!r}, which Spark treats as one name",
+                found=f"columns {' and '.join(map(repr, alike))}, which Spark treats as one name",
                 expected="column names that differ by more than case",
                 hint="rename or drop one of them in the source",
             )

@@ -19,7 +19,7 @@ from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Keyed, Layout
 from taskplace.spark.processors.changes import Changes, Column, Course
 from taskplace.spark.processors.facts import Facts, State, TimeColumn, is_time
-from taskplace.spark.processors.parts import Aggregation, Parts, check_sums, count
+from taskplace.spark.processors.parts import Aggregation, Parts, count
 from taskplace.spark.processors.times import Times
 from taskplace.spark.state.expiry import LAST, micros, slot_starts
 from taskplace.spark.state.store import Store
@@ -194,8 +194,6 @@ class Aggregate(Keyed):
             for column, part in whole.parts(name).items():
                 self._take(name, column, stored)
                 parts[column] = part
-        sums = {name: part.type for name, part in parts.items() if part.function == "sum"}
-        check_sums(self._path, sums)
         return parts
 
     def _take(self, name: str, column: str, taken: set[str]) -> None:

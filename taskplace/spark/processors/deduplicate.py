@@ -12,7 +12,7 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Keyed, Layout
 from taskplace.spark.processors.facts import Facts, State, TimeColumn
-from taskplace.spark.processors.groups import Groups
+from taskplace.spark.processors.groups import grouped
 
 _BATCH = "seen_in_batch"
 
@@ -89,9 +89,9 @@ class Deduplicate(Keyed):
         store = context.store(self.store)
         if self._forgetting:
             rows = rows.filter(pa.array(~store.is_late(rows)))
-        groups = Groups(self._codec(store.schema.key).canonical(rows).columns)
-        first = groups.add("min", pa.chunked_array([pa.array(np.arange(rows.num_rows))]))
-        candidates = rows.take(pa.array(np.sort(groups.of(first).to_numpy())))
+        numbers = pa.chunked_array([pa.array(np.arange(rows.num_rows))])
+        _, (first,) = grouped(self._codec(store.schema.key).canonical(rows).columns, [("min", numbers)])
+        candidates = rows.take(first)
         new = candidates.filter(pa.array(~store.contains_many(candidates)))
         batch = pa.array(np.full(new.num_rows, context.batch_id, np.int64))
         if new.num_rows:

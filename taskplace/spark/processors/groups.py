@@ -18,75 +18,53 @@ from taskplace.spark.state.rows import canonical_floats
 _INTEGERS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
-class Groups:
-    """The groups of rows with equal keys, in order of first appearance. Columns have numbers, so names cannot clash.
+#: An aggregate: "count_all", without a column; or of values that are not null: "count", "sum", "min", "max", "first",
+#: "last".
+Wanted = tuple[str, pa.ChunkedArray | None]
 
-    - `keys`: the columns to group by, canonical (`RowCodec.canonical`)
-    - `add` adds an aggregate and returns its number; `of` returns the result for a number. The first `of` computes all
-      aggregates at once
 
-    >>> groups = Groups([pa.chunked_array([["a", "b", "a"]])])
-    >>> total = groups.add("sum", pa.chunked_array([[1, 2, 3]]))
-    >>> [column.to_pylist() for column in groups.keys], groups.of(total).to_pylist()
-    ([['a', 'b']], [4, 2])
+def grouped(
+    keys: Sequence[pa.ChunkedArray], wanted: Sequence[Wanted]
+) -> tuple[list[pa.ChunkedArray], list[pa.ChunkedArray]]:
+    """Return the keys of the groups of rows with equal keys, in order of first appearance, and their aggregates.
+
+    `keys`: the columns to group by, canonical (`RowCodec.canonical`). An aggregate is null where a group has no value;
+    Arrow chooses the type of a sum. Columns have numbers, so names cannot clash. O(rows).
+
+    >>> keys, (total,) = grouped([pa.chunked_array([["a", "b", "a"]])], [("sum", pa.chunked_array([[1, 2, 3]]))])
+    >>> keys[0].to_pylist(), total.to_pylist()
+    (['a', 'b'], [4, 2])
     """
-
-    def __init__(self, keys: Sequence[pa.ChunkedArray]) -> None:
-        self._columns = {f"k{i}": column for i, column in enumerate(keys)}
-        self._by = list(self._columns)
-        self._specs: list[tuple[str | list[str], str]] = []
-        self._places: list[str] = []
-        self._finish: list[tuple[str, pa.ChunkedArray | None]] = []
-        self._found: pa.Table | None = None
-
-    def add(self, function: str, values: pa.ChunkedArray | None = None) -> int:
-        """Add an aggregate and return its number.
-
-        `function`: "count_all", without a column; or "count", "sum", "min", "max", "first", "last" of a column's values
-        that are not null.
-        """
-        number = len(self._places)
-        self._finish.append((function, values))
+    by = {f"k{i}": column for i, column in enumerate(keys)}
+    columns, places = {**by, "row": pa.array(np.arange(len(keys[0])))}, []
+    specs: dict[str, tuple[str | list[str], str]] = {"row_min": ("row", "min")}
+    for number, (function, values) in enumerate(wanted):
         if values is None:
-            self._places.append(function)
-            if ([], function) not in self._specs:
-                self._specs.append(([], function))
-            return number
-        if function in ("first", "last"):  # the first or last row number with a value
-            known = values.is_valid().to_numpy()
-            values = pa.chunked_array([pa.array(np.arange(len(values)), mask=~known)])
-            function = "min" if function == "first" else "max"
-        elif function in ("min", "max"):
-            values = ranks(values)
-        self._columns[f"v{number}"] = values
-        self._specs.append((f"v{number}", function))
-        self._places.append(f"v{number}_{function}")
-        return number
+            place = function
+            specs[place] = ([], function)
+        else:
+            if function in ("first", "last"):  # the first or last row number with a value
+                known = values.is_valid().to_numpy()
+                values = pa.chunked_array([pa.array(np.arange(len(values)), mask=~known)])
+                function = "min" if function == "first" else "max"
+            elif function in ("min", "max"):
+                values = ranks(values)
+            columns[f"v{number}"] = values
+            place = f"v{number}_{function}"
+            specs[place] = (f"v{number}", function)
+        places.append(place)
+    found = pa.table(columns).group_by(list(by), use_threads=False).aggregate(list(specs.values()))
+    first = found["row_min"].to_numpy()
+    if not (first[1:] > first[:-1]).all():  # Arrow numbers new keys whose hashes are alike later than others
+        found = found.take(np.argsort(first))
+    results = [_finished(found[place], *each) for place, each in zip(places, wanted, strict=True)]
+    return [found[name] for name in by], results
 
-    @property
-    def keys(self) -> list[pa.ChunkedArray]:
-        """The key of each group, as columns."""
-        columns = self._run()
-        return [columns[name] for name in self._by]
 
-    def of(self, number: int) -> pa.ChunkedArray:
-        """Return an aggregate of each group; null where a group has no value. Arrow chooses the type of a sum."""
-        result = self._run()[self._places[number]]
-        function, values = self._finish[number]
-        if values is None or function in ("count", "sum"):
-            return result
-        return values.take(result) if function in ("first", "last") else unranked(result, values.type)
-
-    def _run(self) -> pa.Table:
-        if self._found is None:
-            table = pa.table(self._columns)
-            row = pa.array(np.arange(table.num_rows))
-            found = table.append_column("row", row).group_by(self._by, use_threads=False)
-            found = found.aggregate([*self._specs, ("row", "min")])
-            first = found["row_min"].to_numpy()
-            # Arrow numbers new keys whose hashes are alike later than those behind them.
-            self._found = found if (first[1:] > first[:-1]).all() else found.take(np.argsort(first))
-        return self._found
+def _finished(result: pa.ChunkedArray, function: str, values: pa.ChunkedArray | None) -> pa.ChunkedArray:
+    if values is None or function in ("count", "sum"):
+        return result
+    return values.take(result) if function in ("first", "last") else unranked(result, values.type)
 
 
 # ------------------------------------------------------------------------------------------- order

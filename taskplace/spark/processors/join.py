@@ -15,7 +15,7 @@ from taskplace.errors import InputError
 from taskplace.spark.casts import keeps_order
 from taskplace.spark.processors.base import Context, Keyed, Layout, columns_of
 from taskplace.spark.processors.facts import Facts, State, TimeColumn
-from taskplace.spark.processors.groups import Groups, in_order, not_before, ranks
+from taskplace.spark.processors.groups import grouped, in_order, not_before, ranks
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
 from taskplace.spark.types import arrow_schema, column_of
@@ -154,9 +154,7 @@ class TableJoin(Keyed):
         mine = {name.lower() for name in self._columns}
         if clash := sorted(name for name in stream if name.lower() in mine):
             raise InputError(
-                self._path,
-                found=f"the columns {clash} on both sides",
-                expected="different column names",
+                self._path, found=f"the columns {clash} on both sides", expected="different column names"
             )
 
     def _update(self, store: Store, table: pa.Table) -> None:
@@ -177,10 +175,9 @@ class TableJoin(Keyed):
         if self._forgetting:
             live = pa.array(~store.is_late(table))
             table, gone = table.filter(live), gone.filter(live)
-        groups = Groups(self._codec(store.schema.key).canonical(table).columns)
-        last = groups.add("max", pa.chunked_array([pa.array(np.arange(table.num_rows))]))
-        lasts = groups.of(last)
-        table, gone = table.take(lasts), gone.take(lasts)
+        numbers = pa.chunked_array([pa.array(np.arange(table.num_rows))])
+        _, (last,) = grouped(self._codec(store.schema.key).canonical(table).columns, [("max", numbers)])
+        table, gone = table.take(last), gone.take(last)
         store.delete_many(table.filter(gone))
         store.put_many(table.filter(pc.invert(gone)))
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.casts import cast
-from taskplace.spark.processors.groups import Groups
+from taskplace.spark.processors.groups import Wanted, grouped
 from taskplace.spark.state.rows import canonical_floats, codec_of
 from taskplace.spark.types import arrow_schema, check_cast, column_of
 from taskplace.validation import named
@@ -43,7 +43,9 @@ class Aggregation:
     def __post_init__(self) -> None:
         if self.column is not None:
             named(self.column, f"{self.function}.column", "the name of a column")
-        arrow_schema({"type": self.type}, self.function)
+        kind = arrow_schema({"type": self.type}, self.function).field("type").type
+        if self.function in ("sum", "mean") and not is_added(kind):
+            raise InputError(f"{self.function}.type", found=str(kind), expected="a number, such as 'int64'")
 
     def parts(self, name: str) -> dict[str, Aggregation]:
         """Return the columns that the store keeps for this aggregate."""
@@ -165,21 +167,19 @@ class Parts:
         `keyed` has the key columns and `rows` the aggregated columns, of the same rows in the same order.
         """
         keys, types = self._key, self._types
-        groups = Groups(codec_of(keys, f"{self._path}.by").canonical(keyed).columns)
-        numbers: dict[str, int] = {}
-        rough: dict[str, int] = {}  # the float versions of sums that may overflow
+        given: dict[tuple[str, bool], Wanted] = {}  # True: the float version of a sum that may overflow
         for name, (function, column) in wanted.items():
-            if column is None:
-                numbers[name] = groups.add(function)
-                continue
-            values = self._values(name, function, rows, column, types.field(name).type)
-            if function == "sum" and may_wrap(values):
-                rough[name] = groups.add("sum", values.cast(pa.float64(), safe=False))
-            numbers[name] = groups.add(function, values)
-        columns = dict(zip(keys.names, groups.keys, strict=True))
+            kind = types.field(name).type
+            values = None if column is None else self._values(name, function, rows, column, kind)
+            given[name, False] = (function, values)
+            if values is not None and function == "sum" and may_wrap(values):
+                given[name, True] = (function, values.cast(pa.float64(), safe=False))
+        codec = codec_of(keys, f"{self._path}.by")
+        of_groups, found = grouped(codec.canonical(keyed).columns, list(given.values()))
+        results = dict(zip(given, found, strict=True))
+        columns = dict(zip(keys.names, of_groups, strict=True))
         for name, (function, column) in wanted.items():
-            about = groups.of(rough[name]) if name in rough else None
-            result = groups.of(numbers[name])
+            result, about = results[name, False], results.get((name, True))
             columns[name] = self._fitted(name, function, column, result, types.field(name).type, about)
         return pa.table(columns)
 
@@ -317,17 +317,6 @@ def addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return (
         column.cast(pa.float64(), safe=False) if pa.types.is_floating(kind) and may_wrap(column) else column
     )
-
-
-def check_sums(path: str, kinds: Mapping[str, object]) -> None:
-    """Refuse sums whose type is not a number. Errors: `InputError` with the sum's path."""
-    for field in arrow_schema(kinds, path):
-        if not is_added(field.type):
-            raise InputError(
-                f"{path}.{field.name}",
-                found=f"a sum kept as {field.type}",
-                expected="a numeric type such as 'int64'",
-            )
 
 
 def is_added(kind: pa.DataType) -> bool:

@@ -68,7 +68,7 @@ def test_a_store_of_windows_belongs_to_one_node(world):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"evnt_time": "at"}, r"nodes\.n\.evnt_time: found an unknown key, .*did you mean 'event_time'"),
+        ({"evnt_time": "at"}, r"nodes\.n\.evnt_time: found 'at', .*did you mean 'event_time'"),
         (
             {"ttl": "1 hour", "time": "at"},
             r"nodes\.n\.ttl: found '1 hour', expected only the options event_time and delay; "

@@ -71,16 +71,6 @@ def test_a_program_runs_its_operators_in_order():
     assert not program.stateful
 
 
-def test_a_merge_of_different_columns_is_refused():
-    operators = (
-        Operator("a", "source", topic="A"),
-        Operator("b", "source", topic="B"),
-        Operator("all", "merge", ("a", "b")),
-    )
-    with pytest.raises(InputError, match=r"all: found \"columns \['m'\] from b, \['n'\] from a\""):
-        Program(0, operators, {}).run(TaskId(0, 0), 0, {"A": ROWS, "B": pa.table({"m": ["x"]})}, {})
-
-
 def test_a_processor_sees_its_own_stores_only(tmp_path):
     seen = []
 
@@ -150,13 +140,6 @@ def test_reads_see_this_batchs_writes(store):
     assert scanned(store) == [(1, "b", 11), (3, "d", 31), (None, "n", 0)]
     store.put_many(rows((2, "again", 1)))
     assert store.contains_many(keys(2)).tolist() == [True]
-
-
-def test_a_large_store_is_scanned_in_pieces(store, monkeypatch):
-    monkeypatch.setattr("taskplace.spark.state.store.SCAN_ROWS", 2)
-    store.delete_many(keys(1))
-    pieces = [table.num_rows for table in store.scan()]
-    assert sum(pieces) == 2 and max(pieces) <= 2
 
 
 @pytest.mark.parametrize("before", [False, True])

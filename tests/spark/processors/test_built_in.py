@@ -39,12 +39,7 @@ OPTIONS = {
         "ttl": "1 hour",
         "time": "at",
     },
-    "table-join": {
-        "by": {"k": "string"},
-        "columns": {"at": "timestamp"},
-        "ttl": "1 hour",
-        "time": "at",
-    },
+    "table-join": {"by": {"k": "string"}, "columns": {"at": "timestamp"}, "ttl": "1 hour", "time": "at"},
 }
 #: Columns of a store that no option names.
 OWN_COLUMNS = {"deduplicate": {"seen_in_batch", "at"}, "count": {"count"}}

@@ -217,11 +217,11 @@ def test_first_and_last_are_those_of_values_that_are_not_null(bench, tmp_path):
         assert row == {"k": "a", "f": rows["v"][2].as_py(), "l": rows["v"][2].as_py()}
 
 
-@pytest.mark.parametrize("kind", ["string", "timestamp", "bool", "binary", pa.duration("us")])
+@pytest.mark.parametrize("kind", ["string", "timestamp", "bool", pa.duration("us")])
 @pytest.mark.parametrize("function", [sum_, avg])
 def test_sums_are_kept_as_numbers(function, kind):
-    with pytest.raises(InputError, match=r"Aggregate\('s'\)\.x.*: found 'a sum kept as"):
-        Aggregate("s", by={"k": "string"}, x=function("v", type=kind))
+    with pytest.raises(InputError, match=r"^(sum|mean)\.type: found .*, expected a number"):
+        function("v", type=kind)
 
 
 def test_a_column_that_is_not_there_is_named(bench, tmp_path):

@@ -175,15 +175,6 @@ def test_a_time_that_is_not_in_the_key_goes_by_slots_and_one_that_is_does_not(tm
     assert TTL + 1 < ends["value"] <= TTL + 1 + slot + 1
 
 
-def test_table_rows_are_forgotten_by_their_own_time(runs):
-    join = TableJoin("t", by={"k": "string"}, columns={"at": "timestamp"}, ttl="100 seconds", time="at")
-    r = runs(join)
-    stream = pa.table({"k": ["a", "b"]})
-    r.batch(0, stream, table([("a", 0, 0), ("b", 0, 50)]))
-    rows, _ = r.batch(120, stream, table([]))
-    assert [row["at"] for row in rows] == [None, at(50)]
-
-
 def test_a_late_row_of_the_table_leaves_the_key_its_live_one(runs):
     join = TableJoin(
         "t", by={"k": "string"}, columns={"m": "int64", "at": "timestamp"}, ttl="100 seconds", time="at"
@@ -244,17 +235,6 @@ def test_a_state_that_has_expired_already_is_not_taken(runs):
     assert r.batch(0, table([("a", 0, 60)]))[1] == 0
     assert r.batch(120, table([("a", 0, 10)])) == ([{"k": "a", "before": at(60)}], 1)
     assert r.batch(120, table([("a", 0, 61)])) == ([{"k": "a", "before": at(60)}], 0)
-
-
-def test_state_per_key_is_forgotten(runs):
-    def newest(key, rows, state):
-        return {"at": max(r["at"] for r in rows)}, [{"k": key["k"], "known": state is not None}]
-
-    r = runs(remembering(newest, known="bool"))
-    assert [row["known"] for row in r.batch(0, table([("a", 0, 0)]))[0]] == [False]
-    assert [row["known"] for row in r.batch(60, table([("a", 0, 61)]))[0]] == [True]
-    assert [row["known"] for row in r.batch(160, table([("a", 0, 162)]))[0]] == [True]
-    assert [row["known"] for row in r.batch(270, table([("a", 0, 270)]))[0]] == [False]
 
 
 @pytest.mark.parametrize(
