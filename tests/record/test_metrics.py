@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import socket
@@ -11,6 +12,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import promql_parser
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
@@ -21,9 +23,16 @@ from taskplace.record import prometheus as endpoint
 from taskplace.record.metrics import BY_NAME, METRICS, STREAM
 from taskplace.record.prometheus import Collector, check_serving, serve
 from tests.support.pages import blocks
-from tests.support.promql import ALERTS, expressions, panels, rules, selected
 
 ROOT = Path(__file__).parents[2]
+ALERTS = ROOT / "conf" / "prometheus" / "alerts.yml"
+RULES = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+DASHBOARD = json.loads((ROOT / "conf" / "grafana" / "taskplace.json").read_text())
+TARGETS = [
+    (f"{panel['title']} {target['refId']}", target["expr"])
+    for panel in DASHBOARD["panels"]
+    for target in panel.get("targets", ())
+]
 LABELS = {metric.exported: {STREAM, *metric.labels} for metric in METRICS} | {"up": {"job"}}
 VALUES = {
     "batches-total": 7,
@@ -150,6 +159,21 @@ def test_the_page_is_what_the_code_declares(monkeypatch):
 # -- alerts and the dashboard
 
 
+def selected(expression):
+    """Return each metric that an expression selects, with the labels that it is selected by."""
+    found = []
+
+    def visit(node):
+        if isinstance(node, promql_parser.VectorSelector):
+            found.append((node.name, frozenset(each.name for each in node.matchers.matchers)))
+        return True
+
+    for name, value in {"$__rate_interval": "5m", "$stream": ".*"}.items():  # Grafana's variables
+        expression = expression.replace(name, value)
+    promql_parser.walk(promql_parser.parse(expression), visit)
+    return found
+
+
 def wrong(expression):
     """Return what an expression selects that is not exported."""
     return {
@@ -163,8 +187,10 @@ def test_what_rules_and_panels_select_is_exported():
     documents = map(yaml.safe_load, blocks("docs/metrics.md", "yaml"))
     shown = [rule["expr"] for one in documents for group in one.get("groups", ()) for rule in group["rules"]]
     assert shown
-    for where, expression in {**expressions(), **dict(enumerate(shown))}.items():
-        assert list(selected(expression)), f"{where}: it selects nothing"
+    marks = [(each["name"], each["expr"]) for each in DASHBOARD["annotations"]["list"]]
+    alerts = [(rule["alert"], rule["expr"]) for rule in RULES]
+    for where, expression in (*alerts, *TARGETS, *marks, *enumerate(shown)):
+        assert selected(expression), f"{where}: it selects nothing"
         assert wrong(expression) == set(), where
     assert wrong('sum(rate(taskplace_rows[$__rate_interval])) + taskplace_generation{task="0_1"}') == {
         ("taskplace_rows", None),
@@ -173,15 +199,14 @@ def test_what_rules_and_panels_select_is_exported():
 
 
 def test_every_metric_is_on_the_dashboard():
-    targets = [target["expr"] for panel in panels() for target in panel["targets"]]
-    missing = {metric.exported for metric in METRICS} - {name for one in targets for name, _ in selected(one)}
+    shown = {name for _, expression in TARGETS for name, _ in selected(expression)}
+    missing = {metric.exported for metric in METRICS} - shown
     assert missing == {"taskplace_rebalance_latency_seconds_total"}, "for rates; the dashboard shows the mean"
 
 
 def test_every_alert_says_what_happens_and_what_to_do():
-    names = [rule["alert"] for rule in rules()]
-    assert len(set(names)) == len(names)
-    for rule in rules():
+    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+    for rule in RULES:
         assert rule["labels"]["severity"] in ("critical", "warning"), rule["alert"]
         assert set(rule["annotations"]) == {"summary", "description", "remedy"}, rule["alert"]
 
