@@ -27,7 +27,7 @@ COLUMNS, ROWS = 110, 60
 #: What a screen of the run shows, from the least to the most telling.
 TELLING = ("lost", "catching up standbys", "catching up warm-ups")
 #: The last line of a run's screen: how many batches there were, and the time.
-BATCHES = re.compile(r" \d+/\d+ for [\d:]+$")
+BATCHES = re.compile(r" \d+ of \d+ batches +for [\d:]+")
 #: What is said of a task that is not yet where it belongs.
 ON_ITS_WAY = "It is to move to"
 #: The longest time until something has happened, in seconds.

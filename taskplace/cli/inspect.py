@@ -231,21 +231,21 @@ def verify(args: argparse.Namespace) -> int:
 
 def _verification(found: CheckpointVerification) -> Iterator[str]:
     """Yield a verification as text."""
-    read = found.inspection
-    yield f"checkpoint  {read.path}"
-    if read.last is None:
+    inspection = found.inspection
+    yield f"checkpoint  {inspection.path}"
+    if inspection.last is None:
         yield NO_BATCH
     else:
-        yield f"manifests   batches {read.needed_from} to {read.last.batch} are needed, and were read"
-    needed = sum(kind.needed or 0 for kind in read.sizes.values())
+        yield f"manifests   batches {inspection.needed_from} to {inspection.last.batch} are needed, and were read"
+    needed = sum(kind.needed or 0 for kind in inspection.sizes.values())
     yield f"files       {count(needed, 'byte')} that manifests name were read, and compared with their checksums"
     if found.tasks is None:
         yield "placement   not checked: no manifest with an assignment, or no topology, can be read"
     else:
-        executors = count(len(read.assignment), "executor")
+        executors = count(len(inspection.assignment), "executor")
         checked = RULES if not found.violations else count(len(found.violations), "violation")
         yield f"placement   {count(found.tasks, 'task')} on {executors}: {checked}"
-    yield from (f"unfinished  {line}" for line in read.unfinished)
-    yield from damage_lines(read)
+    yield from (f"unfinished  {line}" for line in inspection.unfinished)
+    yield from damage_lines(inspection)
     yield from (f"violation   {violation}" for violation in found.violations)
     yield f"result      {'valid' if found.valid else 'NOT VALID'}"

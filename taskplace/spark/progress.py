@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -75,9 +74,6 @@ class MetricsListener(StreamingQueryListener):
             self._repeated.warn(log, said, batch, kind=type(error), exc_info=True)
         else:
             self._repeated.settle(log, "the listener works again")
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Do nothing."""

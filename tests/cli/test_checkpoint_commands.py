@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from taskplace.cli import main
+from taskplace.cli.drain import json_schema as answer_schema
 from taskplace.cli.inspect import lag_lines
-from taskplace.cli.status import events
+from taskplace.cli.status import events, json_schema
+from taskplace.model import schema as schemas
 from taskplace.model.schema import schema
 from taskplace.record.events import Change, Rebalanced
+from taskplace.record.json_lines import schema as line_schema
 from taskplace.spark.inspection.checkpoint import Inspection, LastStatus
 from taskplace.spark.operator_messages import (
     DriverIdentity,
@@ -22,28 +26,33 @@ from taskplace.spark.operator_messages import (
 from tests.support.command_line import one_line
 
 
+def found_by(command, placed, capsys, name):
+    """Return the exit code of a command, and its JSON document, which has the schema of this name."""
+    code = main([command, str(placed.checkpoint), "--output", "json"])
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema(name), cls=jsonschema.Draft202012Validator)
+    return code, found
+
+
+LOST = "missing; the state of 0_0 and 0_1 cannot be made of this checkpoint"
+
+
 def test_inspect(placed, capsys):
     path = str(placed.checkpoint)
     assert main(["inspect", path, "--verify"]) == 0
     out = capsys.readouterr().out
     assert "last batch  2: 8 rows, committed by driver 1, generation 3" in out
     assert out.endswith("result      sound (all bytes were read)\n")
-    assert main(["inspect", path, "--output", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, schema("inspection"), cls=jsonschema.Draft202012Validator)
+    code, found = found_by("inspect", placed, capsys, "inspection")
     of_task = found["tasks"]["0_0"]
     shown = re.search(r"^0_0 +([\d,]+) +([\d,]+|none) +([\d,]+) +([\d,]+)$", out, re.M)
-    assert [shown[k].replace(",", "") for k in (1, 3, 4)] == [
-        str(of_task[name]) for name in ("records", "replay", "bytes")
-    ]
-    assert of_task["bytes"] > 0
-    assert (found["schema"], found["sound"], found["last"]["batch"]) == ("taskplace.inspection/1", True, 2)
-
+    said = [shown[k].replace(",", "") for k in (1, 3, 4)]
+    assert said == [str(of_task[name]) for name in ("records", "replay", "bytes")]
+    assert (code, found["sound"], found["last"]["batch"]) == (0, True, 2) and of_task["bytes"] > 0
     next(placed.checkpoint.glob("changelog/*.segment")).unlink()
     assert main(["inspect", path]) == 1
     out = capsys.readouterr().out
-    assert "missing; the state of 0_0 and 0_1 cannot be made of this checkpoint" in out
-    assert "result      DAMAGED" in out
+    assert LOST in out and "result      DAMAGED" in out
 
 
 def test_inspect_shows_the_tasks_of_executors_the_generations_and_the_last_lags(world, placed, capsys):
@@ -62,8 +71,7 @@ def test_inspect_shows_the_tasks_of_executors_the_generations_and_the_last_lags(
     assert re.match(r" at batch 2, generation 3: status of driver 1, (just now|\d+ s ago)\n", lags)
     assert re.search(r"^executor +active lag +standby lag +warm-up lag$", lags, re.M)
     assert re.findall(r"^(executor-\d) +0 +0 +0$", lags, re.M) == ["executor-1", "executor-2"]
-    assert main(["inspect", path, "--output", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    _, found = found_by("inspect", placed, capsys, "inspection")
     assert found["assignment"]["executor-2"]["active"] == ["0_1"]
     assert found["generations"][-1] == {"generation": 3, "first": 2, "last": 2}
     assert found["status"]["lags"]["executor-2"] == {"active": {"0_1": 0}, "standby": {}, "warmup": {}}
@@ -72,11 +80,8 @@ def test_inspect_shows_the_tasks_of_executors_the_generations_and_the_last_lags(
     (placed.checkpoint / "status.json").write_text("{}")
     assert main(["inspect", path]) == 0, "no state depends on a status"
     assert "no lags     " in capsys.readouterr().out
-    assert main(["inspect", path, "--output", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, schema("inspection"), cls=jsonschema.Draft202012Validator)
-    assert found["status"] is None
-    assert "status.json: damaged" in found["status_error"]
+    _, found = found_by("inspect", placed, capsys, "inspection")
+    assert found["status"] is None and "status.json: damaged" in found["status_error"]
     (placed.checkpoint / "status.json").unlink()
     assert main(["inspect", path]) == 0
     assert "lags" not in capsys.readouterr().out
@@ -96,28 +101,15 @@ def test_inspect_names_the_copies_that_lag_most_first_and_counts_the_others():
 def test_verify(placed, capsys):
     path = str(placed.checkpoint)
     assert main(["verify", path]) == 0
-    out = capsys.readouterr().out
-    assert "manifests   batches 0 to 2 are needed, and were read" in out
-    assert re.search(r"^files       [\d,]+ bytes that manifests name were read", out, re.M)
-    assert (
-        "placement   2 tasks on 2 executors: each task is active exactly once, and no executor has two copies of it\n"
-        in out
-    )
-    assert out.endswith("result      valid\n")
-    assert main(["verify", path, "--output", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, schema("checkpoint_verification"), cls=jsonschema.Draft202012Validator)
-    assert found["valid"]
-
+    assert capsys.readouterr().out.endswith("result      valid\n")  # docs/operations.md has the rest
+    code, found = found_by("verify", placed, capsys, "checkpoint_verification")
+    assert code == 0 and found["valid"]
     next(placed.checkpoint.glob("changelog/*.segment")).unlink()
     assert main(["verify", path]) == 1
     out = capsys.readouterr().out
-    assert "missing; the state of 0_0 and 0_1 cannot be made of this checkpoint" in out
-    assert out.endswith("result      NOT VALID\n")
-    assert main(["verify", path, "--output", "json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, schema("checkpoint_verification"), cls=jsonschema.Draft202012Validator)
-    assert found["damaged"][0]["lost"] == ["0_0", "0_1"]
+    assert LOST in out and out.endswith("result      NOT VALID\n")
+    code, found = found_by("verify", placed, capsys, "checkpoint_verification")
+    assert code == 1 and found["damaged"][0]["lost"] == ["0_0", "0_1"]
 
 
 def test_verify_takes_a_directory_for_a_checkpoint(placed, tmp_path, capsys):
@@ -142,15 +134,22 @@ def test_status(placed, capsys):
     assert out.startswith("running: driver 1 (app-1, process ")
     assert "executor-2  host-2       1        0        0    0\n" in out
     assert "membership: executor-2 joined; 1 move, 1 warm-up; more to come" in out
-    assert main(["status", path, "--output", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, schema("status-seen"), cls=jsonschema.Draft202012Validator)
-    assert (found["runs"], found["status"]["batch"]) == (True, 2)
+    code, found = found_by("status", placed, capsys, "status-seen")
+    assert (code, found["runs"], found["status"]["batch"], found["status"]["late_here"]) == (0, True, 2, 0)
     assert found["status"]["totals"] == {"since": 0, "rows": 24, "late": 0, "bad": {}}
-    assert found["status"]["late_here"] == 0
     placed.close()
     assert main(["status", path]) == 4
     assert capsys.readouterr().out.startswith("no driver runs: driver 1 (app-1, process ")
+
+
+@pytest.mark.parametrize(
+    ("name", "made"), [("status-seen", json_schema), ("answer", answer_schema), ("run", line_schema)]
+)
+def test_a_schema_is_that_of_its_types(name, made):
+    written = Path(schemas.__file__).with_name(f"{name}.json")
+    assert written.read_text(encoding="utf-8") == json.dumps(made(), indent=2) + "\n", (
+        f"write it to {written}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -83,16 +83,6 @@ def test_a_task_at_rest_is_not_stuck_because_no_driver_runs(world, capsys, runs)
     assert last == "--task explains any task\n"
 
 
-def test_a_warm_up_that_is_caught_up_moves_with_the_next_rebalance(world, placed, capsys):
-    task = moving(placed)
-    world.follow(placed)
-    write_status(placed)
-    assert main(["explain", str(placed.checkpoint), "--task", task]) == 3
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"{task} moves from executor-1 to executor-2." in text
-    assert "The next rebalance moves it. task" in text
-
-
 def test_a_stuck_warm_up_is_found_from_the_status(world, placed, capsys, monkeypatch):
     path, task = str(placed.checkpoint), moving(placed)
 

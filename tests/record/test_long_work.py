@@ -31,12 +31,9 @@ def lines_of(seconds: int, unit: str = "files") -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_short_work_has_no_line():
+def test_lines_come_seldom_and_ever_more_seldom():
     assert lines_of(1) == []
     assert lines_of(2) == ["reading: 2 of 2 files (100 %), ended after 2.0 s"]
-
-
-def test_lines_come_seldom_and_ever_more_seldom():
     assert [line.partition(" of")[0] for line in lines_of(60)] == [
         *(f"reading: {at}" for at in (2, 7, 12, 18, 27, 41)),
         "reading: 60",
@@ -162,13 +159,6 @@ def printed(bars: WorkBars, width: int) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-def test_more_work_than_fits_is_counted(terminal_settings):
-    bars = WorkBars()
-    for k in range(MOST + 3):
-        bars.show(WorkProgress(f"work {k}"))
-    assert printed(bars, 60)[-1] == "and 3 more"
-
-
 def test_the_time_goes_on_between_two_events(clock):
     bars = WorkBars(clock)
     bars.show(WorkProgress("verifying", 1, 4, "files", seconds=2.0, eta=90.0))
@@ -177,3 +167,6 @@ def test_the_time_goes_on_between_two_events(clock):
     first, second = printed(bars, 60)
     assert "0:59 left" in first
     assert "0:33" in second
+    for k in range(MOST + 1):
+        bars.show(WorkProgress(f"work {k}"))
+    assert printed(bars, 60)[-1] == "and 3 more"

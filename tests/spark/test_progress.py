@@ -30,7 +30,6 @@ def test_only_events_of_the_own_query_are_passed_on():
     listener.onQueryStarted(event("a"))
     for query in ("b", "a", "c"):
         listener.onQueryProgress(event(query))
-    listener.onQueryIdle(event("a"))
     listener.onQueryTerminated(event("a"))
     assert seen == [(2, {"batches-total": 3})]
     stream.query_id = None  # before the first batch

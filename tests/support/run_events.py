@@ -37,8 +37,6 @@ SUMMARY = Summary(
     promotions=2,
     replayed_records=70,
     snapshot_records=300,
-    scratch_restores=0,
-    elsewhere=0,
     phases={"whole batch": 3.0, "commit": 0.2},
     seconds=31.0,
     check="result equals the batch query",
@@ -63,76 +61,35 @@ def events() -> Iterator[tuple[float, Any]]:
         yield moment, replace(event, time=datetime.fromtimestamp(BEGAN + moment, UTC))
 
 
+def _batch(number: int, rows: int, seconds: float, lag: int = 0, **more: Any) -> BatchDone:
+    """A batch that took so long, after which the last instance lags."""
+    phases = {"subtopology 0": seconds - 0.5}
+    placement = views(PROMOTED if number else START, lag)
+    lags = more.pop("lags", {})
+    given = {"recovery": BatchRecovery(), "behind": sum(map(len, lags.values())), **more}
+    return BatchDone(number, 4, rows, seconds, phases, placement, min(number, 2) or 1, lags, **given)
+
+
+def _rebalance(number: int, batch: int, reason: str, assignment: dict[str, Any], **more: Any) -> Rebalanced:
+    return Rebalanced(number, batch, reason, assignment=assignment, to_go=0, imbalance=1.5, **more)
+
+
 def _events() -> Iterator[tuple[float, Any]]:
-    yield (
-        1.0,
-        Rebalanced(1, 0, "start: 4 tasks on 3 instances", assignment=START, to_go=0, imbalance=1.5),
-    )
-    yield (
-        5.0,
-        BatchDone(
-            0, 4, 1_000, 3.0, {"subtopology 0": 2.5, "commit": 0.2}, views(START), 1, {}, 0, BatchRecovery()
-        ),
-    )
+    yield 1.0, _rebalance(1, 0, "start: 4 tasks on 3 instances", START)
+    yield 5.0, _batch(0, 1_000, 3.0)
     yield 8.0, ExecutorLost("executor-1", 1, 2, cancelled=True)
     changes = (
         Change("0_2", "promotion", "executor-1", "executor-0", "the owner is gone"),
         Change("0_3", "promotion", "executor-1", "executor-2", "the owner is gone"),
         Change("0_0", "standby", None, "executor-2", "a standby was missing"),
     )
-    yield (
-        8.5,
-        Rebalanced(
-            2,
-            1,
-            "lost: executor-1 died within batch 1",
-            promotions=2,
-            followup=True,
-            changes=changes,
-            assignment=PROMOTED,
-            to_go=0,
-            seconds=0.01,
-            imbalance=1.5,
-        ),
-    )
-    lags = {"executor-2": {"0_0": 250, "0_1": 150}}
+    lost = "lost: executor-1 died within batch 1"
+    yield 8.5, _rebalance(2, 1, lost, PROMOTED, promotions=2, followup=True, changes=changes, seconds=0.01)
     recovery = BatchRecovery(replayed=70, restored=300)
-    yield (
-        12.0,
-        BatchDone(1, 4, 1_200, 5.0, {"subtopology 0": 4.5}, views(PROMOTED, 400), 2, lags, 2, recovery),
-    )
-    yield (
-        16.0,
-        BatchDone(
-            2,
-            4,
-            1_200,
-            3.0,
-            {"subtopology 0": 2.5},
-            views(PROMOTED, 90),
-            2,
-            {"executor-2": {"0_0": 90}},
-            1,
-            BatchRecovery(),
-        ),
-    )
-    yield 18.0, Rebalanced(3, 3, "probing", assignment=PROMOTED, to_go=0, imbalance=1.5)
-    yield (
-        20.0,
-        BatchDone(
-            3,
-            4,
-            1_200,
-            3.0,
-            {"subtopology 0": 2.5},
-            views(PROMOTED),
-            3,
-            {},
-            0,
-            BatchRecovery(),
-            LateRows(1_200, 3),
-        ),
-    )
+    yield 12.0, _batch(1, 1_200, 5.0, 400, lags={"executor-2": {"0_0": 250, "0_1": 150}}, recovery=recovery)
+    yield 16.0, _batch(2, 1_200, 3.0, 90, lags={"executor-2": {"0_0": 90}})
+    yield 18.0, _rebalance(3, 3, "probing", PROMOTED)
+    yield 20.0, _batch(3, 1_200, 3.0, late=LateRows(1_200, 3))
 
 
 def tell_events(reporter: Any, *, until: float = float("inf"), after: float = -1.0) -> None:

@@ -42,16 +42,17 @@ def report_of_plan(plan: Plan, problem: Problem | None = None, *, title: str = "
     """
     reasons, left_out = ((), []) if problem is None else reasons_of(Explainer(problem, plan))
     placements = _placements(plan, problem)
+    copies = () if problem is None else _copies(problem, plan)
     return Report(
         kind="plan",
         title=title,
         state=_state(plan),
         made=time.time(),
-        figures=_figures(plan, problem, placements),
+        figures=_figures(plan, placements, copies),
         tasks=placements.tasks,
         instances=placements.instances,
         steps=tuple(placements.steps),
-        copies=() if problem is None else _copies(problem, plan),
+        copies=copies,
         now=tuple(_row(name, roles, problem) for name, roles in sorted(plan.assignment.items())),
         moves=move_rows(map(Change.of, plan.moves), "step"),
         reasons=reasons,
@@ -95,7 +96,7 @@ def _state(plan: Plan) -> State:
     return State("moves planned", "stable after this step", "busy")
 
 
-def _figures(plan: Plan, problem: Problem | None, placements: Placements) -> tuple[Figure, ...]:
+def _figures(plan: Plan, placements: Placements, copies: tuple[CopyLag, ...]) -> tuple[Figure, ...]:
     best, metrics = plan.optimality, plan.metrics
     fewest = str(best).partition(", ")[2].partition(", ")[0]
     roles = list(plan.assignment.values())
@@ -111,10 +112,9 @@ def _figures(plan: Plan, problem: Problem | None, placements: Placements) -> tup
             f"{metrics['warmups_waiting']:,.0f} wait" if metrics.get("warmups_waiting") else "",
         ),
     ]
-    if even:
+    if even:  # with its problem
         figures.append(Figure("imbalance", even[-1], f"{' → '.join(even)}: largest load / mean"))
-    if problem is not None:
-        lag = sum(copy.last for copy in _copies(problem, plan))
+        lag = sum(copy.last for copy in copies)
         figures.append(Figure("records to catch up", f"{lag:,}", "of the copies with a role"))
     return tuple(figures)
 

@@ -190,7 +190,8 @@ class RunRecorder:
 
     def _loss(self, at: float, event: ExecutorLost) -> None:
         self._losses += not event.leaving
-        self._timeline.append(TimelineRow(at, "leaving" if event.leaving else "loss", loss_line(event)))
+        text = loss_line(event).replace(" in batch ", f" in {self._unit} ", 1)
+        self._timeline.append(TimelineRow(at, "leaving" if event.leaving else "loss", text))
         self._recoveries.append(Recovery(at, event.instance, event.batch_id, event.tasks, event.leaving))
         if self._rebalanced is not None and self._rebalanced.assignment:
             roles = self._rebalanced.assignment.get(event.instance, {})

@@ -21,11 +21,10 @@ def now_of(status: Status, *, checkpoint: str | Path = UNKNOWN, version: int = 0
 
     - `checkpoint`: the path that remedies name
     """
-    why = {
-        (name, task): f"stuck: {seen.stalled}; {seen.remedy}"
-        for name, task, seen in stuck(status, checkpoint)
+    notes = {
+        (name, task): f"stuck: {why.stalled}; {why.remedy}" for name, task, why in stuck(status, checkpoint)
     }
-    copies = [replace(one, note=why.get((one.instance, one.task), one.note)) for one in _copies(status)]
+    copies = [replace(one, note=notes.get((one.instance, one.task), one.note)) for one in _copies(status)]
     copies.sort(key=lambda copy: (-copy.last, copy.task, copy.instance))
     return Now(
         state=state_of(status),

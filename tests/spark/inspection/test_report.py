@@ -32,45 +32,30 @@ def test_of_a_running_stream(world):
     assert report.steps[1].changes == {}
     assert report.samples.number == (0, 1)
     assert [one.kind for one in report.timeline] == ["rebalance"]
-    assert figures(report)["executors"] == "2"
     lag = sum(one.lag for one in placed.placement())
-    assert figures(report)["lag"] == str(lag)
+    assert {"executors": "2", "lag": str(lag)}.items() <= figures(report).items()
     assert sum(copy.last for copy in report.copies) == lag > 0
     assert [reason.task for reason in report.reasons] == ["0_0", "0_1"]
     assert report.reasons[0].why == placed.explain("0_0").why
     placed.close()
 
 
-def test_of_a_stream_that_has_ended(world):
-    placed = stream(world)
-    run(world, placed, 1)
-    placed.close()
-    report = report_of_checkpoint(placed.checkpoint)
-    assert report.state.word == "no driver runs"
-    found = inspect(placed.checkpoint)
-    assert figures(report)["last batch"] == "1"
-    assert figures(report)["records"] == str(sum(task.records for task in found.tasks.values()))
-    held = sum(kind.bytes for kind in found.sizes.values())
-    assert any(one.name == "size" and one.note.startswith(f"{held:,} bytes in ") for one in report.figures)
-    assert [row.active for row in report.now] == [2]
-
-
-def test_without_a_status(world):
+def test_of_a_stream_that_has_ended_without_its_status_and_with_damage(world):
     placed = stream(world)
     placed.close()
+    report, found = report_of_checkpoint(placed.checkpoint), inspect(placed.checkpoint)
+    records = str(sum(task.records for task in found.tasks.values()))
+    assert {"last batch": "0", "records": records}.items() <= figures(report).items()
+    assert (report.state.word, [row.active for row in report.now]) == ("no driver runs", [2])
+    size = sum(kind.bytes for kind in found.sizes.values())
+    assert any(one.name == "size" and one.note.startswith(f"{size:,} bytes in ") for one in report.figures)
+
     (placed.checkpoint / "status.json").unlink()
     report = report_of_checkpoint(placed.checkpoint)
-    assert report.timeline == ()
-    assert figures(report)["to replay"] == "8"
-    assert sum(copy.last for copy in report.copies) == 8
-    assert [row.note for row in report.now] == ["at the last commit"]
+    assert (report.timeline, [row.note for row in report.now]) == ((), ["at the last commit"])
+    assert figures(report)["to replay"] == "8" == str(sum(copy.last for copy in report.copies))
 
-
-def test_of_a_damaged_checkpoint(world):
-    placed = stream(world)
-    placed.close()
     next(placed.checkpoint.glob("changelog/*.segment")).unlink()
     report = report_of_checkpoint(placed.checkpoint)
     assert (report.state.word, report.state.tone) == ("damaged", "bad")
-    assert figures(report)["damaged"] != "0"
-    assert any("missing" in warning for warning in report.warnings)
+    assert figures(report)["damaged"] != "0" and any("missing" in warning for warning in report.warnings)

@@ -71,13 +71,20 @@ def test_the_problem_of_a_status_is_that_of_the_driver(world, standbys):
     assert status_problem(placed).instance("executor-1").draining
 
 
-def test_a_copy_that_cannot_follow_is_named_until_it_does(world, monkeypatch):
+@pytest.fixture
+def moving(world):
+    """A stream, and the task of it that warms up on executor-2, which has just joined."""
     placed = world.open(counts(world), config=STRICT)
     world.batch(placed, 0, **{"in": words(*"abcdefgh")})
     world.come(1)
     world.follow(placed)
     world.batch(placed, 1, **{"in": words(*"abcdefgh")})
     (task,) = placed.state.roles("executor-2").warmup
+    return placed, task
+
+
+def test_a_copy_that_cannot_follow_is_named_until_it_does(world, moving, monkeypatch):
+    placed, task = moving
 
     def fails(*_, **__):
         raise OSError(28, "No space left on device")
@@ -110,13 +117,8 @@ def test_a_copy_that_cannot_follow_is_named_until_it_does(world, monkeypatch):
     assert placed._runner.operations.status().executors["executor-2"].errors == {}
 
 
-def test_a_visit_that_fails_as_a_whole_is_named_until_one_succeeds(world, monkeypatch):
-    placed = world.open(counts(world), config=STRICT)
-    world.batch(placed, 0, **{"in": words(*"abcdefgh")})
-    world.come(1)
-    world.follow(placed)
-    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
-    (task,) = placed.state.roles("executor-2").warmup
+def test_a_visit_that_fails_as_a_whole_is_named_until_one_succeeds(world, moving, monkeypatch):
+    placed, task = moving
     with monkeypatch.context() as patch:
         patch.setattr(
             "taskplace.spark.worker.follow.Visit.follow_all",
