@@ -31,7 +31,7 @@ OF_OTHERS |= {"my_processors.py", "my_sinks.py", "make_orders.py", "stream.py"}
 BUDGET = {
     "taskplace": 1290,
     "taskplace/assign": 1750,
-    "taskplace/cli": 2450,
+    "taskplace/cli": 2440,
     "taskplace/doctor": 540,
     "taskplace/explanation": 850,
     "taskplace/groups": 4080,
