@@ -210,17 +210,10 @@ def text_of(path: str, *wanted: str) -> str:
         return text.removeprefix("\ufeff")  # a byte order mark
     except IsADirectoryError:
         _refuse_directory(path, wanted)
-    except OSError as error:
-        from taskplace.spec.document import nearest_file
+    except (OSError, UnicodeDecodeError) as error:
+        from taskplace.spec.document import unreadable
 
-        near = nearest_file(Path(path), "*.json")
-        hint = f"did you mean {near!r}?" if near else ""
-        wrong = InputError(path, found=error.strerror, expected="a readable JSON file", hint=hint)
-        if isinstance(error, FileNotFoundError):
-            raise plainly(wrong, "there is no such file" + (hint and f"; {hint}")) from None
-        raise wrong from None
-    except UnicodeDecodeError:
-        raise InputError(path, found="bytes that are not UTF-8", expected="a JSON document") from None
+        raise unreadable(Path(path), error, "a readable JSON file", "*.json") from None
 
 
 def _parsed(text: str, path: str, wanted: Collection[str]) -> Any:

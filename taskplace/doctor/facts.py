@@ -18,8 +18,9 @@ from typing import Literal, NamedTuple
 
 import javaproperties
 
-from taskplace.errors import InputError, plainly
+from taskplace.errors import InputError
 from taskplace.spec.application import Settings, SparkSettings
+from taskplace.spec.document import unreadable
 from topology import BuiltTopology
 
 Need = Literal["topology", "stores", "checkpoint"]
@@ -39,11 +40,7 @@ def read_properties(file: str | Path) -> dict[str, str]:
         with path.open("rb") as stream:
             given = javaproperties.load(stream)
     except (OSError, ValueError) as error:
-        found = getattr(error, "strerror", None) or str(error)
-        wrong = InputError(str(path), found=found, expected="a readable file of Spark's properties")
-        if isinstance(error, FileNotFoundError):
-            raise plainly(wrong, "there is no such file") from None
-        raise wrong from None
+        raise unreadable(path, error, "a readable file of Spark's properties") from None
     if given and not any(name.startswith("spark.") for name in given):
         found = f"the name {next(iter(given))[:80]!r}"
         raise InputError(str(path), found=found, expected="names that begin with 'spark.', one in a line")

@@ -111,7 +111,7 @@ def rule(
 
     def made(find: Find) -> Rule:
         id_, why = find.__name__.replace("_", "-"), " ".join((find.__doc__ or "").split())
-        RULES.append(Rule(id_, severity, finds, why, find, needs, steered))
+        RULES.append(Rule(id_, severity, finds, why, find, needs=needs, steered=steered))
         return RULES[-1]
 
     return made

@@ -13,16 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from taskplace.spec.nodes import PROCESSORS
 from topology import TopologyError
 
-#: The processors of `taskplace.spark.registry`, by name, with the names of their classes.
-STATEFUL: Mapping[str, str] = {
-    "aggregate": "Aggregate",
-    "count": "Count",
-    "deduplicate": "Deduplicate",
-    "per-key": "PerKey",
-    "table-join": "TableJoin",
-}
+#: The processors of `taskplace.spark.registry`, by name, with the names of their classes: those of their options.
+STATEFUL: Mapping[str, str] = {name: options.__name__ for name, options in PROCESSORS.items()}
 
 
 def store_of(processor: str, node: str) -> Mapping[str, Any]:

@@ -80,18 +80,24 @@ def read_file(path: Path, expected: str = "a mapping with the key 'application'"
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        found = getattr(error, "strerror", None) or "bytes that are not UTF-8"
-        near = nearest_file(path, "*.y*ml")
-        hint = f"did you mean {near!r}?" if near else ""
-        wrong = InputError(str(path), found=found, expected="a readable YAML file", hint=hint)
-        if isinstance(error, FileNotFoundError):
-            raise plainly(wrong, "there is no such file" + (hint and f"; {hint}")) from None
-        raise wrong from None
+        raise unreadable(path, error, "a readable YAML file", "*.y*ml") from None
     document = load(text, str(path), environment=os.environ)
     if not isinstance(document, Mapping):
         found = type(document).__name__ if document is not None else "an empty file"
         raise InputError(str(path), found=found, expected=expected)
     return document
+
+
+def unreadable(path: Path, error: Exception, expected: str, pattern: str = "") -> InputError:
+    """Return the error for a file that cannot be read. Of a missing one, it names the nearest file of a pattern."""
+    undecoded = "bytes that are not UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+    found = undecoded or getattr(error, "strerror", None) or str(error)
+    near = nearest_file(path, pattern) if pattern else ""
+    hint = f"did you mean {near!r}?" if near else ""
+    wrong = InputError(str(path), found=found, expected=expected, hint=hint)
+    if isinstance(error, FileNotFoundError):
+        return plainly(wrong, "there is no such file" + (hint and f"; {hint}"))
+    return wrong
 
 
 def nearest_file(path: Path, pattern: str, wanted: Callable[[Path], bool] = Path.exists) -> str:

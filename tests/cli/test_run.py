@@ -2,17 +2,19 @@
 
 import json
 import logging
+import os
+import signal
+import threading
 
 import pytest
 
 from taskplace.cli import main
+from taskplace.cli.run import interrupted_by_sigterm
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.record import prometheus as endpoint
 
 
 def test_workers_find_what_lies_in_the_current_directory(shop, tmp_path, capsys, monkeypatch):
-    import os
-
     monkeypatch.setenv("PYTHONPATH", "/already/there")
     assert main(["run", shop(), "--check"]) == 0
     assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), "/already/there"]
@@ -162,3 +164,32 @@ def test_a_check_for_programs(shop, capsys):
     assert (checked["schema"], checked["valid"]) == ("taskplace.check/1", False)
     assert err == f"taskplace: {checked['error']}\n"
     assert "not ready" in checked["error"]
+
+
+# -- SIGTERM
+
+
+def test_the_first_one_interrupts_and_later_ones_do_not_disturb_the_end():
+    before, done = signal.getsignal(signal.SIGTERM), []
+    with pytest.raises(KeyboardInterrupt), interrupted_by_sigterm():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append("cleaned up")
+    assert done == ["cleaned up"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_another_thread_leaves_signals_alone():
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def inside():
+        with interrupted_by_sigterm():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert seen == [before]

@@ -204,9 +204,9 @@ def test_an_override_with_a_bad_value_names_its_path():
 
 def test_a_missing_file_names_the_nearest(tmp_path):
     write(tmp_path, "", "flights.yaml")
-    with pytest.raises(InputError, match=r"there is no such file.*did you mean '.*/flights.yaml'"):
+    with pytest.raises(InputError, match=r"there is no such file; did you mean '.*/flights.yaml'"):
         Settings.load(tmp_path / "flight.yaml")
-    with pytest.raises(InputError, match="there is no such file"):
+    with pytest.raises(InputError, match=r"there is no such file$"):
         Settings.load(tmp_path / "nowhere" / "flight.yaml")
 
 

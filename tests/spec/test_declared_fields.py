@@ -115,3 +115,9 @@ def test_null_leaves_a_field_out_but_for_one_that_knows_it():
     assert "most_records" not in nodes.given(read_struct(nodes.KafkaInput, topic, "n"))
     unlimited = read_struct(nodes.KafkaInput, {**topic, "most_records": None}, "n")
     assert nodes.given(unlimited)["most_records"] is None
+
+
+def test_what_is_no_mapping_is_left_to_the_topology():
+    for entry in (3, None, {"options": 3}, {"options": {"by": 1}}):
+        assert nodes.checked_topology({"nodes": {"n": entry}}) == {"nodes": {"n": entry}}
+        assert nodes.checked_topology({"nodes": [entry]}) == {"nodes": [entry]}
