@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import statistics
 
-from taskplace.groups.membership import ConsistentHash, ConsumerMetadata
+from taskplace.groups.metadata import Topics
+from taskplace.groups.strategies import ConsistentHash
+from taskplace.groups.subscriptions import Member
 
 PARTITIONS, GROUPS = 1_000, 20
 
 
 def owners(members: list[str], slack: float) -> dict[int, str]:
     """Return the owner of each partition."""
-    consumers = [ConsumerMetadata(name, ("t",), None) for name in members]
-    given = ConsistentHash(slack=slack).shares({"t": PARTITIONS}, consumers).active
+    consumers = {name: Member(["t"]) for name in members}
+    given = ConsistentHash(slack=slack).assign(Topics({"t": PARTITIONS}), consumers).assignment
     return {p.partition: name for name, held in given.items() for p in held}
 
 

@@ -14,19 +14,11 @@ import argparse
 import math
 from dataclasses import dataclass
 
-from taskplace.groups.membership import (
-    Assigned,
-    ConsumerProtocol,
-    Coordinator,
-    CoordinatorSettings,
-    Member,
-    MemberSettings,
-    Mode,
-    Send,
-    Topics,
-    decode,
-    encode,
-)
+from taskplace.groups.consumer import ConsumerProtocol
+from taskplace.groups.coordinator import Coordinator, CoordinatorSettings
+from taskplace.groups.member import Assigned, Member, MemberSettings, Send
+from taskplace.groups.messages import Mode, decode, encode
+from taskplace.groups.metadata import Topics
 
 
 @dataclass(frozen=True)

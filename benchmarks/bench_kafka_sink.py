@@ -32,10 +32,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.kafka.broker import Brokers
 from taskplace.spark.kafka import brokers as questions
-from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
+from taskplace.spark.kafka.sink import KafkaSink
 from taskplace.spark.targets import Commit, Output
 
 FILES = 4
+DELIVERIES = ("exactly-once", "at-least-once")
 
 
 def staged(folder: Path, rows: int) -> list[Path]:

@@ -85,7 +85,7 @@ def restore(folder: Path, made: Any) -> None:
 def read(folder: Path, made: Any) -> None:
     from taskplace.spark.messages import History
     from taskplace.spark.state.store import StoreSchema
-    from taskplace.spark.state.view import View
+    from taskplace.spark.state.transaction import View
     from taskplace.spark.worker import lookup
 
     schema = StoreSchema.of("s", {"key": {"k": "int64", "l": "int64"}, "value": {"v": "string"}})

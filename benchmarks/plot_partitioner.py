@@ -16,7 +16,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from taskplace.groups.partitioner import Partitioner, PartitionerConfig, UniformStickyPartitioner
+from taskplace.groups.partitioner import PartitionerConfig, UniformStickyPartitioner
 
 PICTURE = Path(__file__).parents[1] / "docs" / "img" / "partitioner.svg"
 PARTITIONS = 30
@@ -54,7 +54,7 @@ class SwitchOnNewBatch:
 class Producer:
     """A producer with linger 0: a batch is sent as soon as its broker takes one more; until then it fills."""
 
-    partitioner: Partitioner
+    partitioner: SwitchOnNewBatch | UniformStickyPartitioner
     latency: list[float]  # seconds from sending a batch to its answer, by partition
     now: float = 0.0
     records: Counter[int] = field(default_factory=Counter)  # produced, by partition
@@ -79,7 +79,8 @@ class Producer:
         chosen = self.partitioner.partition(None, RECORD)
         if not self._has_room(chosen):
             # As in Kafka's producer: the record has not been added yet, and the partitioner may choose again.
-            self.partitioner.on_new_batch(chosen)
+            if isinstance(self.partitioner, SwitchOnNewBatch):
+                self.partitioner.on_new_batch(chosen)
             if isinstance(self.partitioner, SwitchOnNewBatch):
                 chosen = self.partitioner.partition(None, RECORD)
         self.records[chosen] += 1
@@ -111,7 +112,7 @@ class Producer:
             heapq.heappush(self._answers, (self.now + self.latency[partition], partition))
 
 
-def make(name: str, seed: int) -> Partitioner:
+def make(name: str, seed: int) -> SwitchOnNewBatch | UniformStickyPartitioner:
     if name in (NAMES[0], ROTATING):
         return SwitchOnNewBatch(PARTITIONS, seed, rotate=name == ROTATING)
     config = PartitionerConfig(batch_size=BATCH, adaptive=name == NAMES[2])

@@ -13,16 +13,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from taskplace.groups.membership import (
-    CoordinatorSettings,
-    LocalCoordinator,
-    LocalMember,
-    MemberSettings,
-    Mode,
-    Offer,
-    Round,
-    StaleGeneration,
-)
+from taskplace.groups.coordinator import CoordinatorSettings
+from taskplace.groups.local import LocalCoordinator, LocalMember
+from taskplace.groups.member import MemberSettings
+from taskplace.groups.messages import Joined, Mode, Offer, StaleGeneration
 
 GROUP = "ledger"
 # Short, so that the example is quick: a dead writer is noticed after two seconds.
@@ -41,11 +35,11 @@ class Election:
         """Return the offer; an election needs no metadata."""
         return [Offer("election")]
 
-    def lead(self, outcome: Round) -> Mapping[str, bytes]:
+    def lead(self, outcome: Joined) -> Mapping[str, bytes]:
         """Make the leader the writer; the others get an empty state."""
         return {name: b"write" if name == outcome.name else b"" for name in outcome.members}
 
-    def accept(self, outcome: Round) -> bool:
+    def accept(self, outcome: Joined) -> bool:
         """Return whether this member writes in this generation."""
         return outcome.state == b"write"
 

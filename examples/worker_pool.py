@@ -13,15 +13,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from taskplace.groups.membership import (
-    CoordinatorSettings,
-    LocalCoordinator,
-    LocalMember,
-    MemberSettings,
-    Mode,
-    Offer,
-    Round,
-)
+from taskplace.groups.coordinator import CoordinatorSettings
+from taskplace.groups.local import LocalCoordinator, LocalMember
+from taskplace.groups.member import MemberSettings
+from taskplace.groups.messages import Joined, Mode, Offer
 
 GROUP = "connectors"
 JOBS = [f"job-{k}" for k in range(9)]
@@ -67,13 +62,13 @@ class Pool:
         """Return the offer: the room of this worker, and the jobs that it runs."""
         return [Offer("jobs", 0, json.dumps({"room": self.room, "running": self.running}).encode())]
 
-    def lead(self, outcome: Round) -> Mapping[str, bytes]:
+    def lead(self, outcome: Joined) -> Mapping[str, bytes]:
         """Assign the jobs by the workers' reports."""
         said: dict[str, Any] = {name: json.loads(data) for name, data in outcome.members.items()}
         shares = share({n: s["room"] for n, s in said.items()}, {n: s["running"] for n, s in said.items()})
         return {name: json.dumps(jobs).encode() for name, jobs in shares.items()}
 
-    def accept(self, outcome: Round) -> list[str]:
+    def accept(self, outcome: Joined) -> list[str]:
         """Return this worker's jobs."""
         self.running = json.loads(outcome.state)
         return self.running

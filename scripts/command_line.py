@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from taskplace.cli import parser
 from taskplace.cli.codes import BAD_INPUT, INTERRUPTED, MEANINGS
-from taskplace.cli.parsers import FIRST, GROUPS, CommandParser, all_codes
+from taskplace.cli.parsers import EVERYWHERE, FIRST, GROUPS, CommandParser
 from taskplace.record.events import LINES, SCHEMA
 from taskplace.record.json_lines import meanings
 
 FILE = Path(__file__).parents[1] / "docs" / "command_line.md"
 HEAD = """# Command line
 
-All commands of `taskplace`, with their arguments, examples and exit codes. `scripts/command_line.py` writes this page
-from the parsers, so it says the same as `taskplace COMMAND --help`.
-
-What to type first:
+All commands of `taskplace`, as `taskplace COMMAND --help` shows them. `scripts/command_line.py` writes this page.
 
 {first}
 
 Rules of all commands:
 
-- **Dry run first.** A command that would change a running stream only shows what would change, until it gets `--yes`.
-  Its last line says so.
-- **Errors are one line** on standard error: the path, what was found, what was expected, and the nearest known word.
-  Results are on standard output.
-- **`--output json`** prints a [document](#json) in place of the text. Errors stay lines on standard error. Only
-  `completion` has none: its output is a shell script.
-- **An unknown command or option** is refused with the nearest known one. Options are not abbreviated.
-- **A file that belongs to another command** is refused with the name of that command: a problem given to `run`, an
-  application given to `plan` or `status`."""
+- A command that would change a running stream only shows what would change, until it gets `--yes`.
+- Errors are one line on standard error: the path, what was found, what was expected, and the nearest known word.
+- `--output json` prints a [document](#json) in place of the text. Only `completion` has none.
+- An unknown command or option is refused with the nearest known one. Options are not abbreviated.
+- A file that belongs to another command is refused with the name of that command.
+- `--set KEY=VALUE` overrides a key of the file, and may be repeated. `-` is standard input where FILE is JSON."""
 CODES = """## Exit codes
 
 Scripts can rely on these codes. {everywhere} apply to every command, and are not listed below.
 
 {table}
 
-The table of each command below says what a code means there. If the reader of its output is gone (`| head`), any
-command ends with 1."""
-
-
+If the reader of its output is gone (`| head`), any command ends with 1."""
 DOCUMENTS = """## JSON
 
 With `--output json`, a command prints one document, which names its schema. `status --watch` prints one in each line,
@@ -53,9 +44,10 @@ LINES_HEAD = """## Lines of a run
 
 `taskplace run FILE --output json`, or the key `report.progress: json`, prints one line of JSON for each event. The
 first line is the `start`, with the `schema` {schema}; the last one is the `finish`, also after an error. What else is
-printed goes to standard error. `taskplace.record.json_lines.schema()` returns the JSON Schema of a line.
-
-Each line has its `event`, and the `time` when it was written, in UTC."""
+printed goes to standard error. Each line has its `event`, and the `time` when it was written, in UTC.
+`taskplace.record.json_lines.schema()` returns the JSON Schema of a line, which says what each field means."""
+#: Arguments of several commands, which the head explains.
+SHARED = ("--help", "--output", "--set", "FILE", "CHECKPOINT")
 
 
 def page() -> str:
@@ -76,27 +68,27 @@ def page() -> str:
 
 
 def _documents(commands: dict[str, CommandParser]) -> str:
-    rows = []
-    for name, one in commands.items():
-        for each in one.help_.schemas:
-            kind = each.removeprefix("taskplace.").partition("/")[0]
-            rows.append((f"`{name}`", f"`{each}`", f"`taskplace/model/schema/{kind}.json`"))
-    return f"{DOCUMENTS}\n\n{_rows(('command', 'schema', 'JSON Schema'), rows)}"
+    lines = [
+        f"- `{name}`: {', '.join(f'`{each}`' for each in one.help_.schemas)}"
+        for name, one in commands.items()
+        if one.help_.schemas
+    ]
+    return "\n".join([DOCUMENTS, "", *lines])
 
 
 def _lines() -> str:
-    parts = [LINES_HEAD.format(schema=SCHEMA)]
+    lines = [LINES_HEAD.format(schema=SCHEMA), ""]
     for line in LINES:
-        rows = [(f"`{name}`", text) for name, text in meanings(line).items() if name != "time"]
-        title, what = line.__struct_config__.tag, (line.__doc__ or "").partition("\n")[0]
-        parts.append(f"### `{title}`\n\n{what}\n\n{_rows(('field', 'meaning'), rows)}")
-    return "\n\n".join(parts)
+        names = ", ".join(f"`{name}`" for name in meanings(line) if name != "time")
+        what = (line.__doc__ or "").partition("\n")[0]
+        lines.append(f"- `{line.__struct_config__.tag}`: {what} {names}")
+    return "\n".join(lines)
 
 
 def _codes(commands: dict[str, CommandParser]) -> str:
     rows = []
     for code, meaning in MEANINGS.items():
-        of = [f"`{name}`" for name, one in commands.items() if code in all_codes(one.help_)]
+        of = [f"`{name}`" for name, one in commands.items() if code in one.help_.codes]
         rows.append((f"{code}", meaning, "all" if len(of) == len(commands) else ", ".join(of)))
     table = _rows(("code", "meaning", "commands"), rows)
     return CODES.format(everywhere=f"{BAD_INPUT} and {INTERRUPTED}", table=table)
@@ -106,16 +98,15 @@ def _command(name: str, one: CommandParser) -> str:
     help_ = one.help_
     width = max(len(line) for line, _ in help_.examples) + 4
     examples = "\n".join(f"taskplace {line:<{width}}{what}" for line, what in help_.examples)
-    own = [(f"{code}", what) for code, what in all_codes(help_).items() if code != INTERRUPTED]
-    return "\n\n".join(
-        [
-            f"### `{' '.join([f'taskplace {name}', *_positional(one)])}`",
-            " ".join([f"{help_.line[0].upper()}{help_.line[1:]}.", *help_.text.split()]),
-            f"```text\n{examples}\n```",
-            _rows(("argument", "meaning"), list(_arguments(one))),
-            _rows(("exit code", "meaning"), own),
-        ]
-    )
+    own = {code: what for code, what in help_.codes.items() if (code, what) not in EVERYWHERE.items()}
+    parts = [
+        f"### `{' '.join([f'taskplace {name}', *_positional(one)])}`",
+        f"{help_.line[0].upper()}{help_.line[1:]}. {help_.text}".strip(),
+        f"```text\n{examples}\n```",
+        "\n".join(_arguments(one)),
+        f"Exit codes: {'; '.join(f'{code}: {what}' for code, what in own.items())}.",
+    ]
+    return "\n\n".join(filter(None, parts))
 
 
 def _positional(one: CommandParser) -> Iterator[str]:
@@ -125,10 +116,11 @@ def _positional(one: CommandParser) -> Iterator[str]:
             yield f"{shown}..." if action.nargs == "+" else f"[{shown}]" if action.nargs == "?" else shown
 
 
-def _arguments(one: CommandParser) -> Iterator[tuple[str, str]]:
+def _arguments(one: CommandParser) -> Iterator[str]:
     for action in one._actions:
-        if action.dest != "help" and action.help != argparse.SUPPRESS:
-            yield f"`{_name(action)}`", action.help or ""
+        name = action.option_strings[-1] if action.option_strings else action.metavar
+        if name not in SHARED:
+            yield f"- `{_name(action)}`: {action.help}"
 
 
 def _name(action: argparse.Action) -> str:
@@ -142,7 +134,7 @@ def _name(action: argparse.Action) -> str:
     return " ".join(filter(None, [", ".join(action.option_strings), value]))
 
 
-def _rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _rows(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
     written = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([written[0], f"|{'---|' * len(head)}", *written[1:]])

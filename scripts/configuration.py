@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from taskplace.groups.coordinator import CoordinatorSettings
+from taskplace.groups.member import MemberSettings
 from taskplace.groups.partitioner import PartitionerConfig
-from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec.application import FREE, SECTIONS, ChaosSettings
@@ -29,8 +30,7 @@ runtime:
 ```
 
 On the command line a key is named by its path: `--set runtime.snapshot.interval=5`. `taskplace config FILE --all` shows
-the values that are in force, and where each comes from.
-Unknown keys are refused with the nearest known one, before anything starts.
+the values that are in force, and where each comes from. Unknown keys are refused with the nearest known one.
 
 ## Variables of the environment
 
@@ -42,17 +42,16 @@ checkpoint:
 placement: {num.standby.replicas: "${STANDBYS:-1}"}
 ```
 
-`${NAME}` stands for the value of the variable. One that is not set, or is empty, is refused with the path of the key;
-`${NAME:-default}` takes the default then. `$${` is a literal `${`. Inside braces and brackets a reference has to be
-quoted. What is put in is one value, whatever is in it: a text where it is quoted, otherwise what it looks like (a
-number, true, a text). Keys are no values, and everything below `spark.conf` is left alone, because Spark has a `${...}`
-of its own. `taskplace config` shows references as they are written, and never what was put in."""
+`${NAME}` is the value of a variable, which has to be set and not empty; `${NAME:-default}` takes the default then.
+`$${` is a literal `${`. Inside braces and brackets a reference has to be quoted. What is put in is one value: a text
+where it is quoted, otherwise what it looks like. Everything below `spark.conf` is left alone, because Spark has a
+`${...}` of its own."""
 OTHERS = (
     ("An entry of the list `chaos`", ChaosSettings),
     ("Steering (`taskplace.spark.steer`)", SteeringConfig),
     ("The partitioner (`taskplace.groups.partitioner`)", PartitionerConfig),
-    ("A group's coordinator (`taskplace.groups.membership`), in Python only", CoordinatorSettings),
-    ("A member of a group (`taskplace.groups.membership`), in Python only", MemberSettings),
+    ("A group's coordinator (`taskplace.groups`), in Python only", CoordinatorSettings),
+    ("A member of a group (`taskplace.groups`), in Python only", MemberSettings),
 )
 
 

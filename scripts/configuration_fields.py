@@ -92,10 +92,9 @@ OUTPUTS = """totals: {path: out/totals}
 KAFKA_OUTPUTS = """totals:
   kafka: {topic: totals, servers: localhost:9092, key: customer, patience: 2 minutes}
 """
-INTRO = """An application of YAML alone reads these sections. A class may read `input` and `output` as it likes.
+INTRO = """An application of YAML alone reads these sections; a class may read `input` and `output` as it likes.
 [Topology](topology.md) and [Event time and windows](windows.md) show whole files, [Kafka](kafka.md) explains topics.
-The examples are entries of the section that the heading names. A *duration* has a unit: `10 minutes`, `1.5 h`,
-`250 ms`.
+Examples are entries of the section in the heading. A *duration* has a unit: `10 minutes`, `1.5 h`, `250 ms`.
 *Columns with types* are like `{id: long, name: string}`."""
 
 
@@ -105,10 +104,11 @@ def parts() -> Iterator[str]:
     yield from _part("### Options of a source (`topology.sources.NAME.options`)", nodes.SourceOptions)
     yield f"With its other fields:\n\n{_yaml(SOURCE)}"
     yield from _part("### Options of a store (`topology.stores.NAME.options`)", nodes.StoreOptions)
+    yield from _part("### Options of all processors with a store", nodes.Stateful)
     for name, kind in nodes.PROCESSORS.items():
         heading = f"### The processor `{name}` (`topology.nodes.NAME.options`)"
         summary = f"In Python, `{STATEFUL[name]}`: [all rules](api/processors.md)."
-        yield from _part(heading, kind, [getattr(processors, STATEFUL[name])], summary)
+        yield from _part(heading, kind, [getattr(processors, STATEFUL[name])], summary, nodes.Stateful)
         yield _yaml(NODES[name])
     heading = "### Fields of `window`, an option of `aggregate` and `count`"
     yield from _part(heading, nodes.Window, [processors.Tumbling])
@@ -129,9 +129,13 @@ def parts() -> Iterator[str]:
 
 
 def _part(
-    heading: str, kind: type[Struct], makers: Sequence[Callable[..., Any]] = (), summary: str = ""
+    heading: str,
+    kind: type[Struct],
+    makers: Sequence[Callable[..., Any]] = (),
+    summary: str = "",
+    base: type[Struct] = Struct,
 ) -> Iterator[str]:
-    """Yield a table of fields. `makers`: the classes of which they are arguments, which know the defaults."""
+    """Yield a table of fields, without those of `base`. `makers`: the classes that know the defaults."""
     yield heading
     if summary:
         yield summary
@@ -139,10 +143,10 @@ def _part(
         name: each.default for make in makers for name, each in inspect.signature(make).parameters.items()
     }
     lines = ["| field | value | default | meaning |", "|---|---|---|---|"]
-    for key in keys_of(kind):
+    for key in (key for key in keys_of(kind) if key not in keys_of(base)):
         value = arguments.get(key.field)
         none = value in (None, (), "", {}) or value is inspect.Parameter.empty
-        default = "required" if key.required else key.meant or ("none" if none else f"`{as_yaml(value)}`")
+        default = "required" if key.required else key.meant or ("" if none else f"`{as_yaml(value)}`")
         cells = (f"`{key.name}`", key.values, default, key.doc)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     yield "\n".join(lines)

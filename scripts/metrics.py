@@ -1,4 +1,4 @@
-"""Writes the tables of docs/metrics.md from the code and from the alert rules: `python scripts/metrics.py`.
+"""Writes the tables of docs/metrics.md from the code: `python scripts/metrics.py`.
 
 The tables stand between marks, and the text around them is written by hand.
 """
@@ -6,67 +6,37 @@ The tables stand between marks, and the text around them is written by hand.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from pathlib import Path
-
-import yaml
 
 from taskplace.record.metrics import SECTIONS, Metric
 
-ROOT = Path(__file__).parents[1]
-FILE = ROOT / "docs" / "metrics.md"
-ALERTS = ROOT / "conf" / "prometheus" / "alerts.yml"
+FILE = Path(__file__).parents[1] / "docs" / "metrics.md"
+BEGIN, END = "<!-- metrics: written by scripts/metrics.py -->", "<!-- end of metrics -->"
 
 
 def metrics() -> str:
     """Return the tables of all metrics."""
     parts = []
     for title, section in SECTIONS.items():
-        rows = [
-            "| name | in Prometheus | type | unit | meaning | Kafka's counterpart |",
-            "|---|---|---|---|---|---|",
-        ]
-        rows += [_row(*_cells(metric)) for metric in section]
+        rows = ["| name | unit | meaning | Kafka's name |", "|---|---|---|---|", *map(_row, section)]
         parts.append(f"### {title}\n\n" + "\n".join(rows))
     return "\n\n".join(parts)
 
 
-def _cells(metric: Metric) -> tuple[str, ...]:
-    labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
-    kind = f"{metric.kind}, continues over restarts" if metric.kept else metric.kind
-    kafka = f"`{metric.kafka}`" if metric.kafka else ""
-    return f"`{metric.name}`", f"`{metric.exported}{labels}`", kind, metric.unit, metric.doc, kafka
-
-
-def alerts() -> str:
-    """Return the table of the alert rules."""
-    rows = ["| alert | severity | fires if | for | what to do |", "|---|---|---|---|---|"]
-    for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]:
-        for rule in group["rules"]:
-            expr, severity = f"`{rule['expr'].strip()}`", rule["labels"]["severity"]
-            rows.append(
-                _row(rule["alert"], severity, expr, rule.get("for", ""), rule["annotations"]["remedy"])
-            )
-    return "\n".join(rows)
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-TABLES: Mapping[str, Callable[[], str]] = {"metrics": metrics, "alerts": alerts}
+def _row(metric: Metric) -> str:
+    labels = f", by {' and '.join(metric.labels)}" if metric.labels else ""
+    kafka = "the same" if metric.kafka == metric.name else f"`{metric.kafka}`" if metric.kafka else ""
+    name = f"`{metric.name}`{' *' if metric.kept else ''}"
+    return f"| {name} | {metric.unit}{labels} | {metric.doc} | {kafka} |"
 
 
 def page(text: str) -> str:
-    """Return a page with its tables written anew. Errors: `ValueError` for a page without the marks of a table."""
-    for name, table in TABLES.items():
-        begin, end = f"<!-- {name}: written by scripts/metrics.py -->", f"<!-- end of {name} -->"
-        pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        if len(pattern.findall(text)) != 1:
-            raise ValueError(f"{FILE.name}: found no marks {begin!r} and {end!r}, expected them once")
-        new = f"{begin}\n\n{table()}\n\n{end}"
-        text = pattern.sub(lambda _, new=new: new, text)
-    return text
+    """Return a page with its tables written anew. Errors: `ValueError` for a page without the marks."""
+    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    if len(pattern.findall(text)) != 1:
+        raise ValueError(f"{FILE.name}: found no marks {BEGIN!r} and {END!r}, expected them once")
+    new = f"{BEGIN}\n\n{metrics()}\n\n{END}"
+    return pattern.sub(lambda _: new, text)
 
 
 if __name__ == "__main__":

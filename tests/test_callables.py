@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from taskplace.errors import ConfigError, InputError
-from taskplace.model.callables import UnknownName, check_function, load, unfit
+from taskplace.errors import ConfigError
+from taskplace.model.callables import UnknownName, check_function, load
 
 
 class Called:
@@ -67,14 +67,6 @@ def test_what_can_be_called_is_taken(function):
     check_function(function, "here", arguments=["df", "batch_id"])
 
 
-def test_types_are_not_shown():
-    def typed(df: dict[str, int]) -> None: ...
-
-    assert unfit(typed, []) == "(df)"
-    with pytest.raises(InputError, match=r"found 'a function of \(df\)', expected a function of \(\)"):
-        check_function(typed, "here", arguments=[])
-
-
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "some_module_of_a_user.py").write_text("class Totals:\n    def made(): ...\n")
@@ -100,9 +92,3 @@ def test_an_error_of_the_module_itself_is_no_unknown_name(module: str) -> None:
     with pytest.raises(AttributeError, match="nothing") as caught:
         load("broken_module_of_a_user:Totals")
     assert not isinstance(caught.value, UnknownName)
-
-
-@pytest.mark.parametrize("name", ["", "json", "json:", ":dump"])
-def test_another_form_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="expected the form 'module:attribute'"):
-        load(name)

@@ -20,7 +20,7 @@ from tests.support.pages import ROOT
 PUBLIC = (
     "taskplace",
     "taskplace.explanation",
-    "taskplace.groups.membership",
+    "taskplace.groups.local",
     "taskplace.groups.partitioner",
     "taskplace.groups.partitions",
     "taskplace.record",

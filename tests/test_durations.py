@@ -75,13 +75,6 @@ def test_a_bare_number_is_taken_where_the_name_says_its_unit(recwarn, caplog):
     assert not caplog.records
 
 
-def test_a_number_that_is_refused_is_not_said_to_be_read(recwarn):
-    for number in (2.5, -3, 10**30):
-        with pytest.raises(InputError):
-            milliseconds(number, f"refused.{number}")
-    assert not recwarn.list
-
-
 def test_a_bare_number_elsewhere_is_read_as_before_and_said_once(caplog):
     with (
         caplog.at_level(logging.WARNING),

@@ -52,13 +52,6 @@ def test_a_line_of_json_has_the_fields_of_its_event():
     }
 
 
-def test_a_field_does_not_replace_what_every_line_has():
-    found = json.loads(
-        JsonFormatter().format(record("text", extra=fields("x", level="high", message="other")))
-    )
-    assert (found["level"], found["message"], found["event"]) == ("WARNING", "text", "x")
-
-
 def raised():
     try:
         raise ValueError("sasl.password=hunter2")
@@ -74,31 +67,6 @@ def test_secrets_are_hidden_in_messages_fields_and_tracebacks(formatter):
     assert "hunter2" not in line
     assert "kafka.ssl.key.password=(hidden)" in line
     assert "ValueError: sasl.password=(hidden)" in line
-
-
-def test_a_value_that_is_not_json_is_text():
-    assert json.loads(JsonFormatter().format(record("x", extra=fields("x", at=object))))["at"].startswith(
-        "<class"
-    )
-
-
-def test_the_formatter_can_be_named_in_a_configuration():
-    stream = io.StringIO()
-    logging.config.dictConfig(
-        {
-            "version": 1,
-            "disable_existing_loggers": False,
-            "formatters": {"json": {"()": "taskplace.logs.JsonFormatter"}},
-            "handlers": {"json": {"class": "logging.StreamHandler", "formatter": "json", "stream": stream}},
-            "loggers": {LOG.name: {"level": "INFO", "handlers": ["json"]}},
-        }
-    )
-    try:
-        LOG.info("here")
-    finally:
-        LOG.handlers.clear()
-        LOG.setLevel(logging.NOTSET)
-    assert json.loads(stream.getvalue())["message"] == "here"
 
 
 @pytest.mark.parametrize("tasks", [False, True])
@@ -150,17 +118,6 @@ def test_the_intervals_double_up_to_the_longest_one(repeated: RepeatedWarnings, 
     assert gaps == sorted(gaps)
 
 
-def test_a_line_has_the_count_and_the_time_of_the_first(repeated: RepeatedWarnings, clock: Clock) -> None:
-    clock.seconds = 60.0
-    assert repeated.again("visit") == ""
-    clock.seconds += 1
-    assert repeated.again("visit") is None
-    clock.seconds += FIRST_SECONDS
-    assert repeated.again("visit") == " (3 times since 1970-01-01 00:01:00 UTC)"
-    assert repeated.over("visit") == " (after 3 failures since 1970-01-01 00:01:00 UTC)"
-    assert repeated.again("visit") == "", "what is over begins anew"
-
-
 def test_keys_are_independent_and_another_cause_is_a_new_warning(repeated: RepeatedWarnings) -> None:
     assert repeated.again("a", kind=OSError) == ""
     assert repeated.again("b", kind=OSError) == ""
@@ -191,14 +148,6 @@ def test_a_cause_that_was_silent_for_long_is_forgotten_while_another_goes_on(
         repeated.again("visit", kind=ValueError)
     assert repeated.again("visit", kind=OSError) == ""
     assert (repeated.over("visit") or "").startswith(" (after 6 failures since 1970-01-01 00:02:30 UTC")
-
-
-def test_what_was_silent_for_long_is_forgotten(repeated: RepeatedWarnings, clock: Clock) -> None:
-    for executor in range(100):
-        repeated.again(executor)
-    clock.seconds = FORGOTTEN_SECONDS + 1
-    assert repeated.again(0) == ""
-    assert len(repeated._warned) == 1
 
 
 def test_lines_have_the_count_and_the_place_of_the_caller(caplog, repeated, clock):

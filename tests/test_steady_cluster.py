@@ -44,15 +44,6 @@ def test_tags_that_nobody_shares_and_loads_that_are_level_need_no_solver(
     assert taskplace.plan(problem).stable
 
 
-def test_a_tag_that_is_not_named_in_the_configuration_does_not_matter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    instances = [Instance(f"i{k}", tags={"host": "h"}) for k in range(4)]
-    problem = _at_rest(instances, [1.0] * 8, PlacementConfig(num_standby_replicas=1))
-    _forbid(monkeypatch)
-    assert taskplace.plan(problem).stable
-
-
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_what_is_recognised_is_what_solving_finds(data: st.DataObject) -> None:
@@ -70,28 +61,3 @@ def test_what_is_recognised_is_what_solving_finds(data: st.DataObject) -> None:
         solved = taskplace.plan(problem)
     assert replace(short, metrics={}) == replace(solved, metrics={})
     assert short.stable
-
-
-@pytest.mark.parametrize("full", ["a", "b", "c"])
-def test_standbys_in_force_that_load_one_instance_too_much_are_spread_anew_where_tags_count(
-    full: str,
-) -> None:
-    """Its load is 4, that of both others 2: nobody has too few, so it is the one above its share that counts."""
-    tasks = [TaskId(0, partition) for partition in range(4)]
-    one, other = (name for name in "abc" if name != full)
-    active = {full: tasks[:2], one: [tasks[2]], other: [tasks[3]]}
-    standby = {full: tasks[2:], one: [tasks[0]], other: [tasks[1]]}
-    instances = [
-        Instance(
-            name,
-            tags={"zone": name},
-            active=active[name],
-            standby=standby[name],
-            lags=dict.fromkeys([*active[name], *standby[name]], 0),
-        )
-        for name in "abc"
-    ]
-    config = PlacementConfig(num_standby_replicas=1, rack_aware_assignment_tags=("zone",))
-    plan = taskplace.plan(Problem([Task(t, end_offset=50_000) for t in tasks], instances, config))
-    loads = {name: len(roles.active) + len(roles.standby) for name, roles in plan.target.items()}
-    assert sorted(loads.values()) == [2, 3, 3] and loads[full] == 3

@@ -38,14 +38,6 @@ def test_a_slow_test_may_take_longer_than_an_everyday_one(request, conftest, mar
         assert (mark and mark.args[0]) == seconds
 
 
-def test_slow_tests_are_given_their_time_when_they_are_collected(conftest, monkeypatch, request):
-    allowed = []
-    monkeypatch.setattr(conftest, "allow_hours", allowed.extend)
-    items = [pytest.Function.from_parent(request.node.parent, name="drawn", callobj=lambda: None)]
-    conftest.pytest_collection_modifyitems(request.config, items)
-    assert allowed == items
-
-
 def test_no_forked_process_outlives_a_wait_that_was_interrupted(monkeypatch):
     """It would change the files that the test is about to check."""
     waitpid, child = os.waitpid, os.fork()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import pytest
 
@@ -127,14 +126,6 @@ def test_nobody_caught_up_is_no_excuse_for_passing_over_the_copy_that_lacks_leas
     assert broken(Plan({"a": Roles((A,)), "b": Roles()}, {}), problem) == set()
 
 
-def test_a_plan_without_a_target_is_judged_by_its_assignment() -> None:
-    assert verify(PROBLEM, Plan(GOOD.assignment, {})) == ()
-
-
-def test_a_standby_that_is_listed_twice_is_named() -> None:
-    assert broken(with_roles(b=Roles((B,), (A, A)))) == {"disjoint"}
-
-
 def test_violations_say_how_many_and_give_an_example() -> None:
     plan = with_roles(a=Roles((A,), ()), b=Roles((B,), ()))
     texts = [str(v) for v in verify(PROBLEM, plan)]
@@ -142,65 +133,3 @@ def test_violations_say_how_many_and_give_an_example() -> None:
 
 
 C, D = TaskId(0, 2), TaskId(0, 3)
-FOUR = Problem(
-    [Task(t, end_offset=END) for t in (A, B, C, D)],
-    [
-        Instance("a", active=[A, B], standby=[C, D], lags=dict.fromkeys([A, B, C, D], 0)),
-        Instance("b", active=[C, D], standby=[A, B], lags=dict.fromkeys([A, B, C, D], 0)),
-        Instance("c", draining=True, lags=dict.fromkeys([B, C, D], 30_000)),
-        Instance("d", capacity=0),
-    ],
-    CONFIG,
-)
-REST = {"a": Roles((A, B), (C, D)), "b": Roles((C, D), (A, B)), "c": Roles(), "d": Roles()}
-
-
-@pytest.mark.parametrize(
-    ("assignment", "target", "violation"),
-    [
-        ({"a": Roles((), (C, D)), "b": Roles((D,), ())}, {}, "once: 3 of 4 .*: 0_0 .*, 0_1 .*, 0_2 .*"),
-        (
-            {"a": Roles((A,), (C, D)), "c": Roles((B, D)), "b": Roles((C,))},
-            {},
-            "no-stall: 2 .*, e.g. 0_1 on c",
-        ),
-        ({"a": Roles((A, B), (B,)), "b": Roles((C, D), (A, D))}, {}, "disjoint: 2 .*, e.g. 0_1 on a"),
-        ({"a": Roles((A, B), (C,)), "b": Roles((C, D), (A,))}, {}, "standbys: 2 tasks .*, e.g. 0_1 has 0"),
-        ({}, {"a": Roles((A, C), (D,)), "b": Roles((D, B), ())}, "at-rest: .*, but 0_1 is not active where"),
-        (
-            {},
-            {"a": Roles((A, B), (C,)), "b": Roles((C, D), (A,))},
-            "at-rest: .*, but standbys of 0_1 are not",
-        ),
-        ({}, {"c": Roles((), (A,)), "d": Roles((), (B,))}, "drained: the target uses c, "),
-        (
-            {},
-            {"a": Roles((A, B, C, D)), "b": Roles((), (A, B, C, D))},
-            "balance: all tasks: a has 4, its share is 2",
-        ),
-    ],
-)
-def test_of_several_violations_the_first_is_the_example(
-    assignment: dict[str, Roles], target: dict[str, Roles], violation: str
-) -> None:
-    plan = Plan({**REST, **assignment}, {**REST, **target})
-    found = [str(v) for v in verify(FOUR, plan)]
-    assert any(re.match(violation, text) for text in found), found
-
-
-def test_the_first_instance_that_is_not_level_is_named() -> None:
-    """Those before it have the least or the most that is level."""
-    tasks = [Task(TaskId(0, p), stateful=False) for p in range(7)]
-    problem = Problem(tasks, [Instance(name) for name in "abcd"])
-
-    def named(*counts: int) -> str:
-        ids, at = [t.id for t in tasks], 0
-        roles = {}
-        for name, count in zip("abcd", counts, strict=True):
-            roles[name] = Roles(tuple(ids[at : at + count]))
-            at += count
-        (only,) = {v.text for v in verify(problem, Plan(roles, {})) if v.invariant == "level"}
-        return only
-
-    assert "c has 3 stateless tasks, a level load is 1 to 2" in named(1, 2, 3, 1)
-    assert "c has 0 stateless tasks, a level load is 1 to 2" in named(2, 1, 0, 4)

@@ -133,8 +133,8 @@ def _wait_until_readable(servers: str, topics: Iterable[str]) -> None:
 def _ends(servers: str, topic: str, *, committed: bool = False) -> dict[int, int]:
     """Return the end of each partition: of all records, or of those that are committed."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
-    partitions = questions.Admin(admin, SECONDS).partitions(topic)
-    return questions.Admin(admin, SECONDS).offsets(topic, partitions, committed=committed)
+    ask = questions.Admin(admin, SECONDS)
+    return ask.offsets(topic, range(ask.describe(topic).partitions), committed=committed)
 
 
 def _produce(producer: Producer, topic: str, record: Record) -> None:

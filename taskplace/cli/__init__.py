@@ -1,7 +1,6 @@
 """The command line: `taskplace COMMAND`.
 
-Each command is declared in a module `*_parsers`, with its help; `docs/command_line.md` has them all. To add one:
-`taskplace.cli.parsers.add_command`, then `python scripts/command_line.py`.
+`taskplace.cli.commands` declares each command, with its help; `docs/command_line.md` has them all.
 
 Errors are one line on standard error. The exit codes are in `taskplace.cli.codes`. Spark is loaded by `run`, and by
 applications that load it.
@@ -17,16 +16,11 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import version
 from pathlib import Path
+from pkgutil import resolve_name
 from types import TracebackType
 
-from taskplace.cli import (
-    application_parsers,
-    checkpoint_parsers,
-    codes,
-    engine_parsers,
-    report_parsers,
-    shell_parsers,
-)
+from taskplace.cli import codes
+from taskplace.cli.commands import COMMANDS
 from taskplace.cli.parsers import MainParser
 from taskplace.errors import TaskplaceError
 from taskplace.redaction import scrubbed
@@ -54,7 +48,7 @@ def _main(argv: Sequence[str] | None) -> int:
         print(whole.format_help(), end="", file=sys.stderr)
         return codes.BAD_INPUT
     try:
-        code: int = args.command(args)
+        code: int = resolve_name(args.command)(args)
         sys.stdout.flush()
         return code
     except (TaskplaceError, TopologyError) as error:
@@ -116,9 +110,6 @@ def parser() -> MainParser:
         description="Keeps the state of PySpark streams on the right executors, with hot standbys.",
     )
     made.add_argument("--version", action="version", version=f"taskplace {version('taskplace')}")
-    application_parsers.add_to(made.commands)
-    checkpoint_parsers.add_to(made.commands)
-    engine_parsers.add_to(made.commands)
-    report_parsers.add_to(made.commands)
-    shell_parsers.add_to(made)
+    for name, declared in COMMANDS.items():
+        made.add(name, *declared)
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,10 +14,13 @@ from taskplace.cli.documents import application_document
 from taskplace.errors import ConfigError
 from taskplace.model import callables
 from taskplace.model.callables import unfit
+from taskplace.spec import nodes
 from taskplace.spec.application import YAML_APPLICATION, Settings
 from taskplace.spec.document import override, with_value
+from taskplace.validation import nearest
 
 if TYPE_CHECKING:
+    from taskplace.spark.driver.definition import StreamDefinition
     from topology import BuiltTopology, Topology
 
 
@@ -37,7 +40,6 @@ class Application(Protocol):
         """Return a streaming DataFrame for each external topic of the topology."""
 
 
-METHODS = ("topology", "sources")
 #: The methods that are called, if they are there, with their arguments.
 CALLED: Mapping[str, Sequence[str]] = {
     "topology": (),
@@ -46,7 +48,8 @@ CALLED: Mapping[str, Sequence[str]] = {
     "batches": (),
     "check": ("spark",),
 }
-SPARKS_OWN = ("pyspark", "py4j", "pyarrow", "lmdb", "pandas", "psutil")  # what the extra `spark` brings
+SPARKS_OWN = ("pyspark", "py4j", "pyarrow", "lmdb", "pandas", "psutil")
+"""What the extra `spark` brings."""
 
 
 def load_application(settings: Settings) -> Application:
@@ -59,79 +62,64 @@ def load_application(settings: Settings) -> Application:
     class without the methods of `Application` or with other parameters, or one that needs what is not installed.
     """
     reach_workers()
-    path, name = "application.class", settings.application.cls
-    module_name, _, class_name = name.partition(":")
+    name = settings.application.cls
+    module = name.partition(":")[0]
+
+    def refused(expected: str, hint: str = "", found: str = name) -> ConfigError:
+        return ConfigError("application.class", found=found, expected=expected, hint=hint)
+
     try:
         made = callables.load(name)
     except callables.UnknownName as error:
-        near = difflib.get_close_matches(class_name, [known.partition(":")[2] for known in error.known], n=1)
-        hint = f"did you mean {module_name + ':' + near[0]!r}?" if near else ""
-        raise ConfigError(
-            path, found=name, expected=f"a class of module {module_name!r}", hint=hint
-        ) from None
+        raise refused(f"a class of module {module!r}", nearest(name, error.known)) from None
     except ModuleNotFoundError as error:
-        missing = error.name or str(error)
-        if missing == module_name or module_name.startswith(f"{missing}."):
-            expected = f"a module that can be imported in {Path.cwd()}"
-            raise ConfigError(path, found=name, expected=expected) from None
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            raise refused(f"a module that can be imported in {Path.cwd()}") from None
         raise _needs(settings, error) from error
     except (ImportError, SyntaxError) as error:
-        raise ConfigError(
-            path, found=name, expected="a module that can be imported", hint=f"{error}"
-        ) from error
-    lacking = [method for method in METHODS if not callable(getattr(made, method, None))]
+        raise refused("a module that can be imported", f"{error}") from error
+    lacking = [method for method in ("topology", "sources") if not callable(getattr(made, method, None))]
     if lacking or not isinstance(made, type):
-        expected = "a class with the methods " + ", ".join(METHODS)
-        raise ConfigError(
-            path, found=name, expected=expected, hint=(lacking and "it lacks " + ", ".join(lacking)) or ""
-        )
-    _check_call(made, name, ["settings"])
+        hint = f"it lacks {', '.join(lacking)}" if lacking else ""
+        raise refused("a class with the methods topology, sources", hint)
+    if (parameters := unfit(made, ["settings"])) is not None:
+        raise refused(f"{name}(settings)", found=f"{name}{parameters}")
     with _needing(settings):
         application: Application = made(settings)
-    for method, arguments in CALLED.items():
-        if callable(called := getattr(application, method, None)):
-            _check_call(called, f"{name}.{method}", arguments)
+    for method, arguments in CALLED.items():  # `check` is called after the stream
+        called = getattr(application, method, None)
+        if callable(called) and (parameters := unfit(called, arguments)) is not None:
+            expected = f"{name}.{method}({', '.join(arguments)})"
+            raise refused(expected, found=f"{name}.{method}{parameters}")
     return application
 
 
-def _check_call(function: Callable[..., Any], name: str, arguments: Sequence[str]) -> None:
-    """Refuse a class, or a method of it, that cannot be called as it will be: `check` is called after the stream."""
-    if (parameters := unfit(function, arguments)) is not None:
-        called = "()" if not arguments else f"({', '.join(arguments)})"
-        raise ConfigError("application.class", found=f"{name}{parameters}", expected=f"{name}{called}")
-
-
-def topology_of(application: Application, settings: Settings) -> Topology:
-    """Return the application's topology. Errors: as `load_application`, and those of the topology itself."""
-    with _needing(settings):
-        return application.topology()
-
-
 def built_topology(application: Application, settings: Settings) -> BuiltTopology:
-    """Return the application's topology, built. Errors: as `topology_of`; `TopologyError` with the path in the file."""
+    """Return the application's topology, built. Errors: `ConfigError`; `TopologyError` with the path in the file."""
     from taskplace.spark.yaml_paths import node_path
     from topology import TopologyError
 
     try:
-        return topology_of(application, settings).build()
+        with _needing(settings):
+            return application.topology().build()
     except TopologyError as error:
         raise type(error)(node_path(str(error), settings.topology), node=error.node) from error
 
 
-def judge(built: BuiltTopology, settings: Settings) -> None:
+def judge(application: Any, built: BuiltTopology, settings: Settings) -> StreamDefinition | None:
     """Refuse what a start would refuse; where Spark's packages are missing, nothing is judged.
 
     Errors: `ConfigError` and `TopologyError` with the path in the file, as far as it is there.
     """
     if settings.application.cls == YAML_APPLICATION:  # judged when it was made, with its sources
-        return
+        return application.definition  # type: ignore[no-any-return]
     try:
         from taskplace.spark.yaml_application import judge
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SPARKS_OWN:
             raise
-        return
-    judge(built, settings)
+        return None
+    return judge(built, settings)
 
 
 def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
@@ -140,28 +128,25 @@ def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
     A document has its name, `sources` and `nodes` at the top, and is what `Topology.from_dict` takes; its processors
     are not made. Of an application without a class, neither `input` nor `output` matters, and Spark is not needed.
     """
+    from topology import Topology
+
     document = application_document(file, "topology")
-    sections = {f"{key}".partition(".")[0] for key in document}
-    if not {"sources", "nodes"}.isdisjoint(document) and "application" not in sections:
-        return _plain(document, overrides)
+    if not {"sources", "nodes"}.isdisjoint(document) and "application" not in document:
+        from taskplace.spark.stub_processors import Anything
+
+        for text in overrides:
+            document = with_value(document, *override(text), nodes.Topology)
+        return Topology.from_dict(document, Anything())
     settings = Settings.from_mapping(document, overrides)
     if settings.application.cls != YAML_APPLICATION:
-        return topology_of(load_application(settings), settings)
+        application = load_application(settings)
+        with _needing(settings):
+            return application.topology()
     reach_workers()  # processors of one's own lie in the current directory
     with _needing(settings):
         from taskplace.spark.yaml_application import declared_topology
 
         return declared_topology(settings)
-
-
-def _plain(document: Mapping[str, Any], overrides: Sequence[str]) -> Topology:
-    from taskplace.spark.stub_processors import Anything
-    from taskplace.spec import nodes
-    from topology import Topology
-
-    for text in overrides:
-        document = with_value(document, *override(text), nodes.Topology)
-    return Topology.from_dict(document, Anything())
 
 
 @contextmanager
@@ -175,20 +160,12 @@ def _needing(settings: Settings) -> Iterator[None]:
 
 def _needs(settings: Settings, error: ModuleNotFoundError) -> ConfigError:
     missing = error.name or str(error)
-    if missing.partition(".")[0] in SPARKS_OWN:
-        hint = f"it needs {missing!r}; pip install 'taskplace[spark]'"
-    else:
-        hint = f"it needs {missing!r}; pip install 'taskplace[spark,examples]' brings what the examples need"
-    if settings.application.cls == YAML_APPLICATION:  # which the user never wrote
-        return ConfigError(
-            "topology", found="no Spark", expected="the packages that run a topology", hint=hint
-        )
-    return ConfigError(
-        "application.class",
-        found=settings.application.cls,
-        expected="a module that can be imported",
-        hint=hint,
-    )
+    extras = "spark" if missing.partition(".")[0] in SPARKS_OWN else "spark,examples"
+    hint = f"it needs {missing!r}; pip install 'taskplace[{extras}]'"
+    path, found = "application.class", settings.application.cls
+    if found == YAML_APPLICATION:  # which the user never wrote
+        path, found = "topology", "no Spark"
+    return ConfigError(path, found=found, expected="packages that can be imported", hint=hint)
 
 
 def reach_workers() -> None:
@@ -209,10 +186,7 @@ def check_inputs(application: Any, settings: Settings) -> None:
     if settings.application.cls != YAML_APPLICATION:  # a class may make them in `prepare`
         return
     for path, directory in application.missing_inputs().items():
-        near = difflib.get_close_matches(directory.name, _directories(directory.parent), n=1)
-        hint = f"did you mean {str(directory.with_name(near[0]))!r}?" if near else ""
+        beside = directory.parent.iterdir() if directory.parent.is_dir() else ()
+        near = difflib.get_close_matches(str(directory), [str(each) for each in beside if each.is_dir()], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else ""
         raise ConfigError(path, found=str(directory), expected="a directory that exists", hint=hint)
-
-
-def _directories(parent: Path) -> list[str]:
-    return [each.name for each in parent.iterdir() if each.is_dir()] if parent.is_dir() else []

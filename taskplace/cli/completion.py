@@ -15,7 +15,7 @@ from typing import Any
 
 import shtab
 
-from taskplace.cli import codes
+from taskplace.cli import codes, parser
 from taskplace.cli.parsers import MainParser
 from taskplace.spec.application import SECTIONS
 
@@ -33,9 +33,9 @@ _taskplace() {
 complete -o bashdefault -F _taskplace taskplace"""
 
 
-def completion(args: argparse.Namespace, whole: MainParser) -> int:
+def completion(args: argparse.Namespace) -> int:
     """Print the script for a shell."""
-    print(script(whole, args.shell))
+    print(script(parser(), args.shell))
     return codes.DONE
 
 
@@ -63,11 +63,8 @@ def _complete(action: Any) -> None:
     elif action.metavar in KEYS:
         keys = " ".join(f"{path}=" for path in paths())
         function = f'_taskplace_keys() {{ compgen -W "{keys}" -- "$1"; }}'
-        action.complete = {
-            "bash": "_taskplace_keys",
-            "zsh": f"{{compadd -S '' -- {keys}}}",
-            "preamble": {"bash": function},
-        }
+        zsh = f"{{compadd -S '' -- {keys}}}"
+        action.complete = {"bash": "_taskplace_keys", "zsh": zsh, "preamble": {"bash": function}}
 
 
 def paths() -> list[str]:

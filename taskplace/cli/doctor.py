@@ -14,10 +14,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from taskplace.cli import codes, documents
 from taskplace.cli.application import built_topology, check_inputs, judge, load_application
@@ -26,8 +25,6 @@ from taskplace.doctor import (
     CheckpointFacts,
     Diagnosis,
     Facts,
-    Finding,
-    Need,
     Severity,
     SparkProperties,
     StoreFacts,
@@ -36,8 +33,9 @@ from taskplace.doctor import (
 )
 from taskplace.errors import CheckpointError, ConfigError, InputError
 from taskplace.spark.inspection.checkpoint import inspect, is_checkpoint
-from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.inspection.driver import driver_of
 from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.stub_processors import STATEFUL
 from taskplace.spec.application import SECTIONS, Settings
 from taskplace.spec.document import override
 from taskplace.spec.paths import local_path
@@ -47,8 +45,6 @@ from topology.errors import TopologyError
 
 #: How wide texts are at most. Remedies to paste are never broken; those that begin with # are comments.
 WIDTH = 110
-#: The section of a file that steers a query of Spark's own, as in conf/steer.yaml.
-STEERING = "steering"
 #: The packages that processors and sources need.
 NEEDED = ("pyspark", "pyarrow", "lmdb")
 _CODES = {Severity.ERROR: codes.FAILED, Severity.WARNING: codes.WARNINGS}
@@ -73,31 +69,26 @@ def lines(found: Diagnosis, width: int = WIDTH) -> Iterator[str]:
     for severity in Severity:
         of_it = [finding for finding in found.findings if finding.severity is severity]
         if of_it:
-            yield _count(severity, len(of_it))
-        for finding in of_it:
-            yield from _finding(finding, width)
+            yield _counted(severity, len(of_it))
+        for one in of_it:
+            yield f"  {one.path}  [{one.rule}]"
+            yield from wrapped(one.found, width, "    found   ", INDENT)
+            yield from wrapped(one.why, width, "    why     ", INDENT)
+            if one.remedy.startswith("# "):
+                yield from wrapped(one.remedy, width, "    remedy  ", f"{INDENT}# ")
+            else:  # to be copied as it is
+                yield f"    remedy  {one.remedy}"
             yield ""
     for reason, rules in Counter(found.unable.values()).most_common():
         yield from wrapped(f"{count(rules, 'rule')} could not look: {reason}", width, others=INDENT)
-    counted = [_count(severity, found.counts[severity]) for severity in Severity if found.counts[severity]]
+    counted = [_counted(severity, found.counts[severity]) for severity in Severity if found.counts[severity]]
     summary = f"{', '.join(counted) or 'nothing found'}; {count(len(found.looked), 'rule')} looked"
     yield from wrapped(summary, width, others=INDENT)
 
 
-def _finding(finding: Finding, width: int) -> Iterator[str]:
-    yield f"  {finding.path}  [{finding.rule}]"
-    for name, text in (("found", finding.found), ("why", finding.why)):
-        yield from wrapped(text, width, f"    {name:<8}", INDENT)
-    if finding.remedy.startswith("# "):
-        yield from wrapped(finding.remedy, width, "    remedy  ", f"{INDENT}# ")
-    else:  # to be copied as it is
-        yield f"    remedy  {finding.remedy}"
-
-
-def _count(severity: Severity, number: int) -> str:
-    if severity is Severity.ADVICE:
-        return count(number, "piece of advice", "pieces of advice")
-    return count(number, severity)
+def _counted(severity: Severity, number: int) -> str:
+    words = ("piece of advice", "pieces of advice") if severity is Severity.ADVICE else (str(severity),)
+    return count(number, *words)
 
 
 # ----------------------------------------------------------------------------------------------------------- facts
@@ -118,41 +109,37 @@ def gather(
     Errors: `InputError` for a file that cannot be read, and for a path without a checkpoint; `ConfigError` for a key.
     """
     document = dict(documents.application_document(file))
-    steered = _check_steering(document.pop(STEERING, None), overrides)
-    of_sections = [text for text in overrides if not text.startswith(f"{STEERING}.")]
-    settings = Settings.from_mapping(document, of_sections)
+    section = document.pop(documents.STEERING, None)
+    prefix = f"{documents.STEERING}."
+    steering = dict(override(text) for text in overrides if text.startswith(prefix))
+    overrides = [text for text in overrides if not text.startswith(prefix)]
+    steered = section is not None or bool(steering)
+    if steered:
+        given = {key.removeprefix(prefix): value for key, value in steering.items()}
+        if not isinstance(section, Mapping | None):
+            raise ConfigError(documents.STEERING, found=section, expected="a mapping")
+        SteeringConfig.from_properties({**(section or {}), **given})
+    settings = Settings.from_mapping(document, overrides)
     documents.has_path(spark_properties or "", "--spark-properties")
     properties = {} if spark_properties is None else read_properties(spark_properties)
     root = None if checkpoint is None else documents.checkpoint(checkpoint)
-    application = _Made() if steered else _made(settings, root)
-    unknown: dict[Need, str] = dict.fromkeys(
-        ("topology", "stores"), "a steered query has no topology" if steered else application.unknown
-    )
+    made = _Made(unknown="a steered query has no topology") if steered else _made(settings, root)
     return Facts(
         settings=settings,
         spark=SparkProperties(settings.spark, properties, spark_properties or ""),
-        written=frozenset(_written(document, of_sections)),
+        written=frozenset(_written(document, overrides)),
         steered=steered,
-        refused=application.refused,
-        topology=application.topology,
-        stores=application.stores,
-        checkpoint=None if root is None else _checkpoint(root, application.against),
+        refused=made.refused,
+        topology=made.topology,
+        stores=made.stores,
+        checkpoint=None if root is None else _checkpoint(root, made.against),
         file_systems=file_systems(),
-        unknown={**unknown, "checkpoint": _without_checkpoint(settings)},
+        unknown={
+            "topology": made.unknown,
+            "stores": made.unknown,
+            "checkpoint": _without_checkpoint(settings),
+        },
     )
-
-
-def _check_steering(section: Any, overrides: Sequence[str]) -> bool:
-    """Return whether a file steers a query, after checking its section. Errors: `ConfigError`."""
-    given = [override(text) for text in overrides if text.startswith(f"{STEERING}.")]
-    if section is None and not given:
-        return False
-    if not isinstance(section, Mapping | None):
-        raise ConfigError(STEERING, found=section, expected="a mapping")
-    SteeringConfig.from_properties(
-        {**(section or {}), **{key.removeprefix(f"{STEERING}."): value for key, value in given}}
-    )
-    return True
 
 
 def _written(document: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[str]:
@@ -167,7 +154,7 @@ def _checkpoint(root: Path, against: Sequence[str]) -> CheckpointFacts:
     damaged = [f"{one.kind} {one.file}: {one.what}" for one in inspect(root).damaged]
     driver = ""
     try:
-        seen = look(root)
+        seen = driver_of(root)
         driver = seen.why if seen.runs else ""
     except CheckpointError as error:
         damaged.append(_line(error))
@@ -194,8 +181,7 @@ def file_systems(mounts: Path = Path("/proc/self/mounts")) -> dict[str, str]:
 # ----------------------------------------------------------------------------------------------------- application
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Made:
+class _Made(NamedTuple):
     """What is learned of an application by making it.
 
     - `topology`, `stores`: None if they are not known; `unknown` says why
@@ -217,24 +203,28 @@ def _made(settings: Settings, root: Path | None) -> _Made:
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         why = f"they need {listed(missing)} on this host: pip install 'taskplace[spark]'"
-        return _Made(topology=_declared(settings), unknown=why)
+        return _Made(_declared(settings), unknown=why)
     try:
         application = load_application(settings)
         built = built_topology(application, settings)
         built.tasks()  # raises with the reason when the topology is not ready
-        judge(built, settings)
+        definition = judge(application, built, settings)
     except (InputError, TopologyError) as error:
         shown = _declared(settings)
         stores = None if shown is None else tuple(_stores(shown, settings))
-        why = "the application cannot be made: see start-refused"
-        return _Made(topology=shown, stores=stores, refused=_line(error), unknown=why)
+        return _Made(shown, stores, _line(error), unknown="the application cannot be made: see start-refused")
     refused = ""
     try:
         check_inputs(application, settings)
     except InputError as error:
         refused = _line(error)
-    against = () if root is None else _against(root, application, built, settings)
-    return _Made(topology=built, stores=tuple(_stores(built, settings)), refused=refused, against=against)
+    against: tuple[str, ...] = ()
+    if root is not None and definition is not None:
+        from taskplace.spark.inspection.comparison import reasons_against
+
+        known = application.schemas() if hasattr(application, "schemas") else {}
+        against = reasons_against(root, definition, known)
+    return _Made(built, tuple(_stores(built, settings)), refused, against)
 
 
 def _declared(settings: Settings) -> BuiltTopology | None:
@@ -247,38 +237,18 @@ def _declared(settings: Settings) -> BuiltTopology | None:
         return None
 
 
-def _against(root: Path, application: Any, built: BuiltTopology, settings: Settings) -> tuple[str, ...]:
-    from taskplace.spark.driver.definition import StreamDefinition
-    from taskplace.spark.inspection.comparison import reasons_against
-
-    known: Mapping[str, Any] = application.schemas() if hasattr(application, "schemas") else {}
-    try:
-        definition = StreamDefinition.of(
-            built,
-            config=settings.placement,
-            options=settings.runtime,
-            checkpoint=root,
-            state_dir=settings.state_dir,
-        )
-    except (InputError, TopologyError):  # a start says the same before it opens the checkpoint
-        return ()
-    return reasons_against(root, definition, known)
-
-
 def _stores(built: BuiltTopology, settings: Settings) -> Iterator[StoreFacts]:
     """Yield the stores, each at the first node that has it."""
-    from taskplace.spark.processors import Deduplicate, TableJoin
-
     nodes = settings.topology.get("nodes")
     in_file = nodes if isinstance(nodes, Mapping) else {}
     by_name, seen = {store.name: store for store in built.stores}, set()
     for node in built.nodes:
-        kinds = {Deduplicate: "deduplicate", TableJoin: "table-join"}
-        kind = next((name for made, name in kinds.items() if isinstance(node.processor, made)), "")
         for name in node.stores:
             if name not in seen:
                 seen.add(name)
                 path = f"topology.nodes.{node.name}.options" if node.name in in_file else f"store {name!r}"
+                classes = {each.__name__ for each in type(node.processor).__mro__}
+                kind = next((kind for kind, of in STATEFUL.items() if of in classes), "")
                 yield StoreFacts(name, path, kind, by_name[name].retention_ms)
 
 

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from taskplace.errors import InputError, plainly
 from taskplace.record.json_lines import is_run_lines
-from taskplace.wording import listed
-from topology.errors import nearest_name
 
 #: A file to read that is standard input, and a file to write that is standard output.
 STDIN = STDOUT = "-"
@@ -86,23 +84,7 @@ def expect(document: Any, path: str, *wanted: str) -> Any:
     kind = kind_of(document)
     if kind is not None and kind not in wanted:
         _refuse(path, kind, wanted)
-    if kind is None and isinstance(document, Mapping) and document and _is_foreign(document, wanted):
-        if "schema" in document:
-            found = f"a document of the schema {document['schema']}"
-        else:
-            found = f"a document with the keys {listed(document, most=3)}"
-        raise InputError(path, found=found, expected=_expected(wanted))
     return document
-
-
-def _is_foreign(document: Mapping[Any, Any], wanted: Collection[str]) -> bool:
-    """Return whether no key of a document is one of these kinds, or similar: then its reader could not help.
-
-    The reader of an application knows more keys.
-    """
-    known = {key for kind in wanted for key in _KEYS.get(kind, ())}
-    near = any(nearest_name(f"{key}", known) for key in document)
-    return bool(known) and "application" not in wanted and not near
 
 
 def application_document(path: str, *wanted: str) -> Mapping[str, Any]:
@@ -113,8 +95,7 @@ def application_document(path: str, *wanted: str) -> Mapping[str, Any]:
     has_path(path, path)
     if Path(path).is_dir():
         _refuse_directory(path, kinds)
-    document: Mapping[str, Any] = expect(read_file(Path(path), _expected(kinds)), path, *kinds)
-    return document
+    return expect(read_file(Path(path), _expected(kinds)), path, *kinds)  # type: ignore[no-any-return]
 
 
 def placed_application(path: str) -> Mapping[str, Any]:
@@ -165,16 +146,14 @@ def as_options(**options: str) -> Iterator[None]:
     >>> with as_options(task="--task"):
     ...     raise InputError("task", found="9_9", expected="one of 2 tasks: 0_0, 0_1")
     Traceback (most recent call last):
-    taskplace.errors.InputError: --task: found '9_9', expected one of 2 tasks: 0_0, 0_1
+    taskplace.errors.ConfigError: --task: found '9_9', expected one of 2 tasks: 0_0, 0_1
     """
     try:
         yield
     except InputError as error:
         if error.path not in options:
             raise
-        path = options[error.path]
-        made = InputError(path, found=error.found, expected=error.expected, hint=error.hint)
-        raise made from None
+        raise error.at(options[error.path]) from None
 
 
 def page_option(option: str, path: str | None, output: str = "text") -> None:
@@ -248,34 +227,29 @@ def _parsed(text: str, path: str, wanted: Collection[str]) -> Any:
     if not text.strip():
         raise InputError(path, found="an empty file", expected=_expected(wanted))
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=lambda pairs: _once(pairs, path),
-            parse_constant=lambda name: _no(name, path),
-        )
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         if (kind := _kind_of_text(text)) is not None and kind not in wanted:
             _refuse(path, kind, wanted)
-        where = f"{path}:{error.lineno}:{error.colno}"
-        raise InputError(where, found=error.msg, expected="a JSON document") from None
-    except InputError:
-        raise
-    except (RecursionError, ValueError):  # Python limits the digits of an integer
-        found = "a number with thousands of digits, or brackets nested too deeply"
-        raise InputError(path, found=found, expected="a JSON document") from None
+        where, found = f"{path}:{error.lineno}:{error.colno}", error.msg
+    except RecursionError:
+        where, found = path, "brackets nested too deeply"
+    except ValueError as error:
+        where, found = path, str(error)
+    raise InputError(where, found=found, expected="a JSON document")
 
 
-def _once(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(path, found=f"the key {twice!r} twice in one object", expected="each key once")
-    return values
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise ValueError(
+            f"the key {next(name for name in names if names.count(name) > 1)!r} twice in one object"
+        )
+    return dict(pairs)
 
 
-def _no(name: str, path: str) -> Any:
-    raise InputError(path, found=name, expected="a JSON document: JSON has no such number")
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name}, which JSON has not")
 
 
 def _kind_of_text(text: str) -> str | None:
@@ -295,24 +269,17 @@ def checkpoint(path: str) -> Path:
     Errors: `InputError`; for an application's file, it names the checkpoint that the file says.
     """
     from taskplace.spark.inspection.checkpoint import checkpoint_at
-
-    if Path(path).is_file():
-        if own := _own_checkpoint(path):
-            _refuse(path, "application", ["checkpoint"], f"its checkpoint is {own}")
-        with suppress(UnicodeDecodeError):
-            kind = _kind_of_text(Path(path).read_text(encoding="utf-8"))
-            if kind is not None:
-                _refuse(path, kind, ["checkpoint"])
-    return checkpoint_at(path)
-
-
-def _own_checkpoint(path: str) -> str:
-    """Return the checkpoint of the application in a file; "" if it is none."""
     from taskplace.spec.application import Settings
 
-    with suppress(InputError):
-        return Settings.from_mapping(application_document(path)).checkpoint_dir
-    return ""
+    if Path(path).is_file():
+        hint, kind = "", None
+        with suppress(InputError):
+            kind, hint = "application", Settings.from_mapping(application_document(path)).checkpoint_dir
+        with suppress(UnicodeDecodeError):
+            kind = kind or _kind_of_text(Path(path).read_text(encoding="utf-8"))
+        if kind is not None:
+            _refuse(path, kind, ["checkpoint"], hint and f"its checkpoint is {hint}")
+    return checkpoint_at(path)
 
 
 def _refuse_directory(path: str, wanted: Collection[str]) -> NoReturn:

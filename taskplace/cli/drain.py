@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,9 +12,9 @@ import msgspec
 from taskplace import validation
 from taskplace.cli import codes, documents
 from taskplace.cli.status import document_schema
-from taskplace.cli.terminal import show
+from taskplace.cli.terminal import answer as show_answer
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.spark.inspection.driver_seen import ask, look
+from taskplace.spark.inspection.driver import ask, driver_of
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.operator_messages import (
     ANSWER_SCHEMA,
@@ -52,29 +51,27 @@ def can_remove(args: argparse.Namespace) -> int:
     answer = _answer(args, "can-remove")
     if isinstance(answer, int):
         return answer
-    _print(args, answer, _removal_lines(answer))
+    _print(args, answer, [f"{one.executor}: {one.text}" for one in answer.removals])
     return codes.DONE if all(one.can_remove for one in answer.removals) else codes.MOVES
 
 
 def _undo(args: argparse.Namespace) -> int:
     if not args.yes:
-        seen = look(documents.checkpoint(args.checkpoint))
-        if seen.status is None or not seen.runs:
-            return _no_driver(args, f"{seen.why}; nothing was changed")
-        names = [_known(name, seen.status) for name in args.executors]
-        draining = [name for name in names if seen.status.executors[name].draining]
-        if args.output == "json":
-            print(json.dumps({"schema": "taskplace.undo_preview/1", "would_undo": draining}))
-        elif draining:
-            show([f"{listed(draining)} would no longer drain"])
-            print(_really(args))
-        else:
-            print("none of them drains")
+        driver = driver_of(documents.checkpoint(args.checkpoint))
+        if driver.status is None or not driver.runs:
+            return _no_answer(args, codes.NO_DRIVER, f"{driver.why}; nothing was changed")
+        names = [_known(name, driver.status) for name in args.executors]
+        draining = [name for name in names if driver.status.executors[name].draining]
+        document = {"schema": "taskplace.undo_preview/1", "would_undo": draining}
+        lines = [f"{listed(draining)} would no longer drain"] if draining else ["none of them drains"]
+        _print(args, document, lines, last=_really(args) if draining else "")
         return codes.MOVES if draining else codes.DONE
     answer = _answer(args, "undrain")
     if isinstance(answer, int):
         return answer
-    _print(args, answer, _undone_lines(args, answer))
+    lines = [f"{instance_name(name)} no longer drains, from the next rebalance on" for name in args.executors]
+    lines += [f"still draining: {', '.join(answer.draining)}"] if answer.draining else []
+    _print(args, answer, lines)
     return codes.DONE
 
 
@@ -85,28 +82,27 @@ def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
     """
     timeout = validation.positive(args.timeout, "--timeout") or 30.0
     root = documents.checkpoint(args.checkpoint)
-    seen = look(root)
+    driver = driver_of(root)
     unchanged = "" if kind == "can-remove" else "; nothing was changed"
-    if seen.status is None or not seen.runs:
-        return _no_driver(args, f"{seen.why}{unchanged}")
-    if not (seen.status.executors or seen.status.rebalances):
-        why = f"{seen.why}; it has just started, and no executor has joined yet: ask again{unchanged}"
-        _print_outcome(args, "no answer", why)
-        return codes.NO_ANSWER
+    if driver.status is None or not driver.runs:
+        return _no_answer(args, codes.NO_DRIVER, f"{driver.why}{unchanged}")
+    if not (driver.status.executors or driver.status.rebalances):
+        why = f"{driver.why}; it has just started, and no executor has joined yet: ask again{unchanged}"
+        return _no_answer(args, codes.NO_ANSWER, why)
     if kind != "can-remove":  # an executor that is gone can be removed
         for name in args.executors:
-            _known(name, seen.status)
+            _known(name, driver.status)
     try:
         lose = getattr(args, "lose_unlogged", False)
-        answer = ask(root, seen.status, kind, args.executors, timeout=timeout, lose_unlogged=lose)
+        answer = ask(root, driver.status, kind, args.executors, timeout=timeout, lose_unlogged=lose)
     except OSError as error:
         raise TaskplaceError(f"{root}: the request cannot be written ({error.strerror})") from None
     if answer is None:
-        after = look(root)
-        if not after.runs or after.epoch != seen.epoch:
-            return _no_driver(args, f"{after.why}{unchanged}")
-        _print_outcome(args, "no answer", f"{seen.why}; it did not answer within {timeout:g} s{unchanged}")
-        return codes.NO_ANSWER
+        after = driver_of(root)
+        if not after.runs or after.epoch != driver.epoch:
+            return _no_answer(args, codes.NO_DRIVER, f"{after.why}{unchanged}")
+        why = f"{driver.why}; it did not answer within {timeout:g} s{unchanged}"
+        return _no_answer(args, codes.NO_ANSWER, why)
     if answer.error:
         raise _refusal(args.executors, answer.error)
     return answer
@@ -127,16 +123,10 @@ def _known(executor: str, status: Status) -> str:
     return name
 
 
-def _no_driver(args: argparse.Namespace, why: str) -> int:
-    _print_outcome(args, "no driver runs", why)
-    return codes.NO_DRIVER
-
-
-def _print_outcome(args: argparse.Namespace, what: str, why: str) -> None:
-    if args.output == "json":
-        print(json.dumps({"schema": "taskplace.no_answer/1", "outcome": what, "why": why}))
-    else:
-        show([f"{what}: {why}"])
+def _no_answer(args: argparse.Namespace, code: int, why: str) -> int:
+    what = "no driver runs" if code == codes.NO_DRIVER else "no answer"
+    _print(args, {"schema": "taskplace.no_answer/1", "outcome": what, "why": why}, [f"{what}: {why}"])
+    return code
 
 
 def _really(args: argparse.Namespace) -> str:
@@ -146,15 +136,11 @@ def _really(args: argparse.Namespace) -> str:
     return f"nothing was changed; to do it: {command}"
 
 
-def _print(args: argparse.Namespace, answer: OperatorAnswer, lines: Iterator[str], *, last: str = "") -> None:
+def _print(args: argparse.Namespace, document: object, lines: Iterable[str], *, last: str = "") -> None:
     """Print an answer. `last`: a line with a command to copy, which is not folded."""
-    if args.output == "json":
-        plain: Any = msgspec.to_builtins(answer)
-        print(json.dumps(plain, indent=1))
-    else:
-        show(lines)
-        if last:
-            print(last)
+    show_answer(args.output, msgspec.to_builtins(document), lines)
+    if last and args.output != "json":
+        print(last)
 
 
 def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
@@ -168,14 +154,6 @@ def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
     yield f"draining: {', '.join(answer.draining)}; it takes effect within a second, or after the batch that runs"
     # What was asked for is a drain, so how far it is has no "yes" or "no" before it.
     yield from (f"{one.executor}: {one.text.partition(': ')[2]}" for one in answer.removals)
-
-
-def _undone_lines(args: argparse.Namespace, answer: OperatorAnswer) -> Iterator[str]:
-    yield from (
-        f"{instance_name(name)} no longer drains, from the next rebalance on" for name in args.executors
-    )
-    if answer.draining:
-        yield f"still draining: {', '.join(answer.draining)}"
 
 
 def _moved(move: PlannedMove) -> str:
@@ -196,7 +174,3 @@ def _moved(move: PlannedMove) -> str:
     if move.from_ is None:
         return f"new standby on {move.to}{first}"
     return f"its standby moves from {move.from_} to {move.to}{first}"
-
-
-def _removal_lines(answer: OperatorAnswer) -> Iterator[str]:
-    yield from (f"{one.executor}: {one.text}" for one in answer.removals)

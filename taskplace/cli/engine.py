@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import taskplace
 from taskplace import simulation, validation
@@ -24,7 +23,7 @@ from taskplace.cli.documents import (
     one_stdin,
     page_option,
 )
-from taskplace.cli.terminal import columns, show
+from taskplace.cli.terminal import columns, show, shown
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.explanation.tasks import WIDTH
@@ -48,13 +47,8 @@ def plan(args: argparse.Namespace) -> int:
     problem = _problem(args.file)
     made = taskplace.plan(problem)
 
-    def print_result() -> None:
-        if args.output == "json":
-            sys.stdout.write(made.to_json())
-        else:
-            _print_plan(made)
-
-    _print_with_page(args, print_result, lambda: report_of_plan(made, problem, title=args.file))
+    text = made.to_json().rstrip("\n") if args.output == "json" else _shown_plan(made)
+    _print_with_page(args, text, lambda: report_of_plan(made, problem, title=args.file))
     return _code(made)
 
 
@@ -72,7 +66,7 @@ def explain(args: argparse.Namespace) -> int:
 def _explained(problem: Problem, args: argparse.Namespace) -> int:
     made = taskplace.plan(problem)
     if args.output == "json":
-        _print_json(plan_explanation(problem, made, args.task))
+        print(json.dumps(plan_explanation(problem, made, args.task), indent=1))
         return _code(made)
     explainer, width = Explainer(problem, made), min(WIDTH, columns())
     if args.task:
@@ -90,7 +84,7 @@ def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
         raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
     removal = can_remove(problem, args.can_remove)
     if args.output == "json":
-        _print_json(removal.to_dict())
+        print(json.dumps(removal.to_dict(), indent=1))
     else:
         show([removal.text])
     return codes.DONE if removal.can_remove else codes.MOVES
@@ -113,7 +107,7 @@ def verify(args: argparse.Namespace) -> int:
     if args.output == "json":
         listed = [{"invariant": v.invariant, "text": v.text} for v in violations]
         whole = {"schema": "taskplace.verification/1", "valid": not violations, "stable": calm}
-        _print_json({**whole, "violations": listed})
+        print(json.dumps({**whole, "violations": listed}, indent=1))
     elif violations:
         show(f"violation: {v}" for v in violations)
     elif calm:
@@ -157,21 +151,17 @@ def simulate(args: argparse.Namespace) -> int:
         with long_work() as show:
             trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit, progress=show)
 
-    def print_result() -> None:
-        print(trajectory.to_json() if args.output == "json" else trajectory)
-
-    _print_with_page(args, print_result, lambda: report_of_simulation(trajectory, title=args.file))
+    text = trajectory.to_json() if args.output == "json" else str(trajectory)
+    _print_with_page(args, text, lambda: report_of_simulation(trajectory, title=args.file))
     return codes.DONE if trajectory.stable else codes.MOVES
 
 
-def _print_with_page(
-    args: argparse.Namespace, show: Callable[[], None], report: Callable[[], Report]
-) -> None:
+def _print_with_page(args: argparse.Namespace, text: str, report: Callable[[], Report]) -> None:
     """Print the result, and write the page of `--html`: with "-" to standard output, in place of the result."""
     if args.html == STDOUT:
         sys.stdout.write(page(report()))
         return
-    show()
+    print(text)
     if args.html is not None:  # its name on standard error: standard output is the result's
         print(f"page: {write_page(report(), args.html)}", file=sys.stderr)
 
@@ -180,8 +170,8 @@ def _code(made: Plan) -> int:
     return codes.DONE if made.stable else codes.MOVES
 
 
-def _print_plan(made: Plan) -> None:
-    show([*_plan_lines(made), made.summary])
+def _shown_plan(made: Plan) -> str:
+    return shown([*_plan_lines(made), made.summary])
 
 
 def _plan_lines(made: Plan) -> Iterator[str]:
@@ -201,10 +191,6 @@ def _plan_lines(made: Plan) -> Iterator[str]:
         yield f"  {name}: can be cleaned up: {', '.join(map(str, tasks))}"
     for warning in made.warnings:
         yield f"warning: {warning}"
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    print(json.dumps(value, indent=1))
 
 
 def _problem(path: str) -> Problem:

@@ -1,8 +1,7 @@
 """Parsers whose help teaches, and whose errors are one line with the nearest known word.
 
-**Idea.** Each command is declared once, by a `Help`: what it does in one sentence, examples, and its exit codes. From
-this come `taskplace COMMAND --help`, the groups of `taskplace --help`, and `docs/command_line.md`
-(`scripts/command_line.py`).
+**Idea.** The docstring of a command's declaration (`taskplace.cli.commands`) is its help. From it come
+`taskplace COMMAND --help`, the groups of `taskplace --help`, and `docs/command_line.md` (`scripts/command_line.py`).
 
 Errors: a wrong command line is one line on standard error, with exit code 2.
 """
@@ -10,6 +9,7 @@ Errors: a wrong command line is one line on standard error, with exit code 2.
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,6 @@ from taskplace.validation import nearest
 from taskplace.wording import wrapped
 
 #: The groups of `taskplace --help`, in their order: what people want, and behind ";" what holds for all commands of it.
-#: Each command is in one of them.
 GROUPS: Mapping[str, str] = {
     "run": "Run a stream",
     "look": "Look at a stream or its checkpoint",
@@ -34,11 +33,10 @@ FIRST = (
     ("taskplace doctor app.yaml", "is anything in it ignored, contradictory or slow?"),
     ("taskplace run app.yaml", "run it"),
     ("taskplace status var/ID/checkpoint", "what is it doing? from any host that sees the checkpoint"),
-    (
-        "taskplace explain var/ID/checkpoint",
-        "why is a task where it is, and what is stuck?",
-    ),
+    ("taskplace explain var/ID/checkpoint", "why is a task where it is, and what is stuck?"),
 )
+#: What two exit codes mean for every command that does not say more.
+EVERYWHERE = {codes.BAD_INPUT: "bad input: nothing was started or changed", codes.INTERRUPTED: "interrupted"}
 WIDTH = 100
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 
@@ -47,19 +45,50 @@ class Help(NamedTuple):
     """What a command's help says.
 
     - `group`: a key of `GROUPS`
-    - `line`: one sentence: what the command does
+    - `line`: one sentence: what the command does; `text`: more about it
     - `examples`: command lines and what they do
-    - `codes`: what its exit codes mean; 2 and 130 need not be there
-    - `text`: more about it
+    - `codes`: what its exit codes mean, in their order
     - `schemas`: of the documents that `--output json` prints
     """
 
     group: str
     line: str
+    text: str
     examples: Sequence[tuple[str, str]]
     codes: Mapping[int, str]
-    text: str = ""
-    schemas: Sequence[str] = ()
+    schemas: Sequence[str]
+
+    @classmethod
+    def of(cls, docstring: str, group: str) -> Help:
+        """Return the help in a docstring. The codes 2 and 130 need not be there.
+
+        >>> help_ = "Look at it.\\n\\nMore.\\n\\nExamples:\\n  look a    at a\\n\\nExit codes:\\n  0    seen"
+        >>> Help.of(help_, "look")[1:4]
+        ('look at it', 'More.', [('look a', 'at a')])
+        """
+        head, *parts = re.split(r"\n\n(Examples|Exit codes|JSON):\s", inspect.cleandoc(docstring))
+        line, _, text = head.partition("\n\n")
+        sections = dict(zip(parts[::2], parts[1::2], strict=True))
+        examples, listed = (_rows(sections[name]) for name in ("Examples", "Exit codes"))
+        every = {
+            codes.BAD_INPUT: "bad input: nothing was started or changed",
+            codes.INTERRUPTED: "interrupted",
+        }
+        every |= {int(code): meaning for code, meaning in listed}
+        return cls(
+            group,
+            f"{line[0].lower()}{line[1:].removesuffix('.')}",
+            " ".join(text.split()),
+            examples,
+            dict(sorted(every.items())),
+            re.findall(r"[^\s,]+", sections.get("JSON", "")),
+        )
+
+
+def _rows(text: str) -> list[tuple[str, str]]:
+    """Return lines of two columns, which have at least two blanks between them."""
+    cut = (re.split(r" {2,}", row.strip(), maxsplit=1) for row in text.splitlines())
+    return [(left, right) for left, right in cut]
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -71,13 +100,10 @@ class CommandParser(argparse.ArgumentParser):
         # An abbreviation that works today means something else as soon as there is another option.
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
-    def options(self) -> list[str]:
-        """Return the names of all options."""
-        return [name for action in self._actions for name in action.option_strings]
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as always, but look for unknown options first: they explain why an argument is missing."""
-        args, known = list(sys.argv[1:] if args is None else args), self.options()
+        args = list(sys.argv[1:] if args is None else args)
+        known = [name for action in self._actions for name in action.option_strings]
         for word in self.before_commands(args):
             if word == "--":
                 break
@@ -122,6 +148,23 @@ class MainParser(CommandParser):
         super().__init__(**options)
         self.commands = self.add_subparsers(metavar="COMMAND", parser_class=CommandParser)
 
+    def add(self, name: str, group: str, runs: str, declare: Callable[[CommandParser], None]) -> None:
+        """Add a command. `runs`: the "module:function" that runs it; `declare` has its help and its arguments."""
+        help_ = Help.of(declare.__doc__ or "", group)
+        examples = _table((f"taskplace {line}", what) for line, what in help_.examples)
+        listed = _table((str(code), what) for code, what in help_.codes.items())
+        described = f"{help_.line[0].upper()}{help_.line[1:]}. {help_.text}".strip()
+        schemas = f"\n\nJSON: {', '.join(help_.schemas)}" if help_.schemas else ""
+        parser: CommandParser = self.commands.add_parser(
+            name,
+            help=help_.line,
+            description="\n".join(wrapped(described, WIDTH)),
+            epilog=f"Examples:\n{examples}\n\nExit codes:\n{listed}{schemas}",
+        )
+        parser.help_ = help_
+        parser.set_defaults(command=runs)
+        declare(parser)
+
     def before_commands(self, args: list[str]) -> Sequence[str]:
         """Return the options before the command."""
         end = next((i for i, word in enumerate(args) if not word.startswith("-")), len(args))
@@ -129,78 +172,14 @@ class MainParser(CommandParser):
 
     def format_help(self) -> str:
         """Return the help: what to type first, and the commands by group."""
-        by_group: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
-        for name, command in self.commands.choices.items():
-            by_group[command.help_.group].append((name, command.help_.line))
         width = max(map(len, self.commands.choices))
-        listed = [
-            f"{title}:\n{_table(by_group[group], width)}"
-            for group, title in GROUPS.items()
-            if by_group[group]
-        ]
-        parts = [
-            f"usage: {self.prog} COMMAND ...",
-            f"{self.description}",
-            f"First steps:\n{_table(FIRST)}",
-            *listed,
-            f"{self.prog} COMMAND --help shows examples and exit codes. {self.prog} --version shows the version.",
-        ]
-        return "\n\n".join(parts) + "\n"
-
-
-def add_command(
-    commands: Any, name: str, help_: Help, run: Callable[[argparse.Namespace], int]
-) -> CommandParser:
-    """Add a command to `MainParser.commands`, and return its parser.
-
-    >>> main = MainParser(prog="taskplace", description="Example.")
-    >>> one = Help("look", "look at it", [("look a", "at a"), ("look b", "at b")], {0: "seen"})
-    >>> print(add_command(main.commands, "look", one, print).epilog)
-    Examples:
-      taskplace look a    at a
-      taskplace look b    at b
-    <BLANKLINE>
-    Exit codes:
-      0      seen
-      2      bad input: nothing was started, nothing was changed
-      130    interrupted
-    """
-    examples = _table([(f"taskplace {line}", what) for line, what in help_.examples])
-    listed = _table([(str(code), what) for code, what in all_codes(help_).items()])
-    described = " ".join([f"{help_.line[0].upper()}{help_.line[1:]}.", *help_.text.split()])
-    schemas = f"\n\nJSON: {', '.join(help_.schemas)}" if help_.schemas else ""
-    parser: CommandParser = commands.add_parser(
-        name,
-        help=help_.line,
-        description="\n".join(wrapped(described, WIDTH)),
-        epilog=f"Examples:\n{examples}\n\nExit codes:\n{listed}{schemas}",
-    )
-    parser.help_ = help_
-    parser.set_defaults(command=run)
-    return parser
-
-
-def all_codes(help_: Help) -> dict[int, str]:
-    """Return all exit codes of a command, in their order.
-
-    >>> all_codes(Help("look", "", (), {4: "no driver runs", 0: "a driver runs", 2: "no checkpoint"}))
-    {0: 'a driver runs', 2: 'no checkpoint', 4: 'no driver runs', 130: 'interrupted'}
-    """
-    every = {
-        codes.BAD_INPUT: "bad input: nothing was started, nothing was changed",
-        codes.INTERRUPTED: "interrupted",
-    }
-    return dict(sorted({**every, **help_.codes}.items()))
-
-
-def add_output(parser: argparse._ActionsContainer, *more: str) -> None:
-    """Add `--output text|json`."""
-    parser.add_argument(
-        "--output",
-        choices=("text", "json", *more),
-        default="text",
-        help="text for people (default), or json: one document, with the name of its schema",
-    )
+        parts = [f"usage: {self.prog} COMMAND ...", f"{self.description}", f"First steps:\n{_table(FIRST)}"]
+        for group, title in GROUPS.items():
+            helps = {name: one.help_ for name, one in self.commands.choices.items()}
+            rows = [(name, help_.line) for name, help_ in helps.items() if help_.group == group]
+            parts.append(f"{title}:\n{_table(rows, width)}")
+        end = f"{self.prog} COMMAND --help shows examples and exit codes. {self.prog} --version shows the version."
+        return "\n\n".join([*parts, end]) + "\n"
 
 
 def _found(what: str, known: str, hint: str) -> str:

@@ -11,10 +11,8 @@ from itertools import groupby
 from taskplace.cli import codes
 from taskplace.cli.documents import json_document
 from taskplace.cli.terminal import show
-from taskplace.errors import InvalidPlan
 from taskplace.groups.partitioner import partition_for_key
 from taskplace.groups.partitions import PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
-from taskplace.groups.verify import violations
 
 
 def partitions(args: argparse.Namespace) -> int:
@@ -24,9 +22,6 @@ def partitions(args: argparse.Namespace) -> int:
     """
     subscriptions = Subscriptions.from_dict(json_document(args.file, "subscriptions"))
     made = assign_partitions(subscriptions, args.assignor)
-    broken = next(violations(subscriptions, made), None)
-    if broken is not None:
-        raise InvalidPlan(str(broken))
     if args.key is not None:
         _print_location(made, *args.key, as_json=args.output == "json")
         return codes.DONE
@@ -64,7 +59,7 @@ def _at(url: str | None, before: str = "") -> str:
 def _print_location(made: PartitionAssignment, topic: str, key: str, *, as_json: bool) -> None:
     """Print who has the partition to which Kafka's producers send a key."""
     # Arguments that are no UTF-8 come with surrogates in place of their bytes; a key is its bytes.
-    location = made.holders.of_key(topic, key.encode(errors="surrogateescape"), partition_for_key)
+    location = made.of_key(topic, key.encode(errors="surrogateescape"), partition_for_key)
     if as_json:
         found = {**location._asdict(), "partition": list(location.partition)}
         print(json.dumps({"schema": "taskplace.partition_location/1", **found}))

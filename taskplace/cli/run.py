@@ -1,30 +1,26 @@
-"""`taskplace run` and `taskplace topology`: the commands that need an application."""
+"""`taskplace run`."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import logging
+import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stderr, redirect_stdout
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
 
 from msgspec import structs
 
 from taskplace.cli import codes
-from taskplace.cli.application import (
-    Application,
-    built_topology,
-    check_inputs,
-    judge,
-    load_application,
-    shown_topology,
-)
-from taskplace.cli.documents import page_option, placed_application
-from taskplace.cli.termination import interrupted_by_sigterm
+from taskplace.cli.application import Application, built_topology, check_inputs, judge, load_application
+from taskplace.cli.documents import placed_application
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.logs import logging_to
 from taskplace.model.work import Work
@@ -50,14 +46,19 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         return _check(args)
     settings, application, built = _checked(args)
-    with interrupted_by_sigterm(), _logging(settings):
+    log, log_tasks = settings.report.log, settings.report.log_tasks
+    with (
+        interrupted_by_sigterm(),
+        nullcontext() if log is None else logging_to(sys.stderr, log, tasks=log_tasks),
+    ):
         return _run(settings, application, built)
 
 
 def _checked(args: argparse.Namespace) -> tuple[Settings, Application, BuiltTopology]:
     settings = Settings.from_mapping(placed_application(args.file), [*args.set, *_ui(args.ui)])
-    report = structs.replace(settings.report, progress=_progress(settings, args.output))
-    settings = replace(settings, report=report)
+    if args.output == "json" or (args.output == "text" and settings.report.progress == "json"):
+        progress = "json" if args.output == "json" else "auto"
+        settings = replace(settings, report=structs.replace(settings.report, progress=progress))
     application = load_application(settings)
     built = built_topology(application, settings)
     built.tasks()  # raises with the reason when the topology is not ready
@@ -69,20 +70,12 @@ def _checked(args: argparse.Namespace) -> tuple[Settings, Application, BuiltTopo
     return settings, application, built
 
 
-def _progress(settings: Settings, output: str | None) -> str:
-    """Return `report.progress`, or what `--output` has in its place."""
-    given = settings.report.progress
-    if output == "json":
-        return "json"
-    return "auto" if output == "text" and given == "json" else given
-
-
 def _check(args: argparse.Namespace) -> int:
     """Print whether the application is valid. Errors: as those of a start."""
     checked: dict[str, Any] = {"schema": CHECK_SCHEMA, "file": args.file}
     try:
-        settings, _, built = _checked(args)
-        judge(built, settings)
+        settings, application, built = _checked(args)
+        judge(application, built, settings)
     except (InputError, TopologyError) as error:
         if args.output == "json":
             print(json.dumps({**checked, "valid": False, "error": " ".join(str(error).split())}))
@@ -101,19 +94,35 @@ def _ui(address: str | None) -> list[str]:
     """Return the overrides that `--ui [HOST:]PORT` stands for. Errors: `InputError`."""
     if address is None:
         return []
-    host, _, port = address.rpartition(":")
-    if not port.isascii() or not port.isdigit() or (":" in host and not host.startswith("[")):
+    match = re.fullmatch(r"(?:(?P<host>[^:]+|\[.*\]):)?(?P<port>[0-9]{1,5})", address)
+    if match is None or int(match["port"]) > 65_535:
         raise InputError(
             "--ui", found=address, expected="PORT or HOST:PORT, such as 4050; 0 takes a free port"
         )
-    if len(port) > 5 or int(port) > 65_535:
-        raise InputError("--ui", found=address, expected="a port of at most 65535")
-    return [f"report.ui.port={port}", *([f"report.ui.host={json.dumps(host.strip('[]'))}"] if host else [])]
+    host = [f"report.ui.host={json.dumps(match['host'].strip('[]'))}"] if match["host"] else []
+    return [f"report.ui.port={match['port']}", *host]
 
 
-def _logging(settings: Settings) -> AbstractContextManager[None]:
-    log = settings.report.log
-    return nullcontext() if log is None else logging_to(sys.stderr, log, tasks=settings.report.log_tasks)
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Within this block, the first SIGTERM raises `KeyboardInterrupt`; later ones do nothing, while the block ends.
+
+    Service managers and containers send SIGTERM, and kill what has not ended some time later. Does nothing outside of
+    the main thread, which alone gets signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(settings: Settings, application: Application, built: BuiltTopology) -> int:
@@ -129,30 +138,19 @@ def _run(settings: Settings, application: Application, built: BuiltTopology) -> 
             programs.append(lines)
             reporter = FanOut(reporter)
             reporter.add(lines)
-        return _run_for_programs(programs, settings, application, built, reporter)
-
-
-def _run_for_programs(
-    programs: Sequence[JsonReporter],
-    settings: Settings,
-    application: Application,
-    built: BuiltTopology,
-    reporter: Reporter,
-) -> int:
-    """Run. The first line of each of `programs` says what starts, and the last line how the run ended."""
-    for each in programs:
-        each.start(application=settings.application.id, checkpoint=settings.checkpoint_dir, built=built)
-    code, said = codes.FAILED, None
-    try:
-        code = _reported(settings, application, reporter)
-    except BaseException as error:
-        code, said = codes.of(error), str(error) or type(error).__name__
-        said = "interrupted" if code == codes.INTERRUPTED else said
-        raise
-    finally:
         for each in programs:
-            each.finish(code, said)
-    return code
+            each.start(application=settings.application.id, checkpoint=settings.checkpoint_dir, built=built)
+        code, said = codes.FAILED, None
+        try:
+            code = _reported(settings, application, reporter)
+        except BaseException as error:
+            code, said = codes.of(error), str(error) or type(error).__name__
+            said = "interrupted" if code == codes.INTERRUPTED else said
+            raise
+        finally:
+            for each in programs:
+                each.finish(code, said)
+        return code
 
 
 def _opened(path: str) -> TextIO:
@@ -171,7 +169,12 @@ def _reported(settings: Settings, application: Application, reporter: Reporter) 
         if hasattr(application, "prepare"):
             with Work("preparing the input", show=reporter.progress):
                 application.prepare()
-        return _spark_run()(settings, application, reporter)
+        try:
+            from taskplace.spark import app
+        except ModuleNotFoundError as error:
+            hint = "install it: pip install 'taskplace[spark]'"
+            raise UnsupportedSpark(f"running needs Spark, and {error.name!r} is missing; {hint}") from None
+        return app.run(settings, application, reporter)
     finally:
         logging.getLogger().removeHandler(warnings)
         reporter.close()
@@ -188,39 +191,3 @@ class _Warnings(logging.Handler):
         # Py4J logs what it raises as well, with a traceback for every call that an interrupt breaks off.
         if record.module not in ("java_gateway", "clientserver"):
             self._reporter.note(scrubbed(record.getMessage()))
-
-
-def _spark_run() -> Callable[[Settings, Application, Reporter], int]:
-    try:
-        from taskplace.spark import app
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "taskplace":
-            raise
-        hint = "install it: pip install 'taskplace[spark]'"
-        raise UnsupportedSpark(f"running needs Spark, and {error.name!r} is missing; {hint}") from None
-    run: Callable[[Settings, Application, Reporter], int] = app.run
-    return run
-
-
-def topology(args: argparse.Namespace) -> int:
-    """Print the topology of a file: its subtopologies, stores and tasks; or draw it."""
-    page_option("--svg", args.svg)
-    built = shown_topology(args.file, args.set).build()
-    if args.svg is not None:
-        from taskplace.cli.drawing import write_svg
-
-        write_svg(built, args.svg)
-    elif args.output == "json":
-        json.dump(built.to_dict(), sys.stdout, indent=2)
-        print()
-    elif args.output == "dot":
-        print(built.to_dot(), end="")
-    else:
-        print(built.describe(), end="")
-        for sub in built.subtopologies:
-            stores = ", ".join(store.name for store in sub.stores) or "no stores"
-            tasks = "an unknown number of tasks" if sub.partitions is None else count(sub.partitions, "task")
-            print(f"subtopology {sub.id}: {tasks}, {stores}")
-        if not (ready := built.readiness()):
-            print(f"not ready: {ready.reason}")
-    return 0

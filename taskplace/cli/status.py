@@ -1,6 +1,6 @@
 """`taskplace status`: what the driver of a checkpoint is doing, once or again and again.
 
-Commands first, then the status in words, and as a view of a terminal that is redrawn.
+The command first, then the status as lines, and as a view of a terminal that is redrawn.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from msgspec import Meta
 
 from taskplace import validation
 from taskplace.cli import codes, documents
-from taskplace.cli.terminal import columns, folded, show
+from taskplace.cli.terminal import answer, columns, folded
 from taskplace.lag.ranking import Seen
-from taskplace.record.events import LateRows
-from taskplace.spark.inspection.driver_seen import DriverSeen, look
+from taskplace.record import words
+from taskplace.record.events import ExecutorLost, InstanceView, LateRows, Rebalanced
+from taskplace.spark.inspection.driver import DriverState, driver_of
 from taskplace.spark.inspection.now import (
     batch_text,
     figures_of,
@@ -51,23 +52,13 @@ from taskplace.wording import (
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.table import Table
 
 SCHEMA = "taskplace.status-seen/1"
 #: The seconds between two readings of the status without `--interval`.
 INTERVAL = 1.0
-Key = Callable[[DriverSeen], object]
+Key = Callable[[DriverState], object]
 #: How many rebalances, losses and warm-ups are shown.
 SHOWN = 5
-#: The columns of the table of executors. On a narrow terminal the host goes first, and the lag last.
-COLUMNS = (
-    Column("executor", text=True, least=12),
-    Column("host", text=True, least=12, goes=1),
-    Column("active", goes=3),
-    Column("standby", goes=2),
-    Column("warm-up", goes=4),
-    Column("lag", goes=6),
-)
 #: The columns of the table of partitions that tasks read themselves, and how many of them are shown.
 INPUT = (
     Column("topic", text=True, least=12),
@@ -78,8 +69,6 @@ INPUT = (
     Column("behind", goes=3),
 )
 PARTITIONS_SHOWN = 20
-#: The column that is there if an executor drains.
-DRAINS = Column("", text=True, goes=5)
 
 
 def status(args: argparse.Namespace) -> int:
@@ -88,12 +77,9 @@ def status(args: argparse.Namespace) -> int:
         documents.needs(option, given, "--watch", args.watch)
     root = documents.checkpoint(args.checkpoint)
     if not args.watch:
-        seen = look(root)
-        if args.output == "json":
-            print(json.dumps(to_dict(seen), indent=1))
-        else:
-            show(lines(seen, columns()))
-        return codes.DONE if seen.runs else codes.NO_DRIVER
+        driver = driver_of(root)
+        answer(args.output, to_dict(driver), lines(driver, columns()))
+        return codes.DONE if driver.runs else codes.NO_DRIVER
     interval = INTERVAL
     if args.interval is not None:
         interval = validation.positive(args.interval, "--interval") or INTERVAL
@@ -103,44 +89,40 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _watch(
-    root: Path, update: Callable[[DriverSeen], None], key: Key, *, interval: float, limit: int | None
+    root: Path, update: Callable[[DriverState], None], key: Key, *, interval: float, limit: int | None
 ) -> int:
     """Show each change, at most `limit` of them. `key`: what is shown again only if it differs."""
     shown, before = 0, None
     while True:
-        seen = look(root)
-        now = key(seen) if seen.runs else (seen.epoch, seen.status and seen.status.written)
+        driver = driver_of(root)
+        now = key(driver) if driver.runs else (driver.epoch, driver.written)
         if now != before:
             before = now
-            update(seen)
+            update(driver)
             shown += 1
         if limit is not None and shown >= limit:
-            return codes.DONE if seen.runs else codes.NO_DRIVER
+            return codes.DONE if driver.runs else codes.NO_DRIVER
         time.sleep(interval)
 
 
 @contextmanager
-def _shown(output: str) -> Iterator[tuple[Callable[[DriverSeen], None], Key]]:
+def _shown(output: str) -> Iterator[tuple[Callable[[DriverState], None], Key]]:
     """Yield what shows an update, and what tells whether there is one.
 
     JSON in a line and a table that is redrawn in place: for each status that the driver writes. A line for a log: if it
     is another one.
     """
-
-    def written(seen: DriverSeen) -> object:
-        return seen.status and seen.status.written
-
     if output == "json":
-        yield (lambda seen: print(json.dumps(to_dict(seen)), flush=True)), written
+        yield (lambda driver: print(json.dumps(to_dict(driver)), flush=True)), lambda driver: driver.written
     elif sys.stdout.isatty():
         from rich.live import Live
 
         from taskplace.record.terminal import Screen
 
         with Live(console=Screen(), auto_refresh=False) as live:
-            yield (lambda seen: live.update(StatusView(seen), refresh=True)), written
+            yield (lambda now: live.update(StatusView(now), refresh=True)), lambda driver: driver.written
     else:
-        yield (lambda seen: print(line(seen), flush=True)), line
+        yield (lambda driver: print(line(driver), flush=True)), line
 
 
 class StatusDocument(msgspec.Struct, tag_field="schema", tag=SCHEMA):
@@ -169,10 +151,10 @@ def document_schema(kind: type[msgspec.Struct], name: str) -> dict[str, Any]:
     }
 
 
-def to_dict(seen: DriverSeen) -> dict[str, Any]:
-    """Return what was seen as a "taskplace.status-seen/1" dict."""
+def to_dict(driver: DriverState) -> dict[str, Any]:
+    """Return a driver's state as a "taskplace.status-seen/1" dict."""
     made: dict[str, Any] = msgspec.to_builtins(
-        StatusDocument(seen.runs, seen.why, seen.epoch, seen.age, seen.status)
+        StatusDocument(driver.runs, driver.why, driver.epoch, driver.age, driver.status)
     )
     return made
 
@@ -180,21 +162,21 @@ def to_dict(seen: DriverSeen) -> dict[str, Any]:
 # -- in words
 
 
-def headline(seen: DriverSeen) -> str:
+def headline(driver: DriverState) -> str:
     """Return whether a driver runs, and how that is known."""
-    return f"{'running' if seen.runs else 'no driver runs'}: {seen.why}"
+    return f"{'running' if driver.runs else 'no driver runs'}: {driver.why}"
 
 
-def introduction(seen: DriverSeen) -> Iterator[str]:
+def introduction(driver: DriverState) -> Iterator[str]:
     """Yield whether a driver runs and, if none does, of when the rest is, and how to check the files.
 
     All times in the rest are relative to the status: to now if a driver runs, and else to the time that is named here.
     """
-    yield headline(seen)
-    if not seen.runs and seen.status is not None:
-        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seen.status.written))
+    yield headline(driver)
+    if not driver.runs and driver.status is not None:
+        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(driver.status.written))
         yield f"What follows is its last status, of {at}; times are relative to it."
-        yield unchecked(seen.root)
+        yield unchecked(driver.root)
 
 
 def unchecked(checkpoint: str | Path) -> str:
@@ -203,38 +185,61 @@ def unchecked(checkpoint: str | Path) -> str:
     return f"This command checks no file of the checkpoint; `{command}` does."
 
 
-def line(seen: DriverSeen) -> str:
+def line(driver: DriverState) -> str:
     """Return the status in one line."""
-    now = seen.status
-    if now is None or not seen.runs:
-        return headline(seen)
-    counts = [sum(len(getattr(e, role)) for e in now.executors.values()) for role in ("active", "standby")]
-    etas = [f"{task} on {name}: {eta}" for name, task, _, eta in warmups(now)[:SHOWN]]
-    lag = sum(executor.lag for executor in now.executors.values())
+    now = driver.status
+    if now is None or not driver.runs:
+        return headline(driver)
+    views = _views(now)
+    active, standby, lag = (
+        sum(getattr(view, name) for view in views) for name in ("active", "standby", "lag")
+    )
     parts = [
         batch_text(now),
         f"generation {now.generation}",
-        count(len(now.executors), "executor"),
-        f"{counts[0]} active, {counts[1]} standby, lag {lag:,}",
+        count(len(views), "executor"),
+        f"{active} active, {standby} standby, lag {lag:,}",
         *([f"input lag {sum(topic.lag for topic in now.input.values()):,}"] if now.input else []),
-        *etas,
+        *(f"{task} on {name}: {eta}" for name, task, _, eta in _warmups(now)[:SHOWN]),
     ]
     return "; ".join(parts)
 
 
-def lines(seen: DriverSeen, width: int = sys.maxsize) -> Iterator[str]:
-    """Yield the status for people, a line each. Only the table of executors is fitted to `width`."""
-    yield from introduction(seen)
-    if seen.status is None:
-        if seen.epoch:
-            yield unchecked(seen.root)
+def lines(driver: DriverState, width: int = sys.maxsize) -> Iterator[str]:
+    """Yield the status for people, a line each. Only its tables are fitted to `width`."""
+    for part in _parts(driver, width):
+        if isinstance(part, Fitted):
+            heading, rows = part.lines()
+            yield from ("", heading, *rows)
+        else:
+            yield part
+
+
+def _parts(driver: DriverState, width: int, *, gap: int = GAP, edge: int = 0) -> Iterator[str | Fitted]:
+    """Yield the lines of the status, and the table of executors among them."""
+    yield from introduction(driver)
+    if (now := driver.status) is None:
+        if driver.epoch:
+            yield unchecked(driver.root)
         return
-    yield from headings(seen.status, runs=seen.runs)
-    yield ""
-    heading, rows = executors(seen.status, width).lines()
-    yield from (heading, *rows)
-    yield from inputs(seen.status, width, runs=seen.runs)
-    yield from events(seen.status, seen.root, runs=seen.runs)
+    yield from headings(now, runs=driver.runs)
+    yield words.placement(
+        _views(now),
+        width,
+        hosts={name: one.host for name, one in now.executors.items()},
+        draining=[name for name, one in now.executors.items() if one.draining],
+        gap=gap,
+        edge=edge,
+    )
+    yield from inputs(now, width, runs=driver.runs)
+    yield from events(now, driver.root, runs=driver.runs)
+
+
+def _views(now: Status) -> list[InstanceView]:
+    return [
+        InstanceView(name, len(one.active), len(one.standby), len(one.warmup), one.lag)
+        for name, one in now.executors.items()
+    ]
 
 
 def headings(now: Status, *, runs: bool = True) -> Iterator[str]:
@@ -252,22 +257,6 @@ def headings(now: Status, *, runs: bool = True) -> Iterator[str]:
     if now.homeless:
         until = " until the next rebalance" if runs else ""
         yield f"{count(len(now.homeless), 'task')} without an executor{until}"
-
-
-def executors(now: Status, width: int, *, gap: int = GAP, edge: int = 0) -> Fitted:
-    """Return what has room of the table of executors; `gap` and `edge` as in `fit`."""
-    some = any(executor.draining for executor in now.executors.values())
-    rows = [
-        (
-            name,
-            executor.host,
-            *(f"{len(tasks):,}" for tasks in (executor.active, executor.standby, executor.warmup)),
-            f"{executor.lag:,}",
-            *(["drains" if executor.draining else ""] if some else []),
-        )
-        for name, executor in now.executors.items()
-    ]
-    return fit((*COLUMNS, DRAINS) if some else COLUMNS, rows, width, gap=gap, edge=edge)
 
 
 def inputs(now: Status, width: int, *, runs: bool = True) -> Iterator[str]:
@@ -300,13 +289,13 @@ def input_table(input: Mapping[str, TopicStatus], width: int) -> Iterator[str]:
         yield f"and {count(more, 'partition')} with less lag; --output json has all"
 
 
-def warmups(now: Status) -> list[tuple[str, str, int, str]]:
+def _warmups(now: Status) -> list[tuple[str, str, int, str]]:
     """Return the warm-ups as executor, task, lag, and when it has caught up."""
-    found = []
-    for name, executor in now.executors.items():
-        for task, copy in executor.warmup.items():
-            found.append((name, task, copy.lag, warmup_text(copy)))
-    return found
+    return [
+        (name, task, copy.lag, warmup_text(copy))
+        for name, executor in now.executors.items()
+        for task, copy in executor.warmup.items()
+    ]
 
 
 def _stuck_lines(found: Sequence[tuple[str, str, Seen]], checkpoint: str | Path) -> Iterator[str]:
@@ -314,11 +303,12 @@ def _stuck_lines(found: Sequence[tuple[str, str, Seen]], checkpoint: str | Path)
     causes: dict[tuple[str, Seen], list[str]] = {}
     for name, task, why in found:
         causes.setdefault((name, why), []).append(task)
-    for (name, why), tasks in list(causes.items())[:SHOWN]:
+    shown = list(causes.items())[:SHOWN]
+    for (name, why), tasks in shown:
         yield f"stuck       {listed(tasks, SHOWN)} on {name}: {why.stalled}; {why.remedy}"
     if found:
-        unseen = len(found) - sum(len(tasks) for tasks in list(causes.values())[:SHOWN])
-        more = f"and {count(unseen, 'more copy', 'more copies')}; " if unseen else ""
+        left_out = len(found) - sum(len(tasks) for _, tasks in shown)
+        more = f"and {count(left_out, 'more copy', 'more copies')}; " if left_out else ""
         command = f"`taskplace explain {shlex.quote(str(checkpoint))} --task {found[0][1]}`"
         yield f"            {more}{command} says what follows from it"
 
@@ -330,72 +320,53 @@ def events(now: Status, checkpoint: str | Path = UNKNOWN, *, runs: bool = True) 
     - `runs`: whether the driver still runs; otherwise times are before its last status
     """
     when = ago if runs else before
-    waiting, found = warmups(now), list(stuck(now, checkpoint, runs=runs))
+    waiting, found = _warmups(now), list(stuck(now, checkpoint, runs=runs))
     hindered = {(name, task) for name, task, _ in found}
     for name, task, lag, eta in waiting[:SHOWN]:
         yield f"warm-up     {task} on {name}: lag {lag:,}, {'stuck' if (name, task) in hindered else eta}"
     if len(waiting) > SHOWN:
         yield f"warm-up     and {len(waiting) - SHOWN} more"
     yield from _stuck_lines(found, checkpoint)
-    for change in reversed(now.rebalances[-SHOWN:]):
-        moved = f"{count(change.moved, 'move')}{', more to come' if change.followup else ''}"
-        at = when(now.written - change.at)
-        yield f"rebalance   generation {change.generation}, batch {change.batch_id}, {at}: {change.reason}; {moved}"
-        if change is now.rebalances[-1]:
-            yield from (f"            {move}" for move in change.changes)
-            if change.more:
-                yield f"            and {change.more:,} more"
-    for loss in reversed(now.losses[-SHOWN:]):
-        verb = "leaves" if loss.leaving else "was lost"
-        tasks = count(loss.tasks, "active task")
-        yield f"loss        {loss.instance} {verb} in batch {loss.batch_id} with {tasks}, {when(now.written - loss.at)}"
+    last: dict[str, Sequence[Rebalanced | ExecutorLost]] = {"rebalance": now.rebalances, "loss": now.losses}
+    for kind, those in last.items():
+        for event in reversed(those[-SHOWN:]):
+            text, *moves = words.lines(event)
+            yield f"{kind:<12}{when(now.written - event.at)}: {text.removeprefix('rebalance at ')}"
+            if event is those[-1]:
+                yield from (f"{'':12}{move.strip()}" for move in moves)
     if now.batches:
         times = ", ".join(duration(batch.seconds) for batch in now.batches)
-        first, last = now.batches[0].batch_id, now.batches[-1].batch_id
-        yield f"batches     {first if first == last else f'{first} to {last}'}: {times}"
-
-
-# -- on a terminal
+        numbers = dict.fromkeys((now.batches[0].batch_id, now.batches[-1].batch_id))
+        yield f"batches     {' to '.join(map(str, numbers))}: {times}"
 
 
 class StatusView:
-    """Whether a driver runs, the placement, and the last events, in the width that the terminal has."""
+    """The status in the width that the terminal has."""
 
-    def __init__(self, seen: DriverSeen) -> None:
-        self._seen = seen
+    def __init__(self, driver: DriverState) -> None:
+        self._driver = driver
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
-        seen, width = self._seen, options.max_width
-        style = "green" if seen.runs else "bold red"
-        first, *others = introduction(seen)
-        yield Text(folded(first, width), style=style)
-        yield from (Text(folded(line, width)) for line in others)
-        if seen.status is not None:
-            yield from (Text(folded(line, width)) for line in headings(seen.status, runs=seen.runs))
-            yield _table(seen.status, width)
-            lines = inputs(seen.status, width, runs=seen.runs)
-            yield from (Text(folded(line, width)) for line in lines)
-            for line in events(seen.status, seen.root, runs=seen.runs):
-                yield Text(folded(line, width))
+        from taskplace.record.terminal import boxed
 
-
-def _table(status: Status, width: int) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    from taskplace.record.terminal import add_columns
-
-    fitted = executors(status, width, gap=BOX_GAP, edge=BOX_EDGE)
-    table = Table()
-    add_columns(table, fitted)
-    names = [column.heading for column in fitted.columns]
-    for row, executor in zip(fitted.rows, status.executors.values(), strict=True):
-        styles = dict.fromkeys(names, "")
-        if executor.lag:
-            styles["lag"] = "yellow"
-        if executor.draining:
-            styles["executor"] = styles[""] = "yellow"
-        table.add_row(*(Text(cell, style=styles[name]) for name, cell in zip(names, row, strict=True)))
-    return table
+        driver, width = self._driver, options.max_width
+        style = "green" if driver.runs else "bold red"
+        for part in _parts(driver, width, gap=BOX_GAP, edge=BOX_EDGE):
+            if isinstance(part, Fitted):
+                there = driver.status.executors.values() if driver.status else ()
+                yield boxed(
+                    part,
+                    [
+                        {
+                            "lag": "yellow" if one.lag else "",
+                            "": "yellow",
+                            "executor": "yellow" * one.draining,
+                        }
+                        for one in there
+                    ],
+                )
+            else:
+                yield Text(folded(part, width), style=style)
+            style = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Iterable
@@ -47,3 +48,11 @@ def folded(text: str, width: int) -> str:
     labelled = text[len(INDENT) - 1 : len(INDENT)] == " " != text[len(INDENT) : len(INDENT) + 1]
     others = INDENT if begin or (labelled and "  " in text[: len(INDENT)].lstrip()) else "  "
     return "\n".join(wrapped(text[begin:], width, text[:begin], others))
+
+
+def answer(output: str, document: object, lines: Iterable[str]) -> None:
+    """Print what a command has found: as a JSON document with `--output json`, else as lines for people."""
+    if output == "json":
+        print(json.dumps(document, indent=1))
+    else:
+        show(lines)

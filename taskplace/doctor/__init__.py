@@ -27,6 +27,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import to_builtins
+
 from taskplace.doctor.facts import CheckpointFacts as CheckpointFacts
 from taskplace.doctor.facts import Facts as Facts
 from taskplace.doctor.facts import Need as Need
@@ -72,7 +74,7 @@ class Diagnosis:
         return {
             "schema": SCHEMA,
             "counts": self.counts,
-            "findings": [finding.to_dict() for finding in self.findings],
+            "findings": to_builtins(self.findings),
             "rules": {"looked": list(self.looked), "unable": dict(self.unable)},
         }
 

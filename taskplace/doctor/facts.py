@@ -79,10 +79,6 @@ class SparkProperties:
         in_file = key not in self.conf and key in self.file
         return f"{self.name}: {key}" if in_file else f"spark.conf.{key}"
 
-    def flag(self, key: str) -> bool:
-        """Return whether a property is true."""
-        return self.get(key).strip().lower() == "true"
-
     def number(self, key: str, default: int) -> int:
         """Return a whole number; the default for a property that is not set, or that is none."""
         value = self.get(key).strip()
@@ -138,7 +134,7 @@ class StoreFacts(NamedTuple):
     """A store.
 
     - `path`: of its node's options in the file, or the store's name, if the topology is not in the file
-    - `processor`: "deduplicate", "table-join", or "" for any other
+    - `processor`: its name in YAML, or "" for one of the user's
     - `retention_ms`: after which its entries expire; None: never
     """
 

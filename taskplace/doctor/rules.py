@@ -1,7 +1,7 @@
 """The rules of the doctor: each one finds one danger or one key without effect, and says the remedy.
 
-A rule is a pure function of the facts. Its decorator has the rest: the id, the worst severity, what it finds, and the
-facts that it needs. The table in docs/doctor.md is made of these.
+A rule is a pure function of the facts. Its docstring says why a finding matters. Its decorator has the rest: the worst
+severity, what it finds, and the facts that it needs. The table in docs/doctor.md is made of these.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from taskplace.doctor.facts import Facts, Need
 from taskplace.durations import milliseconds
@@ -38,37 +39,39 @@ class Severity(StrEnum):
     ADVICE = "advice"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """A finding.
 
+    - `rule`: the id of its rule
     - `path`: the key in the file, or what else is to be changed
     - `found`: the value, or what follows from it
     - `why`: why it matters, in one or two sentences
     - `remedy`: a line that can be pasted: options of the command line, or a command; behind a `#`, what a person does
-    - `severity`: None for that of the rule; `rule`: its id, which `Rule.findings` sets
     """
 
+    rule: str
+    severity: Severity
     path: str
     found: str
     why: str
     remedy: str
+
+
+class Found(Struct, frozen=True):
+    """What the function of a rule yields: a finding as far as it differs from the rule's."""
+
+    path: str
+    found: str
+    remedy: str
     severity: Severity | None = None
-    rule: str = ""
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the finding as JSON values."""
-        return {
-            name: str(getattr(self, name)) for name in ("rule", "severity", "path", "found", "why", "remedy")
-        }
+    why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One rule.
 
     - `id`: its name in reports; `severity`: of its worst findings
-    - `finds`: one line for the table of rules
+    - `finds`: one line for the table of rules; `why`: why its findings matter
     - `needs`: the facts without which it is left out
     - `steered`: whether it is also for a query that steering moves
     """
@@ -76,36 +79,39 @@ class Rule:
     id: str
     severity: Severity
     finds: str
-    find: Callable[[Facts], Iterator[Finding]]
+    why: str
+    find: Callable[[Facts], Iterator[Found]]
     needs: tuple[Need, ...] = ()
     steered: bool = False
 
     def findings(self, facts: Facts) -> tuple[Finding, ...]:
         """Return the findings, without secrets. The caller makes sure that the needed facts are there."""
         return tuple(
-            replace(
-                found,
+            Finding(
                 rule=self.id,
-                severity=found.severity or self.severity,
-                found=str(redacted(found.found, found.path)),
-                why=scrubbed(found.why),
-                remedy=scrubbed(found.remedy),
+                severity=each.severity or self.severity,
+                path=each.path,
+                found=str(redacted(each.found, each.path)),
+                why=scrubbed(each.why or self.why),
+                remedy=scrubbed(each.remedy),
             )
-            for found in self.find(facts)
+            for each in self.find(facts)
         )
 
 
 #: All rules, in the order in which they are listed.
 RULES: list[Rule] = []
+Find = Callable[[Facts], Iterator[Found]]
 
 
 def rule(
     severity: Severity, finds: str, *, needs: tuple[Need, ...] = (), steered: bool = False
-) -> Callable[[Callable[[Facts], Iterator[Finding]]], Rule]:
-    """Make a rule of a function, whose name becomes the id."""
+) -> Callable[[Find], Rule]:
+    """Make a rule of a function: its name becomes the id, its docstring the reason."""
 
-    def made(find: Callable[[Facts], Iterator[Finding]]) -> Rule:
-        RULES.append(Rule(find.__name__.replace("_", "-"), severity, finds, find, needs, steered))
+    def made(find: Find) -> Rule:
+        id_, why = find.__name__.replace("_", "-"), " ".join((find.__doc__ or "").split())
+        RULES.append(Rule(id_, severity, finds, why, find, needs, steered))
         return RULES[-1]
 
     return made
@@ -124,41 +130,32 @@ def set_key(path: str, value: Any) -> str:
 
 
 @rule(Severity.ERROR, "what `taskplace run --check` refuses")
-def start_refused(facts: Facts) -> Iterator[Finding]:
-    """Pass on the first error of a start that needs no Spark."""
+def start_refused(facts: Facts) -> Iterator[Found]:
+    """The start is refused before anything runs."""
     if facts.refused:
         path, _, text = facts.refused.partition(": ")
         expected, hint = text.partition("expected ")[2], text.partition("; ")[2]
         remedy = f"# correct {path}: {f'expected {expected}' if expected else hint}".removesuffix(": ")
-        yield Finding(path, text.removeprefix("found "), "The start is refused before anything runs.", remedy)
+        yield Found(path, text.removeprefix("found "), remedy)
 
 
 @rule(Severity.WARNING, "a checkpoint that a driver runs now", needs=("checkpoint",))
-def driver_runs(facts: Facts) -> Iterator[Finding]:
-    """Find a running driver, which a start would fence."""
+def driver_runs(facts: Facts) -> Iterator[Found]:
+    """A start takes the checkpoint over with its first batch. The driver that runs it now then stops with `Fenced`."""
     if facts.checkpoint is not None and facts.checkpoint.driver:
-        yield Finding(
-            "checkpoint.dir",
-            facts.checkpoint.driver,
-            "A start takes the checkpoint over with its first batch. The driver that runs it now then stops with "
-            "`Fenced`.",
-            "# stop that driver first, or start with another checkpoint.dir",
-        )
+        remedy = "# stop that driver first, or start with another checkpoint.dir"
+        yield Found("checkpoint.dir", facts.checkpoint.driver, remedy)
 
 
 @rule(Severity.ERROR, "damaged and missing files of the checkpoint", needs=("checkpoint",))
-def checkpoint_damaged(facts: Facts) -> Iterator[Finding]:
-    """Pass on the result of an inspection. It compares lengths, and does not read the files."""
+def checkpoint_damaged(facts: Facts) -> Iterator[Found]:
+    """State that is in no other file is lost, once no executor has it."""
     if facts.checkpoint is not None and facts.checkpoint.damaged:
         first, *more = facts.checkpoint.damaged
         path = str(facts.checkpoint.path)
-        yield Finding(
-            path,
-            first + (f", and {len(more)} more files" if more else ""),
-            "State that is in no other file is lost, once no executor has it.",
-            f"# restore the files from a backup of the same run: taskplace inspect {shlex.quote(path)} --verify names "
-            "them",
-        )
+        command = f"taskplace inspect {shlex.quote(path)} --verify"
+        remedy = f"# restore the files from a backup of the same run: {command} names them"
+        yield Found(path, first + (f", and {len(more)} more files" if more else ""), remedy)
 
 
 @rule(
@@ -166,67 +163,65 @@ def checkpoint_damaged(facts: Facts) -> Iterator[Finding]:
     "a checkpoint that this file cannot continue: partitions, stores, sources, types of keys",
     needs=("checkpoint", "stores"),
 )
-def checkpoint_of_another_application(facts: Facts) -> Iterator[Finding]:
-    """Pass on why a start would refuse the checkpoint."""
+def checkpoint_of_another_application(facts: Facts) -> Iterator[Found]:
+    """The start refuses to continue: keys would belong to other tasks, or values would mean something else."""
     if facts.checkpoint is not None and facts.checkpoint.refused:
-        yield Finding(
-            "checkpoint.dir",
-            "; ".join(facts.checkpoint.refused),
-            "The start refuses to continue: keys would belong to other tasks, or values would mean something else.",
-            "# go back to the file that wrote the checkpoint, or start with a new checkpoint.dir",
-        )
+        remedy = "# go back to the file that wrote the checkpoint, or start with a new checkpoint.dir"
+        yield Found("checkpoint.dir", "; ".join(facts.checkpoint.refused), remedy)
 
 
 # ----------------------------------------------------------------------------------------------------- directories
 
 _TEMPORARY = ("/tmp", "/dev/shm", "/run")  # emptied by the system: at a boot, or file by file after some days
 _IN_MEMORY = ("tmpfs", "ramfs")
-_NETWORK = frozenset(
-    ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "glusterfs", "fuse.sshfs", "fuse.s3fs", "fuse.glusterfs"]
-)
+_NETWORK = [
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "glusterfs",
+    "fuse.sshfs",
+    "fuse.s3fs",
+    "fuse.glusterfs",
+]
 _ONE_HOST = (*_IN_MEMORY, "ext4", "ext3", "xfs", "btrfs", "zfs", "overlay", "f2fs", "apfs")
 
 
 @rule(Severity.WARNING, "a checkpoint or copies where the system or Spark removes files, or in memory")
-def directory_not_kept(facts: Facts) -> Iterator[Finding]:
-    """Find directories below `/tmp` and its like, in memory, and copies below `spark.local.dir`."""
-    lost = "Without its checkpoint, a stream has lost its state and begins again."
-    restored = "Lost copies are restored from the checkpoint, which takes time after a start."
-    own = [each.strip() for each in facts.spark.get("spark.local.dir").split(",") if each.strip()]
-    for key, path, why, further in (
-        ("checkpoint.dir", _checkpoint(facts), lost, ["/var/tmp"]),
-        ("state.dir", facts.settings.state_dir, restored, own),
-    ):
+def directory_not_kept(facts: Facts) -> Iterator[Found]:
+    """Files there are in memory, or the system or Spark removes them. Without its checkpoint, a stream has lost its
+    state and begins again. Lost copies are restored from the checkpoint, which takes time after a start.
+    """
+    local = [each.strip() for each in facts.spark.get("spark.local.dir").split(",") if each.strip()]
+    directories = {
+        "checkpoint.dir": (_checkpoint(facts), ["/var/tmp"]),
+        "state.dir": (facts.settings.state_dir, local),
+    }
+    for key, (path, further) in directories.items():
         inside = any(path.is_relative_to(Path(each).absolute()) for each in (*_TEMPORARY, *further))
         if inside or facts.file_system(path) in _IN_MEMORY:
-            what = f"Files there are in memory, or the system or Spark removes them. {why}"
-            yield Finding(key, str(path), what, f"# set {key} to a directory on a disk")
+            yield Found(key, str(path), f"# set {key} to a directory on a disk")
 
 
 @rule(Severity.WARNING, "copies on a network file system")
-def state_on_network(facts: Facts) -> Iterator[Finding]:
-    """Find a state directory that is not on a local disk. Looks at this host only."""
+def state_on_network(facts: Facts) -> Iterator[Found]:
+    """LMDB maps its files into memory, and its locks do not work between hosts. So it needs a local disk."""
     if (kind := facts.file_system(facts.settings.state_dir)) in _NETWORK:
-        yield Finding(
-            "state.dir",
-            f"{facts.settings.state_dir}, on {kind}",
-            "LMDB maps its files into memory, and its locks do not work between hosts. So it needs a local disk.",
-            "# set state.dir to a directory on a local disk of each executor",
-        )
+        remedy = "# set state.dir to a directory on a local disk of each executor"
+        yield Found("state.dir", f"{facts.settings.state_dir}, on {kind}", remedy)
 
 
 @rule(Severity.WARNING, "a checkpoint on a local disk, with executors on several hosts")
-def checkpoint_on_one_host(facts: Facts) -> Iterator[Finding]:
-    """Find a checkpoint that executors on other hosts do not see."""
+def checkpoint_on_one_host(facts: Facts) -> Iterator[Found]:
+    """Executors write changes and snapshots to the checkpoint, and restore from it. On another host they find another,
+    empty directory.
+    """
     path = _checkpoint(facts)
     if facts.spark.several_hosts and (kind := facts.file_system(path)) in _ONE_HOST:
-        yield Finding(
-            "checkpoint.dir",
-            f"{path}, on {kind}, and the master {facts.spark.master}",
-            "Executors write changes and snapshots to the checkpoint, and restore from it. On another host they find "
-            "another, empty directory.",
-            "# set checkpoint.dir to a directory that all hosts mount, such as NFS",
-        )
+        remedy = "# set checkpoint.dir to a directory that all hosts mount, such as NFS"
+        yield Found("checkpoint.dir", f"{path}, on {kind}, and the master {facts.spark.master}", remedy)
 
 
 def _checkpoint(facts: Facts) -> Path:
@@ -237,10 +232,10 @@ def _checkpoint(facts: Facts) -> Path:
 
 
 @rule(Severity.WARNING, "state that grows for ever: stores without `ttl` and windows", needs=("stores",))
-def state_without_end(facts: Facts) -> Iterator[Finding]:
-    """Find stores that keep every key. A table is as large as its input, so it is left out."""
+def state_without_end(facts: Facts) -> Iterator[Found]:
+    """The store keeps every key for ever. So state, snapshots and restores grow with the age of the stream."""
     for store in facts.stores or ():
-        if store.retention_ms is not None or store.processor == "table-join":
+        if store.retention_ms is not None or store.processor == "table-join":  # as large as its input
             continue
         ids, options = store.processor == "deduplicate", store.path.endswith(".options")
         nodes = facts.topology.nodes if facts.topology is not None else ()
@@ -248,14 +243,9 @@ def state_without_end(facts: Facts) -> Iterator[Finding]:
         remedy = "# give the store a `ttl`, and a column with the event time as `time`"
         if ids and options and len(times) == 1:
             remedy = f"{set_key(f'{store.path}.ttl', '7 days')} {set_key(f'{store.path}.time', times.pop())}"
-        yield Finding(
-            f"{store.path}.ttl" if options else store.path,
-            f"store {store.name!r} has no ttl",
-            f"The store keeps {'the id of each row' if ids else 'an entry for each key'} for ever. So state, snapshots "
-            "and restores grow with the age of the stream.",
-            remedy,
-            None if ids and facts.settings.spark.trigger_interval is not None else Severity.ADVICE,
-        )
+        severity = None if ids and facts.settings.spark.trigger_interval is not None else Severity.ADVICE
+        path = f"{store.path}.ttl" if options else store.path
+        yield Found(path, f"store {store.name!r} has no ttl", remedy, severity)
 
 
 #: From how many seconds on it is advice, or a warning, that all copies move; and the most warm-ups of a remedy.
@@ -268,8 +258,10 @@ _WARMUPS, _PROBING = "placement.max.warmup.replicas", "placement.probing.rebalan
     "the time in which all copies can move, at `max.warmup.replicas` per `probing.rebalance.interval.ms`",
     needs=("topology",),
 )
-def warm_ups_slow(facts: Facts) -> Iterator[Finding]:
-    """Compare the longest time in which all copies move with an hour."""
+def warm_ups_slow(facts: Facts) -> Iterator[Found]:
+    """That is how long it may take until all copies have moved to new executors. A round also ends when its warm-ups
+    have caught up, so it is less where restores are fast.
+    """
     config = facts.settings.placement
     if facts.topology is None or config.unbounded or facts.spark.local:  # nothing warms up
         return
@@ -284,96 +276,80 @@ def warm_ups_slow(facts: Facts) -> Iterator[Finding]:
     remedy = set_key(_WARMUPS, raised)
     if (shorter := int(1000 * _LONG / math.ceil(copies / raised))) < 1000 * interval:
         remedy += f" {set_key(_PROBING, max(1000, shorter))}"
-    yield Finding(
-        _WARMUPS,
-        f"{warmups} warm-ups per {lasting(interval)}: {tasks} tasks{of_tasks} need {lasting(seconds)}",
-        "That is how long it may take until all copies have moved to new executors. A round also ends when its "
-        "warm-ups have caught up, so it is less where restores are fast.",
-        remedy,
-        None if seconds > _TOO_LONG else Severity.ADVICE,
-    )
+    found = f"{warmups} warm-ups per {lasting(interval)}: {tasks} tasks{of_tasks} need {lasting(seconds)}"
+    yield Found(_WARMUPS, found, remedy, None if seconds > _TOO_LONG else Severity.ADVICE)
 
 
 @rule(Severity.WARNING, "rack tags without a value on any host: standbys are not kept apart")
-def tag_without_values(facts: Facts) -> Iterator[Finding]:
-    """Find tags that no host has. Every executor has the tag `host` by itself."""
+def tag_without_values(facts: Facts) -> Iterator[Found]:
+    """Executors get their tags by their host, from runtime.tags. Without a value, standbys are not kept apart."""
     given, names = facts.settings.runtime.tags or {}, facts.settings.placement.rack_aware_assignment_tags
     missing = [tag for tag in names if tag != "host" and not any(tag in tags for tags in given.values())]
-    if missing:
-        yield Finding(
-            "placement.rack.aware.assignment.tags",
-            f"no host has a value of {', '.join(missing)}",
-            "Executors get their tags by their host, from runtime.tags. Without a value, standbys are not kept apart.",
-            f"# in runtime.tags: {{HOST: {{{missing[0]}: VALUE}}}}, for each host",
-        )
+    if missing:  # every executor has the tag `host` by itself
+        remedy = f"# in runtime.tags: {{HOST: {{{missing[0]}: VALUE}}}}, for each host"
+        found = f"no host has a value of {', '.join(missing)}"
+        yield Found("placement.rack.aware.assignment.tags", found, remedy)
 
 
 # ---------------------------------------------------------------------------------------------- sources and sinks
 
 _FAIL, _LEVEL = "failOnDataLoss", "kafka.isolation.level"
 _SPLIT = "Spark may read one partition in several parts. Then the rows of a key do not come in the order of the topic."
+_MADE_AGAIN = (
+    "A topic that was made again, or has lost records, is a warning only: rows may be missing, out of order, or there "
+    "twice. Set it for the one start that needs it."
+)
+_SKIPPED = "Records that the topic removed before they were read are skipped without an error."
+_ABORTED = "If a producer uses transactions, records of aborted ones are counted as well."
 
 
 @rule(
     Severity.WARNING,
     "Kafka options by which records are skipped, reordered, or read although they were aborted",
 )
-def records_at_risk(facts: Facts) -> Iterator[Finding]:
+def records_at_risk(facts: Facts) -> Iterator[Found]:
     """Find options of Spark's Kafka source, and `changed_topics: go-on`, which is meant for one start."""
-    for section, name, entry in _kafka_entries(facts):
-        path, given = f"{section}.{name}", entry.get("options")
-        items = given.items() if isinstance(given, Mapping) else ()
-        options = {str(key).lower(): f"{value}" for key, value in items}
-        if isinstance(fields := entry.get("kafka"), Mapping):
-            if fields.get("changed_topics") == "go-on":
-                why = (
-                    "A topic that was made again, or has lost records, is a warning only: rows may be missing, out of "
-                    "order, or there twice. Set it for the one start that needs it."
-                )
-                at = f"{path}.kafka.changed_topics"
-                yield Finding(at, "go-on", why, set_key(at, "stop"))
-            continue
-        if options.get(_FAIL.lower(), "true").lower() == "false":
-            why = "Records that the topic removed before they were read are skipped without an error."
-            at = f"{path}.options.{_FAIL}"
-            yield Finding(at, "false", why, set_key(at, True))
-        for option in ("minPartitions", "maxRecordsPerPartition"):
-            if option.lower() in options:
-                at = f"{path}.options.{option}"
-                yield Finding(at, options[option.lower()], _SPLIT, f"# remove {at}")
-        if (level := options.get(_LEVEL, "")).lower() != "read_committed":
-            why = "If a producer uses transactions, records of aborted ones are counted as well."
-            at = f"{path}.options.{_LEVEL}"
-            remedy = set_key(at, "read_committed")
-            yield Finding(at, level or "nothing, which is read_uncommitted", why, remedy, Severity.ADVICE)
-
-
-def _kafka_entries(facts: Facts) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield section, name and fields of each source and sink of Kafka. A class may have other keys there."""
     for section, given in (("input", facts.settings.input), ("output", facts.settings.output)):
         for name, entry in given.items():
-            if isinstance(entry, Mapping) and (
-                isinstance(entry.get("kafka"), Mapping) or f"{entry.get('format')}".lower() == "kafka"
-            ):
-                yield section, name, entry
+            if isinstance(entry, Mapping):  # a class may have other keys there
+                yield from _at_risk(f"{section}.{name}", entry)
+
+
+def _at_risk(path: str, entry: Mapping[str, Any]) -> Iterator[Found]:
+    if isinstance(fields := entry.get("kafka"), Mapping):
+        if fields.get("changed_topics") == "go-on":
+            at = f"{path}.kafka.changed_topics"
+            yield Found(at, "go-on", set_key(at, "stop"), why=_MADE_AGAIN)
+        return
+    if f"{entry.get('format')}".lower() != "kafka":
+        return
+    given = entry.get("options")
+    items = given.items() if isinstance(given, Mapping) else ()
+    options = {str(key).lower(): f"{value}" for key, value in items}
+    if options.get(_FAIL.lower(), "true").lower() == "false":
+        at = f"{path}.options.{_FAIL}"
+        yield Found(at, "false", set_key(at, True), why=_SKIPPED)
+    for option in ("minPartitions", "maxRecordsPerPartition"):
+        if option.lower() in options:
+            at = f"{path}.options.{option}"
+            yield Found(at, options[option.lower()], f"# remove {at}", why=_SPLIT)
+    if (level := options.get(_LEVEL, "")).lower() != "read_committed":
+        at, found = f"{path}.options.{_LEVEL}", level or "nothing, which is read_uncommitted"
+        yield Found(at, found, set_key(at, "read_committed"), Severity.ADVICE, _ABORTED)
 
 
 @rule(Severity.WARNING, "sources with a `partition_column` whose keys no task checks", needs=("topology",))
-def keys_unchecked(facts: Facts) -> Iterator[Finding]:
-    """Find sources that trust the producers' partitioner. Topics that tasks read themselves are checked by default."""
+def keys_unchecked(facts: Facts) -> Iterator[Found]:
+    """If a producer uses another partitioner, or the topic got more partitions, the rows of one key reach several
+    tasks, and joins and counts are wrong without an error. Tasks compare samples of Kafka's keys if the rows have them.
+    """
     for node in facts.topology.nodes if facts.topology is not None else ():
         options = node.options if node.kind == "source" and not node.internal and node.key else {}
         unchecked = options.get("key_bytes") is None and options.get("check_keys") is not False
         if options.get("partition_column") is not None and unchecked:
             path = f"topology.sources.{node.name}.options.key_bytes"
-            yield Finding(
-                path,
-                "nothing",
-                "If a producer uses another partitioner, or the topic got more partitions, the rows of one key reach "
-                "several tasks, and joins and counts are wrong without an error. Tasks compare samples of Kafka's keys "
-                "if the rows have them.",
-                f"{set_key(path, 'key')}  # with Kafka's column `key` in the rows; or check_keys: false",
-            )
+            remedy = f"{set_key(path, 'key')}  # with Kafka's column `key` in the rows; or check_keys: false"
+            yield Found(path, "nothing", remedy)
 
 
 #: Names of secrets. `taskplace.redaction` hides more: there, too much does no harm.
@@ -389,8 +365,8 @@ _NO_SECRET = re.compile(
 
 
 @rule(Severity.WARNING, "passwords and keys in the file", steered=True)
-def secret_in_plain_text(facts: Facts) -> Iterator[Finding]:
-    """Find values whose names say that they are secret, and texts with a secret inside."""
+def secret_in_plain_text(facts: Facts) -> Iterator[Found]:
+    """Everyone who reads the file, or a copy of it in a repository, has the secret."""
     settings = facts.settings
     sections = {"spark.conf": settings.spark.conf, "input": settings.input, "output": settings.output}
     for path in (path for section, values in sections.items() for path in _secrets(values, section)):
@@ -401,8 +377,7 @@ def secret_in_plain_text(facts: Facts) -> Iterator[Finding]:
             remedy = (
                 f"# read the topic through `kafka`, whose options take NAME_env: VARIABLE, and remove {path}"
             )
-        why = "Everyone who reads the file, or a copy of it in a repository, has the secret."
-        yield Finding(path, HIDDEN, why, remedy)
+        yield Found(path, HIDDEN, remedy)
 
 
 def _secrets(value: Any, path: str) -> Iterator[str]:
@@ -424,32 +399,27 @@ _WAIT, _OWN_WAIT = "spark.locality.wait", "runtime.locality.wait.ms"
 
 
 @rule(Severity.WARNING, "a locality wait of less than 3 s", steered=True)
-def locality_wait_short(facts: Facts) -> Iterator[Finding]:
-    """Find a wait after which Spark runs tasks elsewhere. Spark's own key has priority over `runtime`'s."""
-    why = (
-        "A task whose executor has no free slot within this time runs elsewhere. There it restores its state in the "
-        "middle of the batch."
-    )
+def locality_wait_short(facts: Facts) -> Iterator[Found]:
+    """A task whose executor has no free slot within this time runs elsewhere. There it restores its state in the middle
+    of the batch.
+    """
     own = facts.settings.runtime.locality_wait_ms / 1000
     if facts.spark.seconds(_WAIT) is None and own < _SHORT_SECONDS and not facts.steered:
-        yield Finding(_OWN_WAIT, f"{own:g} s", why, set_key(_OWN_WAIT, 30_000))
+        yield Found(_OWN_WAIT, f"{own:g} s", set_key(_OWN_WAIT, 30_000))
     for key in (_WAIT, f"{_WAIT}.process", f"{_WAIT}.node"):
         seconds = facts.spark.seconds(key)
         if seconds is not None and seconds < _SHORT_SECONDS:
-            yield Finding(facts.spark.where(key), f"{seconds:g} s", why, set_key(f"spark.conf.{key}", "30s"))
+            yield Found(facts.spark.where(key), f"{seconds:g} s", set_key(f"spark.conf.{key}", "30s"))
 
 
 @rule(Severity.WARNING, "speculative execution", steered=True)
-def speculation(facts: Facts) -> Iterator[Finding]:
-    """Find `spark.speculation`."""
-    if facts.spark.flag("spark.speculation"):
-        yield Finding(
-            facts.spark.where("spark.speculation"),
-            "true",
-            "Spark starts a second attempt of a slow task on another executor. It restores the task's state there, and "
-            "takes a slot; only one of the two attempts counts.",
-            set_key("spark.conf.spark.speculation", "false"),
-        )
+def speculation(facts: Facts) -> Iterator[Found]:
+    """Spark starts a second attempt of a slow task on another executor. It restores the task's state there, and takes a
+    slot; only one of the two attempts counts.
+    """
+    if facts.spark.get("spark.speculation").strip().lower() == "true":
+        remedy = set_key("spark.conf.spark.speculation", "false")
+        yield Found(facts.spark.where("spark.speculation"), "true", remedy)
 
 
 #: An executor without a task for less than this may be needed with the next rows.
@@ -457,20 +427,17 @@ _IDLE_SECONDS = 600.0
 
 
 @rule(Severity.WARNING, "dynamic allocation that removes executors between two batches", steered=True)
-def idle_timeout(facts: Facts) -> Iterator[Finding]:
-    """Compare the idle timeout with ten minutes, and with the trigger's interval."""
+def idle_timeout(facts: Facts) -> Iterator[Found]:
+    """An executor without a task for this long is removed, with its copies. When rows come again, tasks move and
+    standbys are restored.
+    """
     key, trigger = "spark.dynamicAllocation.executorIdleTimeout", facts.settings.spark.trigger_interval
     seconds = facts.spark.seconds(key, unit="s") or 60.0
     between = 0.0 if trigger is None else milliseconds(trigger, "spark.trigger.interval") / 1000
     enough = max(_IDLE_SECONDS, 10 * between)
-    if facts.spark.flag("spark.dynamicAllocation.enabled") and not facts.spark.local and seconds < enough:
-        yield Finding(
-            facts.spark.where(key),
-            lasting(seconds),
-            "An executor without a task for this long is removed, with its copies. When rows come again, tasks move "
-            "and standbys are restored.",
-            set_key(f"spark.conf.{key}", f"{enough:.0f}s"),
-        )
+    dynamic = facts.spark.get("spark.dynamicAllocation.enabled").strip().lower() == "true"
+    if dynamic and not facts.spark.local and seconds < enough:
+        yield Found(facts.spark.where(key), lasting(seconds), set_key(f"spark.conf.{key}", f"{enough:.0f}s"))
 
 
 #: The MiB of a Python worker with Arrow and LMDB, without rows; of the input of a bin; of Spark's least overhead.
@@ -479,8 +446,10 @@ _OVERHEAD = "spark.executor.memoryOverhead"
 
 
 @rule(Severity.WARNING, "containers without room for Python workers: `memoryOverhead`", steered=True)
-def worker_memory(facts: Facts) -> Iterator[Finding]:
-    """Compare the memory beside the heap with what the Python workers of all slots need."""
+def worker_memory(facts: Facts) -> Iterator[Found]:
+    """A worker holds 64 MiB of input, or one task with up to runtime.bytes.per.task, beside what the processors need. A
+    container above its limit is killed.
+    """
     slots = facts.spark.number("spark.executor.cores", 1) // (facts.spark.number("spark.task.cpus", 1) or 1)
     if not facts.spark.containers or not slots:
         return
@@ -493,17 +462,16 @@ def worker_memory(facts: Facts) -> Iterator[Finding]:
     usual = slots * (_WORKER + _BIN)
     largest = slots * (_WORKER + max(_BIN, facts.settings.runtime.bytes_per_task >> 20))
     if beside < largest:
-        yield Finding(
-            facts.spark.where(_OVERHEAD),
-            f"{beside:.0f} MiB beside the heap, and {slots} Python workers, which need {usual} to {largest} MiB",
-            f"A worker holds {_BIN} MiB of input, or one task with up to runtime.bytes.per.task, beside what the "
-            "processors need. A container above its limit is killed.",
-            set_key(f"spark.conf.{_OVERHEAD}", f"{largest}m"),
-            None if beside < usual else Severity.ADVICE,
-        )
+        need = f"{slots} Python workers, which need {usual} to {largest} MiB"
+        remedy = set_key(f"spark.conf.{_OVERHEAD}", f"{largest}m")
+        severity = None if beside < usual else Severity.ADVICE
+        found = f"{beside:.0f} MiB beside the heap, and {need}"
+        yield Found(facts.spark.where(_OVERHEAD), found, remedy, severity)
 
 
 # ------------------------------------------------------------------------------------------------ keys without effect
+
+_NOT_SPARKS = "Spark has no property of this name, so the value has no effect."
 
 
 @rule(
@@ -511,15 +479,15 @@ def worker_memory(facts: Facts) -> Iterator[Finding]:
     "keys without effect: another key excludes them, or Spark has no such property",
     steered=True,
 )
-def ignored_key(facts: Facts) -> Iterator[Finding]:
+def ignored_key(facts: Facts) -> Iterator[Found]:
     """Find keys of the file that nothing reads."""
     rows = () if facts.steered else (*_without_effect(facts), *_spark_without_effect(facts))
     for path, found, why in rows:
-        yield Finding(path, found, why, f"# remove {path}")
+        yield Found(path, found, f"# remove {path}", why=why)
     for name, value in {**facts.spark.conf, **facts.spark.file}.items():
         if meant := misspelled(name):
-            why = "Spark has no property of this name, so the value has no effect."
-            yield Finding(facts.spark.where(name), value or "nothing", why, f"# rename {name} to {meant}")
+            remedy = f"# rename {name} to {meant}"
+            yield Found(facts.spark.where(name), value or "nothing", remedy, why=_NOT_SPARKS)
 
 
 def _without_effect(facts: Facts) -> Iterator[tuple[str, str, str]]:
@@ -538,18 +506,14 @@ def _without_effect(facts: Facts) -> Iterator[tuple[str, str, str]]:
     for cost in ("traffic_cost", "non_overlap_cost"):
         given = getattr(config, f"rack_aware_assignment_{cost}")
         if given is not None and config.rack_aware_assignment_strategy == "none":
-            yield (
-                f"{strategy}.{cost}",
-                f"{given}",
-                "Only a rack strategy weighs costs. On Spark there is none.",
-            )
+            why = "Only a rack strategy weighs costs. On Spark there is none."
+            yield f"{strategy}.{cost}", f"{given}", why
     assignor = BUILT_IN.get(config.task_assignor_class)
     if runtime.weights and assignor is not None and not assignor.balanced:
-        yield (
-            "runtime.weights",
-            "weights",
-            f"The assignor `{config.task_assignor_class}` balances the number of tasks, whatever they weigh.",
+        why = (
+            f"The assignor `{config.task_assignor_class}` balances the number of tasks, whatever they weigh."
         )
+        yield "runtime.weights", "weights", why
     if config.balance_factor != 1:
         why = "The factor is only reported, in the metrics of a plan. Plans are balanced as with 1."
         yield "placement.balance.factor", f"{config.balance_factor}", why
@@ -559,7 +523,12 @@ def _without_effect(facts: Facts) -> Iterator[tuple[str, str, str]]:
         yield "report.metrics.host", "no report.metrics.port", "Metrics are served only on a given port."
 
 
-_STORES = ("spark.sql.streaming.stateStore.", "spark.sql.streaming.statefulOperator.")
+#: Beginnings of Spark's properties without effect, and why.
+_UNUSED = {
+    "spark.sql.streaming.checkpointLocation": "The stream's progress lies in checkpoint.dir.",
+    "spark.sql.streaming.stateStore.": "Placed state does not use Spark's state stores.",
+    "spark.sql.streaming.statefulOperator.": "Placed state does not use Spark's state stores.",
+}
 
 
 def _spark_without_effect(facts: Facts) -> Iterator[tuple[str, str, str]]:
@@ -567,31 +536,15 @@ def _spark_without_effect(facts: Facts) -> Iterator[tuple[str, str, str]]:
     conf, spark = facts.spark.conf, facts.settings.spark
     wait, own = facts.spark.seconds(_WAIT), facts.settings.runtime.locality_wait_ms
     if wait is not None and _OWN_WAIT in facts.written and wait * 1000 != own:
-        yield (
-            _OWN_WAIT,
-            f"{_WAIT} is {facts.spark.get(_WAIT)}",
-            "Spark's own property has priority over the key.",
-        )
+        why = "Spark's own property has priority over the key."
+        yield _OWN_WAIT, f"{_WAIT} is {facts.spark.get(_WAIT)}", why
     for key, value in {"spark.master": spark.master, "spark.app.name": spark.app_name}.items():
         if value and conf.get(key, value) != value and key in facts.written:
-            yield (
-                key,
-                f"spark.conf.{key} is {conf[key]}",
-                "The property in `spark.conf` has priority over the key.",
-            )
+            why = "The property in `spark.conf` has priority over the key."
+            yield key, f"spark.conf.{key} is {conf[key]}", why
     for key in sorted({*conf, *facts.spark.file}):
-        if key == "spark.sql.streaming.checkpointLocation":
-            yield (
-                facts.spark.where(key),
-                facts.spark.get(key),
-                "The stream's progress lies in checkpoint.dir.",
-            )
-        elif key.startswith(_STORES):
-            yield (
-                facts.spark.where(key),
-                facts.spark.get(key),
-                "Placed state does not use Spark's state stores.",
-            )
+        if unused := next((why for name, why in _UNUSED.items() if key.startswith(name)), None):
+            yield facts.spark.where(key), facts.spark.get(key), unused
 
 
 #: Properties of Spark that an application is likely to set, to find those that were misspelled. Spark takes any name,

@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, structs
 
 from taskplace import validation
 from taskplace.errors import InputError
@@ -77,7 +78,7 @@ class Held(NamedTuple):
 NOTHING = Held()
 
 
-class Wait(NamedTuple):
+class Wait(Struct, frozen=True):
     """A task that must catch up elsewhere first.
 
     - `role`: its role on the instance that shall be removed
@@ -86,7 +87,7 @@ class Wait(NamedTuple):
     - `seconds`: until this copy has caught up; None if that is not known, or if it does not follow
     """
 
-    task: TaskId
+    task: str
     role: str
     at: str | None
     behind: int | None
@@ -105,14 +106,14 @@ class Wait(NamedTuple):
         return f"{self.task} ({self.best})"
 
 
-class Stuck(NamedTuple):
+class Stuck(Struct, frozen=True):
     """A copy elsewhere that makes no progress, and that the instance's task waits for.
 
     - `at`: the instance that has it
     - `cause`, `remedy`: why it makes no progress, and what to do about it, as clauses
     """
 
-    task: TaskId
+    task: str
     at: str
     cause: str
     remedy: str
@@ -121,7 +122,7 @@ class Stuck(NamedTuple):
 def stuck_text(stuck: Sequence[Stuck]) -> str:
     """Return that copies are stuck, as a clause; "" without any.
 
-    >>> one = Stuck(TaskId(0, 4), "c", "c cannot follow: DiskFull", "make room on its disk")
+    >>> one = Stuck("0_4", "c", "c cannot follow: DiskFull", "make room on its disk")
     >>> stuck_text([one])
     'the copy of 0_4 on c is stuck: c cannot follow: DiskFull; make room on its disk'
     >>> stuck_text([one, one]).partition(": ")[0]
@@ -129,11 +130,11 @@ def stuck_text(stuck: Sequence[Stuck]) -> str:
     """
     if not stuck:
         return ""
-    task, at, cause, remedy = stuck[0]
-    what = f"the copy of {task} on {at} is stuck"
+    one = stuck[0]
+    what = f"the copy of {one.task} on {one.at} is stuck"
     if len(stuck) > 1:
-        what = f"{len(stuck):,} copies that it waits for are stuck, such as that of {task} on {at}"
-    return f"{what}: {cause}; {remedy}"
+        what = f"{len(stuck):,} copies that it waits for are stuck, such as that of {one.task} on {one.at}"
+    return f"{what}: {one.cause}; {one.remedy}"
 
 
 @dataclass(frozen=True)
@@ -173,13 +174,18 @@ class Removal:
 
     def timed(self, remaining: Callable[[str, TaskId], float | None]) -> Removal:
         """Return the answer with times. `remaining`: the seconds until the copy of an instance has caught up."""
-        waits = [w if w.at is None else w._replace(seconds=remaining(w.at, w.task)) for w in self.waits]
+        waits = [
+            wait
+            if wait.at is None
+            else structs.replace(wait, seconds=remaining(wait.at, TaskId.parse(wait.task)))
+            for wait in self.waits
+        ]
         return replace(self, waits=tuple(waits))
 
     @property
     def blocking(self) -> tuple[TaskId, ...]:
         """The tasks that must catch up first."""
-        return tuple(wait.task for wait in self.waits)
+        return tuple(TaskId.parse(wait.task) for wait in self.waits)
 
     @property
     def text(self) -> str:
@@ -204,9 +210,6 @@ class Removal:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as a "taskplace.removal/1" dict."""
-        waits, stuck = (
-            [{**w._asdict(), "task": str(w.task)} for w in each] for each in (self.waits, self.stuck)
-        )
         return {
             "schema": SCHEMA,
             "instance": self.instance,
@@ -214,8 +217,8 @@ class Removal:
             "safe": self.safe,
             "draining": self.draining,
             "held": self.held._asdict(),
-            "waits": waits,
-            "stuck": stuck,
+            "waits": list(map(structs.asdict, self.waits)),
+            "stuck": list(map(structs.asdict, self.stuck)),
             "seconds": self.seconds,
             "text": self.text,
         }
@@ -247,7 +250,7 @@ def removable(
     >>> removable("a", [mine._replace(role="none"), other], {"a", "b"}).can_remove
     True
     >>> removable("a", [mine, other._replace(caught_up=False)], {"a", "b"}).waits
-    (Wait(task=TaskId(subtopology=0, partition=0), role='standby', at='b', behind=7, seconds=None),)
+    (Wait(task='0_0', role='standby', at='b', behind=7, seconds=None),)
     """
     others = [name for name in staying if name != instance]
     copies, staying = list(copies), frozenset(others)
@@ -268,14 +271,14 @@ def removable(
             copy.lag is None or (there and not copy.caught_up and _quality(there)[1] <= copy.lag)
         ):
             continue
-        waits.append(Wait(task, copy.role, there and there.instance, there.lag if there else None))
+        waits.append(Wait(str(task), copy.role, there and there.instance, there.lag if there else None))
     roles = {task: copy.role for task, copy in mine.items() if copy.role != "none"}
     best_elsewhere = set() if draining else {(wait.task, wait.at) for wait in waits}
     awaited = [
         copy
         for copy in copies
         if copy.instance in staying
-        and ((copy.task, copy.instance) in best_elsewhere or _is_awaited(copy, roles, target))
+        and ((str(copy.task), copy.instance) in best_elsewhere or _is_awaited(copy, roles, target))
     ]
     return Removal(instance, tuple(waits), held=held, draining=draining, stuck=tuple(_stuck(awaited, seen)))
 
@@ -293,7 +296,7 @@ def _stuck(others: Iterable[Copy], seen: Mapping[tuple[str, TaskId], Seen]) -> I
     for copy in sorted(others, key=lambda copy: (copy.role != "warmup", copy.task, copy.instance)):
         known = seen.get((copy.instance, copy.task))
         if copy.role in ("standby", "warmup") and not copy.caught_up and known and known.stalled:
-            yield Stuck(copy.task, copy.instance, known.stalled, known.remedy)
+            yield Stuck(str(copy.task), copy.instance, known.stalled, known.remedy)
 
 
 def _quality(copy: Copy) -> tuple[bool, int, str]:

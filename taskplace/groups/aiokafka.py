@@ -26,8 +26,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.groups.clients import MARK, Consumer, Joining, assigned, recalled
-from taskplace.groups.subscriptions import NO_GENERATION
+from taskplace.groups.clients import MARK, Consumer, assigned, recalled
+from taskplace.groups.subscriptions import NO_GENERATION, Member
 
 try:
     from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -78,7 +78,7 @@ class TaskplaceAssignor(Consumer, AbstractPartitionAssignor):  # type: ignore[mi
         """Return the assignments of all members. Called on the group's leader, with decoded metadata."""
         nothing: tuple[list[tuple[str, int]], int] = ([], NO_GENERATION)
         joining = {
-            name: Joining(list(member.subscription or ()), *(recalled(member.user_data) or nothing))
+            name: Member(list(member.subscription or ()), *(recalled(member.user_data) or nothing))
             for name, member in members.items()
         }
         latest = max((member.generation for member in joining.values()), default=NO_GENERATION)

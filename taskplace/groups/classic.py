@@ -40,19 +40,18 @@ from taskplace.groups.subscriptions import Bools, Columns, Ints
 from taskplace.model.flow import Network
 
 
-def range_(c: Columns, *, revise: bool = True) -> Ints:
+def range_(c: Columns) -> Ints:
     """Return [n] the member of each partition, or -1: each subscriber gets a range of the partitions of every topic.
 
     If the partitions of a topic do not divide evenly, the first members get one more. Topics with equal counts and
     subscribers are split alike, so their partitions p are on one member. Known racks decide which partitions a member
-    gets, and which members get one more: the fewest misses, then the fewest differences from Kafka's rule. Without
-    `revise`, the assignment is that of Kafka's own rule.
+    gets, and which members get one more: the fewest misses, then the fewest differences from Kafka's rule.
     """
     in_force = _in_force(c)
     goal = np.full(c.n, -1, np.int64)
     for s in sets(c):
         home = _rule(c, s, in_force)
-        if revise and s.misses[s.of, s.kind[home]].any():
+        if s.misses[s.of, s.kind[home]].any():
             home = _fewest(s, home)
         goal[c.start[s.topics][:, None] + np.arange(s.size)] = s.members[home]
     return goal

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec.structs import replace
 
 from taskplace.errors import InputError
 from taskplace.groups.partitions import ALIASES, NAMES, assign_partitions
-from taskplace.groups.subscriptions import NO_GENERATION, Member, Subscriptions, check_known
+from taskplace.groups.subscriptions import NO_GENERATION, Member, RackPriority, Subscriptions, by_topic
+from taskplace.validation import one_of
 from topology.node import TopicPartition
 
 KAFKAS = ("range", "roundrobin", "sticky", "cooperative-sticky")
@@ -29,16 +31,6 @@ Numbers = dict[str, list[int]]
 Racks = dict[str, list[list[str]]]
 
 
-class Joining(NamedTuple):
-    """The metadata that a member sends when it joins. Its partitions need not exist."""
-
-    topics: list[str]
-    owned: list[tuple[str, int]]
-    generation: int = NO_GENERATION
-    rack: str | None = None
-    instance_id: str | None = None
-
-
 class Consumer:
     """The part of one consumer's assignor that all clients share: the mode, and the consumer's partitions.
 
@@ -46,8 +38,7 @@ class Consumer:
     """
 
     def __init__(self, mode: str, name: str | None, *, cooperative: bool = False) -> None:
-        check_known(mode, "mode", NAMES)
-        self.mode, staged = ALIASES.get(mode, (mode, False))
+        self.mode, staged = ALIASES.get(one_of(mode, "mode", NAMES), (mode, False))
         self.cooperative = cooperative or staged
         _load(self.mode)
         self._name = name or protocol_name(self.mode, cooperative=self.cooperative)
@@ -74,7 +65,7 @@ class Consumer:
         self._generation = max(generation, NO_GENERATION)
 
     def _held(self) -> Held:
-        return sorted(by_topic(self._owned or ()).items())
+        return [(topic, list(numbers)) for topic, numbers in by_topic(self._owned or ()).items()]
 
     def _user_data(self) -> bytes | None:
         """Return what a sticky consumer sends of its partitions, in the form of Kafka's Java client."""
@@ -146,21 +137,13 @@ def _load(mode: str) -> None:
     assign_partitions(Subscriptions({"t": 2, "u": 2}, members, racks={"t": [["x"], ["y"]]}), mode)
 
 
-def by_topic(held: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return the partition numbers by topic, in the order in which they come."""
-    out: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, partition in held:
-        out[topic].append(partition)
-    return dict(out)
-
-
 def assigned(
     cluster: Any,
-    joining: Mapping[str, Joining],
+    joining: Mapping[str, Member],
     mode: str,
     *,
     cooperative: bool = False,
-    rack_priority: str | None = None,
+    rack_priority: RackPriority | None = None,
     racks_of: Callable[[Numbers], Racks] = lambda numbers: {},
 ) -> dict[str, Held]:
     """Return the partitions of each member, sorted by topic.
@@ -174,13 +157,7 @@ def assigned(
     numbers = {t: sorted(known) for t in topics if (known := cluster.partitions_for_topic(t))}
     place = {(t, p): k for t, of_topic in numbers.items() for k, p in enumerate(of_topic)}
     asked = {
-        name: Member(
-            member.topics,
-            [(t, place[t, p]) for t, p in member.owned if (t, p) in place],
-            member.generation,
-            member.rack,
-            member.instance_id,
-        )
+        name: replace(member, owned=[(t, place[t, p]) for t, p in member.owned if (t, p) in place])
         for name, member in joining.items()
     }
     s = Subscriptions(
@@ -191,6 +168,6 @@ def assigned(
     )
     made = assign_partitions(s, mode, cooperative=cooperative)
     return {
-        name: [(t, [numbers[t][k] for k in places]) for t, places in sorted(by_topic(held).items())]
+        name: [(t, [numbers[t][k] for k in places]) for t, places in by_topic(held).items()]
         for name, held in made.assignment.items()
     }

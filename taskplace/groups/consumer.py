@@ -20,35 +20,35 @@ proposal.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+
+from msgspec.structs import replace
 
 from taskplace.errors import InputError
-from taskplace.groups.member import Round, TryAgain
-from taskplace.groups.messages import Code, GroupFailed, Mode, Offer, ProtocolError, UnknownVersion
+from taskplace.groups.member import TryAgain
+from taskplace.groups.messages import Code, GroupFailed, Joined, Mode, Offer, ProtocolError, UnknownVersion
 from taskplace.groups.metadata import (
     NEWEST,
     Assignment,
-    Pattern,
-    Probe,
+    Held,
     Subscription,
     Topics,
-    by_topic,
-    pairs,
+    compiled,
     subscription_hash,
 )
-from taskplace.groups.strategies import ConsumerMetadata, PartitionAssigner, RoundRobin, Shares
-from taskplace.groups.subscriptions import topic_names
+from taskplace.groups.partitions import PartitionAssignment
+from taskplace.groups.strategies import PartitionAssigner, RoundRobin
+from taskplace.groups.subscriptions import NO_GENERATION, Member, by_topic
 from taskplace.logs import RepeatedWarnings
-from taskplace.validation import optional_text
 from topology.node import TopicPartition
 
 log = logging.getLogger(__name__)
 
 HASHED = "+hashed"  # the suffix of a separate protocol: members with lists and with hashes cannot share one
+Said = Mapping[str, Subscription]  # by member
 DEFAULT = "default"  # the only protocol of the mode SINGLE, where the leader chooses the strategy
 
 
@@ -62,21 +62,23 @@ class ConsumerProtocol:
       raises, the member tries again after a back-off, and a leader uses its last view
     - `assigners`: the strategies, in order of preference. A leader in the mode SINGLE uses the first one
     - `hashed`: send a hash of the subscription instead of the list
-    - `newest`: the newest metadata version that it reads and writes
 
     After an assignment, `standby` has the partitions to follow, and `followup` is true if the member should join again
     when these have caught up (strategies with standbys). `dormant` is true if another sub-group got all partitions.
 
-    Errors: `InputError` for contradicting arguments, a bad pattern, and names that are not strings.
+    Errors: `InputError` for contradicting arguments and a bad pattern.
 
     >>> view = Topics({"orders": 4})
     >>> a, b = (ConsumerProtocol(["orders"], fetch=lambda: view) for _ in "ab")
     >>> members = {name: p.offers()[0].metadata for name, p in (("a", a), ("b", b))}
-    >>> [p.partition for p in a.accept(Round("g", 1, "a", "round-robin", 0, members=members))]
+    >>> outcome = Joined("g", "m1", 1, generation=1, protocol="round-robin", name="a", members=members)
+    >>> [p.partition for p in a.accept(outcome)]
     [0, 2]
     """
 
     protocol_type = "consumer"
+    newest = NEWEST
+    """The newest metadata version that it reads and writes."""
 
     def __init__(
         self,
@@ -84,30 +86,25 @@ class ConsumerProtocol:
         *,
         fetch: Callable[[], Topics],
         pattern: str = "",
-        assigners: Sequence[PartitionAssigner[Any]] = (),
+        assigners: Sequence[PartitionAssigner] = (),
         mode: Mode = Mode.EVERY,
         rack: str = "",
         hashed: bool = False,
         compress: bool = True,
-        newest: int = NEWEST,
     ) -> None:
-        self.topics = topic_names(topics, "topics")
+        self.topics = tuple(sorted(set(topics)))
         if bool(topics) == bool(pattern):
             both = {"topics": list(topics), "pattern": pattern}
             raise InputError("subscription", found=both, expected="either topics or a pattern")
         if pattern:
-            Pattern(pattern, "pattern")
-        optional_text(rack, "rack")
+            compiled(pattern)
         if hashed and mode is not Mode.EVERY:
             expected = "the mode EVERY, because a leader needs the lists"
             raise InputError("hashed", found=mode.name, expected=expected)
-        if not 0 <= newest <= NEWEST:
-            raise InputError("newest", found=newest, expected=f"a metadata version from 0 to {NEWEST}")
         self.mode = mode
         self.pattern = pattern
         self.assigners = tuple(assigners) or (RoundRobin(),)
         self.rack = rack
-        self.newest = newest
         self.dormant = False
         self.standby: tuple[TopicPartition, ...] = ()
         self.followup = False
@@ -116,7 +113,7 @@ class ConsumerProtocol:
         self._view: Topics | None = None
         self._hashed = hashed
         self._compress = compress
-        self._version = newest  # the metadata version to write: lower if the leader cannot read the newest
+        self._readable_version = NEWEST  # the newest version that the leader reads
         self._owned: tuple[TopicPartition, ...] = ()
         self._generation = 0
 
@@ -130,7 +127,7 @@ class ConsumerProtocol:
     def refresh(self) -> bool:
         """Fetch the topics again, and return whether they have changed. If so, the member must join again.
 
-        Errors: `TryAgain` if `fetch` raises or returns anything but `Topics`; the view is then unchanged.
+        Errors: `TryAgain` if `fetch` raises; the view is then unchanged.
         """
         before, self._view = self._view, self._look()
         return before != self._view
@@ -142,9 +139,6 @@ class ConsumerProtocol:
             self._repeated.warn(log, "the topics cannot be fetched", kind=type(error), exc_info=True)
             detail = f"the topics cannot be fetched: {type(error).__name__}: {error}"
             raise TryAgain(detail, code=Code.TOPICS_UNAVAILABLE) from error
-        if not isinstance(seen, Topics):
-            detail = f"fetch returned {type(seen).__name__}, expected Topics"
-            raise TryAgain(detail, code=Code.TOPICS_UNAVAILABLE)
         self._repeated.settle(log, "the topics are fetched again")
         return seen
 
@@ -154,13 +148,13 @@ class ConsumerProtocol:
         """Return a protocol for each strategy; in the mode SINGLE, the common protocol of all strategies."""
         if self.mode is Mode.SINGLE:
             _ = self.view  # this member may become the leader, which needs a view
-            return [Offer(DEFAULT, 0, self._metadata(self.assigners[0], self._version))]
+            return [Offer(DEFAULT, 0, self._metadata(self.assigners[0]))]
         return [
-            Offer(a.name + (HASHED if self._hashed else ""), a.version, self._metadata(a, a.metadata_version))
+            Offer(a.name + (HASHED if self._hashed else ""), a.version, self._metadata(a))
             for a in self.assigners
         ]
 
-    def lead(self, outcome: Round) -> dict[str, bytes]:
+    def lead(self, outcome: Joined) -> dict[str, bytes]:
         """Return the states of all members, assigned by this member's own strategy from its own view."""
         readable: dict[str, Subscription] = {}
         states: dict[str, bytes] = {}
@@ -168,8 +162,8 @@ class ConsumerProtocol:
             try:
                 readable[name] = _read(name, data, self.assigners[0], self.newest)
             except UnknownVersion as error:
-                log.info("group %s: %s uses metadata version %d", outcome.group, name, error.version)
-                states[name] = Probe(self.newest).encode()
+                log.info("group %s: %s: %s", outcome.group, name, error)
+                states[name] = Assignment(newest=self.newest, probe=True).encode()
         try:
             self._view = self._look()  # only the leader's view counts, so it should be current
         except TryAgain:
@@ -177,41 +171,50 @@ class ConsumerProtocol:
                 raise
             log.warning("group %s: assigning with the topics of the last fetch", outcome.group)
         made = self._assign(self.assigners[0], readable)
-        for name, partitions in made.active.items():
+        for name, partitions in made.assignment.items():
             new = readable[name].newest >= 2  # the member can read states with standbys
-            follows = tuple(sorted(made.standby.get(name, ()))) if new else ()
-            states[name] = Assignment(
-                tuple(sorted(partitions)), self.newest, follows, made.followup and new
-            ).encode()
+            follows = by_topic(made.standby.get(name, ())) if new else {}
+            state = Assignment(by_topic(partitions), self.newest, follows, made.followup and new)
+            states[name] = state.encode()
         return states
 
-    def accept(self, outcome: Round) -> tuple[TopicPartition, ...]:
+    def accept(self, outcome: Joined) -> tuple[TopicPartition, ...]:
         """Return this member's partitions, sorted. A dormant member gets none."""
-        given = self._given(outcome) if self.mode is Mode.SINGLE else self._computed(outcome)
-        return self._take(outcome, given)
+        if self.mode is Mode.SINGLE:
+            given = self._given(outcome)
+            return self._take(
+                outcome, _pairs(given.partitions), _pairs(given.standby), followup=given.followup
+            )
+        return self._computed(outcome)
 
-    def _take(self, outcome: Round, given: Assignment) -> tuple[TopicPartition, ...]:
-        self._owned, self._generation = given.partitions, outcome.generation
-        self.standby, self.followup = given.standby, given.followup
-        return given.partitions
+    def _take(
+        self,
+        outcome: Joined,
+        partitions: tuple[TopicPartition, ...] = (),
+        standby: tuple[TopicPartition, ...] = (),
+        *,
+        followup: bool = False,
+    ) -> tuple[TopicPartition, ...]:
+        self._owned, self._generation = partitions, outcome.generation
+        self.standby, self.followup = standby, followup
+        return partitions
 
     def lost(self) -> None:
         """Do nothing: the next join contains the owned partitions and their generation."""
 
     # ------------------------------------------------------------------------------------------- mode SINGLE
 
-    def _given(self, outcome: Round) -> Assignment:
+    def _given(self, outcome: Joined) -> Assignment:
         state = Assignment.decode(outcome.state)
-        if isinstance(state, Probe):
-            self._version = min(self._version, state.newest)
+        if outcome.state:  # this leader may know a newer version than the last one
+            self._readable_version = state.newest
+        if state.probe:
             raise TryAgain(f"the leader reads versions up to {state.newest}", at_once=True)
-        # The leader may know a newer version than the last leader: the next join uses it.
-        self._version = min(self.newest, state.newest) if outcome.state else self._version
         return state
 
     # -------------------------------------------------------------------------------------------- mode EVERY
 
-    def _computed(self, outcome: Round) -> Assignment:
+    def _computed(self, outcome: Joined) -> tuple[TopicPartition, ...]:
         name = outcome.protocol.removesuffix(HASHED)
         assigner = next(a for a in self.assigners if (a.name, a.version) == (name, outcome.version))
         subscriptions = self._readable(outcome, assigner)
@@ -220,7 +223,7 @@ class ConsumerProtocol:
             awake = largest_matching({member: s.subscription_hash for member, s in subscriptions.items()})
             self.dormant = outcome.name not in awake
             if self.dormant:
-                return Assignment()
+                return self._take(outcome)
             subscriptions = {
                 member: replace(s, topics=self.topics, pattern=self.pattern)
                 for member, s in subscriptions.items()
@@ -228,16 +231,16 @@ class ConsumerProtocol:
             }
         if assigner.needs_agreement:
             self._agree(outcome, assigner, subscriptions)
-        return self._mine(outcome.name, assigner, subscriptions)
+        return self._mine(outcome, assigner, subscriptions)
 
     def _mine(
-        self, me: str, assigner: PartitionAssigner[Any], subscriptions: Mapping[str, Subscription]
-    ) -> Assignment:
-        made = self._assign(assigner, subscriptions, only=me)
-        standby = tuple(sorted(made.standby.get(me, ())))
-        return Assignment(tuple(sorted(made.active[me])), standby=standby, followup=made.followup)
+        self, outcome: Joined, assigner: PartitionAssigner, subscriptions: Said
+    ) -> tuple[TopicPartition, ...]:
+        made, me = self._assign(assigner, subscriptions), outcome.name
+        mine, standby = (tuple(sorted(held.get(me, ()))) for held in (made.assignment, made.standby))
+        return self._take(outcome, mine, standby, followup=made.followup)
 
-    def _readable(self, outcome: Round, assigner: PartitionAssigner[Any]) -> dict[str, Subscription]:
+    def _readable(self, outcome: Joined, assigner: PartitionAssigner) -> dict[str, Subscription]:
         """Return the members' subscriptions, without the unreadable ones.
 
         Readability depends only on the bytes and on the agreed strategy, so all members leave out the same ones.
@@ -245,19 +248,15 @@ class ConsumerProtocol:
         subscriptions: dict[str, Subscription] = {}
         for name, data in outcome.members.items():
             try:
-                subscriptions[name] = _read(name, data, assigner, assigner.metadata_version)
+                subscriptions[name] = _read(name, data, assigner, NEWEST)
             except ProtocolError as error:
-                bad = error.of(name) if isinstance(error, UnknownVersion) else error
                 if name == outcome.name:
-                    raise GroupFailed(Code.INVALID_REQUEST, str(bad)) from None
-                log.warning(
-                    "group %s: a member is ignored because its metadata is invalid: %s", outcome.group, bad
-                )
+                    raise GroupFailed(Code.INVALID_REQUEST, str(error)) from None
+                said = "group %s: a member is ignored because its metadata is invalid: %s"
+                log.warning(said, outcome.group, error)
         return subscriptions
 
-    def _agree(
-        self, outcome: Round, assigner: PartitionAssigner[Any], subscriptions: Mapping[str, Subscription]
-    ) -> None:
+    def _agree(self, outcome: Joined, assigner: PartitionAssigner, subscriptions: Said) -> None:
         """Raise `TryAgain` unless all members have this member's view of the topics."""
         away = self._differing(assigner, subscriptions)
         if not away:
@@ -273,7 +272,7 @@ class ConsumerProtocol:
         apart = self._differing(assigner, kept)
         if not apart:
             # All members that continue do so with the same members and the same view.
-            raise TryAgain(why, otherwise=lambda: self._take(outcome, self._mine(me, assigner, kept)))
+            raise TryAgain(why, otherwise=lambda: self._mine(outcome, assigner, kept))
         # The list alone does not show which of several subscriptions has the outdated view. So the larger side of
         # the members that share topics with this member stays.
         near = frozenset(m for m in usual if _meet(subscriptions[me], subscriptions[m]))
@@ -285,54 +284,34 @@ class ConsumerProtocol:
             raise TryAgain(why, patience=16)  # one member must be the last to give up
         raise TryAgain(why, patience=1 if me not in sides[0] else 4)
 
-    def _differing(
-        self, assigner: PartitionAssigner[Any], subscriptions: Mapping[str, Subscription]
-    ) -> frozenset[str]:
+    def _differing(self, assigner: PartitionAssigner, subscriptions: Said) -> frozenset[str]:
         """Return the members whose view of their topics differs from this member's."""
-        expected: dict[tuple[tuple[str, ...], str], bytes] = {}
-        away: set[str] = set()
-        for name, other in subscriptions.items():
-            key = (other.topics, other.pattern)
-            if key not in expected:
-                expected[key] = self._hash(assigner, *key)
-            if other.metadata_hash != expected[key]:
-                away.add(name)
-        return frozenset(away)
+        hash_of = functools.cache(functools.partial(self._hash, assigner))
+        return frozenset(
+            m for m, s in subscriptions.items() if s.metadata_hash != hash_of(s.topics, s.pattern)
+        )
 
     # ------------------------------------------------------------------------------------------------- both
 
-    def _assign(
-        self,
-        assigner: PartitionAssigner[Any],
-        subscriptions: Mapping[str, Subscription],
-        only: str | None = None,
-    ) -> Shares:
-        consumers = [self._consumer(name, subscriptions[name], assigner) for name in sorted(subscriptions)]
-        subscribed = {topic for consumer in consumers for topic in consumer.topics}
-        seen = {t: self.view.partitions[t] for t in sorted(subscribed) if t in self.view.partitions}
-        assigner.see(self.view)
-        if only is not None and not assigner.replicates:
-            return Shares({only: assigner.assign(only, seen, consumers)})
-        made = assigner.shares(seen, consumers)
+    def _assign(self, assigner: PartitionAssigner, subscriptions: Said) -> PartitionAssignment:
+        consumers = {name: self._consumer(said, assigner) for name, said in sorted(subscriptions.items())}
+        seen = self.view.of(topic for consumer in consumers.values() for topic in consumer.topics)
+        made = assigner.assign(seen, consumers)
         for warning in made.warnings:
             log.warning("%s: %s", assigner.name, warning)
         return made
 
-    def _consumer(
-        self, name: str, said: Subscription, assigner: PartitionAssigner[Any]
-    ) -> ConsumerMetadata[Any]:
-        return ConsumerMetadata(
-            name,
-            tuple(self.view.matching(said.pattern)) if said.pattern else said.topics,
-            assigner.decode(said.strategy),
-            said.rack,
-            owned=pairs(said.owned),
-            generation=said.generation,
-            standby=pairs(said.standby),
+    def _consumer(self, said: Subscription, assigner: PartitionAssigner) -> Member:
+        return Member(
+            self.view.matching(said.pattern) if said.pattern else said.topics,
+            _pairs(said.owned),
+            said.generation if said.owned else NO_GENERATION,
+            said.rack or None,
+            standby=_pairs(said.standby),
+            metadata=assigner.decode(said.strategy),
         )
 
-    def _metadata(self, assigner: PartitionAssigner[Any], version: int) -> bytes:
-        hashed = subscription_hash(self.topics, self.pattern) if self._hashed else b""
+    def _metadata(self, assigner: PartitionAssigner) -> bytes:
         compared = assigner.needs_agreement and self.mode is Mode.EVERY
         subscription = Subscription(
             topics=() if self._hashed else self.topics,
@@ -342,14 +321,15 @@ class ConsumerProtocol:
             rack=self.rack,
             owned=by_topic(self._owned) if assigner.remembers else {},
             generation=self._generation if assigner.remembers else 0,
-            subscription_hash=hashed,
+            subscription_hash=subscription_hash(self.topics, self.pattern) if self._hashed else b"",
             standby=by_topic(self.standby) if assigner.replicates else {},
+            newest=self.newest,
         )
-        if not subscription.standby and self.mode is Mode.SINGLE:
-            version = min(version, 1)  # version 2 would only add empty standbys
-        return subscription.encode(version, newest=self.newest, compress=self._compress)
+        needed = 2 if subscription.standby else 1
+        version = min(needed, self.newest, self._readable_version)
+        return subscription.encode(version, compress=self._compress)
 
-    def _hash(self, assigner: PartitionAssigner[Any], topics: Sequence[str], pattern: str) -> bytes:
+    def _hash(self, assigner: PartitionAssigner, topics: Sequence[str], pattern: str) -> bytes:
         # With a pattern, a topic that only another member sees may match. So the hash covers all topics.
         return self.view.hash(None if pattern else topics, leaders=assigner.looks_at_leaders)
 
@@ -359,21 +339,23 @@ def _meet(a: Subscription, b: Subscription) -> bool:
     return bool(a.pattern or b.pattern or set(a.topics) & set(b.topics))
 
 
-def _read(name: str, data: bytes, assigner: PartitionAssigner[Any], known: int) -> Subscription:
+def _pairs(held: Held) -> tuple[TopicPartition, ...]:
+    """Return the partitions of `by_topic`, sorted."""
+    return tuple(TopicPartition(topic, p) for topic, numbers in sorted(held.items()) for p in numbers)
+
+
+def _read(name: str, data: bytes, assigner: PartitionAssigner, known: int) -> Subscription:
     """Return a member's subscription, up to the version `known`, if the strategy can read its part of it.
 
     Errors: `UnknownVersion`; `ProtocolError` with the member's name, also for any exception of the strategy.
     """
+    path = f"members[{name!r}]"
+    said = Subscription.decode(data, known=known, path=path)
     try:
-        said = Subscription.decode(data, known=known)
         assigner.decode(said.strategy)
-    except UnknownVersion:
-        raise
-    except ProtocolError as error:
-        raise error.of(name) from None
     except Exception as error:
         expected = f"metadata of {assigner.name}: {type(error).__name__}: {error}"
-        raise ProtocolError(f"members[{name!r}].strategy", found=data[:40], expected=expected) from error
+        raise ProtocolError(path, found=said.strategy[:40], expected=expected) from error
     return said
 
 

@@ -17,8 +17,7 @@ Properties:
 - Late, repeated and reordered messages do no harm. A repeated join gets the same answer, an older one is dropped, and a
   sync for another generation is refused.
 - The protocol and the leader are functions of the members alone, so every coordinator chooses the same ones.
-- A group that has been empty for `forget_after` seconds is removed, except for its generation. So the group continues
-  from it when it comes back. A coordinator that takes over needs the value of `generations()`.
+- A coordinator that takes over continues from the `generations()` of the last one.
 
 Non-goals: transport and encoding (`taskplace.groups.messages`), choosing among coordinators, durable storage.
 
@@ -30,17 +29,20 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias
 
-from taskplace.errors import InputError
+from msgspec import Meta
+from msgspec.structs import replace
+
+from taskplace import validation
 from taskplace.groups.messages import (
     Ack,
     Code,
-    GroupError,
     Heartbeat,
+    Int32,
     Join,
     Joined,
     Leave,
@@ -51,21 +53,41 @@ from taskplace.groups.messages import (
     StaleGeneration,
     Sync,
 )
-from taskplace.groups.settings import CoordinatorSettings
+from taskplace.model.keys import Configuration, about
 
 log = logging.getLogger(__name__)
 
 Pair = tuple[str, int]  # a protocol's name and version
 Replies: TypeAlias = list[tuple[str, Response]]  # address, message
-K = TypeVar("K", bound=Hashable)
 
 # A group continues from a member's generation, but a single jump must not use up the numbers that the wire allows.
 _JUMP, _LATEST = 2**32, 2**52
 _CLOSED = "the group is closed on this coordinator"
-_REMEMBERED = 1_000  # replaced members that get FENCED_INSTANCE_ID; older ones get UNKNOWN_MEMBER_ID
+
+_MOST = 2**31 - 1
+_Positive = Annotated[int, Meta(ge=1, le=_MOST)]
 
 
-# ------------------------------------------------------------------------------------ the protocol and the leader
+class CoordinatorSettings(Configuration, frozen=True, kw_only=True):
+    """The settings of a coordinator: Kafka's keys and defaults, times in milliseconds.
+
+    >>> CoordinatorSettings.from_properties({"group.max.sice": 10})
+    Traceback (most recent call last):
+    taskplace.errors.ConfigError: config.group.max.sice: found an unknown key, expected one of 4 known keys; \
+did you mean 'group.max.size'?
+    """
+
+    group_initial_rebalance_delay_ms: Annotated[Int32, about("wait for more first members")] = 3000
+    group_min_session_timeout_ms: Annotated[_Positive, about("smallest session of a member")] = 6000
+    group_max_session_timeout_ms: Annotated[_Positive, about("largest session of a member")] = 1800000
+    group_max_size: Annotated[_Positive, about("largest number of members in a group")] = _MOST
+
+    def _agree(self, path: str) -> None:
+        least = self.group_min_session_timeout_ms
+        validation.integer(self.group_max_session_timeout_ms, f"{path}.group.max.session.timeout.ms", least)
+
+
+# ------------------------------------------------------------------------------------------------ the protocol
 
 
 def supported_by_all(preferences: Iterable[Sequence[Pair]]) -> list[Pair]:
@@ -74,13 +96,12 @@ def supported_by_all(preferences: Iterable[Sequence[Pair]]) -> list[Pair]:
     >>> supported_by_all([[("range", 1), ("range", 0)], [("range", 0)]])
     [('range', 0)]
     """
-    lists = [list(dict.fromkeys(listed)) for listed in preferences]
-    common = set(lists[0]).intersection(*lists[1:]) if lists else set()
-    return [pair for pair in lists[0] if pair in common] if lists else []
+    first, *others = preferences
+    return [pair for pair in dict.fromkeys(first) if all(pair in listed for listed in others)]
 
 
-def choose_protocol(preferences: Sequence[Sequence[Pair]], seed: str) -> Pair | None:
-    """Return the protocol that the group uses, or None if no protocol is supported by all members.
+def choose_protocol(preferences: Sequence[Sequence[Pair]], seed: str) -> Pair:
+    """Return the protocol that the group uses. All members must support at least one.
 
     - A protocol that *every* member ranks below another common protocol is never chosen. So if all members prefer the
       same protocol, it is chosen.
@@ -91,12 +112,8 @@ def choose_protocol(preferences: Sequence[Sequence[Pair]], seed: str) -> Pair | 
 
     >>> choose_protocol([[("sticky", 0), ("range", 0)], [("sticky", 0), ("range", 0)]], "orders")
     ('sticky', 0)
-    >>> choose_protocol([[("sticky", 0)], [("range", 0)]], "orders") is None
-    True
     """
     common = supported_by_all(preferences)
-    if not common:
-        return None
     # Most members have the same list: handle each distinct list once.
     orders = {tuple(pair for pair in dict.fromkeys(listed) if pair in common) for listed in preferences}
     places = [{pair: k for k, pair in enumerate(order)} for order in orders]
@@ -105,49 +122,8 @@ def choose_protocol(preferences: Sequence[Sequence[Pair]], seed: str) -> Pair | 
         for pair in common
         if not any(all(place[other] < place[pair] for place in places) for other in common)
     )
-    return drawn(wanted, seed)
-
-
-def drawn(candidates: Sequence[K], seed: str) -> K:
-    """Return one of the candidates, chosen by a hash of all candidates and `seed`: the same in every process."""
-    digest = hashlib.sha256(repr((seed, list(candidates))).encode()).digest()
-    return candidates[int.from_bytes(digest[:8], "big") % len(candidates)]
-
-
-class Candidate(NamedTuple):
-    """A possible leader: its name, the newest metadata version that it knows, and its rank in the order of joining."""
-
-    name: str
-    newest: int
-    order: int
-
-
-LeaderRule = Callable[[Sequence[Candidate]], str]
-
-
-def newest_then_latest(candidates: Sequence[Candidate]) -> str:
-    """Return the leader by the proposal's heuristics: the newest metadata version, then the latest to join.
-
-    A member with the newest version can read the metadata of all others. The latest to join is the least likely to have
-    gone already.
-
-    >>> newest_then_latest([Candidate("a", 1, 0), Candidate("b", 2, 1), Candidate("c", 2, 2), Candidate("d", 1, 3)])
-    'c'
-    """
-    return max(candidates, key=lambda c: (c.newest, c.order, c.name)).name
-
-
-def always(name: str) -> LeaderRule:
-    """Return the rule that the member `name` leads. Without that member, `newest_then_latest` decides.
-
-    >>> always("driver")([Candidate("worker-1", 9, 1), Candidate("driver", 0, 0)])
-    'driver'
-    """
-
-    def rule(candidates: Sequence[Candidate]) -> str:
-        return name if any(c.name == name for c in candidates) else newest_then_latest(candidates)
-
-    return rule
+    digest = hashlib.sha256(repr((seed, wanted)).encode()).digest()
+    return wanted[int.from_bytes(digest[:8], "big") % len(wanted)]
 
 
 # -------------------------------------------------------------------------------------------------- one group
@@ -161,18 +137,6 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-
-
-@dataclass(frozen=True)
-class Description:
-    """The present state of a group, for people and for tests."""
-
-    group: str
-    state: GroupState
-    generation: int
-    protocol: Pair | None
-    leader: str
-    members: tuple[str, ...]
 
 
 @dataclass
@@ -220,42 +184,6 @@ def _name(request: Join) -> str:
     return request.instance_id or request.member_id
 
 
-@dataclass
-class Outcome:
-    """The outcome of a rebalance: the chosen protocol, the leader, and the members' metadata and states."""
-
-    generation: int
-    mode: Mode
-    protocol: Pair
-    leader: str = ""
-    members: tuple[tuple[str, bytes], ...] = ()
-    states: dict[str, bytes] = field(default_factory=dict)
-    code: Code = Code.NONE
-    detail: str = ""
-
-    def answer(self, seat: Seat, role: Role = Role.MEMBER) -> Joined:
-        """Return the answer to a member: all metadata for the mode EVERY or the leader, and the state of a `MEMBER`."""
-        listed = self.code is Code.NONE and (self.mode is Mode.EVERY or role is Role.LEADER)
-        protocol, version = self.protocol
-        request = seat.request
-        return Joined(
-            request.group,
-            request.member_id,
-            seat.sequence,
-            request.join,
-            self.code,
-            self.detail,
-            generation=self.generation,
-            protocol=protocol,
-            version=version,
-            role=role,
-            name=seat.name,
-            leader=self.leader,
-            members=self.members if listed else (),
-            state=self.states.get(seat.name, b"") if role is Role.MEMBER else b"",
-        )
-
-
 class Group:
     """One group. `handle` processes a request, `tick` the time; both return messages with their addresses.
 
@@ -263,41 +191,33 @@ class Group:
       generation) waits once for a whole session, because unknown members may still be working
 
     Lifetime: `outcome` belongs to the newest generation. `_ready_at` and `_deadline` belong to the current phase.
-    `_scope` is the mode and protocol type; an empty group has none. Times are seconds.
+    `_scope` is the mode and protocol type of its members. Times are seconds.
 
     >>> group = Group("orders", CoordinatorSettings(group_initial_rebalance_delay_ms=0))
     >>> from taskplace.groups.messages import Mode, Offer
     >>> join = Join("orders", "m1", 1, "", 1, 45_000, 300_000, Mode.EVERY, "consumer", 0, 0, (Offer("range"),))
     >>> [(address, answer)] = group.handle("there", join, now=0.0)
     >>> address, answer.generation, answer.protocol, answer.members, group.state.value
-    ('there', 1, 'range', (('m1', b''),), 'Stable')
+    ('there', 1, 'range', {'m1': b''}, 'Stable')
     """
 
-    def __init__(
-        self,
-        name: str,
-        settings: CoordinatorSettings,
-        *,
-        generation: int = 0,
-        resumed: bool = False,
-        leader_rule: LeaderRule = newest_then_latest,
-    ) -> None:
+    def __init__(self, name: str, settings: CoordinatorSettings, *, generation: int = 0) -> None:
         self.name = name
         self.settings = settings
         self.generation = generation
         self.state = GroupState.EMPTY
-        self.outcome: Outcome | None = None
+        self.outcome: Joined | None = None
         self.seats: dict[str, Seat] = {}
-        self._scope: tuple[Mode, str] | None = None
+        self._mode = Mode.EVERY
+        self._states: dict[str, bytes] = {}
+        self._scope = (Mode.EVERY, "")
         self._by_id: dict[str, str] = {}
-        self._replaced: dict[
-            str, str
-        ] = {}  # names of static members that others have taken over, by member id
+        # Names of static members that others have taken over, by member id.
+        self._replaced: dict[str, str] = {}
         self._joins = 0
         self._ready_at = self._deadline = 0.0
-        self._resumed = resumed
+        self._resumed = generation > 0
         self._resumed_at: float | None = None  # when the first member joined after the resumption
-        self._leader_rule = leader_rule
 
     # ------------------------------------------------------------------------------------------ events
 
@@ -363,14 +283,6 @@ class Group:
         self._by_id.clear()
         return replies
 
-    def describe(self) -> Description:
-        """Return the group as it is now."""
-        known = self.outcome if self.state is GroupState.STABLE else None
-        protocol, leader = (known.protocol, known.leader) if known else (None, "")
-        return Description(
-            self.name, self.state, self.generation, protocol, leader, members=tuple(sorted(self.seats))
-        )
-
     # -------------------------------------------------------------------------------------------- joins
 
     def _join(self, address: str, request: Join, now: float) -> Replies:
@@ -390,7 +302,8 @@ class Group:
         if before is None:
             self._joins += 1
         elif not same:
-            self._fence(before)
+            self._by_id.pop(before.request.member_id, None)
+            self._replaced[before.request.member_id] = name
         order = before.order if before else self._joins
         self.seats[name] = Seat(request, address, order, request.sequence, now)
         self._by_id[request.member_id] = name
@@ -436,14 +349,12 @@ class Group:
             return Code.INVALID_REQUEST, f"{found}; expected an id of its own and at least one protocol"
         others = [s for s in self.seats.values() if s is not seat]
         if seat is None and len(others) >= self.settings.group_max_size:
-            return (
-                Code.GROUP_MAX_SIZE_REACHED,
-                f"found {len(others)} members, expected less than group.max.size",
-            )
+            detail = f"found {len(others)} members, expected less than group.max.size"
+            return Code.GROUP_MAX_SIZE_REACHED, detail
         asked = (request.mode, request.protocol_type)
         offers = [offer.pair for offer in request.offers]
         common = supported_by_all(s.pairs for s in others) if others else offers
-        if others and self._scope and asked != self._scope:
+        if others and asked != self._scope:
             (mode, kind), (mine, my_kind) = self._scope, asked
             detail = f"found {my_kind!r} ({mine.name.lower()}), expected {kind!r} ({mode.name.lower()})"
             return Code.INCONSISTENT_GROUP_PROTOCOL, detail
@@ -451,13 +362,6 @@ class Group:
             offered, known = (", ".join(f"{name} {version}" for name, version in p) for p in (offers, common))
             return Code.INCONSISTENT_GROUP_PROTOCOL, f"found {offered}, expected one of {known}"
         return None
-
-    def _fence(self, seat: Seat) -> None:
-        """Fence a static member that another one has replaced."""
-        self._by_id.pop(seat.request.member_id, None)
-        self._replaced[seat.request.member_id] = seat.name
-        if len(self._replaced) > _REMEMBERED:
-            del self._replaced[next(iter(self._replaced))]
 
     # ------------------------------------------------------------------------------- sync and heartbeat
 
@@ -472,7 +376,7 @@ class Group:
             return [self._again(seat)]
         if request.code is not Code.NONE:
             return self._fail(known, request.code, f"leader {seat.name}: {request.detail}")
-        known.states = {name: state for name, state in request.states if name in self.seats}
+        self._states = {name: state for name, state in request.states.items() if name in self.seats}
         self.state = GroupState.STABLE
         return self._answer([seat, *self._waiting()])
 
@@ -525,28 +429,30 @@ class Group:
         self._resumed, self._resumed_at = False, None
         self.generation += 1
         protocol = choose_protocol([s.pairs for s in self.seats.values()], self.name)
-        if protocol is None or self._scope is None:  # `_refused` keeps one in common, join by join
-            raise GroupError(
-                f"group {self.name}: the members {sorted(self.seats)} have no protocol in common"
-            )
-        mode = self._scope[0]
-        members = tuple((name, self.seats[name].metadata(protocol)) for name in sorted(self.seats))
-        self.outcome = Outcome(self.generation, mode, protocol, members=members)
-        if mode is Mode.EVERY:
+        self._mode, self._states = self._scope[0], {}
+        members = {name: self.seats[name].metadata(protocol) for name in sorted(self.seats)}
+        single = self._mode is Mode.SINGLE
+        # A member with the newest version can read all metadata. The latest to join is the least likely to have gone.
+        leader = max(self._waiting(), key=lambda s: (s.request.newest, s.order, s.name))
+        self.outcome = Joined(
+            *(self.name, "", 0),
+            generation=self.generation,
+            protocol=protocol[0],
+            version=protocol[1],
+            leader=leader.name if single else "",
+            members=members,
+        )
+        if not single:
             self.state = GroupState.STABLE
             return self._answer(list(self._waiting()))
-        leader = self._leader_rule([Candidate(s.name, s.request.newest, s.order) for s in self._waiting()])
-        self.outcome.leader = leader
         self.state = GroupState.COMPLETING_REBALANCE
-        self._deadline = now + self.seats[leader].rebalance
-        return self._answer([self.seats[leader]], Role.LEADER)
+        self._deadline = now + leader.rebalance
+        return self._answer([leader], Role.LEADER)
 
-    def _fail(self, known: Outcome, code: Code, detail: str) -> Replies:
+    def _fail(self, known: Joined, code: Code, detail: str) -> Replies:
         """End the generation with an error that all members get. The next join starts another generation."""
         log.error("group %s: generation %d failed: %s", self.name, self.generation, detail)
-        self.outcome = Outcome(
-            self.generation, known.mode, known.protocol, known.leader, code=code, detail=detail
-        )
+        self.outcome = replace(known, code=code, detail=detail, members={})
         self.state = GroupState.STABLE
         return self._answer([self.seats[known.leader], *self._waiting()])
 
@@ -561,7 +467,7 @@ class Group:
             log.info("group %s: %s was removed", self.name, seat.name)
             self._drop(seat)
         if not self.seats:
-            self.state, self.outcome, self._scope = GroupState.EMPTY, None, None
+            self.state, self.outcome = GroupState.EMPTY, None
             return []
         if self.state is GroupState.PREPARING_REBALANCE:
             return self._go_on(now)
@@ -580,12 +486,25 @@ class Group:
         return (seat for seat in self.seats.values() if seat.waiting)
 
     def _answer(self, seats: list[Seat], role: Role = Role.MEMBER) -> Replies:
-        replies: Replies = []
         for seat in seats:
-            if self.outcome:
-                seat.waiting = False
-                replies.append((seat.address, self.outcome.answer(seat, role)))
-        return replies
+            seat.waiting = False
+        return [self._outcome_of(seat, role) for seat in seats]
+
+    def _outcome_of(self, seat: Seat, role: Role = Role.MEMBER) -> tuple[str, Response]:
+        """Return the outcome for a member: all metadata for the mode EVERY or the leader, the state of a `MEMBER`."""
+        if self.outcome is None:
+            return _error(seat, Code.REBALANCE_IN_PROGRESS)
+        listed = self._mode is Mode.EVERY or role is Role.LEADER
+        return seat.address, replace(
+            self.outcome,
+            member_id=seat.request.member_id,
+            sequence=seat.sequence,
+            join=seat.request.join,
+            role=role,
+            name=seat.name,
+            members=self.outcome.members if listed else {},
+            state=self._states.get(seat.name, b"") if role is Role.MEMBER else b"",
+        )
 
     def _again(self, seat: Seat) -> tuple[str, Response]:
         """Return the answer to a repeated join."""
@@ -594,7 +513,7 @@ class Group:
         others_turn = completing and known is not None and known.leader != seat.name
         if known is None or self.state is GroupState.PREPARING_REBALANCE or others_turn:
             return _error(seat, Code.REBALANCE_IN_PROGRESS)
-        return seat.address, known.answer(seat, Role.LEADER if completing else Role.MEMBER)
+        return self._outcome_of(seat, Role.LEADER if completing else Role.MEMBER)
 
 
 def _error(seat: Seat, code: Code, detail: str = "") -> tuple[str, Response]:
@@ -617,10 +536,9 @@ class Coordinator:
     """Coordinates any number of groups. Methods take messages and the time (seconds), and return messages.
 
     - `resume`: the generations of groups of another coordinator; these groups continue from them
-    - `wait_for_sessions`: the first rebalance of a resumed group waits for a session, because members of the other
-      coordinator may still be working
-    - `leader_rule`: chooses the leaders; by default, the newest metadata version, then the latest to join
-    - `forget_after`: an empty group is removed after this many seconds
+
+    The first rebalance of a resumed group waits for a session, because members of the other coordinator may still be
+    working.
 
     >>> coordinator = Coordinator()
     >>> from taskplace.groups.messages import Heartbeat
@@ -630,61 +548,39 @@ class Coordinator:
     """
 
     def __init__(
-        self,
-        settings: CoordinatorSettings | None = None,
-        *,
-        resume: Mapping[str, int] | None = None,
-        wait_for_sessions: bool = True,
-        leader_rule: LeaderRule = newest_then_latest,
-        forget_after: float = 3_600.0,
+        self, settings: CoordinatorSettings | None = None, *, resume: Mapping[str, int] | None = None
     ) -> None:
         self.settings = settings or CoordinatorSettings()
         self.groups: dict[str, Group] = {}
-        self._generations = dict(resume or {})
-        self._resumed = set(self._generations) if wait_for_sessions else set()
-        self._leader_rule = leader_rule
-        self._forget_after = forget_after
-        self._empty_since: dict[str, float] = {}
+        self._resume = dict(resume or {})
 
     def handle(self, address: str, request: Request, now: float) -> Replies:
         """Process a request from `address`. Return the messages to send, each with its address."""
-        if request.group not in self.groups and isinstance(request, Join):
-            self.groups[request.group] = self._new(request.group)
-        # Only a join creates a group. Any other request to an unknown group gets a temporary one.
-        group = self.groups.get(request.group) or Group(request.group, self.settings)
-        replies = group.handle(address, request, now)
-        self._note(group, now)
-        return replies
+        name = request.group
+        group = self.groups.get(name)
+        if group is None:
+            generation = self._resume.get(name, 0)
+            group = Group(name, self.settings, generation=generation)
+            if isinstance(request, Join):  # any other request to an unknown group gets a temporary one
+                self.groups[name] = group
+        return group.handle(address, request, now)
 
     def tick(self, now: float) -> Replies:
-        """Do what is due at `now`: end sessions and phases, and remove empty groups."""
-        replies: Replies = []
-        for group in list(self.groups.values()):
-            replies += group.tick(now)
-            self._note(group, now)
-        for name, since in list(self._empty_since.items()):
-            if now >= since + self._forget_after:
-                self._generations[name] = self.groups.pop(name).generation
-                del self._empty_since[name]
-        return replies
+        """Do what is due at `now`: end sessions and phases."""
+        return [reply for group in self.groups.values() for reply in group.tick(now)]
 
     def next_deadline(self) -> float | None:
         """Return the next time at which `tick` has something to do, or None."""
-        times = [t for group in self.groups.values() if (t := group.next_deadline()) is not None]
-        times += [since + self._forget_after for since in self._empty_since.values()]
-        return min(times, default=None)
+        times = (group.next_deadline() for group in self.groups.values())
+        return min((t for t in times if t is not None), default=None)
 
     def close(self, name: str) -> Replies:
         """Close a group, for example because another coordinator takes it over. Its members then look for that one."""
-        return self._known(name).close()
+        return self.groups[name].close()
 
     def generations(self) -> dict[str, int]:
         """Return the newest generation of every group, in the form of `resume`."""
-        return self._generations | {name: group.generation for name, group in self.groups.items()}
-
-    def describe(self, name: str) -> Description:
-        """Return the present state of a group. Errors: `InputError` for an unknown group."""
-        return self._known(name).describe()
+        return self._resume | {name: group.generation for name, group in self.groups.items()}
 
     def fence(self, name: str, member_id: str, generation: int) -> None:
         """Raise `StaleGeneration` unless this member may do work of this generation now.
@@ -696,27 +592,6 @@ class Coordinator:
         group = self.groups.get(name)
         code = group.check(member_id, generation) if group else Code.UNKNOWN_MEMBER_ID
         if code is not Code.NONE:
-            raise StaleGeneration(
-                f"{name}: found {member_id} in generation {generation}, expected a member in generation "
-                f"{self.generations().get(name, 0)}: {code.name}"
-            )
-
-    def _new(self, name: str) -> Group:
-        generation, resumed = self._generations.get(name, 0), name in self._resumed
-        self._resumed.discard(name)
-        return Group(
-            name, self.settings, generation=generation, resumed=resumed, leader_rule=self._leader_rule
-        )
-
-    def _known(self, name: str) -> Group:
-        if name not in self.groups:
-            known = ", ".join(sorted(self.groups)[:20]) or "none"
-            raise InputError("group", found=name, expected="a group of this coordinator", hint=known)
-        return self.groups[name]
-
-    def _note(self, group: Group, now: float) -> None:
-        """Note since when a group is empty."""
-        if group.state is not GroupState.EMPTY:
-            self._empty_since.pop(group.name, None)
-        elif group.name in self.groups:
-            self._empty_since.setdefault(group.name, now)
+            newest = self.generations().get(name, 0)
+            found = f"{name}: found {member_id} in generation {generation}"
+            raise StaleGeneration(f"{found}, expected a member in generation {newest}: {code.name}")

@@ -46,10 +46,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from taskplace.errors import TaskplaceError
 from taskplace.groups.assignment import PartitionAssignment, held_by, held_elsewhere, make
@@ -60,49 +60,38 @@ from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.model.shares import floors_and_ceilings
 from taskplace.planner import plan
-from taskplace.validation import integer, of_type
 from topology.tasks import TaskId
 
 
-class CopartitionedAssignor:
-    """Assigns partitions with `replicas` standbys each. The `seed` decides how standbys are spread.
+def copartitioned(s: Subscriptions, *, cooperative: bool = False) -> PartitionAssignment:
+    """Return the assignment, with `s.replicas` standbys of each partition, spread by `s.seed`; O(plan).
 
-    >>> group = {"topics": {"orders": 2, "users": 2}, "members": {m: {"topics": ["orders", "users"]} for m in "ab"}}
-    >>> made = CopartitionedAssignor(replicas=1).assign(Subscriptions.from_dict(group))
+    With `cooperative`, a partition that another member still claims is withheld. Meanwhile its new member follows it
+    as a standby.
+
+    >>> from taskplace.groups.subscriptions import Member
+    >>> topics = {"orders": 2, "users": 2}
+    >>> made = copartitioned(Subscriptions(topics, {name: Member(topics) for name in "ab"}, replicas=1))
     >>> [sorted(tp.topic for tp in held) for held in made.assignment.values()]
     [['orders', 'users'], ['orders', 'users']]
     >>> made.standby["a"] == made.assignment["b"]
     True
     """
-
-    def __init__(self, replicas: int = 1, seed: int = 0) -> None:
-        self.replicas = integer(replicas, "replicas") or 0
-        self.seed = integer(seed, "seed") or 0
-
-    def assign(self, s: Subscriptions, *, cooperative: bool = False) -> PartitionAssignment:
-        """Return the assignment of actives and standbys; O(plan).
-
-        With `cooperative`, a partition that another member still claims is withheld. Meanwhile its new member follows
-        it as a standby.
-        """
-        c = of_type(s, Subscriptions, "subscriptions").columns
-        draft = _Draft(self.replicas, self.seed, s, c)
-        for members, groups in _by_subscribers(c).items():
-            draft.place(members, groups)
-        wait = held_elsewhere(c, draft.goal) if cooperative else np.zeros(0, np.int64)
-        made = make(c, draft.goal, "copartitioned", wait)
-        following = draft.following
-        following[draft.goal[wait], wait] = True
-        _follow_everywhere(c, following, draft.everywhere, draft.goal, wait)
-        return replace(
-            made,
-            standby={
-                name: held_by(c, np.where(following[m], m, -1))[name] for m, name in enumerate(c.members)
-            },
-            followup=draft.followup or made.followup,
-            warnings=(*made.warnings, *draft.warnings, *_without(c, draft.everywhere)),
-            urls=s.urls,
-        )
+    c = s.columns
+    draft = _Draft(s)
+    for members, groups in _by_subscribers(c).items():
+        draft.place(members, groups)
+    wait = held_elsewhere(c, draft.goal) if cooperative else np.zeros(0, np.int64)
+    made = make(s, draft.goal, "copartitioned", wait)
+    following = draft.following
+    following[draft.goal[wait], wait] = True
+    _follow_everywhere(c, following, draft.everywhere, draft.goal, wait)
+    return replace(
+        made,
+        standby={name: held_by(c, np.where(following[m], m, -1))[name] for m, name in enumerate(c.members)},
+        followup=draft.followup or made.followup,
+        warnings=(*made.warnings, *draft.warnings, *_without(c, draft.everywhere)),
+    )
 
 
 class Group(NamedTuple):
@@ -115,6 +104,10 @@ class Group(NamedTuple):
     def size(self) -> int:
         """The number of partitions of each topic."""
         return int(self.part.shape[1])
+
+
+Members = Sequence[int]
+Groups = Sequence[Group]
 
 
 def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
@@ -146,8 +139,9 @@ class _Draft:
     - `settled`: partition count -> the members of the partition numbers of each group that is placed already
     """
 
-    def __init__(self, replicas: int, seed: int, s: Subscriptions, c: Columns) -> None:
-        self.replicas, self.seed, self.c = replicas, seed, c
+    def __init__(self, s: Subscriptions) -> None:
+        self.replicas, self.seed = s.replicas, s.seed
+        c = self.c = s.columns
         number = {topic: k for k, topic in enumerate(c.topics)}
         followed, follower = locate([m.standby for m in s.members.values()], number, c.start)
         self.copies = np.zeros((c.m, c.n), np.bool_)
@@ -159,7 +153,7 @@ class _Draft:
         self.warnings: list[str] = []
         self.followup = False
 
-    def place(self, members: Sequence[int], groups: Sequence[Group]) -> None:
+    def place(self, members: Members, groups: Groups) -> None:
         """Place the groups of one set of subscribers.
 
         Groups with only global topics are placed last. All members have copies of them, so there is no standby to place
@@ -174,9 +168,7 @@ class _Draft:
         if alone:
             self._place_alone(members, alone, loads)
 
-    def _known(
-        self, members: Sequence[int], groups: Sequence[Group]
-    ) -> tuple[dict[int, Ints], dict[int, list[Ints]]]:
+    def _known(self, members: Members, groups: Groups) -> tuple[dict[int, Ints], dict[int, list[Ints]]]:
         """Return, per group, the present owners and the members of settled numbers, as positions in `members`."""
         number = np.full(self.c.m + 1, -1, np.int64)  # -1 for other members and for no member
         number[list(members)] = np.arange(len(members))
@@ -186,7 +178,7 @@ class _Draft:
         }
         return owner, near
 
-    def _owners(self, members: Sequence[int], groups: Sequence[Group], copies: Bools) -> dict[int, Ints]:
+    def _owners(self, members: Members, groups: Groups, copies: Bools) -> dict[int, Ints]:
         """Return, per group and partition number, the member that counts as its owner, or -1."""
         owner, near = self._known(members, groups)
         if not open_questions(owner, near):
@@ -198,7 +190,7 @@ class _Draft:
         back = np.array([*members, -1], np.int64)
         return {g: back[at] for g, at in owner_of.items()}
 
-    def _place_normal(self, members: Sequence[int], groups: Sequence[Group]) -> Ints:
+    def _place_normal(self, members: Members, groups: Groups) -> Ints:
         """Place groups with standbys, by the placement engine. Return the number of tasks per member in the target."""
         c = self.c
         parts = {g: group.part for g, group in enumerate(groups)}
@@ -225,7 +217,7 @@ class _Draft:
         self.followup |= bool(waits)
         return np.array([len(made.target[name].active) for name in names.values()], np.int64)
 
-    def _place_alone(self, members: Sequence[int], groups: Sequence[Group], base: Ints) -> None:
+    def _place_alone(self, members: Members, groups: Groups, base: Ints) -> None:
         """Place groups of global topics. `base`: the tasks that the members already have."""
         owner, near = self._known(members, groups)
         mine = self.copies[list(members)]
@@ -263,9 +255,7 @@ def _problem(
     return Problem(tasks, instances, config)
 
 
-def _lacking(
-    replicas: int, c: Columns, members: Sequence[int], groups: Sequence[Group], everywhere: Bools
-) -> list[str]:
+def _lacking(replicas: int, c: Columns, members: Members, groups: Groups, everywhere: Bools) -> list[str]:
     """Return the warning that there are too few members for the standbys of topics that are not global."""
     placed = min(replicas, len(members) - 1)
     if placed == replicas:

@@ -44,9 +44,10 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from taskplace.groups.clients import KAFKAS, MARK, Consumer, Joining, Numbers, Racks, assigned, recalled
+from taskplace.groups.clients import KAFKAS, MARK, Consumer, Numbers, Racks, assigned, recalled
 from taskplace.groups.partitions import racks_first
-from taskplace.groups.subscriptions import NO_GENERATION, check_known, check_rack_priority
+from taskplace.groups.subscriptions import NO_GENERATION, Member, RackPriority
+from taskplace.validation import one_of
 from topology.node import TopicPartition
 
 try:
@@ -84,15 +85,14 @@ class TaskplaceAssignor(Consumer, AbstractPartitionAssignor):  # type: ignore[mi
         cooperative: bool = False,
         rack: str | None = None,
         name: str | None = None,
-        rack_priority: str | None = None,
+        rack_priority: RackPriority | None = None,
         user_data: str = "java",
     ) -> None:
         super().__init__(mode, name, cooperative=cooperative)
         self.rack = rack
-        check_known(user_data, "user_data", tuple(_HEADERS))
-        self.user_data = user_data
-        first = racks_first(self.name, check_rack_priority(rack_priority))
-        self.rack_priority = "racks" if first else "stickiness"
+        self.user_data = one_of(user_data, "user_data", tuple(_HEADERS))
+        first = racks_first(self.name, rack_priority)
+        self.rack_priority: RackPriority = "racks" if first else "stickiness"
 
     def supported_protocols(self) -> list[Any]:
         """Return the rebalance protocol: eager (revoke everything before a join) or cooperative (revoke nothing)."""
@@ -123,9 +123,8 @@ class TaskplaceAssignor(Consumer, AbstractPartitionAssignor):  # type: ignore[mi
 
         Errors: `InputError` for an assignment that the broker has made instead of our leader.
         """
-        held = (
-            assignment.partitions() if assignment.assigned_partitions else ()
-        )  # null if nothing is assigned
+        # Null if nothing is assigned.
+        held = assignment.partitions() if assignment.assigned_partitions else ()
         self._remember(held, generation, assignment.user_data)
 
     def assign(self, cluster: Any, members: Iterable[Any]) -> dict[str, Any]:
@@ -142,7 +141,7 @@ class TaskplaceAssignor(Consumer, AbstractPartitionAssignor):  # type: ignore[mi
         return {name: ConsumerProtocolAssignment(_VERSION, held, mark) for name, held in made.items()}
 
 
-def _joining(member: Any, *, cooperative: bool) -> Joining:
+def _joining(member: Any, *, cooperative: bool) -> Member:
     """Return what a member has sent, by the table above."""
     said = member.metadata
     owned = [(held.topic, p) for held in said.owned_partitions or () for p in held.partitions or ()]
@@ -155,7 +154,7 @@ def _joining(member: Any, *, cooperative: bool) -> Joining:
             generation = max(_GENERATION.unpack(said.user_data)[0], NO_GENERATION)
         elif remembered is not None:
             generation = remembered[1]
-    return Joining(
+    return Member(
         list(said.topics), owned, generation, said.rack_id or None, member.group_instance_id or None
     )
 

@@ -16,16 +16,24 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from taskplace.groups.coordinator import Coordinator
-from taskplace.groups.member import Assigned, Effect, Failed, GroupProtocol, Member, Revoked, Send
-from taskplace.groups.messages import Code, GroupError, GroupFailed, Request, Response
-from taskplace.groups.settings import CoordinatorSettings, MemberSettings
+from taskplace.groups.coordinator import Coordinator, CoordinatorSettings
+from taskplace.groups.member import (
+    Assigned,
+    Effect,
+    Failed,
+    GroupProtocol,
+    Member,
+    MemberSettings,
+    Revoked,
+    Send,
+)
+from taskplace.groups.messages import Code, GroupError, GroupFailed, Request
 from taskplace.logs import RepeatedWarnings
 
 log = logging.getLogger(__name__)
 
-_Clock = Callable[[], float]
 _TIME = object()  # instead of a letter: a deadline has come
+_now = time.monotonic
 
 
 class LocalCoordinator:
@@ -36,12 +44,9 @@ class LocalCoordinator:
     {}
     """
 
-    def __init__(
-        self, settings: CoordinatorSettings | None = None, *, clock: _Clock = time.monotonic
-    ) -> None:
+    def __init__(self, settings: CoordinatorSettings | None = None) -> None:
         self._machine = Coordinator(settings)
-        self._clock = clock
-        self._inbox: queue.SimpleQueue[tuple[str, Request] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._members: dict[str, queue.SimpleQueue[Any]] = {}
         self._lock = threading.Lock()  # guards `_machine`, because any thread may call `fence`
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
@@ -64,13 +69,12 @@ class LocalCoordinator:
         with self._lock:
             self._machine.fence(group, member_id, generation)
 
-    def connect(self, address: str, inbox: queue.SimpleQueue[Any]) -> None:
-        """Deliver messages for `address` to `inbox`."""
-        self._members[address] = inbox
-
-    def disconnect(self, address: str) -> None:
-        """Stop delivering messages for `address`."""
-        self._members.pop(address, None)
+    def connect(self, address: str, inbox: queue.SimpleQueue[Any] | None) -> None:
+        """Deliver messages for `address` to `inbox`, or no longer if that is None."""
+        if inbox is None:
+            self._members.pop(address, None)
+        else:
+            self._members[address] = inbox
 
     def post(self, address: str, request: Request) -> None:
         """Give the coordinator a message from `address`."""
@@ -80,15 +84,13 @@ class LocalCoordinator:
         while True:
             with self._lock:
                 deadline = self._machine.next_deadline()
-            letter = _next(self._inbox, deadline, self._clock)
+            letter = _next(self._inbox, deadline)
             if letter is None:
                 return
             with self._lock:
-                now = self._clock()
+                machine = self._machine
                 replies = (
-                    self._machine.tick(now)
-                    if letter is _TIME
-                    else self._machine.handle(letter[0], letter[1], now)
+                    machine.tick(_now()) if letter is _TIME else machine.handle(letter[0], letter[1], _now())
                 )
             for address, message in replies:
                 inbox = self._members.get(address)
@@ -97,14 +99,17 @@ class LocalCoordinator:
 
 
 class LocalMember:
-    """A member on its own thread. Callbacks run on that thread, in order, and should be short.
+    """A member on its own thread.
 
-    The callbacks are `on_assigned(Assigned)`, `on_revoked(Revoked)` and `on_failed(GroupError)`. If one raises an
-    exception, the member leaves the group. If the protocol has a method `refresh`, as `ConsumerProtocol` has, it is
-    called every `metadata.max.age.ms`; if it returns true, the member joins again. `kill` simulates a crash: the member
-    stops without a message.
+    `on_change` is called on that thread with each `Assigned`, `Revoked` and `Failed`, in order, and should be short. If
+    it raises an exception, the member leaves the group. If the protocol has a method `refresh`, as `ConsumerProtocol`
+    has, it is called every `metadata.max.age.ms`; if it returns true, the member joins again.
 
-    >>> from taskplace.groups.membership import ConsumerProtocol, Topics
+    - `owned`: the present assignment, or None
+    - `error`: the error that ended the membership, or None
+
+    >>> from taskplace.groups.consumer import ConsumerProtocol
+    >>> from taskplace.groups.metadata import Topics
     >>> view = Topics({"orders": 2})
     >>> with LocalCoordinator(CoordinatorSettings(group_initial_rebalance_delay_ms=0)) as coordinator:
     ...     member = LocalMember(coordinator, "shop", ConsumerProtocol(["orders"], fetch=lambda: view))
@@ -121,32 +126,22 @@ class LocalMember:
         protocol: GroupProtocol,
         settings: MemberSettings | None = None,
         *,
-        on_assigned: Callable[[Assigned], None] | None = None,
-        on_revoked: Callable[[Revoked], None] | None = None,
-        on_failed: Callable[[GroupError], None] | None = None,
-        clock: _Clock = time.monotonic,
+        on_change: Callable[[Assigned | Revoked | Failed], None] = lambda effect: None,
     ) -> None:
         self.member_id = uuid.uuid4().hex
         self.error: GroupError | None = None
         self._machine = Member(group, self.member_id, protocol, settings)
         self._repeated = RepeatedWarnings()
         self._refresh: Callable[[], bool] | None = getattr(protocol, "refresh", None)
-        self._max_age = (settings or MemberSettings()).metadata_max_age_ms / 1000
+        self._max_age = self._machine.settings.metadata_max_age_ms / 1000 or math.inf
         self._coordinator = coordinator
-        self._clock = clock
-        self._on_assigned, self._on_revoked, self._on_failed = on_assigned, on_revoked, on_failed
-        self._inbox: queue.SimpleQueue[Response | str] = queue.SimpleQueue()
+        self._on_change = on_change
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._owned: Assigned | None = None
+        self.owned: Assigned | None = None
         coordinator.connect(self.member_id, self._inbox)
         self._thread = threading.Thread(target=self._run, name=f"member-{self.member_id[:8]}", daemon=True)
         self._thread.start()
-
-    @property
-    def owned(self) -> Assigned | None:
-        """The present assignment of this member, or None."""
-        with self._changed:
-            return self._owned
 
     def wait_for(self, wanted: Callable[[Assigned | None], bool], timeout: float) -> Assigned | None:
         """Wait until `wanted` returns true for the member's assignment, and return the assignment.
@@ -154,12 +149,12 @@ class LocalMember:
         Errors: the error that ended the membership; `TimeoutError` after `timeout` seconds.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self.error is not None or wanted(self._owned), timeout)
+            self._changed.wait_for(lambda: self.error is not None or wanted(self.owned), timeout)
             if self.error:
                 raise self.error
-            if not wanted(self._owned):
-                raise TimeoutError(f"after {timeout} s, {self.member_id} still has {self._owned}")
-            return self._owned
+            if not wanted(self.owned):
+                raise TimeoutError(f"after {timeout} s, {self.member_id} still has {self.owned}")
+            return self.owned
 
     def rejoin(self) -> None:
         """Join again, because this member's metadata has changed."""
@@ -170,7 +165,7 @@ class LocalMember:
         self._end("leave")
 
     def kill(self) -> None:
-        """End the thread without a message to the group."""
+        """End the thread without a message to the group, as a crash does."""
         self._end("kill")
 
     def _end(self, how: str) -> None:
@@ -181,74 +176,70 @@ class LocalMember:
     def _run(self) -> None:
         try:
             self._serve()
-        except Exception as error:  # of a callback: a member that cannot work must not keep its place
+        except Exception as error:  # of `on_change`: a member that cannot work must not keep its place
             log.exception("%s ends", self.member_id)
-            for effect in self._machine.leave(self._clock(), for_good=True):
+            for effect in self._machine.leave(_now(), for_good=True):
                 if isinstance(effect, Send):
                     self._coordinator.post(self.member_id, effect.message)
-            with self._changed:
-                self._owned = None
-                detail = f"a callback: {type(error).__name__}: {error}"
-                self.error = GroupFailed(Code.ASSIGNMENT_FAILED, detail)
-                self._changed.notify_all()
-        self._coordinator.disconnect(self.member_id)
+            detail = f"on_change: {type(error).__name__}: {error}"
+            self._show(None, GroupFailed(Code.ASSIGNMENT_FAILED, detail))
+        self._coordinator.connect(self.member_id, None)
 
     def _serve(self) -> None:
-        self._apply(self._machine.start(self._clock()))
-        refresh_at = self._clock() + self._max_age if self._refresh and self._max_age else math.inf
+        machine = self._machine
+        self._apply(machine.start(_now()))
+        refresh_at = _now() + self._max_age if self._refresh else math.inf
         while True:
-            deadline = self._machine.next_deadline()
-            letter = _next(
-                self._inbox, min(refresh_at, refresh_at if deadline is None else deadline), self._clock
-            )
+            deadline = machine.next_deadline()
+            letter = _next(self._inbox, refresh_at if deadline is None else min(refresh_at, deadline))
+            if letter == "kill":
+                return
+            if letter == "leave":
+                self._apply(machine.leave(_now()))
+                return
             if letter is _TIME:
-                self._apply(self._machine.tick(self._clock()))
-                if self._clock() >= refresh_at:
-                    refresh_at = self._clock() + self._max_age
-                    self._look()
-            elif letter == "kill":
-                break
-            elif letter == "leave":
-                self._apply(self._machine.leave(self._clock()))
-                break
-            elif letter == "rejoin":
-                self._apply(self._machine.rejoin(self._clock()))
-            else:
-                self._apply(self._machine.receive(letter, self._clock()))
+                self._apply(machine.tick(_now()))
+            elif letter != "rejoin":
+                self._apply(machine.receive(letter, _now()))
+            if _now() >= refresh_at:
+                refresh_at = _now() + self._max_age
+                letter = "rejoin" if self._has_changed() else letter
+            if letter == "rejoin":
+                self._apply(machine.rejoin(_now()))
 
-    def _look(self) -> None:
-        """Join again if the protocol's view has changed. After an error, the next interval tries again."""
+    def _has_changed(self) -> bool:
+        """Return whether the protocol's view has changed. After an error, the next interval tries again."""
         try:
             changed = self._refresh is not None and self._refresh()
         except Exception as error:
             said = "%s could not fetch its topics: %s"
             self._repeated.warn(log, said, self.member_id, error, kind=type(error))
-            return
+            return False
         self._repeated.settle(log, "%s fetches its topics again", self.member_id)
-        if changed:
-            self._apply(self._machine.rejoin(self._clock()))
+        return changed
 
     def _apply(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send):
                 self._coordinator.post(self.member_id, effect.message)
-                continue
-            # The revocation callback ends before other threads can see that the member owns nothing.
-            if isinstance(effect, Revoked) and self._on_revoked:
-                self._on_revoked(effect)
-            with self._changed:
-                self._owned = effect if isinstance(effect, Assigned) else None
-                self.error = effect.error if isinstance(effect, Failed) else self.error
-                self._changed.notify_all()
-            if isinstance(effect, Assigned) and self._on_assigned:
-                self._on_assigned(effect)
-            if isinstance(effect, Failed) and self._on_failed:
-                self._on_failed(effect.error)
+            elif isinstance(effect, Revoked):
+                # The callback ends before other threads can see that the member owns nothing.
+                self._on_change(effect)
+                self._show(None, self.error)
+            else:
+                owned = effect if isinstance(effect, Assigned) else None
+                self._show(owned, effect.error if isinstance(effect, Failed) else self.error)
+                self._on_change(effect)
+
+    def _show(self, owned: Assigned | None, error: GroupError | None) -> None:
+        with self._changed:
+            self.owned, self.error = owned, error
+            self._changed.notify_all()
 
 
-def _next(inbox: queue.SimpleQueue[Any], deadline: float | None, clock: _Clock) -> Any:
+def _next(inbox: queue.SimpleQueue[Any], deadline: float | None) -> Any:
     """Return the next letter, or `_TIME` at the deadline."""
-    wait = None if deadline is None or deadline == math.inf else max(0.0, deadline - clock())
+    wait = None if deadline is None or deadline == math.inf else max(0.0, deadline - _now())
     try:
         return inbox.get(timeout=wait)
     except queue.Empty:

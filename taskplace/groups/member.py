@@ -31,16 +31,21 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
+from msgspec import Meta
+from msgspec.structs import replace
+
+from taskplace import validation
 from taskplace.groups.messages import (
     Ack,
     Code,
     GroupError,
     GroupFailed,
     Heartbeat,
+    Int32,
     Join,
     Joined,
     Leave,
@@ -51,32 +56,46 @@ from taskplace.groups.messages import (
     Role,
     Sync,
 )
-from taskplace.groups.settings import MemberSettings
+from taskplace.model.keys import Configuration, about
 
 log = logging.getLogger(__name__)
 
 _REJOIN = (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID)
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The outcome of one rebalance for one member.
+_Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
-    - `name`: the member's own name
-    - `protocol`, `version`: the chosen protocol
-    - `leader`: the name of the leader (mode SINGLE)
-    - `members`: all members' metadata for the chosen protocol, by name; only in the mode EVERY, and for the leader
-    - `state`: the leader's result for this member
+
+class MemberSettings(Configuration, frozen=True, kw_only=True):
+    """The settings of a member: Kafka's keys and defaults, times in milliseconds.
+
+    `max.poll.interval.ms` must be at least `session.timeout.ms`. Otherwise a rebalance could complete without a member
+    that is still working.
+
+    >>> MemberSettings(session_timeout_ms=10_000, heartbeat_interval_ms=10_000)
+    Traceback (most recent call last):
+    taskplace.errors.InputError: config.heartbeat.interval.ms: found 10000, expected an integer of at least 1, \
+at most 5000
     """
 
-    group: str
-    generation: int
-    name: str
-    protocol: str
-    version: int
-    leader: str = ""
-    members: Mapping[str, bytes] = field(default_factory=dict)
-    state: bytes = b""
+    session_timeout_ms: Annotated[_Positive, about("a silent member is removed after this long")] = 45000
+    heartbeat_interval_ms: Annotated[_Positive, about("interval of heartbeats and repeated requests")] = 3000
+    max_poll_interval_ms: Annotated[_Positive, about("longest wait for members to rejoin")] = 300000
+    retry_backoff_ms: Annotated[_Positive, about("wait after a disagreement; it doubles each time")] = 100
+    retry_backoff_max_ms: Annotated[_Positive, about("longest wait, plus or minus 20 %, at random")] = 1000
+    group_instance_id: Annotated[str, about("name that survives restarts (static membership)")] = ""
+    metadata_max_retries: Annotated[
+        Int32,
+        about("disagreements in a row, over two sessions or more, before giving up (not Kafka's)"),
+    ] = 10
+    metadata_max_age_ms: Annotated[Int32, about("a runner's interval of `refresh`; 0: never")] = 300000
+
+    def _agree(self, path: str) -> None:
+        # At least two heartbeats per session.
+        most = self.session_timeout_ms // 2
+        validation.integer(self.heartbeat_interval_ms, f"{path}.heartbeat.interval.ms", 1, most)
+        validation.integer(self.max_poll_interval_ms, f"{path}.max.poll.interval.ms", self.session_timeout_ms)
+        validation.integer(self.retry_backoff_max_ms, f"{path}.retry.backoff.max.ms", self.retry_backoff_ms)
 
 
 class TryAgain(GroupError):
@@ -119,10 +138,10 @@ class GroupProtocol(Protocol):
     def offers(self) -> Sequence[Offer]:
         """Return the supported protocols by preference, each with this member's current metadata."""
 
-    def lead(self, outcome: Round, /) -> Mapping[str, bytes]:
+    def lead(self, outcome: Joined, /) -> Mapping[str, bytes]:
         """Return a state for every name in `outcome.members`. All members get an exception as an error."""
 
-    def accept(self, outcome: Round, /) -> Any:
+    def accept(self, outcome: Joined, /) -> Any:
         """Return this member's assignment. Raise `TryAgain` to join again, or `GroupFailed` to stop."""
 
     def lost(self) -> None:
@@ -184,7 +203,8 @@ class Member:
     - `owned`: the last `Assigned`, or None if it was revoked
     - `generation`: the newest known generation
 
-    >>> from taskplace.groups.membership import ConsumerProtocol, Topics
+    >>> from taskplace.groups.consumer import ConsumerProtocol
+    >>> from taskplace.groups.metadata import Topics
     >>> member = Member("orders", "m1", ConsumerProtocol(["orders"], fetch=lambda: Topics({"orders": 2})))
     >>> [sent] = member.start(now=0.0)
     >>> sent.message.protocol_type, member.state.value
@@ -289,17 +309,7 @@ class Member:
         if now >= self._lease:
             return self._begin_join(now)  # the answer took longer than a session
         self.generation = m.generation
-        outcome = Round(
-            m.group,
-            m.generation,
-            m.name,
-            m.protocol,
-            m.version,
-            m.leader,
-            members=dict(m.members),
-            state=m.state,
-        )
-        return self._lead(outcome, now) if m.role is Role.LEADER else self._accept(outcome, now)
+        return self._lead(m, now) if m.role is Role.LEADER else self._accept(m, now)
 
     def _acked(self, m: Ack, now: float) -> list[Effect]:
         if self.state is MemberState.JOINING or m.generation != self.generation:
@@ -313,7 +323,7 @@ class Member:
         self._renew(m.sequence)
         return []
 
-    def _lead(self, outcome: Round, now: float) -> list[Effect]:
+    def _lead(self, outcome: Joined, now: float) -> list[Effect]:
         if isinstance(self._request, Sync) and self._request.generation == outcome.generation:
             return [self._send(self._request, now)]  # the same request to lead, repeated
         try:
@@ -323,11 +333,10 @@ class Member:
             states, code = {}, Code.ASSIGNMENT_FAILED
             detail = f"{type(error).__name__}: {error}"
         self.state = MemberState.LEADING
-        told = tuple(sorted(states.items()))
-        self._request = Sync(self.group, self.member_id, 0, outcome.generation, code, detail, states=told)
+        self._request = Sync(self.group, self.member_id, 0, outcome.generation, code, detail, states)
         return [self._send(self._request, now)]
 
-    def _accept(self, outcome: Round, now: float) -> list[Effect]:
+    def _accept(self, outcome: Joined, now: float) -> list[Effect]:
         self.state = MemberState.STABLE
         self._request = None
         self._next_send = now + self.settings.heartbeat_interval_ms / 1000
@@ -336,7 +345,7 @@ class Member:
             self._disagreements = 0
         return effects
 
-    def _take(self, outcome: Round, value: Callable[[], Any], now: float) -> list[Effect]:
+    def _take(self, outcome: Joined, value: Callable[[], Any], now: float) -> list[Effect]:
         try:
             self.owned = Assigned(outcome.generation, value(), outcome.leader)
         except TryAgain as retry:
@@ -352,7 +361,7 @@ class Member:
         log.error("group %s: %s %s", self.group, self.member_id, what, exc_info=error)
         return GroupFailed(Code.ASSIGNMENT_FAILED, f"{what}: {type(error).__name__}: {error}")
 
-    def _try_again(self, retry: TryAgain, now: float, outcome: Round | None = None) -> list[Effect]:
+    def _try_again(self, retry: TryAgain, now: float, outcome: Joined | None = None) -> list[Effect]:
         if not self._disagreements:
             self._disagreed_at = now
         self._disagreements += 1

@@ -18,32 +18,16 @@ moves, as Kafka's do since KIP-881, unless `rack_priority` is set.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
-import numpy as np
+from msgspec.structs import replace
 
-from taskplace.errors import InvalidPlan
-from taskplace.groups.assignment import (
-    Holders,
-    Location,
-    PartitionAssignment,
-    StickyListener,
-    change,
-    held_elsewhere,
-    make,
-)
+from taskplace.groups.assignment import PartitionAssignment, StickyListener, held_elsewhere, make
 from taskplace.groups.classic import range_, round_robin
-from taskplace.groups.copartitioned import CopartitionedAssignor
+from taskplace.groups.copartitioned import copartitioned
 from taskplace.groups.sticky import fair, fair_sticky, sticky_fair
-from taskplace.groups.subscriptions import (
-    Columns,
-    Ints,
-    Member,
-    Subscriptions,
-    check_known,
-    check_rack_priority,
-)
+from taskplace.groups.subscriptions import Columns, Ints, Member, RackPriority, Subscriptions
+from taskplace.validation import one_of
 from topology.node import TopicPartition
 
 MODES: dict[str, Callable[[Columns], Ints]] = {
@@ -69,7 +53,7 @@ def assign_partitions(
     assignor: str | None = None,
     *,
     cooperative: bool | None = None,
-    rack_priority: str | None = None,
+    rack_priority: RackPriority | None = None,
 ) -> PartitionAssignment:
     """Return the assignment. `assignor`, `cooperative` and `rack_priority` override those of the subscriptions.
 
@@ -92,23 +76,20 @@ def assign_partitions(
     ((TopicPartition(topic='t0', partition=0), TopicPartition(topic='t0', partition=2)), 0)
     """
     s = subscriptions if isinstance(subscriptions, Subscriptions) else Subscriptions.from_dict(subscriptions)
-    asked = s.assignor if assignor is None else assignor
-    check_known(asked, "assignor", NAMES)
-    check_rack_priority(rack_priority)
+    asked = one_of(s.assignor if assignor is None else assignor, "assignor", NAMES)
     mode, staged = ALIASES.get(asked, (asked, False))
     staged = staged or (s.cooperative if cooperative is None else cooperative)
     if mode == "copartitioned":
-        return CopartitionedAssignor(s.replicas, s.seed).assign(s, cooperative=staged)
+        return copartitioned(s, cooperative=staged)
     c = s.columns
     if mode == "fair_sticky":
         goal = fair_sticky(c, racks_first=racks_first(asked, rack_priority or s.rack_priority))
     else:
         goal = MODES[mode](c)
-    check_complete(c, goal)
-    made = make(c, goal, mode, held_elsewhere(c, goal) if staged else None)
+    made = make(s, goal, mode, held_elsewhere(c, goal) if staged else None)
     ignored = [name for name in ("global_topics", "replicas") if getattr(s, name)]
     unused = f"{' and '.join(ignored)}: the assignor {asked!r} places no standbys; use the assignor 'copartitioned'"
-    return replace(made, urls=s.urls, warnings=(*made.warnings, unused) if ignored else made.warnings)
+    return replace(made, warnings=(*made.warnings, unused)) if ignored else made
 
 
 def racks_first(assignor: str, rack_priority: str | None) -> bool:
@@ -117,29 +98,16 @@ def racks_first(assignor: str, rack_priority: str | None) -> bool:
     >>> racks_first("sticky", None), racks_first("fair_sticky", None), racks_first("sticky", "stickiness")
     (True, False, False)
     """
-    return assignor in RACKS_FIRST if rack_priority is None else rack_priority == "racks"
-
-
-def check_complete(c: Columns, goal: Ints) -> None:
-    """Raise `InvalidPlan` unless partitions with subscribers go to one of these, and all others to no member."""
-    wanted = np.asarray(c.subscribed.any(axis=1))[c.topic]
-    wrong = np.flatnonzero(np.where(wanted, (goal < 0) | ~c.subscribed[c.topic, goal], goal >= 0))
-    if len(wrong):
-        p = int(wrong[0])
-        name = f"{c.topics[int(c.topic[p])]}[{p - int(c.start[c.topic[p]])}]"
-        to = c.members[int(goal[p])] if goal[p] >= 0 else "nobody"
-        raise InvalidPlan(f"{len(wrong)} partitions go to members that do not subscribe, e.g. {name} to {to}")
+    if rack_priority is None:
+        return assignor in RACKS_FIRST
+    return one_of(rack_priority, "rack_priority", get_args(RackPriority)) == "racks"
 
 
 __all__ = [
-    "CopartitionedAssignor",
-    "Holders",
-    "Location",
     "Member",
     "PartitionAssignment",
     "StickyListener",
     "Subscriptions",
     "TopicPartition",
     "assign_partitions",
-    "change",
 ]

@@ -132,9 +132,7 @@ def _assign(c: Columns, keeper: Ints, previous: Ints, base: Ints, *, racks_first
             "use 'range' or 'round_robin'"
         )
     else:
-        kept, counts, returns = _flow(
-            k, supply, wanted, low=low, high=high, base=base, costs=costs, returns=returns
-        )
+        kept, counts, returns = _flow(k, supply, wanted, (low, high, base), costs, returns)
     if settled:
         kept, counts = owned, counts + owned
     return deal(k.of, c.topic, keeper=keeper, keep=kept, counts=counts, returns=returns)
@@ -193,22 +191,15 @@ def _costs(k: Classes, supply: Ints, returns: Returns, low: Ints, *, racks_first
 
 
 def _flow(
-    k: Classes,
-    supply: Ints,
-    owned: Ints,
-    *,
-    low: Ints,
-    high: Ints,
-    base: Ints,
-    costs: Costs,
-    returns: Returns,
+    k: Classes, supply: Ints, owned: Ints, bounds: tuple[Ints, Ints, Ints], costs: Costs, returns: Returns
 ) -> tuple[Ints, Ints, Returns]:
     """Return kept[class, member] and counts[class, member] of the least cost, and `returns` with the results.
 
     - `supply`: [K] partitions to assign
     - `owned`: [K, m] partitions that members may keep. Neither it nor `kept` has the partitions of `returns`
-    - `low`, `high`, `base`: [m] as of `best_loads`
+    - `bounds`: low, high and base, [m] each, as of `best_loads`
     """
+    low, high, base = bounds
     net = Network()
     node, member, sink = net.nodes(len(supply)), net.nodes(len(low)), net.nodes(1)
     # From classes to members: `keep` for partitions that a member owns, `other` for any other partition.

@@ -7,25 +7,26 @@ a partition counts, and who was the previous owner, so that all assignors agree.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr, replace
 
 from taskplace import validation
 from taskplace.errors import InputError
-from topology.node import TopicPartition
+from taskplace.model.keys import Count, about, read_struct
 
 SCHEMA = "taskplace.subscriptions/1"
 NO_GENERATION = -1
-RACK_PRIORITIES = ("stickiness", "racks")
 MOST_PARTITIONS = 10_000_000
 """The most partitions of all topics together: a hundred times the largest benchmark."""
 
@@ -33,9 +34,25 @@ Pair = tuple[str, int]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+Pairs = Annotated[Sequence[Pair], about("", words="a list of [topic, partition]")]
+Names = Annotated[Collection[str], about("", words="a list of strings")]
+RackPriority = Literal["stickiness", "racks"]
+Partitions = Annotated[int, Meta(ge=0, le=MOST_PARTITIONS)]
 
-@dataclass(frozen=True, slots=True)
-class Member:
+
+def by_topic(held: Iterable[Pair]) -> dict[str, tuple[int, ...]]:
+    """Return the partition numbers by topic, sorted.
+
+    >>> by_topic([("u", 0), ("t", 2), ("t", 1)])
+    {'t': (1, 2), 'u': (0,)}
+    """
+    out: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(held):
+        out[topic].append(partition)
+    return {topic: tuple(numbers) for topic, numbers in out.items()}
+
+
+class Member(Struct, frozen=True):
     """The metadata that a member sends when it joins. Any leader, even a new one, can assign stickily with it.
 
     - `topics`: the subscribed topics
@@ -44,131 +61,101 @@ class Member:
     - `rack`: the member's rack
     - `instance_id`: the id of a static member. It orders members in `range` and `round_robin`, as in Kafka
     - `standby`: the partitions that the member follows as a replica (`copartitioned` only)
-    - `url`: where other members reach it. The assignment contains it (see `Holders`)
+    - `url`: where other members reach it. The assignment contains it (see `PartitionAssignment.of`)
+    - `metadata`: what its strategy says (`taskplace.groups.strategies` only)
 
-    Errors: `InputError` for bad topics, partitions, generations, racks, ids or URLs.
-
-    >>> Member(["t0"], [("t0", 0)]).owned
-    (TopicPartition(topic='t0', partition=0),)
+    >>> Member(["t1", "t0"], [("t0", 0)]).topics
+    ('t0', 't1')
     """
 
-    topics: Sequence[str] = ()
-    owned: Sequence[Pair] = ()
-    generation: int = NO_GENERATION
+    topics: Names = ()
+    owned: Pairs = ()
+    generation: Annotated[int, Meta(ge=NO_GENERATION, le=validation.MOST)] = NO_GENERATION
     rack: str | None = None
     instance_id: str | None = None
-    standby: Sequence[Pair] = ()
+    standby: Pairs = ()
     url: str | None = None
+    metadata: Any = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "topics", topic_names(self.topics, "topics"))
-        for name in ("owned", "standby"):
-            object.__setattr__(self, name, topic_partitions(getattr(self, name), name))
-        validation.integer(self.generation, "generation", NO_GENERATION)
-        for name in ("rack", "instance_id", "url"):
-            if getattr(self, name) is not None:
-                validation.text(getattr(self, name), name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the member as in a "taskplace.subscriptions/1" dict. Default values are left out."""
-        out = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        out |= {name: [list(pair) for pair in sorted(getattr(self, name))] for name in ("owned", "standby")}
-        if not self.standby:
-            del out["standby"]
-        return {**out, "topics": list(self.topics)}
+        force_setattr(self, "topics", tuple(sorted(set(self.topics))))
+        force_setattr(self, "owned", tuple(self.owned))
+        force_setattr(self, "standby", tuple(self.standby))
 
 
-@dataclass(frozen=True)
-class Subscriptions:
+class _Topic(Struct):
+    partitions: Partitions
+    racks: list[Annotated[list[str], about("", words="a list of racks")]] | None = None
+
+
+class Subscriptions(Struct, frozen=True, dict=True):
     """The members of a group, and the topics with their partition counts.
 
     - `topics`: the partition count of each topic
     - `members`: the `Member` of each name
-    - `global_topics`: topics of which every subscriber holds all partitions, active or standby, regardless of
-      `replicas` (Faust's global tables). Only `copartitioned` uses it
     - `racks`: per topic and partition, the racks of the replicas (optional)
     - `assignor`, `cooperative`: the mode, unless the caller of `assign_partitions` overrides it
     - `replicas`, `seed`: standbys per partition, and the seed of their spread. Only `copartitioned` uses them
     - `rack_priority`: the criterion of `fair_sticky` after balance. With "stickiness", no partition moves because of
       its rack. With "racks", partitions move to members in a rack of their replicas. None means "racks" if the assignor
       has Kafka's name, "sticky" or "cooperative-sticky", as in Kafka; otherwise it means "stickiness"
+    - `global_topics`: topics of which every subscriber holds all partitions, active or standby, regardless of
+      `replicas` (Faust's global tables). Only `copartitioned` uses it
 
     Properties: a subscribed topic need not exist; the assignment then has a warning. Owned partitions that no longer
     exist are ignored. The order of members, topics and partitions does not matter.
 
-    Errors: `InputError` if there are no members, two of them have one `instance_id`, a count is bad, there are more
-    than `MOST_PARTITIONS` partitions, racks do not match a count, or a global topic does not exist. An owned partition
-    that is not a pair is reported when it is used.
+    Errors: `InputError` if there are no members, two of them have one `instance_id`, there are more than
+    `MOST_PARTITIONS` partitions, racks do not match a count, or a global topic does not exist.
 
     >>> s = Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topics": ["t0"], "owned": [["t0", 0]]}}})
-    >>> s.members["C0"].topics
-    ('t0',)
-    >>> Subscriptions.from_dict(s.to_dict()) == s
-    True
+    >>> s.members["C0"].owned
+    (('t0', 0),)
     """
 
-    topics: Mapping[str, int]
+    topics: Mapping[str, Partitions]
     members: Mapping[str, Member]
-    global_topics: Sequence[str] = field(default=(), kw_only=True)
-    racks: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    racks: Mapping[str, Sequence[Sequence[str]]] = {}
     assignor: str = "fair_sticky"
     cooperative: bool = False
-    replicas: int = 0
-    seed: int = 0
-    rack_priority: str | None = None
+    replicas: Count = 0
+    seed: Count = 0
+    rack_priority: RackPriority | None = None
+    global_topics: Names = ()
 
     def __post_init__(self) -> None:
-        check_counts(self.topics, "topics")
-        self._check_members()
-        for topic, racks in validation.mapping(self.racks, "racks").items():
-            self._check_topic(topic, f"racks.{topic}")
-            if len(racks) != self.topics[topic]:
-                expected = f"one for each of the {self.topics[topic]} partitions"
-                raise InputError(f"topics.{topic}.racks", found=f"{len(racks)} lists", expected=expected)
-        validation.text(self.assignor, "assignor")
-        validation.boolean(self.cooperative, "cooperative")
-        validation.integer(self.replicas, "replicas")
-        validation.integer(self.seed, "seed")
-        check_rack_priority(self.rack_priority)
-        if isinstance(self.global_topics, str) or not isinstance(self.global_topics, Iterable):
-            raise InputError("global_topics", found=self.global_topics, expected="a list of topics")
-        for k, topic in enumerate(self.global_topics):
-            self._check_topic(validation.text(topic, f"global_topics[{k}]"), f"global_topics[{k}]")
-        set_ = object.__setattr__
-        set_(self, "topics", dict(sorted(self.topics.items())))
-        set_(self, "members", dict(sorted(self.members.items())))
-        racks_ = {t: tuple(tuple(sorted(set(r))) for r in rs) for t, rs in sorted(self.racks.items())}
-        set_(self, "racks", racks_)
-        set_(self, "global_topics", tuple(sorted(set(self.global_topics))))
-
-    def _check_members(self) -> None:
-        if not validation.mapping(self.members, "members"):
+        total = sum(self.topics.values())
+        if total > MOST_PARTITIONS:
+            raise InputError("topics", found=total, expected=f"at most {MOST_PARTITIONS} partitions in all")
+        if not self.members:
             raise InputError("members", found="no member", expected="at least one")
         static: dict[str, str] = {}
         for name, member in self.members.items():
-            validation.of_type(member, Member, f"members.{validation.text(name, 'members')}")
             instance = member.instance_id
             if instance is not None and (other := static.setdefault(instance, name)) != name:
+                where = f"members.{name}.instance_id"
                 raise InputError(
-                    f"members.{name}.instance_id",
-                    found=f"{instance}, also that of member {other!r}",
-                    expected="another id: a group fences the earlier of two members with one (FENCED_INSTANCE_ID)",
+                    where, found=f"{instance}, also that of member {other!r}", expected="another id"
                 )
-
-    def _check_topic(self, topic: str, path: str) -> None:
-        if topic not in self.topics:
-            hint = validation.nearest(topic, self.topics)
-            raise InputError(path, found=topic, expected="a topic with a partition count", hint=hint)
+        for topic in (*self.racks, *self.global_topics):
+            if topic not in self.topics:
+                hint = validation.nearest(topic, self.topics)
+                expected = "a topic with a partition count"
+                raise InputError("topics", found=topic, expected=expected, hint=hint)
+        for topic, racks in self.racks.items():
+            if len(racks) != self.topics[topic]:
+                expected = f"one for each of the {self.topics[topic]} partitions"
+                raise InputError(f"topics.{topic}.racks", found=f"{len(racks)} lists", expected=expected)
+        racks_ = {t: [sorted(set(each)) for each in racks] for t, racks in sorted(self.racks.items())}
+        force_setattr(self, "topics", dict(sorted(self.topics.items())))
+        force_setattr(self, "members", dict(sorted(self.members.items())))
+        force_setattr(self, "racks", racks_)
+        force_setattr(self, "global_topics", tuple(sorted(set(self.global_topics))))
 
     @cached_property
     def columns(self) -> Columns:
         """The subscriptions as numpy columns; computed once."""
         return _columns(self)
-
-    @property
-    def urls(self) -> dict[str, str]:
-        """The URL of every member that reported one."""
-        return {name: m.url for name, m in self.members.items() if m.url is not None}
 
     def owning(
         self,
@@ -181,30 +168,19 @@ class Subscriptions:
 
         >>> s = Subscriptions({"t": 1}, {"C0": Member(["t"])})
         >>> s.owning({"C0": [("t", 0)]}).members["C0"].owned
-        (TopicPartition(topic='t', partition=0),)
+        (('t', 0),)
         """
-        held, copies = dict(assignment), standby or {}
+        follows = standby or {}
         members = {
             name: replace(
-                m, owned=tuple(held.get(name, ())), standby=tuple(copies.get(name, ())), generation=generation
+                m,
+                owned=tuple(assignment.get(name, ())),
+                standby=tuple(follows.get(name, ())),
+                generation=generation,
             )
             for name, m in self.members.items()
         }
         return replace(self, members=members)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the subscriptions as a "taskplace.subscriptions/1" dict. Default values are left out."""
-        topics = {
-            t: {"partitions": n, "racks": [list(r) for r in self.racks[t]]} if t in self.racks else n
-            for t, n in self.topics.items()
-        }
-        options = {
-            name: getattr(self, name) for name in _OPTIONS if getattr(self, name) not in ((), None, 0, False)
-        }
-        if self.global_topics:
-            options["global_topics"] = list(self.global_topics)
-        members = {name: member.to_dict() for name, member in self.members.items()}
-        return {"schema": SCHEMA, **options, "topics": topics, "members": members}
 
     @classmethod
     def from_dict(cls, value: Any) -> Subscriptions:
@@ -212,115 +188,33 @@ class Subscriptions:
 
         >>> Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topic": ["t0"]}}})
         Traceback (most recent call last):
-        taskplace.errors.InputError: members.C0.topic: found 'topic', expected one of topics, owned, generation, \
-rack, instance_id, standby, url; did you mean 'topics'?
+        taskplace.errors.ConfigError: subscriptions.members.C0.topic: found an unknown key, expected one of 8 known \
+keys; did you mean 'topics'?
         """
-        top = validation.mapping(value, "subscriptions", ("schema", "topics", "members", *_OPTIONS))
-        if top.get("schema", SCHEMA) != SCHEMA:
-            raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
-        counts, racks = {}, {}
-        for topic, spec in validation.mapping(top.get("topics"), "topics").items():
-            path = f"topics.{topic}"
-            if not isinstance(spec, Mapping):
-                counts[topic] = spec
-                continue
-            inner = validation.mapping(spec, path, ("partitions", "racks"))
-            counts[topic] = validation.integer(
-                inner.get("partitions"), f"{path}.partitions", most=MOST_PARTITIONS
+        document = dict(read_schema(value, "subscriptions", SCHEMA))
+        specs = {
+            topic: read_struct(
+                _Topic,
+                spec if isinstance(spec, Mapping) else {"partitions": spec},
+                f"subscriptions.topics.{topic}",
             )
-            if "racks" in inner:
-                racks[topic] = _read_racks(inner["racks"], f"{path}.racks")
-        members = {}
-        for name, member in validation.mapping(top.get("members"), "members").items():
-            said = validation.mapping(member, f"members.{name}", [f.name for f in fields(Member)])
-            with _under(f"members.{name}"):
-                members[name] = Member(**said)
-        return cls(counts, members, racks=racks, **{name: top[name] for name in _OPTIONS if name in top})
-
-    @classmethod
-    def from_json(cls, text: str) -> Subscriptions:
-        """Return the subscriptions that a JSON text describes."""
-        validation.text(text, "subscriptions")
-        try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            where = f"subscriptions:{error.lineno}:{error.colno}"
-            raise InputError(where, found=error.msg, expected="a JSON document") from None
+            for topic, spec in validation.mapping(document.get("topics"), "subscriptions.topics").items()
+        }
+        document["topics"] = {topic: spec.partitions for topic, spec in specs.items()}
+        document["racks"] = {topic: spec.racks for topic, spec in specs.items() if spec.racks is not None}
+        return read_struct(cls, document, "subscriptions")
 
 
-_OPTIONS = tuple(f.name for f in fields(Subscriptions) if f.name not in ("topics", "members", "racks"))
-
-
-@contextmanager
-def _under(path: str) -> Iterator[None]:
-    """Put the path of a part before the paths of its errors."""
+def read_schema(value: Any, path: str, schema: str) -> dict[str, Any]:
+    """Return the keys of a document without its `schema`. Errors: `InputError` for another schema."""
+    document = dict(validation.mapping(value, path))
+    if document.pop("schema", schema) != schema:
+        raise InputError(f"{path}.schema", found=value["schema"], expected=f"'{schema}'")
     try:
-        yield
-    except InputError as error:
-        where = f"{path}.{error.path}"
-        raise InputError(where, found=error.found, expected=error.expected, hint=error.hint) from None
-
-
-def _read_racks(value: Any, path: str) -> list[list[str]]:
-    return [
-        [validation.text(rack, f"{path}[{k}]") for rack in validation.listing(racks, f"{path}[{k}]")]
-        for k, racks in enumerate(validation.listing(value, path))
-    ]
-
-
-def check_known(value: Any, path: str, known: Sequence[str]) -> None:
-    """Raise `InputError` for a value that is not among the known ones.
-
-    >>> check_known("rack", "rack_priority", RACK_PRIORITIES)
-    Traceback (most recent call last):
-    taskplace.errors.InputError: rack_priority: found 'rack', expected one of stickiness, racks; did you mean 'racks'?
-    """
-    if value not in known:
-        hint = validation.nearest(value, known)
-        raise InputError(path, found=value, expected="one of " + ", ".join(known), hint=hint)
-
-
-def check_rack_priority(value: str | None) -> str | None:
-    """Return the value if it is a rack priority, or None."""
-    if value is not None:
-        check_known(value, "rack_priority", RACK_PRIORITIES)
-    return value
-
-
-def check_counts(counts: Mapping[str, int], path: str) -> None:
-    """Raise `InputError` for a bad name or partition count of a topic, and for too many partitions in all."""
-    for topic, count in validation.mapping(counts, path).items():
-        validation.text(topic, path)
-        validation.integer(count, f"{path}.{topic}", most=MOST_PARTITIONS)
-    total = sum(counts.values())
-    if total > MOST_PARTITIONS:
-        raise InputError(path, found=total, expected=f"at most {MOST_PARTITIONS} partitions in all")
-
-
-def topic_names(topics: Iterable[str], path: str) -> tuple[str, ...]:
-    """Return the names of topics, sorted, each once."""
-    if isinstance(topics, str) or not isinstance(topics, Iterable):
-        raise InputError(
-            path, found=topics, expected="a list of topics"
-        )  # a string would be a list of letters
-    return tuple(sorted({validation.text(topic, f"{path}[{k}]") for k, topic in enumerate(topics)}))
-
-
-def topic_partitions(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
-    """Return the pairs as topic partitions, in their order. Those that are topic partitions already are not copied."""
-    if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable):
-        raise InputError(name, found=pairs, expected="a list of (topic, partition)")
-    given = tuple(pairs)
-    if all(type(pair) is TopicPartition for pair in given):
-        return given  # type: ignore[return-value]
-    made = []
-    for k, pair in enumerate(given):
-        path = f"{name}[{k}]"
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise InputError(path, found=pair, expected="a topic and a partition number")
-        topic, partition = pair
-        made.append(TopicPartition(validation.text(topic, path), validation.integer(partition, path) or 0))
-    return tuple(made)
+        msgspec.json.encode(document)
+    except (UnicodeEncodeError, TypeError):  # JSON can spell halves of characters
+        raise InputError(path, found="values that are no text", expected="a JSON document") from None
+    return document
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -418,11 +312,7 @@ def locate(owned: Sequence[Sequence[Pair]], number: Mapping[str, int], start: In
     sizes = [len(pairs) for pairs in owned]
     flat = list(chain.from_iterable(owned))
     topic = np.fromiter(map(number.get, map(itemgetter(0), flat), repeat(-1)), np.int64, len(flat))
-    try:
-        part = np.fromiter(map(itemgetter(1), flat), np.int64, len(flat))
-    except (TypeError, ValueError, OverflowError):
-        bad = next(pair for pair in flat if type(pair[1]) is not int or not 0 <= pair[1] < 2**63)
-        raise InputError("owned", found=bad, expected="pairs of a topic and a partition number") from None
+    part = np.fromiter(map(itemgetter(1), flat), np.int64, len(flat))
     holder = np.repeat(np.arange(len(owned)), sizes)
     real = topic >= 0
     real[real] = (part[real] >= 0) & (part[real] < (start[1:] - start[:-1])[topic[real]])

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from taskplace.errors import InputError
 from topology.tasks import TaskId
 
 
@@ -51,8 +50,7 @@ class Instance:
     - `restore_rate`: the records per second that copies here restore; used with `acceptable.recovery.seconds`
     - `slots`: the active tasks of each slot, if known. A plan changes as few of them as possible
 
-    Errors: `InputError` for an id that is not a string, a capacity that is not an integer, and roles that are not lists
-    of `TaskId`s. A `Problem` checks all other values.
+    A `Problem` checks the values.
 
     >>> Instance("executor-1", capacity=4, active=[TaskId(0, 1)], lags={TaskId(0, 1): 0}).active
     (TaskId(subtopology=0, partition=1),)
@@ -72,14 +70,5 @@ class Instance:
     slots: tuple[tuple[TaskId, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str):
-            raise InputError("instances.id", found=self.id, expected="a non-empty string")
-        if not hasattr(self.capacity, "__index__"):  # the columns would read None as unknown, and 2.5 as 2
-            path = f"instances[{self.id}].capacity"
-            raise InputError(path, found=self.capacity, expected="an integer of at least 1")
         for name in ("active", "standby", "warmup", "parked", "keeps"):
-            try:
-                object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
-            except TypeError:
-                path, expected = f"instances[{self.id}].{name}", "a list of TaskIds"
-                raise InputError(path, found=getattr(self, name), expected=expected) from None
+            object.__setattr__(self, name, tuple(sorted(getattr(self, name))))

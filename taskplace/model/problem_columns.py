@@ -3,8 +3,9 @@
 Tasks and instances are numbered by their position in sorted order. A *copy row* is one (task, instance) pair with a
 role, a lag, or both. Rows are sorted by task, then by instance.
 
-Reading order: `Columns`; `read_tasks` and `read_instances`; `read_copies` (joins lags with roles); `build` (ranks all
-copies at once by `taskplace.lag.ranking`, and combines everything).
+Reading order: `Columns` and its parts; `Locator` finds positions of ids; `read_tasks` and `read_instances`;
+`read_copies` joins lags with roles; `build` ranks all copies at once by `taskplace.lag.ranking`, and combines
+everything.
 
 Whole columns are read at once. Only if that fails are the values checked one by one, to name the first wrong one.
 Errors: `InputError` with the path.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -32,7 +33,6 @@ from taskplace.lag.ranking import Bools as Bools
 from taskplace.lag.ranking import Ints as Ints
 from taskplace.model.cluster import Instance, Task
 from taskplace.model.config import PlacementConfig
-from taskplace.model.locate import Locator, pairs_of
 from taskplace.wording import count
 from topology.tasks import TaskId
 
@@ -53,42 +53,67 @@ NONE, ACTIVE, STANDBY, WARMUP = map(int, Role)
 ROLE_NAMES = tuple(role.name.lower() for role in Role)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TaskColumns:
+    """The tasks, sorted by id."""
+
+    ids: tuple[TaskId, ...]
+    key: Ints
+    """[n] each id as one number, in the same order."""
+    sub: Ints
+    """[n] position of the task's subtopology in `subtopologies`."""
+    subtopologies: Ints
+    stateful: Bools
+    logged: Bools
+    end: Ints
+    """[n] end offset in records, or UNKNOWN."""
+    weight: npt.NDArray[np.float64]
+    racks: tuple[tuple[tuple[str, ...], ...], ...]
+    changelog_racks: tuple[tuple[tuple[str, ...], ...], ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InstanceColumns:
+    """The instances, sorted by id."""
+
+    names: tuple[str, ...]
+    draining: Bools
+    capacity: Ints
+    open_slots: Ints
+    """[m] capacity; 0 while draining."""
+    tags: tuple[Mapping[str, str], ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CopyColumns:
+    """The ranked copy rows."""
+
+    task: Ints
+    inst: Ints
+    lag: Ints
+    """[k] lag in records, or NO_COPY if the row has a role but no usable copy."""
+    role: Roles
+    """[k] the `Role` of each row."""
+    caught: Bools
+    """[k] whether the instance is caught up on the task: its rank is 0."""
+    best: Bools
+    """[k] whether the copy is most caught up (`taskplace.lag.ranking.most_caught_up`)."""
+    owner: Ints
+    """[n] the instance where the task is active, or -1."""
+    universal: Bools
+    """[n] stateful, and every instance counts as caught up: empty changelog, or not logged."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Columns(TaskColumns, InstanceColumns, CopyColumns):
     """The columns of a problem: n tasks, m instances, k copy rows.
 
     `caught` and `best` are results of the ranking (`taskplace.lag.ranking`). A `universal` task needs no copy: every
     instance is caught up. For an `at_once` task, every instance counts as caught up, although a copy may save work.
     """
 
-    ids: tuple[TaskId, ...]
-    names: tuple[str, ...]
-    sub: Ints
-    """[n] position of the task's subtopology in `subtopologies`."""
-    subtopologies: Ints
-    stateful: Bools
-    end: Ints
-    """[n] end offset in records, or UNKNOWN."""
-    universal: Bools
-    """[n] stateful, and every instance counts as caught up: empty changelog, or not logged."""
-    weight: npt.NDArray[np.float64]
-    open_slots: Ints
-    """[m] capacity; 0 while draining."""
-    draining: Bools
-    owner: Ints
-    """[n] the instance where the task is active, or -1."""
     start: Ints
     """[n + 1] the copy rows of task t are start[t]:start[t + 1]."""
-    task: Ints
-    inst: Ints
-    lag: Ints
-    """[k] lag in records, or NO_COPY if the row has a role but no usable copy."""
-    role: npt.NDArray[np.int8]
-    """[k] the `Role` of each row."""
-    caught: Bools
-    """[k] whether the instance is caught up on the task: its rank is 0."""
-    best: Bools
-    """[k] whether the copy is most caught up (`taskplace.lag.ranking.most_caught_up`)."""
     parked: Ints
     """Parked pairs as task * m + instance, sorted."""
     kept: Ints
@@ -97,12 +122,9 @@ class Columns:
     """Where no task may become active: `parked` and `kept`, sorted."""
     unknown: tuple[tuple[str, TaskId], ...]
     """Copies of tasks that are not in the problem: (instance, task)."""
-    tags: tuple[Mapping[str, str], ...]
-    racks: tuple[tuple[tuple[str, ...], ...], ...]
-    changelog_racks: tuple[tuple[tuple[str, ...], ...], ...]
     fingerprint: str
-    notes: tuple[str, ...] = field(default=())
-    unbounded: bool = False
+    notes: tuple[str, ...]
+    unbounded: bool
     """Whether `acceptable.recovery.lag` is unbounded: every instance counts as caught up on every task."""
 
     @property
@@ -121,31 +143,33 @@ class Columns:
         return len(self.names)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TaskColumns:
-    """The tasks, sorted by id. `key`: each id as one number, in the same order. Other fields: see `Columns`."""
+class Locator:
+    """Finds positions of task ids: a table if the ids are dense, binary search if not."""
 
-    ids: tuple[TaskId, ...]
-    key: Ints
-    sub: Ints
-    subtopologies: Ints
-    stateful: Bools
-    logged: Bools
-    end: Ints
-    weight: npt.NDArray[np.float64]
-    racks: tuple[tuple[tuple[str, ...], ...], ...]
-    changelog_racks: tuple[tuple[tuple[str, ...], ...], ...]
+    def __init__(self, key: Ints) -> None:
+        self.key = key
+        high = (int((key >> 32).max()) + 1, int((key & 0xFFFFFFFF).max()) + 1) if len(key) else (1, 1)
+        self.high = high
+        self.table: npt.NDArray[np.int32] | None = None
+        if high[0] * high[1] <= max(1 << 16, 8 * len(key)):
+            self.table = np.full(high[0] * high[1], -1, np.int32)
+            self.table[(key >> 32) * high[1] + (key & 0xFFFFFFFF)] = np.arange(len(key))
+
+    def __call__(self, pairs: Ints) -> Ints:
+        """Return the position of each (subtopology, partition), or -1."""
+        s, p = pairs[:, 0], pairs[:, 1]
+        if self.table is not None:
+            inside = (s >= 0) & (s < self.high[0]) & (p >= 0) & (p < self.high[1])
+            found = self.table[np.where(inside, s * self.high[1] + p, 0)]
+            return np.where(inside, found, -1).astype(np.int64)
+        wanted = (s << 32) | p
+        at = np.minimum(np.searchsorted(self.key, wanted), max(len(self.key) - 1, 0))
+        return np.where(self.key[at] == wanted, at, -1) if len(self.key) else np.full(len(s), -1, np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InstanceColumns:
-    """The instances, sorted by id. For the fields, see `Columns`."""
-
-    names: tuple[str, ...]
-    draining: Bools
-    capacity: Ints
-    open_slots: Ints
-    notes: tuple[str, ...]
+def pairs_of(ids: Iterable[TaskId], count: int) -> Ints:
+    """Return `count` ids as an array [count, 2] of subtopologies and partitions."""
+    return np.fromiter(chain.from_iterable(ids), np.int64, 2 * count).reshape(count, 2)
 
 
 def read_tasks(tasks: Sequence[Task]) -> TaskColumns:
@@ -174,8 +198,8 @@ def read_tasks(tasks: Sequence[Task]) -> TaskColumns:
     )
 
 
-def read_instances(instances: Sequence[Instance]) -> InstanceColumns:
-    """Return the columns of `instances`, which must be sorted by id.
+def read_instances(instances: Sequence[Instance]) -> tuple[InstanceColumns, tuple[str, ...]]:
+    """Return the columns of `instances`, which must be sorted by id, and notes.
 
     If no instance can take work, all count as not draining, with at least one slot, and a note reports it.
     """
@@ -193,11 +217,19 @@ def read_instances(instances: Sequence[Instance]) -> InstanceColumns:
         lambda k: f"instances[{names[k]}].capacity",
         validation.MOST_CAPACITY,
     )
-    open_slots, notes = np.where(draining, 0, capacity), ()
-    if open_slots.any():
-        return InstanceColumns(names, draining, capacity, open_slots, notes)
-    note = f"all {m} instances are draining or have no capacity: tasks stay on them; add an instance"
-    return InstanceColumns(names, draining, capacity, np.maximum(capacity, 1), (note,))
+    open_slots = np.where(draining, 0, capacity)
+    notes: tuple[str, ...] = ()
+    if not open_slots.any():
+        open_slots = np.maximum(capacity, 1)
+        notes = (f"all {m} instances are draining or have no capacity: tasks stay on them; add an instance",)
+    columns = InstanceColumns(
+        names=names,
+        draining=draining,
+        capacity=capacity,
+        open_slots=open_slots,
+        tags=tuple(i.tags for i in instances),
+    )
+    return columns, notes
 
 
 def integers(
@@ -344,77 +376,53 @@ def _located(
 
 def build(tasks: Sequence[Task], instances: Sequence[Instance], config: PlacementConfig) -> Columns:
     """Return the columns of a problem. Tasks and instances must be sorted. Errors: `InputError` for bad values."""
-    instance_columns = read_instances(instances)
-    task_columns = read_tasks(tasks)
-    locate = Locator(task_columns.key)
-    copies = read_copies(instances, task_columns.ids, locate)
-    parked, everywhere = read_parked(instances, locate, instance_columns.open_slots)
-    kept = read_kept(instances, locate, instance_columns.open_slots, parked)
-    ranked = _ranked(task_columns, copies, config, _acceptable(instances, config))
-    return Columns(
-        ids=task_columns.ids,
-        names=instance_columns.names,
-        sub=task_columns.sub,
-        subtopologies=task_columns.subtopologies,
-        stateful=task_columns.stateful,
-        end=task_columns.end,
-        universal=ranked.universal,
-        weight=task_columns.weight,
-        open_slots=instance_columns.open_slots,
-        draining=instance_columns.draining,
-        owner=ranked.owner,
+    of_instances, notes = read_instances(instances)
+    of_tasks = read_tasks(tasks)
+    locate = Locator(of_tasks.key)
+    copies = read_copies(instances, of_tasks.ids, locate)
+    parked, everywhere = read_parked(instances, locate, of_instances.open_slots)
+    kept = read_kept(instances, locate, of_instances.open_slots, parked)
+    ranked, ignored = _ranked(of_tasks, copies, config, instances)
+    columns = Columns(
+        **vars(of_tasks),
+        **vars(of_instances),
+        **vars(ranked),
         start=np.searchsorted(copies.task, np.arange(len(tasks) + 1)).astype(np.int64),
-        task=copies.task,
-        inst=copies.inst,
-        lag=ranked.lag,
-        role=ranked.role,
-        caught=ranked.caught,
-        best=ranked.best,
         parked=parked,
         kept=kept,
         barred=np.union1d(parked, kept),
         unknown=tuple(sorted(copies.unknown)),
-        tags=tuple(i.tags for i in instances),
-        racks=task_columns.racks,
-        changelog_racks=task_columns.changelog_racks,
-        fingerprint=_fingerprint(
-            tasks=task_columns,
-            instance_columns=instance_columns,
-            copies=copies,
-            ranked=ranked,
-            parked=parked,
-            kept=kept,
-            instances=instances,
-            config=config,
-        ),
-        notes=(*instance_columns.notes, *_notes(task_columns, instance_columns, copies, ranked, everywhere)),
+        fingerprint="",
+        notes=(),
         unbounded=config.unbounded,
+    )
+    return replace(
+        columns,
+        fingerprint=_fingerprint(columns, copies.pair, instances, config),
+        notes=(*notes, *_notes(columns, copies.unknown, ignored, everywhere)),
     )
 
 
-class _Ranked(NamedTuple):
-    """The ranked copies.
+class _Ignored(NamedTuple):
+    """Rows that count less than reported.
 
     - `reset`: the rows whose lag is ignored, because the changelog was reset
     - `surplus`: the rows that lost the active role, because another instance has the task active too
-    - other fields: see `Columns`
     """
 
-    universal: Bools
-    lag: Ints
-    role: Roles
-    caught: Bools
-    best: Bools
-    owner: Ints
     reset: Ints
     surplus: Ints
 
 
-def _ranked(tasks: TaskColumns, copies: Copies, config: PlacementConfig, acceptable: Ints) -> _Ranked:
-    """Return the ranked copies. `acceptable`: [m] the acceptable lag on each instance."""
+def _ranked(
+    tasks: TaskColumns, copies: Copies, config: PlacementConfig, instances: Sequence[Instance]
+) -> tuple[CopyColumns, _Ignored]:
+    """Return the ranked copies, and what of them is ignored."""
     universal = tasks.stateful & ranking.needs_no_copy(tasks.end, ~tasks.logged)
     at_once = tasks.stateful if config.unbounded else universal
-    end, acceptable = tasks.end[copies.task], acceptable[copies.inst]
+    acceptable_at = (config.acceptable.at(i.restore_rate) for i in instances)
+    acceptable = np.fromiter(acceptable_at, np.int64, len(instances))[copies.inst]
+    end = tasks.end[copies.task]
     lag = ranking.usable_lag(copies.lag, end, (universal | ~tasks.stateful)[copies.task])
     ranks = ranking.rank(lag, end, acceptable, at_once[copies.task])
 
@@ -431,27 +439,21 @@ def _ranked(tasks: TaskColumns, copies: Copies, config: PlacementConfig, accepta
 
     owns = owner[copies.task] == copies.inst
     best = ranking.most_caught_up(copies.task, ranks, end, acceptable, owns)
-    reset = np.flatnonzero(lag != copies.lag)
-    return _Ranked(
-        universal=universal,
+    ranked = CopyColumns(
+        task=copies.task,
+        inst=copies.inst,
         lag=lag,
         role=role,
         caught=ranks == 0,
         best=best,
         owner=owner,
-        reset=reset,
-        surplus=claims[~first],
+        universal=universal,
     )
-
-
-def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
-    """Return [m] the acceptable lag on each instance."""
-    acceptable = config.acceptable
-    return np.fromiter((acceptable.at(i.restore_rate) for i in instances), np.int64, len(instances))
+    return ranked, _Ignored(np.flatnonzero(lag != copies.lag), claims[~first])
 
 
 def _notes(
-    tasks: TaskColumns, instances: InstanceColumns, copies: Copies, ranked: _Ranked, everywhere: Ints
+    c: Columns, unknown: Sequence[tuple[str, TaskId]], ignored: _Ignored, everywhere: Ints
 ) -> Iterator[str]:
     """Yield a note for each part of the problem that is ignored, with an example.
 
@@ -459,59 +461,47 @@ def _notes(
     """
 
     def copy(row: int) -> str:
-        return f"{tasks.ids[int(copies.task[row])]} on {instances.names[int(copies.inst[row])]}"
+        return f"{c.ids[int(c.task[row])]} on {c.names[int(c.inst[row])]}"
 
-    if len(ranked.reset):
+    if len(ignored.reset):
         yield (
-            f"{len(ranked.reset)} copies are further behind than their changelog is long (reset): unused, "
-            f"e.g. {copy(ranked.reset[0])}"
+            f"{len(ignored.reset)} copies are further behind than their changelog is long (reset): unused, "
+            f"e.g. {copy(ignored.reset[0])}"
         )
-    if len(ranked.surplus):
+    if len(ignored.surplus):
         yield (
-            f"{count(len(ranked.surplus), 'task is', 'tasks are')} active twice; the better copy counts, "
-            f"e.g. not {copy(ranked.surplus[0])}"
+            f"{count(len(ignored.surplus), 'task is', 'tasks are')} active twice; the better copy counts, "
+            f"e.g. not {copy(ignored.surplus[0])}"
         )
-    if copies.unknown:
-        name, task = copies.unknown[0]
+    if unknown:
+        name, task = unknown[0]
         yield (
-            f"{count(len(copies.unknown), 'copy belongs', 'copies belong')} to tasks that do not exist: ignored, can "
+            f"{count(len(unknown), 'copy belongs', 'copies belong')} to tasks that do not exist: ignored, can "
             f"be cleaned up; e.g. {task} on {name}"
         )
     if len(everywhere):
         yield (
             f"{count(len(everywhere), 'task is', 'tasks are')} parked on every instance that can take work, e.g. "
-            f"{tasks.ids[int(everywhere[0])]}: there is no other place, so they are tried again; add an instance"
+            f"{c.ids[int(everywhere[0])]}: there is no other place, so they are tried again; add an instance"
         )
 
 
-def _fingerprint(
-    *,
-    tasks: TaskColumns,
-    instance_columns: InstanceColumns,
-    copies: Copies,
-    ranked: _Ranked,
-    parked: Ints,
-    kept: Ints,
-    instances: Sequence[Instance],
-    config: PlacementConfig,
-) -> str:
+def _fingerprint(c: Columns, pair: Ints, instances: Sequence[Instance], config: PlacementConfig) -> str:
     """Return a hash of all values that a plan depends on."""
     digest = hashlib.sha256()
     for part in (
-        tasks.key, tasks.stateful, tasks.logged, tasks.end, tasks.weight,
-        instance_columns.open_slots, instance_columns.draining, instance_columns.capacity,
-        copies.pair, ranked.lag, ranked.role, parked,
+        c.key, c.stateful, c.logged, c.end, c.weight, c.open_slots, c.draining, c.capacity,
+        pair, c.lag, c.role, c.parked,
     ):  # fmt: skip
         digest.update(np.ascontiguousarray(part).tobytes())
         digest.update(b"|")
-    rates, unknown = [i.restore_rate for i in instances], sorted(copies.unknown)
-    digest.update(_canonical([instance_columns.names, [sorted(i.tags.items()) for i in instances]]))
-    digest.update(_canonical([rates, config.to_properties(), unknown]))
-    digest.update(_canonical(tasks.racks if any(tasks.racks) else []))
-    if any(tasks.changelog_racks):
-        digest.update(_canonical(["changelogs", tasks.changelog_racks]))
-    if len(kept):
-        digest.update(np.ascontiguousarray(kept).tobytes())
+    digest.update(_canonical([c.names, [sorted(tags.items()) for tags in c.tags]]))
+    digest.update(_canonical([[i.restore_rate for i in instances], config.to_properties(), c.unknown]))
+    digest.update(_canonical(c.racks if any(c.racks) else []))
+    if any(c.changelog_racks):
+        digest.update(_canonical(["changelogs", c.changelog_racks]))
+    if len(c.kept):
+        digest.update(np.ascontiguousarray(c.kept).tobytes())
     if any(i.slots for i in instances):
         digest.update(_canonical([i.slots for i in instances]))
     return digest.hexdigest()[:16]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import typing
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -49,6 +49,12 @@ class InstanceView(Struct, frozen=True):
     warmup: int
     lag: int
     alive: bool = True
+
+    @classmethod
+    def of(cls, id: str, roles: Mapping[str, Sized], lag: int = 0) -> InstanceView:
+        """Return a view of an instance with these tasks by role."""
+        active, standby, warmup = (len(roles.get(role, ())) for role in ("active", "standby", "warmup"))
+        return cls(id, active, standby, warmup, lag)
 
     @property
     def copies(self) -> int:

@@ -1,8 +1,7 @@
 """The table of all metrics of a placed stream: names, kinds, units, labels and meanings.
 
 **Idea.** Each metric is declared once. The driver computes the values (`taskplace.spark.driver.metrics`), the collector
-exports them (`taskplace.record.prometheus`), and scripts/metrics.py writes docs/metrics.md. None of them has names of
-its own, so they cannot differ.
+exports them (`taskplace.record.prometheus`), and scripts/metrics.py writes docs/metrics.md.
 
 Names are Kafka's, in Kafka's notation ("rebalance-latency-avg"), where Kafka has such a metric. Times in the dict are
 in Kafka's units. Prometheus gets base units: seconds and bytes.
@@ -30,12 +29,11 @@ Number = int | float | None
 Series = list[dict[str, "str | int | float"]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
     """One metric.
 
     - `name`: in the dict of `Placed.metrics`
-    - `kind`: a counter only grows; a gauge has the current value
     - `unit`: of the value in the dict: "ms", "s", "bytes", or what is counted
     - `doc`: its meaning, in one sentence without a full stop
     - `kafka`: the metric of Kafka with the same meaning, or ""
@@ -44,12 +42,16 @@ class Metric:
     """
 
     name: str
-    kind: Kind
     unit: str
     doc: str
     kafka: str = ""
     labels: tuple[str, ...] = ()
     kept: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """A counter only grows, and its name ends in "-total"; a gauge has the current value."""
+        return "counter" if self.name.endswith(_TOTAL) else "gauge"
 
     @property
     def exported(self) -> str:
@@ -64,207 +66,136 @@ class Metric:
         return 0.001 if self.unit == "ms" else 1
 
 
-def _counter(name: str, unit: str, doc: str, kafka: str = "", *, kept: bool = False) -> Metric:
-    return Metric(name=name, kind="counter", unit=unit, doc=doc, kafka=kafka, kept=kept)
-
-
-def _gauge(name: str, unit: str, doc: str, kafka: str = "", labels: tuple[str, ...] = ()) -> Metric:
-    return Metric(name=name, kind="gauge", unit=unit, doc=doc, kafka=kafka, labels=labels)
-
+_PARTITION = ("topic", "partition")
+_BATCHES = "the last 1,024 batches of this driver"
 
 #: By section of the documentation.
 SECTIONS: Mapping[str, tuple[Metric, ...]] = {
     "The stream": (
-        _counter("batches-total", "batches", "committed batches", "commit-total", kept=True),
-        _counter(
+        Metric("batches-total", "batches", "committed batches", "commit-total", kept=True),
+        Metric(
             "rows-total", "rows", "rows of committed batches, from all sources", "process-total", kept=True
         ),
-        _counter(
-            "late-rows-total",
-            "rows",
-            "rows of committed batches that stores dropped because they were late",
-            "dropped-records-total",
-            kept=True,
+        Metric(
+            "late-rows-total", "rows", "late rows that stores dropped", "dropped-records-total", kept=True
         ),
-        _gauge(
-            "last-batch-seconds-ago",
-            "s",
-            "time since the last commit of this driver; before its first one, since it started",
-        ),
-        _gauge(
-            "batch-latency-avg",
-            "ms",
-            "mean time of the last 1,024 batches of this driver",
-            "process-latency-avg",
-        ),
-        _gauge(
-            "batch-latency-max",
-            "ms",
-            "longest time of one of the last 1,024 batches of this driver",
-            "process-latency-max",
-        ),
-        _gauge(
-            "commit-latency-avg",
-            "ms",
-            "mean time of the commits of the last 1,024 batches of this driver",
-            "commit-latency-avg",
-        ),
-        _gauge(
-            "commit-latency-max",
-            "ms",
-            "longest time of a commit in the last 1,024 batches of this driver",
-            "commit-latency-max",
-        ),
+        Metric("last-batch-seconds-ago", "s", "time since this driver's last commit, or since it started"),
+        Metric("batch-latency-avg", "ms", f"mean time of {_BATCHES}", "process-latency-avg"),
+        Metric("batch-latency-max", "ms", f"longest time of {_BATCHES}", "process-latency-max"),
+        Metric("commit-latency-avg", "ms", f"mean time of the commits of {_BATCHES}", "commit-latency-avg"),
+        Metric("commit-latency-max", "ms", f"longest commit of {_BATCHES}", "commit-latency-max"),
     ),
     "Input": (
-        _gauge(
+        Metric(
             "records-lag",
             "records",
-            "offsets of a partition behind the last committed batch; of topics that tasks read themselves, as of the "
-            "last answer of their brokers",
+            "offsets of a partition behind the last committed batch, as of the brokers' last answer; of topics that "
+            "tasks read themselves",
             "records-lag",
-            ("topic", "partition"),
+            _PARTITION,
         ),
-        _gauge("records-lag-max", "records", "largest `records-lag` of all partitions", "records-lag-max"),
-        _gauge(
-            "records-lag-seconds",
-            "s",
-            "age of a partition's first unread record, by its timestamp; 0 without one",
-            labels=("topic", "partition"),
-        ),
-        _gauge(
+        Metric("records-lag-max", "records", "largest `records-lag`", "records-lag-max"),
+        Metric("records-lag-seconds", "s", "age of a partition's first unread record", labels=_PARTITION),
+        Metric(
             "records-consumed-rate",
             "records/s",
-            "records of committed batches per second, of the last minute, from a topic that tasks read themselves",
+            "committed records per second of the last minute, of a topic that tasks read themselves",
             "records-consumed-rate",
             ("topic",),
         ),
-        _gauge(
-            "watermark-timestamp-seconds", "s", "watermark of the sources in the next batch, since 1970 (UTC)"
+        Metric(
+            "watermark-timestamp-seconds", "s", "the sources' watermark in the next batch, since 1970 (UTC)"
         ),
         Metric(
-            name="dead-letters-total",
-            kind="counter",
-            unit="records",
-            doc="records of committed batches that could not be decoded, and became dead letters",
-            kafka="dropped-records-total",
-            labels=("topic",),
+            "dead-letters-total",
+            "records",
+            "records of committed batches that could not be decoded",
+            "dropped-records-total",
+            ("topic",),
             kept=True,
         ),
     ),
     "Rebalances": (
-        _counter(
-            "rebalance-total", "rebalances", "rebalances that changed the assignment", "rebalance-total"
-        ),
-        _gauge(
-            "rebalance-latency-avg",
-            "ms",
-            "mean time to plan and to put a rebalance in force",
-            "rebalance-latency-avg",
-        ),
-        _gauge("rebalance-latency-max", "ms", "longest time of one rebalance", "rebalance-latency-max"),
-        _counter(
-            "rebalance-latency-total", "ms", "time of all rebalances together", "rebalance-latency-total"
-        ),
-        _gauge(
+        Metric("rebalance-total", "rebalances", "rebalances that changed the assignment", "rebalance-total"),
+        Metric("rebalance-latency-avg", "ms", "mean time of a rebalance", "rebalance-latency-avg"),
+        Metric("rebalance-latency-max", "ms", "longest time of a rebalance", "rebalance-latency-max"),
+        Metric("rebalance-latency-total", "ms", "time of all rebalances", "rebalance-latency-total"),
+        Metric(
             "last-rebalance-seconds-ago", "s", "time since the last rebalance", "last-rebalance-seconds-ago"
         ),
-        _counter(
+        Metric(
             "failed-rebalance-total",
             "rebalances",
-            "plans that were not put in force because they were invalid",
+            "invalid plans, not put in force",
             "failed-rebalance-total",
         ),
-        _gauge("generation", "", "generation of the assignment in force"),
-        _counter(
-            "moves-planned-total",
-            "moves",
-            "active tasks that moved as planned, after their copy had caught up",
+        Metric("generation", "", "generation of the assignment in force"),
+        Metric("moves-planned-total", "moves", "active tasks that moved to a copy that had caught up"),
+        Metric(
+            "moves-forced-total", "moves", "copies that were promoted because the owner was gone or lagged"
         ),
-        _counter(
-            "moves-forced-total",
-            "moves",
-            "copies that were promoted because their task had lost its owner, or the owner lagged",
-        ),
-        _gauge("moves-pending", "tasks", "active tasks that are not yet on the executor of their target"),
+        Metric("moves-pending", "tasks", "active tasks that are not yet on the executor of their target"),
     ),
     "Executors": (
-        _gauge("executors", "executors", "executors with copies or slots for them", "alive-stream-threads"),
-        _gauge("executors-draining", "executors", "executors that are being drained"),
-        _counter("executor-losses-total", "executors", "executors that were lost", "failed-stream-threads"),
-        _gauge(
+        Metric("executors", "executors", "executors with copies or slots for them", "alive-stream-threads"),
+        Metric("executors-draining", "executors", "executors that are being drained"),
+        Metric("executor-losses-total", "executors", "executors that were lost", "failed-stream-threads"),
+        Metric(
             "assigned-tasks",
             "tasks",
             "tasks of an executor in a role: `active`, `standby` or `warmup`",
             "assigned-partitions",
             ("executor", "role"),
         ),
-        _gauge(
+        Metric(
             "imbalance-max-mean",
             "ratio",
-            "largest load of an executor divided by the mean load: weights of its active tasks per slot; 1 is even",
+            "largest load of an executor (weights per slot) divided by the mean",
         ),
     ),
     "Copies": (
-        _gauge(
+        Metric(
             "active-restoring-tasks",
             "tasks",
-            "active tasks whose copy is missing or behind the end of its changelog",
+            "active tasks whose copy is missing or behind its changelog",
             "active-restoring-tasks",
         ),
-        _gauge(
-            "standby-updating-tasks",
-            "copies",
-            "standby copies that follow their changelog",
-            "standby-updating-tasks",
+        Metric("standby-updating-tasks", "copies", "standbys that follow", "standby-updating-tasks"),
+        Metric("standbys-missing", "copies", "standbys of `num.standby.replicas` that have no place"),
+        Metric("warmup-tasks", "copies", "warm-ups that are catching up"),
+        Metric("warmup-waiting-tasks", "copies", "copies that wait for their turn to warm up"),
+        Metric(
+            "stuck-copies", "copies", "copies without progress; `taskplace status` names the cause of each"
         ),
-        _gauge(
-            "standbys-missing",
-            "copies",
-            "standby copies that `num.standby.replicas` asks for and that have no place",
-        ),
-        _gauge("warmup-tasks", "copies", "warm-up copies that are catching up"),
-        _gauge("warmup-waiting-tasks", "copies", "copies that wait for their turn to warm up"),
-        _gauge(
-            "stuck-copies",
-            "copies",
-            "copies that should follow and make no progress, parked ones included; `taskplace status` has each with "
-            "its cause",
-        ),
-        _gauge("parked-copies", "copies", "copies without progress that were taken out of the plans"),
-        _gauge(
+        Metric("parked-copies", "copies", "copies without progress that were taken out of the plans"),
+        Metric(
             "copy-lag",
             "records",
-            "largest lag of the copies of a stateful task in a role, measured up to the commit before the last one",
+            "largest lag of a stateful task's copies in a role, up to the commit before the last one",
             labels=("task", "role"),
         ),
-        _gauge(
+        Metric(
             "warmup-remaining-seconds",
             "s",
-            "estimated time until a task's slowest warm-up has caught up; none while that is not known",
+            "estimated time until a task's slowest warm-up has caught up",
             labels=("task",),
         ),
-        _counter(
+        Metric(
             "restore-total",
             "records",
-            "records that active tasks had to apply before a batch, from changelogs and snapshots",
+            "records that active tasks applied before a batch, from changelogs and snapshots",
             "restore-total",
         ),
-        _counter("update-total", "records", "records that standbys and warm-ups applied", "update-total"),
-        _counter("scratch-restores-total", "tasks", "active tasks that were restored without a local copy"),
-        _counter("elsewhere-total", "tasks", "attempts that Spark ran on another executor than planned"),
-        _counter(
-            "damaged-files-total",
-            "files",
-            "damaged files that recoveries could do without; one that none can do without leaves its copy stuck",
-        ),
+        Metric("update-total", "records", "records that standbys and warm-ups applied", "update-total"),
+        Metric("scratch-restores-total", "tasks", "active tasks that were restored without a local copy"),
+        Metric("elsewhere-total", "tasks", "attempts that Spark ran on another executor than planned"),
+        Metric("damaged-files-total", "files", "damaged files that recoveries could do without"),
     ),
     "Size": (
-        _gauge(
+        Metric(
             "state-bytes",
             "bytes",
-            "bytes that the checkpoint keeps for the state, by kind: `changelog` or `snapshot`; the copies on "
-            "executors are not in it",
+            "bytes of state in the checkpoint, by kind: `changelog` or `snapshot`",
             labels=("kind",),
         ),
     ),

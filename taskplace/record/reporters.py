@@ -104,17 +104,11 @@ class PlainReporter:
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._throttle = stream, Throttle()
 
-    def batch(self, event: BatchDone) -> None:
-        """Write a committed batch."""
-        self._write(words.batch_line(event))
+    def show(self, event: BatchDone | Rebalanced | ExecutorLost) -> None:
+        """Write the lines of an event."""
+        self._write(*words.lines(event))
 
-    def rebalance(self, event: Rebalanced) -> None:
-        """Write a new assignment, its reason and its first moves."""
-        self._write(words.rebalance_line(event), *(f"  {line}" for line in words.move_lines(event)))
-
-    def failure(self, event: ExecutorLost) -> None:
-        """Write the loss of an instance."""
-        self._write(words.loss_line(event))
+    batch = rebalance = failure = show
 
     def note(self, text: str) -> None:
         """Write one line."""
@@ -133,7 +127,7 @@ class PlainReporter:
         ]
         self._write("summary", *rows)
         if phases:
-            self._write("where a batch's time goes (median)", *phases)
+            self._write(words.PHASES, *phases)
         self._write(*(f"  {line}" for line in summary.detail), f"check: {words.check_line(summary)}")
 
     def close(self) -> None:

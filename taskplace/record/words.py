@@ -6,7 +6,7 @@ by their ids, which count from 0, as in the configuration, in Spark and in the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from taskplace.record.events import (
     OF_TASKS,
@@ -18,13 +18,25 @@ from taskplace.record.events import (
     Summary,
     WorkProgress,
 )
-from taskplace.wording import count, counted_since, duration, size
+from taskplace.wording import GAP, Column, Fitted, count, counted_since, duration, fit, size
 
 MOVES_SHOWN = 6
 #: Work that takes less time gets no line of its own.
 LONG_SECONDS = 2.0
 #: The least time between two lines of one work. It grows to half of the time that the work has taken.
 LINE_SECONDS = 5.0
+PHASES = "where a batch's time goes (median)"
+#: The columns of the placement. On a narrow terminal the host goes first, and the lag last.
+EXECUTOR = Column("executor", text=True, least=12)
+HOST = Column("host", text=True, least=12, goes=1)
+COPIES = (
+    Column("active", goes=3),
+    Column("standby", goes=2),
+    Column("warm-up", goes=4),
+    Column("lag", goes=6),
+)
+#: The column that is there if an executor drains.
+DRAINS = Column("", text=True, goes=5)
 
 
 class Throttle:
@@ -149,9 +161,53 @@ def views_of(event: Rebalanced, before: tuple[InstanceView, ...]) -> tuple[Insta
     known = {view.id: view for view in before}
     views = {name: view for name, view in known.items() if not view.alive}
     for name, roles in event.assignment.items():
-        active, standby, warmup = (len(roles.get(role, ())) for role in ("active", "standby", "warmup"))
-        views[name] = InstanceView(name, active, standby, warmup, known[name].lag if name in known else 0)
+        views[name] = InstanceView.of(name, roles, known[name].lag if name in known else 0)
     return tuple(view for _, view in sorted(views.items()))
+
+
+def placement(
+    views: Sequence[InstanceView],
+    width: int,
+    *,
+    hosts: Mapping[str, str] | None = None,
+    draining: Collection[str] = (),
+    new: Collection[str] = (),
+    totals: bool = False,
+    gap: int = GAP,
+    edge: int = 0,
+) -> Fitted:
+    """Return what has room of the table of executors; `gap` and `edge` as in `fit`.
+
+    - `hosts`: by executor; None: not shown
+    - `new`: the executors with copies whose lags are not known yet
+    - `totals`: whether several executors have a row for all
+
+    >>> views = [InstanceView("a", 2, 1, 0, 7), InstanceView("b", 0, 0, 0, 0, alive=False)]
+    >>> placement(views, 80, totals=True).rows
+    [['a', '2', '1', '0', '7'], ['b', 'lost', '', '', ''], ['all', '2', '1', '0', '7']]
+    """
+    alive = [view for view in views if view.alive]
+    rows = [
+        (view.id, [view] if view.alive else [], "drains" if view.id in draining else "") for view in views
+    ]
+    rows += [("all", alive, "")] if totals and len(views) > 1 else []
+    cells = [
+        [name, *([(hosts.get(name, ""))] if hosts is not None else []), *_counts(some, new)]
+        + ([note] if draining else [])
+        for name, some, note in rows
+    ]
+    columns = (EXECUTOR, *((HOST,) if hosts is not None else ()), *COPIES, *((DRAINS,) if draining else ()))
+    return fit(columns, cells, width, gap=gap, edge=edge)
+
+
+def _counts(views: Sequence[InstanceView], new: Collection[str]) -> list[str]:
+    if not views:
+        return ["lost", "", "", ""]
+    numbers = [sum(getattr(view, each) for view in views) for each in ("active", "standby", "warmup", "lag")]
+    return [
+        *(f"{number:,}" for number in numbers[:3]),
+        "?" if any(view.id in new for view in views) else f"{numbers[3]:,}",
+    ]
 
 
 def move_text(event: Rebalanced) -> str:
@@ -166,10 +222,17 @@ def move_text(event: Rebalanced) -> str:
     return f"{', '.join(done) or 'nothing moves'}{'; more to come' if event.followup else ''}"
 
 
-def move_lines(event: Rebalanced) -> list[str]:
-    """Return the first moves, and the number of further moves."""
-    shown = event.shortened(MOVES_SHOWN)
-    return [*shown.moves, *([f"... and {count(shown.more, 'more move')}"] if shown.more else [])]
+def lines(event: BatchDone | Rebalanced | ExecutorLost) -> list[str]:
+    """Return the lines of an event; those of a rebalance have its first moves."""
+    match event:
+        case BatchDone():
+            return [batch_line(event)]
+        case ExecutorLost():
+            return [loss_line(event)]
+        case Rebalanced():
+            shown = event.shortened(MOVES_SHOWN)
+            more = [f"... and {count(shown.more, 'more move')}"] if shown.more else []
+            return [rebalance_line(event), *(f"  {line}" for line in (*shown.moves, *more))]
 
 
 def loss_line(event: ExecutorLost) -> str:
@@ -188,39 +251,25 @@ def loss_line(event: ExecutorLost) -> str:
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """Return the rows of the summary: label and value."""
-    return [
-        ("batches", f"{summary.batches:,}"),
-        ("rows", f"{summary.rows:,}"),
-        *(
-            (f"bad records of {topic}", f"{number:,}")
-            for topic, number in sorted(summary.bad_records.items())
-        ),
-        *(
-            (f"skipped offsets of {topic}", f"{number:,}")
-            for topic, number in sorted(summary.skipped_offsets.items())
-        ),
-        *late_rows(summary),
-        ("time", duration(summary.seconds)),
-        ("rebalances", f"{summary.rebalances:,}"),
-        ("promotions", f"{summary.promotions:,}"),
-        ("records followed by standbys and warm-ups", f"{summary.followed_records:,}"),
-        ("records replayed by active tasks", f"{summary.replayed_records:,}"),
-        ("records restored from snapshots", f"{summary.snapshot_records:,}"),
-        ("active tasks restored from scratch", f"{summary.scratch_restores:,}"),
-        ("tasks run elsewhere than planned", f"{summary.elsewhere:,}"),
-    ]
-
-
-def late_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Return the late rows of the driver, and in all if that is known.
-
-    >>> from taskplace.record.events import LateRows
-    >>> late_rows(Summary(1, 9, 0, 0, 0, 0, 0, 0, late_rows=2, late=LateRows(5, 2)))
-    [('late rows since the checkpoint was created', '5'), ('late rows since this driver started', '2')]
-    """
     late = summary.late
-    whole = [] if late is None else [(f"late rows {counted_since(late.since)}", f"{late.total:,}")]
-    return [*whole, ("late rows since this driver started", f"{summary.late_rows:,}")]
+    numbers = {
+        "batches": summary.batches,
+        "rows": summary.rows,
+        **{f"bad records of {topic}": number for topic, number in sorted(summary.bad_records.items())},
+        **{
+            f"skipped offsets of {topic}": number for topic, number in sorted(summary.skipped_offsets.items())
+        },
+        **({} if late is None else {f"late rows {counted_since(late.since)}": late.total}),
+        "late rows since this driver started": summary.late_rows,
+        "rebalances": summary.rebalances,
+        "promotions": summary.promotions,
+        "records followed by standbys and warm-ups": summary.followed_records,
+        "records replayed by active tasks": summary.replayed_records,
+        "records restored from snapshots": summary.snapshot_records,
+        "active tasks restored from scratch": summary.scratch_restores,
+        "tasks run elsewhere than planned": summary.elsewhere,
+    }
+    return [("time", duration(summary.seconds)), *((name, f"{number:,}") for name, number in numbers.items())]
 
 
 def phase_rows(phases: Mapping[str, float]) -> list[tuple[str, str, str]]:

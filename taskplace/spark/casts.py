@@ -43,7 +43,7 @@ Non-goals: what a sink may hold (`taskplace.spark.worker.schemas`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import TypeVar
@@ -65,16 +65,11 @@ _DIGITS = 76
 _EXACT = Context(prec=_DIGITS, traps=[InvalidOperation, Inexact])
 
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
-#: The range of each integer type, narrow types first.
-INTEGERS = {
-    kind: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if of.is_signed_integer(kind) else (0, 2**bits - 1)
-    for bits in (8, 16, 32, 64)
-    for kind in (pa.type_for_alias(f"int{bits}"), pa.type_for_alias(f"uint{bits}"))
-}
-FLOATS = (pa.float16(), pa.float32(), pa.float64())
-UNITS = ("s", "ms", "us", "ns")
 PANDAS = "integers with a null among them come out of pandas as float64: use pd.Int64Dtype(), or fillna"
-_Rule = Callable[[pa.DataType, pa.DataType], pa.DataType | None]
+#: Values of one kind have a common type, values of different kinds have none.
+_KINDS = (
+    *(of.is_integer, of.is_floating, of.is_decimal, of.is_date, of.is_timestamp, of.is_time, of.is_duration),
+)
 
 
 def cast(column: Column, kind: pa.DataType) -> Column:
@@ -316,8 +311,34 @@ def common(one: pa.DataType, other: pa.DataType, *, grow: bool = True) -> pa.Dat
         key = common(one.key_type, other.key_type, grow=grow)
         item = common(one.item_type, other.item_type, grow=grow)
         return key and item and pa.map_(key, item)
-    merged = next((kind for rule in _RULES if (kind := rule(one, other)) is not None), None)
+    merged = _flat(one, other)
     return merged if grow or merged is None or merged.equals(one) else None
+
+
+def _flat(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the common type of two that are not nested. Arrow would have int64 for a signed integer and a uint64."""
+    if not any(is_kind(one) and is_kind(other) for is_kind in _KINDS):
+        return None
+    if pa.uint64() in (one, other) and (of.is_signed_integer(one) or of.is_signed_integer(other)):
+        return None
+    if of.is_date(one):
+        return pa.date32()
+    if of.is_timestamp(one) and one.tz != other.tz:
+        if None in (one.tz, other.tz):
+            return None
+        one, other = (pa.timestamp(kind.unit, "UTC") for kind in (one, other))
+    schemas = [pa.schema([("column", kind)]) for kind in (one, other)]
+    with suppress(pa.ArrowInvalid, pa.ArrowTypeError):  # decimals of more than 76 digits
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    return None
+
+
+def _struct(one: pa.StructType, other: pa.StructType, grow: bool) -> pa.DataType | None:
+    names = [field.name for field in one]
+    if len(set(names)) != len(names) or sorted(names) != sorted(field.name for field in other):
+        return None
+    fields = [(name, common(one.field(name).type, other.field(name).type, grow=grow)) for name in names]
+    return pa.struct(fields) if all(kind is not None for _, kind in fields) else None
 
 
 def converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
@@ -327,7 +348,7 @@ def converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
     """
     if column.type.equals(to):
         return column
-    return pa.chunked_array([_converted(chunk, to) for chunk in column.chunks], to)
+    return column.cast(to) if of.is_nested(column.type) else cast(column, to)
 
 
 def canonical_rows(rows: pa.Table, node: str) -> pa.Table:
@@ -431,101 +452,3 @@ def _check_columns(where: str, one: str, names: Sequence[str], other: str, other
             expected="the same columns from each",
             hint="let the processor emit every column, with nulls where there is no value",
         )
-
-
-# ---------------------------------------------------------------------------------- the rules of `common`
-
-
-def _struct(one: pa.StructType, other: pa.StructType, grow: bool) -> pa.DataType | None:
-    names = [field.name for field in one]
-    if len(set(names)) != len(names) or sorted(names) != sorted(field.name for field in other):
-        return None
-    fields = [(name, common(one.field(name).type, other.field(name).type, grow=grow)) for name in names]
-    return pa.struct(fields) if all(kind is not None for _, kind in fields) else None
-
-
-def _integers(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if one not in INTEGERS or other not in INTEGERS:
-        return None
-    low, high = zip(INTEGERS[one], INTEGERS[other], strict=True)
-    return next((kind for kind, (a, b) in INTEGERS.items() if a <= min(low) and b >= max(high)), None)
-
-
-def _floats(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if one not in FLOATS or other not in FLOATS:
-        return None
-    return max(one, other, key=FLOATS.index)
-
-
-def _decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if not (of.is_decimal(one) and of.is_decimal(other)):
-        return None
-    scale = max(one.scale, other.scale)
-    digits = max(one.precision - one.scale, other.precision - other.scale) + scale
-    if digits > 76:
-        return None
-    return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
-
-
-def _times(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if of.is_date(one) and of.is_date(other):
-        return pa.date32()
-    for test in (of.is_timestamp, of.is_duration, of.is_time):
-        if not (test(one) and test(other)):
-            continue
-        unit = max(one.unit, other.unit, key=UNITS.index)
-        if of.is_duration(one):
-            return pa.duration(unit)
-        if of.is_time(one):
-            return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
-        if (one.tz is None) == (other.tz is None):
-            return pa.timestamp(unit, one.tz if one.tz == other.tz else "UTC")
-    return None
-
-
-_RULES: tuple[_Rule, ...] = (_integers, _floats, _decimals, _times)
-
-
-# ------------------------------------------------------------------------------------------- conversion
-
-
-def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
-    kind = array.type
-    if kind.equals(to):
-        return array
-    if of.is_null(kind):
-        return pa.nulls(len(array), to)
-    # Values before they are repeated: Arrow cannot repeat a view.
-    if of.is_dictionary(kind):
-        values = _converted(array.dictionary, canonical(kind.value_type))
-        return _converted(pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode(), to)
-    if of.is_run_end_encoded(kind):
-        values = _converted(array.values, canonical(kind.value_type))
-        whole = pa.RunEndEncodedArray.from_arrays(array.run_ends, values)
-        return _converted(pc.run_end_decode(whole.slice(array.offset, len(array))), to)
-    if isinstance(kind, pa.BaseExtensionType):
-        return _converted(array.storage, to)
-    if of.is_struct(kind) and of.is_struct(to):
-        columns = [_converted(array.field(field.name), field.type) for field in to]
-        return pa.StructArray.from_arrays(columns, fields=list(to), mask=array.is_null())
-    if of.is_list(to) and hasattr(kind, "value_type"):
-        values = _converted(array.flatten(), to.value_type)
-        return pa.ListArray.from_arrays(_offsets(array), values, type=to, mask=array.is_null())
-    if of.is_map(kind) and of.is_map(to):
-        # A copy without data under nulls; Arrow cannot select from views.
-        array = array.cast(canonical(kind)).take(pa.array(range(len(array)), pa.int64()))
-        return pa.MapArray.from_arrays(
-            array.offsets,
-            _converted(array.keys, to.key_type),
-            _converted(array.items, to.item_type),
-            type=to,
-            mask=array.is_null(),
-        )
-    return cast(array, to)
-
-
-def _offsets(array: pa.Array) -> pa.Array:
-    """Return the offsets of an array's lists in the result of `flatten`, which omits values under nulls."""
-    lengths = pc.fill_null(pc.list_value_length(array), 0)
-    ends = pc.cumulative_sum(lengths.cast(pa.int64()))
-    return pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())

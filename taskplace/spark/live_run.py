@@ -27,8 +27,10 @@ from taskplace.record.reporters import FanOut
 from taskplace.redaction import scrubbed
 from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.inspection.now import figures_of, input_rows, now_of
-from taskplace.spark.inspection.situation import situation
+from taskplace.spark.inspection.situation import status_explainer
 from taskplace.spec.application import ReportSettings
+
+log = logging.getLogger(__name__)
 
 #: Reasons are made again after so many seconds, because lags change.
 REASONS_SECONDS = 60
@@ -107,10 +109,10 @@ def explainer_of(runner: BatchRunner) -> Explainer | None:
             return None
         status = runner.operations.status()
         ends = {str(task): runner.journal.end_offset(task) for task in rebalancer.task_ids}
-    return situation(status, ends, checkpoint=runner.definition.checkpoint).explainer()
+    return status_explainer(status, ends, checkpoint=runner.definition.checkpoint)
 
 
-class ServedRun:
+class ServedRun(LivePage):
     """A live page about one stream. `url` is its address; `close` ends it, and may be called again.
 
     It shows what happens from now on, and the assignment that is in force already.
@@ -119,30 +121,14 @@ class ServedRun:
 
     def __init__(self, runner: BatchRunner, reporters: FanOut, *, title: str, port: int, host: str) -> None:
         self._recorder, self._reporters = RunRecorder(title), reporters
-        self._page = LivePage(LiveRun(runner, self._recorder), port=port, host=host)
+        super().__init__(LiveRun(runner, self._recorder), port=port, host=host)
         reporters.add(self._recorder)
-
-    @property
-    def url(self) -> str:
-        """The address of the page."""
-        return self._page.url
-
-    @property
-    def port(self) -> int:
-        """The port of the page."""
-        return self._page.port
-
-    def __repr__(self) -> str:
-        return f"ServedRun({self.url!r})"
 
     def close(self) -> None:
         """End the page. Whoever looks at it is told that it has ended."""
         self._reporters.remove(self._recorder)
         self._recorder.add(Finish(exit_code=0))
-        self._page.close()
-
-
-log = logging.getLogger(__name__)
+        super().close()
 
 
 class RunReport:
@@ -187,16 +173,16 @@ class RunReport:
             made = self._live.whole_report() if self._live is not None else self.recorder.report()
             self.reporter.note(f"page: {write_page(made, Path(path))}")
         except Exception as error:
-            said = scrubbed(str(error)) if isinstance(error, TaskplaceError) else type(error).__name__
-            self.reporter.note(f"the page was not written: {said}")
+            self.reporter.note(f"the page was not written: {_said(error)}")
             log.debug("the page was not written", exc_info=True)
 
 
 def _finish(error: BaseException | None) -> Finish:
-    """Return how a run has ended. Only messages of taskplace are shown: those of others may have values of rows."""
-    if error is None:
-        return Finish(exit_code=0)
-    if isinstance(error, KeyboardInterrupt):
-        return Finish(exit_code=INTERRUPTED)
-    said = scrubbed(str(error)) if isinstance(error, TaskplaceError) else type(error).__name__
-    return Finish(exit_code=1, error=said)
+    if error is None or isinstance(error, KeyboardInterrupt):
+        return Finish(exit_code=0 if error is None else INTERRUPTED)
+    return Finish(exit_code=1, error=_said(error))
+
+
+def _said(error: BaseException) -> str:
+    """Return what is shown of an error. Only messages of taskplace are: those of others may have values of rows."""
+    return scrubbed(str(error)) if isinstance(error, TaskplaceError) else type(error).__name__

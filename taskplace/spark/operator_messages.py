@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from taskplace.errors import CheckpointError
+from taskplace.explanation.removal import Removal, Stuck, Wait
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced, Totals
 from taskplace.spark.codec import Message, decoded, read_file, sealed, unsealed
 from taskplace.spec.paths import why_not
@@ -36,9 +37,6 @@ ANSWERS = "answers"
 #: The suffix of a request that a driver has taken: it can no longer be withdrawn.
 TAKEN = ".taken"
 
-STATUS_SCHEMA = "taskplace.status/1"
-WAITING_SCHEMA = "taskplace.waiting_driver/1"
-REQUEST_SCHEMA = "taskplace.request/1"
 ANSWER_SCHEMA = "taskplace.answer/1"
 
 
@@ -61,8 +59,11 @@ class DriverIdentity(Exchanged, frozen=True):
     app: str
     started: float
 
+    def __str__(self) -> str:
+        return f"{self.app}, process {self.pid} on {self.host}"
 
-class WaitingDriver(Exchanged, frozen=True, tag_field="schema", tag=WAITING_SCHEMA):
+
+class WaitingDriver(Exchanged, frozen=True, tag_field="schema", tag="taskplace.waiting_driver/1"):
     """A driver whose query was started, and that takes the checkpoint over with its first batch.
 
     `written`: it writes this again every two seconds
@@ -188,7 +189,7 @@ class StoppedBatch(Exchanged, frozen=True):
     batch: int
 
 
-class Status(Exchanged, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
+class Status(Exchanged, frozen=True, tag_field="schema", tag="taskplace.status/1"):
     """The state of a stream as its driver sees it.
 
     - `checkpoint`: the checkpoint's id; `epoch`: of the driver
@@ -243,7 +244,7 @@ class Status(Exchanged, frozen=True, tag_field="schema", tag=STATUS_SCHEMA):
 Kind = Literal["can-remove", "preview", "drain", "undrain"]
 
 
-class Request(Message, frozen=True, tag_field="schema", tag=REQUEST_SCHEMA, omit_defaults=True):
+class Request(Message, frozen=True, tag_field="schema", tag="taskplace.request/1", omit_defaults=True):
     """A request to the driver with this `epoch` of the checkpoint with this id; other drivers do not follow it.
 
     `lose_unlogged`: whether a drain may lose the entries of stores that are not logged
@@ -258,32 +259,10 @@ class Request(Message, frozen=True, tag_field="schema", tag=REQUEST_SCHEMA, omit
     lose_unlogged: bool = False
 
 
-class WaitingCopy(Exchanged, frozen=True):
-    """A task that must catch up elsewhere before its executor can go; see `taskplace.explanation.Wait`."""
-
-    task: str
-    role: str
-    at: str | None
-    behind: int | None
-    seconds: float | None = None
-
-
-class StuckCopy(Exchanged, frozen=True):
-    """A copy that makes no progress, for which a task waits; see `taskplace.explanation.Stuck`."""
-
-    task: str
-    at: str
-    cause: str
-    remedy: str
-
-
 class RemovalAnswer(Exchanged, frozen=True):
-    """Whether an executor can be removed now, without a stall and without a task on it.
+    """Whether an executor can be removed now, without a stall and without a task on it: a `Removal` as a message.
 
-    - `gone`: whether it is gone already
-    - `active`, `standby`, `warmup`: the numbers of its tasks
-    - `waits`: the tasks that must catch up elsewhere first; `seconds`: until each has, if that is known
-    - `stuck`: the copies that its tasks wait for and that make no progress
+    `active`, `standby`, `warmup`: the numbers of its tasks
     """
 
     executor: str
@@ -294,9 +273,24 @@ class RemovalAnswer(Exchanged, frozen=True):
     active: int = 0
     standby: int = 0
     warmup: int = 0
-    waits: tuple[WaitingCopy, ...] = ()
+    waits: tuple[Wait, ...] = ()
     seconds: float | None = None
-    stuck: tuple[StuckCopy, ...] = ()
+    stuck: tuple[Stuck, ...] = ()
+
+    @classmethod
+    def of(cls, removal: Removal) -> RemovalAnswer:
+        """Return the message of an answer."""
+        return cls(
+            removal.instance,
+            removal.can_remove,
+            removal.text,
+            gone=removal.gone,
+            draining=removal.draining,
+            **removal.held._asdict(),
+            waits=removal.waits,
+            seconds=removal.seconds,
+            stuck=removal.stuck,
+        )
 
 
 class PlannedMove(Exchanged, frozen=True):
@@ -330,12 +324,6 @@ class OperatorAnswer(Exchanged, frozen=True, tag_field="schema", tag=ANSWER_SCHE
 # -- the files
 
 _MessageT = TypeVar("_MessageT", Status, WaitingDriver, Request, OperatorAnswer)
-_SCHEMAS: dict[type, str] = {
-    Status: STATUS_SCHEMA,
-    WaitingDriver: WAITING_SCHEMA,
-    Request: REQUEST_SCHEMA,
-    OperatorAnswer: ANSWER_SCHEMA,
-}
 
 
 class _Versioned(msgspec.Struct):
@@ -368,7 +356,7 @@ def read(path: Path, kind: type[_MessageT]) -> _MessageT:
     Errors: `FileNotFoundError`; `CheckpointError` naming the file if it cannot be read, is damaged, or has another
     schema.
     """
-    own = _SCHEMAS[kind]
+    own = kind.__struct_config__.tag
     try:
         body = unsealed(read_file(path))
         schema = decoded(_Versioned, body).schema

@@ -25,8 +25,6 @@ from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
 from taskplace.spec import paths
 from topology import BuiltTopology, Topology, TopologyNotReady
 
-_EVENTS = ("batch", "rebalance", "failure")  # the events that `Placed` itself reports
-
 
 def stream_definition(
     topology: object,
@@ -49,8 +47,7 @@ def stream_definition(
     shared = local_path(checkpoint, "checkpoint", patterns=False)
     local = local_path(state_dir, "state_dir")
     check_overlaps(
-        built,
-        [Used(shared, "checkpoint", "the checkpoint"), Used(local, "state_dir", "the state_dir")],
+        built, [Used(shared, "checkpoint", "the checkpoint"), Used(local, "state_dir", "the state_dir")]
     )
     return StreamDefinition.of(built, config=placement, options=chosen, checkpoint=shared, state_dir=local)
 
@@ -127,11 +124,7 @@ def local_path(path: object, what: str, *, patterns: bool = True) -> Path:
 
     Errors: `InputError` for a file system that is not known to have an exclusive create.
     """
-    if (
-        not isinstance(path, str | os.PathLike)
-        or not isinstance(os.fspath(path), str)
-        or not str(path).strip()
-    ):
+    if not isinstance(path, str | os.PathLike) or not str(path).strip():
         raise InputError(what, found=path, expected="a directory, as a path or a file:// URI")
     local = paths.local_path(
         path if isinstance(path, str) else Path(path),
@@ -147,10 +140,9 @@ def local_path(path: object, what: str, *, patterns: bool = True) -> Path:
 
 def check_reporter(reporter: object) -> None:
     """Refuse a reporter that lacks the method of an event, or has one with other parameters."""
-    if reporter is not None and not all(callable(getattr(reporter, event, None)) for event in _EVENTS):
-        raise InputError("reporter", found=reporter, expected=f"an object with {', '.join(_EVENTS)}")
-    for event in (*_EVENTS, "progress") if reporter is not None else ():
-        if callable(method := getattr(reporter, event, None)):
+    for event in ("batch", "rebalance", "failure", "progress") if reporter is not None else ():
+        method = getattr(reporter, event, None)
+        if method is not None or event != "progress":
             check_function(method, f"reporter.{event}", arguments=["event"])
 
 

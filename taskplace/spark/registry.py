@@ -58,10 +58,9 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.processors.arguments import nearest_argument
 from taskplace.spark.processors.parts import Aggregation
 from taskplace.spark.stub_processors import store_of
-from taskplace.spark.yaml_paths import option_path
+from taskplace.spark.yaml_paths import key_path
 from taskplace.spec.nodes import PROCESSORS, Column, given
 from topology import TopologyError
 from topology.errors import nearest, shown
@@ -162,9 +161,7 @@ def _built_in(name: str, at: str, /, **options: Any) -> Any:
         check_legal_name(made.get("store"), "store")
         return _MAKERS[name](**made)
     except InputError as error:
-        path = option_path(error.path.removeprefix(f"{at}."), options)
-        text = str(error).removeprefix(error.path).removeprefix(": ")
-        raise TopologyError(f"{path}: {text}" if path else text) from error
+        raise _refused(error, error.path.removeprefix(f"{at}."), options) from error
 
 
 # Positional only, so that an option may have any name.
@@ -176,26 +173,30 @@ def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **o
 
     Options that declare the node's event time stay with the node, unless the factory takes them itself.
     """
-    parameters = [p for p in _parameters(of or factory) if p.name not in given]
-    taken = {p.name for p in parameters}
+    parameters = {p.name: p for p in _parameters(of or factory) if p.name not in given}
+    kinds = {p.kind for p in parameters.values()}
     options = {
-        name: value for name, value in options.items() if name in taken or name not in EVENT_TIME_OPTIONS
+        name: value for name, value in options.items() if name in parameters or name not in EVENT_TIME_OPTIONS
     }
-    names = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if not any(p.kind == p.VAR_KEYWORD for p in parameters):
-        for option in options:
-            if option not in names:
-                hint = nearest_argument(option, names) or nearest(option, names)
-                raise TopologyError(f"{option}: found an unknown option; {hint}")
-    for parameter in parameters:
-        if parameter.name in names and parameter.default is parameter.empty and parameter.name not in options:
-            raise TopologyError(f"{parameter.name}: found nothing, expected a value")
+    names = [p.name for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    for option in options if inspect.Parameter.VAR_KEYWORD not in kinds else ():
+        if option not in names:
+            hint = nearest(option, names)
+            raise TopologyError(f"{option}: found an unknown option; {hint}")
+    for name in names:
+        if parameters[name].default is inspect.Parameter.empty and name not in options:
+            raise TopologyError(f"{name}: found nothing, expected a value")
     try:
         return factory(**options)
     except InputError as error:
-        path = option_path(error.path, options)
-        text = str(error).removeprefix(error.path).removeprefix(": ")
-        raise TopologyError(f"{path}: {text}" if path else text) from error
+        raise _refused(error, error.path, options) from error
+
+
+def _refused(error: InputError, path: str, options: Mapping[str, Any]) -> TopologyError:
+    """Return an error of a processor, with the path of its option."""
+    text = str(error).removeprefix(error.path).removeprefix(": ")
+    found = key_path(options, path) or path.rpartition(")")[2].removeprefix(".")
+    return TopologyError(f"{found}: {text}" if found else text)
 
 
 def _parameters(target: Any) -> Sequence[inspect.Parameter]:
@@ -210,12 +211,10 @@ def _parameters(target: Any) -> Sequence[inspect.Parameter]:
 
 def _aggregate(*, store: str, aggregates: Mapping[str, Any], **options: Any) -> Aggregate:
     made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in texts(aggregates, "aggregates")}
-    # Aggregates become keyword arguments, beside these.
-    for key in keys_of(PROCESSORS["aggregate"]):
+    for key in keys_of(PROCESSORS["aggregate"]):  # aggregates become keyword arguments, beside these
         if key.name in made:
             raise TopologyError(f"aggregates.{key.name}: found a reserved name, expected another one")
-    arguments: dict[str, Any] = {**made, **_with_window(options)}
-    return Aggregate(store, **arguments)
+    return Aggregate(store, **{**made, **_with_window(options)})
 
 
 def _count(*, store: str, **options: Any) -> Count:

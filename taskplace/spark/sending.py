@@ -12,6 +12,7 @@ Properties:
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -77,7 +78,7 @@ class Sending:
         if len(pickled) <= self._large:
             return function, None
         sent = Sent(self._sc, pickled)
-        return sent.to(_call), sent
+        return sent.to(operator.call), sent
 
     def close(self) -> None:
         """Destroy all kept values. A later `keep` sends its value again."""
@@ -93,7 +94,3 @@ def _pickled(value: object) -> bytes:
 
 def _called(function: Callable[..., Any], sent: Broadcast[bytes], *args: Any) -> Any:
     return function(CloudPickleSerializer().loads(sent.value), *args)
-
-
-def _call(function: Callable[..., Any], *args: Any) -> Any:
-    return function(*args)

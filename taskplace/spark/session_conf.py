@@ -47,6 +47,11 @@ class SparkProperty(NamedTuple):
     key: str = ""
     why: str = ""
 
+    @property
+    def in_conf(self) -> bool:
+        """Whether `spark.conf` of the file sets it."""
+        return self.key == f"spark.conf.{self.name}"
+
 
 def application_properties(settings: Settings) -> Iterator[SparkProperty]:
     """Yield the properties of an application's session, in the order in which they are set."""

@@ -74,11 +74,10 @@ class ParquetSink(SinkTarget):
     reserved = ("batch_id",)
 
     def __init__(self, path: str | Path) -> None:
+        expected = "a directory, or a file:// URI, of this host"
         if not isinstance(path, str | Path):
-            raise InputError("ParquetSink.path", found=path, expected="a directory")
-        self.path = local_path(
-            path, "ParquetSink.path", expected="a directory, or a file:// URI, of this host"
-        )
+            raise InputError("ParquetSink.path", found=path, expected=expected)
+        self.path = local_path(path, "ParquetSink.path", expected=expected)
 
     @property
     def directory(self) -> Path:
@@ -111,14 +110,9 @@ class ParquetSink(SinkTarget):
             beside = sorted(path for path in self.path.iterdir() if path.name[0] not in "._")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        for path in beside:
-            if not path.is_dir():
-                return path
-            if not _BATCH.fullmatch(path.name):
-                files = (file for file in path.rglob("*") if file.name[0] not in "._" and file.is_file())
-                if (file := next(files, None)) is not None:
-                    return file
-        return None
+        others = (path for path in beside if not (path.is_dir() and _BATCH.fullmatch(path.name)))
+        files = (file for path in others for file in (path, *path.rglob("*")))
+        return next((file for file in files if file.name[0] not in "._" and not file.is_dir()), None)
 
     def bind(self, checkpoint_id: str) -> None:
         """Bind the directory to a checkpoint. Errors: as for `check`."""
@@ -170,11 +164,12 @@ class ParquetSink(SinkTarget):
     def _publish(self, batch_id: int, files: Sequence[Path], nonce: str) -> None:
         final = self.path / f"batch_id={batch_id}"
         if os.path.lexists(final):
-            if (found := _found(final, nonce if files else "")) != (rows := f"{_rows(files)} rows"):
+            found, rows = _found(final, nonce if files else ""), _rows(files)
+            if found != f"{rows} rows":
                 raise CheckpointError(
-                    f"{final}: found {found}, expected the {rows.replace(' ', ' committed ')}; the output belongs to a "
-                    "batch that the checkpoint no longer has, for example after a backup was restored, or to another "
-                    "program: remove this directory and those of later batches, and start again"
+                    f"{final}: found {found}, expected the {rows} committed rows; it belongs to a batch that the "
+                    "checkpoint no longer has, for example after a backup was restored, or to another program; remove "
+                    "this directory and those of later batches, and start again"
                 )
             sync_directory(self.path)  # the driver that created it may have been killed before the sync
             return

@@ -99,7 +99,7 @@ class StoreReader:
         if not holding[0][1].logged:
             expected = "a store with a changelog: with logged=False, only its tasks read it"
             raise InputError("store", found=name, expected=expected)
-        if not isinstance(copies, str) or copies not in ("active", "standby"):
+        if copies not in ("active", "standby"):
             raise InputError("copies", found=copies, expected="'active' or 'standby'")
         self._placed, (self._program, self.schema) = placed, holding[0]
         for bound, value in (("max_lag", max_lag), ("max_batches", max_batches)):
@@ -118,7 +118,8 @@ class StoreReader:
             expected = f"a value for each of {self.schema.key.names}, by name"
             raise InputError("key", found=key, expected=expected)
         for name in self.schema.key.names:
-            _column(key, name)
+            if name not in key:
+                raise InputError("key", found=sorted(key), expected=f"a value for the key column {name!r}")
         keys = table_of([key], self.schema.key, "key")
         value = self._values(keys)
         rows = pa.Table.from_struct_array(value.drop_null())
@@ -323,9 +324,3 @@ def _as_spark_calls(kind: pa.DataType) -> str:
         return from_arrow_type(kind).simpleString()
     except PySparkTypeError:
         return ""
-
-
-def _column(key: Mapping[str, Any], name: str) -> Any:
-    if name not in key:
-        raise InputError("key", found=sorted(key), expected=f"a value for the key column {name!r}")
-    return key[name]

@@ -9,6 +9,7 @@ Non-goal: checking options. `taskplace run FILE --check` does that.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -27,7 +28,6 @@ STATEFUL: Mapping[str, str] = {
 def store_of(processor: str, node: str) -> Mapping[str, Any]:
     """Return the default option `store`, which is the node's name, for a stateful processor; empty for others.
 
-
     >>> store_of("count", "visits"), store_of("shop:clean", "visits")
     ({'store': 'visits'}, {})
     """
@@ -36,7 +36,6 @@ def store_of(processor: str, node: str) -> Mapping[str, Any]:
 
 class StubRegistry(Mapping[str, Callable[..., Any]]):
     """A registry of taskplace's processors, as placeholders that have only a store.
-
 
     >>> StubRegistry()["count"](store="visits", by={"page": "string"}).layouts()
     {'visits': {}}
@@ -72,23 +71,12 @@ class StubProcessor:
         return {self._store: {}}
 
 
-class Anything(Mapping[str, Callable[..., Any]]):
+class Anything(defaultdict[str, Callable[..., Any]]):
     """A registry that accepts every name and creates no processor: for documents that name their stores themselves.
-
 
     >>> Anything()["whatever"](keep=10) is None
     True
     """
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        return _nothing
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
-def _nothing(**options: Any) -> None:
-    """Create no processor."""
+    def __missing__(self, name: str) -> Callable[..., Any]:
+        return lambda **options: None

@@ -7,8 +7,7 @@ so names no class: a new directory sink gets the check of overlaps by its `direc
 A target that has to know more of the commit than the batch's number derives from `CommitTarget`, the base of
 `SinkTarget`. Instead of `publish` it has `publish_commit`, which gets a `Commit`.
 
-Properties: a target that does not derive from either may have `probe`, `check`, `bind` and `reserved` as well.
-All other members count only if it does: such an object may use these names for something else.
+Any other member counts only if a target derives from either.
 
 No Arrow and no Spark: a YAML file's topology is read without them.
 """
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from taskplace.spark.worker.operators import RowCheck
+    from taskplace.spark.worker.program import RowCheck
 
 
 class Target(Protocol):
@@ -142,53 +141,13 @@ class SinkTarget(CommitTarget):
 
 
 class _Plain(SinkTarget):
-    """A target that does not derive from `SinkTarget`, with the members that it has."""
+    """A target that does not derive from `SinkTarget`."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
-        self.reserved = getattr(target, "reserved", ())
-
-    def probe(self) -> None:
-        if hasattr(self._target, "probe"):
-            self._target.probe()
-
-    def check(self, checkpoint_id: str) -> None:
-        if hasattr(self._target, "check"):
-            self._target.check(checkpoint_id)
-
-    def bind(self, checkpoint_id: str) -> None:
-        if hasattr(self._target, "bind"):
-            self._target.bind(checkpoint_id)
 
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
         self._target.publish(spark, batch_id, files)
-
-
-#: The methods that the runtime calls on a target that has them, with their arguments.
-_CALLED = {
-    "publish": ("spark", "batch_id", "files"),
-    "probe": (),
-    "check": ("checkpoint_id",),
-    "bind": ("checkpoint_id",),
-}
-
-
-def members(target: Any) -> dict[str, Sequence[str]]:
-    """Return the methods that the runtime will call on a target, with their arguments.
-
-    >>> class Printer:
-    ...     def publish(self, spark, batch_id, files): ...
-    >>> members(Printer())
-    {'publish': ('spark', 'batch_id', 'files')}
-    """
-    called = dict(_CALLED)
-    if isinstance(target, CommitTarget):
-        called |= {"holds": ("batch_id",), "check_output": ("output",), "open_output": ("output",)}
-        called |= {"kept_output": (), "close": ()}
-        if not isinstance(target, SinkTarget):
-            del called["publish"]
-            called["publish_commit"] = ("commit",)
-    return {name: arguments for name, arguments in called.items() if hasattr(target, name)}
 
 
 def is_target(given: object) -> bool:

@@ -1,18 +1,9 @@
 """Column types: their names, what a sink and a store take, and columns found by name.
 
-**Names.** Known names are `ALIASES`, Spark's names of small integers, Arrow's own names, `decimal(p, s)`, and, made of
-these, `list<...>`, `map<..., ...>` and `struct<name: ..., ...>`. A store keeps flat types only; a sink takes all types.
-Spark's types that no store and no sink has (intervals, times of day, variants, ...) have no name here; `of_spark` reads
-them as well, because a source may have them. Errors name the place inside a type: `("a", "element")` in
-`struct<a: array<innt>>`. Spark's schemas (`taskplace.spark.ddl`) are read by the same `Tokens`.
-
->>> tokens = Tokens("array<innt>", WORDS)
->>> tokens.take(), tokens.expect("<")
-('array', None)
->>> with tokens.inside("element"):
-...     raise tokens.unknown(tokens.take(), ["int", "string"])
-Traceback (most recent call last):
-taskplace.spark.types.TypeTextError: in element: found 'innt', expected a type; did you mean 'int'?
+**Names.** Known names are Spark's (`SPARK`), `decimal(p, s)`, Arrow's own, and, made of these, `list<...>`,
+`map<..., ...>` and `struct<name: ..., ...>`. A store keeps flat types only; a sink takes all types. Spark's types that
+no store and no sink has (intervals, times of day, variants, ...) have no name here. Errors name the place inside a
+type: `("a", "element")` in `struct<a: array<innt>>`. `TypeReader` also reads Spark's schemas (`taskplace.spark.ddl`).
 
 **Sinks.** Every Spark must be able to read what is staged for a sink. `readable` returns the type as which a column of
 any Arrow type is staged, and `text` the name of such a type in declarations, manifests and errors.
@@ -26,7 +17,7 @@ any Arrow type is staged, and `text` the name of such a type in declarations, ma
 | date64 | date |
 | timestamps of any unit, with and without a zone | timestamp (UTC), timestamp_ntz: microseconds |
 | decimals of at most 38 digits | decimal(p, s) |
-| dictionary, run-end encoded, extension types | the type of their values |
+| dictionary, extension types | the type of their values |
 | lists, maps, structs with fields | the same, of such types |
 | null | null: no type yet |
 
@@ -37,14 +28,14 @@ geometries, which would be stored as structs of their encoding.
 ('string', 'decimal(20, 0)')
 
 **Between nodes** (`canonical`), each kind of value has one type: a string, whether a processor returns strings, large
-ones, views, a dictionary or run-end encoded ones. So nodes can select rows, which Arrow cannot do of all layouts.
+ones, views or a dictionary. So nodes can select rows, which Arrow cannot do of all layouts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
@@ -52,10 +43,6 @@ from taskplace.errors import InputError
 from taskplace.validation import NO_SURROGATES, has_surrogates, named, nearest
 from topology.errors import shown
 
-#: Texts in quotes, names in backticks, signs, words.
-WORDS = re.compile(
-    r"""\s*+(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[<>(),:]|[^\s<>(),:`'"]+|\S)"""
-)
 #: The name of the type of a column with only nulls; nulls have the same hash in every type.
 UNTYPED = "null"
 #: The most digits of a decimal, in Spark and in a store.
@@ -65,36 +52,38 @@ _SHOWN = 60
 #: Types in types, at most.
 DEEPEST = 100
 
-#: Names that Arrow does not have, or that have another meaning here.
-ALIASES = {
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "date": pa.date32(),
-    "long": pa.int64(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
+#: Spark's types without parameters. In Arrow, some of the names have another meaning, or none.
+SPARK = {
     "boolean": pa.bool_(),
-}
-#: The usual names, for the hint with the nearest one.
-USUAL = (
-    *(*ALIASES, "string", "binary", "bool", "double", "float", "int8", "int16", "int32", "int64", "float64"),
-    "decimal(9, 2)",
-)
-_KNOWN = {
-    **ALIASES,
+    **dict.fromkeys(("byte", "tinyint"), pa.int8()),
+    **dict.fromkeys(("short", "smallint"), pa.int16()),
+    **dict.fromkeys(("int", "integer"), pa.int32()),
+    **dict.fromkeys(("long", "bigint"), pa.int64()),
+    **dict.fromkeys(("float", "real"), pa.float32()),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    **dict.fromkeys(("timestamp", "timestamp_ltz"), pa.timestamp("us", tz="UTC")),
     "timestamp_ntz": pa.timestamp("us"),
-    "byte": pa.int8(),
-    "tinyint": pa.int8(),
-    "short": pa.int16(),
-    "smallint": pa.int16(),
+    "void": pa.null(),
 }
-#: In a word of Arrow's may stand more in brackets: `timestamp[us, tz=UTC]`.
-_WORDS = re.compile(r"\s*+(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?|\S)")
+_ARROW = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
+_DECIMALS = ("decimal", "dec", "numeric", "decimal128")
+_CHARACTERS = ("char", "varchar", "character")
+_NESTED = ("array", "list", "map", "struct")
+#: Spark's types that have no name here, and the beginnings of such types.
+_RARE = ("time", "interval", "variant", "geometry", "geography")
+_RARE_PAIRS = (("string", "collate"), ("timestamp", "with"), ("timestamp", "without"))
+#: What may follow the type of a column: `NOT NULL`, `COMMENT '...'`.
+_FOLLOWS = ("not", "null", "comment", "default", "generated", "collate", "with", "without")
+#: Names in backticks, texts in quotes, signs, words. In a word of Arrow's, more may follow: `timestamp[us, tz=UTC]`.
+_WORD = re.compile(
+    r"""\s*+(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[<>(),:]|[^\s<>(),:`'"\[]+(?:\[[^\]]*\])?|\S)"""
+)
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
-_DECIMALS = ("decimal", "decimal128", "numeric")
-_LISTS = ("list", "array")
 #: The key in the metadata of a struct's field that marks the struct as a value of Spark's: a variant, a geometry.
 MARKS = (b"variant", b"geometry", b"geography")
-_UNITS = ("year", "month", "day", "hour", "minute", "second")
 T = pa.types
 _LIST_KINDS = (T.is_list, T.is_large_list, T.is_fixed_size_list, T.is_list_view, T.is_large_list_view)
 _STAGED = {
@@ -105,10 +94,7 @@ _STAGED = {
     pa.float16(): pa.float32(),
     pa.date64(): pa.date32(),
 }
-_SAME = {
-    *(pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
-    *(pa.string(), pa.binary(), pa.date32()),
-}
+_SAME = {*SPARK.values()} - {kind for kind in SPARK.values() if T.is_timestamp(kind)}
 
 
 class TypeTextError(ValueError):
@@ -125,68 +111,108 @@ class TypeTextError(ValueError):
         return "".join(f".{name}" for name in self.place)
 
 
-class Tokens:
-    """The words of a written type that have not been read yet."""
+class TypeReader:
+    """Reads written types: Spark's (DDL), and, with `arrow`, those of Arrow.
 
-    def __init__(self, written: str, words: re.Pattern[str]) -> None:
-        self.written = written
-        self._words = [(match[1], match.start(1), match.end(1)) for match in words.finditer(written.rstrip())]
+    - `rare`: whether a type was read that has no name here; null stands for it. Without `arrow` only
+    - `timestamp`: what `timestamp` means, which depends on Spark's session
+
+    Errors: `TypeTextError`.
+
+    >>> TypeReader("a long NOT NULL, `b c`: map<string, decimal(9, 2)> COMMENT 'x, y'").columns("")
+    [('a', DataType(int64), 'long'), ('b c', MapType(map<string, decimal128(9, 2)>), 'map<string, decimal(9, 2)>')]
+    """
+
+    def __init__(
+        self, written: str, *, arrow: bool = False, timestamp: pa.DataType = SPARK["timestamp"]
+    ) -> None:
+        self.rare = False
+        self._names, self._arrow = {**SPARK, "timestamp": timestamp}, arrow
+        self._written = written
+        self._words = [(match[1], match.start(1), match.end(1)) for match in _WORD.finditer(written.rstrip())]
         self._next = 0
         self._place: tuple[str, ...] = ()
 
-    def peek(self) -> str:
-        """Return the next word; "" at the end."""
-        return self._words[self._next][0] if self._next < len(self._words) else ""
+    def column_type(self) -> pa.DataType:
+        """Read the type of one column, and what follows it, to the end of the text."""
+        kind = self.type()
+        self._skip_what_follows()
+        if self._peek():
+            raise self._unexpected("nothing more")
+        return kind
 
-    def take(self) -> str:
-        """Return the next word, and go on behind it; "" at the end."""
-        word = self.peek()
-        self._next += bool(word)
-        return word
+    def type(self) -> pa.DataType:
+        """Read the next type."""
+        written = self._take()
+        name, behind = written.lower(), self._peek().lower()
+        if not self._arrow and (name in _RARE or (name, behind) in _RARE_PAIRS):
+            self.rare = True
+            self._skip()
+            return pa.null()
+        if name in _DECIMALS:
+            return pa.decimal128(*self._digits()) if behind == "(" else pa.decimal128(10, 0)
+        if name in _CHARACTERS:
+            self._expect("(")
+            self._number()
+            self._expect(")")
+            return pa.string()
+        if name in _NESTED:
+            return self._nested(name)
+        if name in self._names:
+            return self._names[name]
+        if self._arrow:
+            if zoned := _ZONED.fullmatch(written):
+                return pa.timestamp(zoned[1], zoned[2])
+            with suppress(ValueError):
+                return pa.type_for_alias(name)
+        if not name or name in "<>(),:":
+            self._next -= bool(name)
+            raise self._unexpected("a type")
+        known = (*SPARK, *_DECIMALS, *_NESTED, *(_ARROW if self._arrow else _RARE))
+        raise TypeTextError(self._place, written, "a type", nearest(name, known))
 
-    @property
-    def begin(self) -> int:
-        """Where the next word begins in the text."""
-        return self._words[self._next][1] if self._next < len(self._words) else len(self.written)
+    def columns(self, end: str) -> list[tuple[str, pa.DataType, str]]:
+        """Read columns, or the fields of a struct, up to the word `end`: names, types, and types as written."""
+        found = []
+        while True:
+            if not re.fullmatch(r"\w+|`.+`", self._peek(), re.DOTALL):
+                raise self._unexpected(
+                    "a name, in backticks if it has other signs than letters, digits and _"
+                )
+            name = self._take()
+            if name.startswith("`"):
+                name = name[1:-1].replace("``", "`")
+            if self._peek() == ":":
+                self._take()
+            begin = self._next
+            with self._inside(name):
+                kind = self.type()
+                found.append((name, kind, self._text(begin)))
+                self._skip_what_follows()
+                if self._peek() == end:
+                    return found
+                self._expect(",", *filter(None, [end]))
 
-    @property
-    def end(self) -> int:
-        """Where the last word that was taken ends."""
-        return self._words[self._next - 1][2] if self._next else 0
+    def _nested(self, name: str) -> pa.DataType:
+        self._expect("<")
+        if name == "struct":
+            fields = [] if self._peek() == ">" else self.columns(">")
+            kind: pa.DataType = pa.struct([(name, kind) for name, kind, _ in fields])
+        elif name == "map":
+            key = self._part("key")
+            self._expect(",")
+            kind = pa.map_(key, self._part("value"))
+        else:
+            kind = pa.list_(self._part("element"))
+        self._expect(">")
+        return kind
 
-    def expect(self, *words: str) -> None:
-        """Take the next word, one of these. Errors: `TypeTextError` for another one."""
-        if self.peek() not in words:
-            raise self.unexpected(" or ".join(map(repr, words)))
-        self.take()
-
-    def finish(self) -> None:
-        """Refuse words that are left."""
-        if self.peek():
-            raise self.unexpected("nothing more")
-
-    def number(self) -> int:
-        """Take the next word, a whole number."""
-        if not re.fullmatch(r"-?[0-9]{1,9}", self.peek()):
-            raise self.unexpected("a whole number")
-        return int(self.take())
-
-    def decimal(self, *, any_scale: bool = False) -> tuple[int, int]:
-        """Take the digits of a decimal: `(9, 2)`, or `(9)`; with `any_scale`, the second number may be any."""
-        self.expect("(")
-        digits, scale = self.number(), 0
-        if not any_scale <= digits <= DIGITS:  # Spark has a decimal(0, 0), Arrow has none
-            raise self.error(f"{digits} digits", f"a decimal of 1 to {DIGITS} digits")
-        if self.peek() == ",":
-            self.take()
-            scale = self.number()
-        if not 0 <= scale <= digits and not any_scale:
-            raise self.error(f"a scale of {scale} with a precision of {digits}", f"a scale of 0 to {digits}")
-        self.expect(")")
-        return digits, scale
+    def _part(self, name: str) -> pa.DataType:
+        with self._inside(name):
+            return self.type()
 
     @contextmanager
-    def inside(self, name: str) -> Iterator[None]:
+    def _inside(self, name: str) -> Iterator[None]:
         """Have errors name a part of the type: the field of a struct, `element`, `key` or `value`."""
         if len(self._place) >= DEEPEST:
             raise TypeTextError((), "types nested too deeply", f"at most {DEEPEST} levels")
@@ -194,40 +220,59 @@ class Tokens:
         yield
         self._place = self._place[:-1]
 
-    def error(self, found: str, expected: str, hint: str = "") -> TypeTextError:
-        """Return the error for what was found at this place."""
-        return TypeTextError(self._place, found, expected, hint)
+    def _digits(self) -> tuple[int, int]:
+        self._expect("(")
+        digits, scale = self._number(), 0
+        if not 1 <= digits <= DIGITS:
+            raise TypeTextError(self._place, f"{digits} digits", f"a decimal of 1 to {DIGITS} digits")
+        if self._peek() == ",":
+            self._take()
+            scale = self._number()
+        if not 0 <= scale <= digits:
+            found = f"a scale of {scale} with a precision of {digits}"
+            raise TypeTextError(self._place, found, f"a scale of 0 to {digits}")
+        self._expect(")")
+        return digits, scale
 
-    def unexpected(self, expected: str) -> TypeTextError:
+    def _number(self) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,9}", self._peek()):
+            raise self._unexpected("a whole number")
+        return int(self._take())
+
+    def _peek(self) -> str:
+        """Return the next word; "" at the end."""
+        return self._words[self._next][0] if self._next < len(self._words) else ""
+
+    def _take(self) -> str:
+        word = self._peek()
+        self._next += bool(word)
+        return word
+
+    def _text(self, begin: int) -> str:
+        """Return the text from a word to the last one that was taken."""
+        return self._written[self._words[begin][1] : self._words[self._next - 1][2]]
+
+    def _expect(self, *words: str) -> None:
+        if self._peek() not in words:
+            raise self._unexpected(" or ".join(map(repr, words)))
+        self._take()
+
+    def _skip_what_follows(self) -> None:
+        if self._peek().lower() in _FOLLOWS:
+            self._skip()
+
+    def _skip(self) -> None:
+        """Go on to the end of a column, or of a field."""
+        depth = 0
+        while self._peek() and (depth or self._peek() not in (",", ">")):
+            depth += {"(": 1, ")": -1}.get(self._take(), 0)
+
+    def _unexpected(self, expected: str) -> TypeTextError:
         """Return the error for the next word."""
-        before = self.written[: self.end].strip()
+        before = self._text(0).strip() if self._next else ""
         before = before if len(before) <= _SHOWN else f"...{before[-_SHOWN:]}"
         behind = f" behind {before!r}" if before else ""
-        return self.error(self.peek() or "the end of the type", f"{expected}{behind}")
-
-    def unknown(self, name: str, known: Collection[str]) -> TypeTextError:
-        """Return the error for a word that names no type."""
-        if not name or name in ("<", ">", "(", ")", ",", ":"):
-            self._next -= bool(name)
-            return self.unexpected("a type")
-        return self.error(name, "a type", nearest(name.lower(), known))
-
-
-def name_of(word: str) -> str:
-    """Return the name that a word stands for: in backticks, it may have any letters."""
-    return word[1:-1].replace("``", "`") if word.startswith("`") and len(word) > 1 else word
-
-
-def _marked(mark: bytes, first: pa.Field, last: str) -> pa.DataType:
-    return pa.struct([first, pa.field(last, pa.binary(), nullable=False, metadata={mark: b"true"})])
-
-
-#: As Spark passes them to Python workers.
-_MARKED = {
-    "variant": _marked(b"variant", pa.field("value", pa.binary(), nullable=False), "metadata"),
-    "geometry": _marked(b"geometry", pa.field("srid", pa.int32(), nullable=False), "wkb"),
-    "geography": _marked(b"geography", pa.field("srid", pa.int32(), nullable=False), "wkb"),
-}
+        return TypeTextError(self._place, self._peek() or "the end of the type", f"{expected}{behind}")
 
 
 def parse(written: str) -> pa.DataType:
@@ -239,112 +284,13 @@ def parse(written: str) -> pa.DataType:
     Traceback (most recent call last):
     taskplace.spark.types.TypeTextError: in a.element: found 'innt', expected a type; did you mean 'int'?
     """
-    return _parsed(written, of_spark=False)
-
-
-def of_spark(written: str) -> pa.DataType:
-    """Return the type in which a task gets a column, from the type's name in Spark (`simpleString`) or in Arrow.
-
-    Errors: as `parse`.
-
-    >>> of_spark("array<interval day to second>"), of_spark("struct<>"), of_spark("time(6)")
-    (ListType(list<item: duration[us]>), StructType(struct<>), Time64Type(time64[ns]))
-    """
-    return _parsed(written, of_spark=True)
-
-
-def _parsed(written: str, *, of_spark: bool) -> pa.DataType:
-    tokens = Tokens(written, _WORDS)
-    kind = _type(tokens, of_spark)
-    tokens.finish()
-    return kind
-
-
-def _type(tokens: Tokens, of_spark: bool) -> pa.DataType:
-    name = tokens.take()
-    lower = name.lower()
-    if of_spark and (spark_kind := _sparks_own(tokens, lower)) is not None:
-        return spark_kind
-    if lower in _DECIMALS:
-        return pa.decimal128(*tokens.decimal(any_scale=True))
-    if lower in _LISTS:
-        tokens.expect("<")
-        element = _part(tokens, "element", of_spark)
-        tokens.expect(">")
-        return pa.list_(element)
-    if lower == "map":
-        tokens.expect("<")
-        key = _part(tokens, "key", of_spark)
-        tokens.expect(",")
-        value = _part(tokens, "value", of_spark)
-        tokens.expect(">")
-        return pa.map_(key, value)
-    if lower == "struct":
-        return _struct(tokens, of_spark)
-    kind = _KNOWN.get(name) or _KNOWN.get(lower)
-    if kind is not None:
-        return kind
-    if zoned := _ZONED.fullmatch(name):
-        return pa.timestamp(zoned[1], zoned[2])
-    try:
-        return pa.type_for_alias(lower)
-    except ValueError:
-        raise tokens.unknown(name, (*USUAL, *_DECIMALS, *_LISTS, "map", "struct")) from None
-
-
-def _sparks_own(tokens: Tokens, name: str) -> pa.DataType | None:
-    """Return a type that only Spark has, or None; the name is taken already."""
-    if name == "void":
-        return pa.null()
-    if name in ("time", *_MARKED):
-        if tokens.peek() == "(":
-            tokens.expect("(")
-            tokens.take()
-            tokens.expect(")")
-        return _MARKED.get(name, pa.time64("ns"))
-    if name == "string" and tokens.peek().lower() == "collate":
-        tokens.take()
-        tokens.take()
-        return pa.string()
-    if name == "interval":
-        unit = tokens.take().lower() if tokens.peek().lower() in _UNITS else ""
-        if unit and tokens.peek().lower() == "to":
-            tokens.take()
-            tokens.take()
-        return pa.month_day_nano_interval() if unit in ("", "year", "month") else pa.duration("us")
-    return None
-
-
-def _part(tokens: Tokens, name: str, of_spark: bool) -> pa.DataType:
-    with tokens.inside(name):
-        if name == "element" and tokens.peek() == "item":  # as Arrow writes lists
-            tokens.take()
-            tokens.expect(":")
-        return _type(tokens, of_spark)
-
-
-def _struct(tokens: Tokens, of_spark: bool) -> pa.DataType:
-    tokens.expect("<")
-    fields: list[pa.Field] = []
-    if of_spark and tokens.peek() == ">":
-        tokens.take()
-        return pa.struct(fields)
-    while True:
-        if tokens.peek() in ("", "<", ">", "(", ")", ",", ":"):
-            raise tokens.unexpected("the name of a field")
-        name = name_of(tokens.take())
-        tokens.expect(":")
-        fields.append(pa.field(name, _part(tokens, name, of_spark)))
-        if tokens.peek() != ",":
-            tokens.expect(",", ">")
-            return pa.struct(fields)
-        tokens.take()
+    return TypeReader(written, arrow=True).column_type()
 
 
 def arrow_schema(columns: pa.Schema | Mapping[str, object], path: str = "store") -> pa.Schema:
     """Return the Arrow schema of `columns` (name -> type or type name).
 
-    The names are those of a sink's schema (`column_types.parse`). Errors: `InputError` with the nearest name, or for
+    The names are those of a sink's schema (`parse`). Errors: `InputError` with the nearest name, or for
     a column that a schema has twice.
 
     >>> arrow_schema({"tailnum": "string", "at": "timestamp"}).types
@@ -446,7 +392,7 @@ def canonical(kind: pa.DataType) -> pa.DataType:
     >>> canonical(pa.dictionary(pa.int8(), pa.large_string())), canonical(pa.list_(pa.binary_view(), 2))
     (DataType(string), ListType(list<item: binary>))
     """
-    if T.is_dictionary(kind) or T.is_run_end_encoded(kind):
+    if T.is_dictionary(kind) or T.is_run_end_encoded(kind):  # the latter cannot be cast: `canonical_rows`
         return canonical(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
         return canonical(kind.storage_type)

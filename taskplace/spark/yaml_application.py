@@ -31,7 +31,7 @@ An entry of `output` is one of these:
 - `foreach`: the "module:function" of `ForeachBatch`
 - `kafka`: the arguments of `KafkaSink`: `topic`, `servers`, `key`, ...
 
-A secret is not written into the file: see `taskplace.spark.kafka.clients`. `servers_env` names the environment
+A secret is not written into the file: see `taskplace.spark.kafka.options`. `servers_env` names the environment
 variable that has the `servers`.
 
 Processors by name: `taskplace.spark.registry`.
@@ -50,12 +50,11 @@ Errors: `ConfigError` and `TopologyError` with the path, the value found, the va
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read
@@ -71,49 +70,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from taskplace.spark.driver.directory_overlaps import Used
+    from taskplace.spark.driver.definition import StreamDefinition
     from taskplace.spark.kafka.records import KafkaRecords
     from taskplace.spark.targets import CommitTarget
-    from taskplace.spark.types import TypeTextError
-
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
 _FORMAT = "a streaming source format of Spark, like parquet"
 _SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}, or {kafka: {topic: ...}}"
-
 _SINK = "{path: a directory}, {foreach: 'module:function'} or {kafka: {topic: ..., servers: ...}}"
-
-
-class YamlInput(Protocol):
-    """One entry of `input`, checked."""
-
-    @property
-    def columns_path(self) -> str:
-        """Where the file declares the columns, for errors."""
-        ...
-
-    @property
-    def directory(self) -> Path | None:
-        """The path that the source reads on this host, maybe with wildcards; None if it reads elsewhere."""
-        ...
-
-    def schema(self, timestamp: str) -> StructType | None:
-        """Return the schema of its rows; None if it is not known. `timestamp`: Spark's type for that name."""
-        ...
-
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Return the source's streaming data frame. Errors: `ConfigError`."""
-        ...
+_COLUMNS = "the columns of the files, like 'id long, name string', or a mapping"
+_PARTITIONS = "the number of partitions, which is also the number of tasks"
 
 
 class YamlRecords:
-    """Makes the streaming data frame of an input with `kafka`, a topic whose records tasks read themselves.
+    """An entry of `input` with `kafka`: a topic whose records tasks read themselves.
 
-    - `source`: the node of the topology that has the records as its option `reads`
+    - `columns_path`: where the file declares the columns, for errors
+    - `directory`: the path that it reads on this host: none; `missing`: the same, if it does not exist
     """
 
-    directory = None
+    directory: Path | None = None
+    missing: Path | None = None
 
     def __init__(
         self, path: str, records: KafkaRecords, source: Node, built: BuiltTopology, settings: Settings
@@ -151,76 +129,104 @@ class YamlRecords:
 
 
 class YamlSource:
-    """An entry that names a source of Spark's."""
+    """An entry of `input` that names a source of Spark's. Members as those of `YamlRecords`."""
 
     def __init__(self, path: str, entry: Input) -> None:
-        self._at = path
+        self._at, self._entry = path, entry
         self.columns_path = f"{path}.schema"
         if entry.format is None:
             raise ConfigError(f"{path}.format", found=None, expected=_FORMAT)
-        self._format = entry.format.lower() if entry.format.lower() in FILES else entry.format
-        self._schema, columns = _schema(f"{path}.schema", entry.schema)
-        self._path, self._select = entry.path, entry.select
-        if self._format in FILES and self._path is None:
+        self._of_files = entry.format.lower() in FILES
+        self._format = entry.format.lower() if self._of_files else entry.format
+        self._columns = _columns(self.columns_path, entry.schema)
+        if self._of_files and entry.path is None:
             raise ConfigError(f"{path}.path", found=None, expected="a directory or a URI")
-        if self._format in FILES and self._format != "text" and self._schema is None:
-            expected = "the columns of the files, like 'id long, name string'"
-            raise ConfigError(f"{path}.schema", found=None, expected=expected)
-        self._options = entry.options or {}
-        #: The columns with their types, if the file declares them; those that `select` makes are known to Spark.
-        self.columns = columns if self._select is None else ()
+        if self._of_files and self._format != "text" and not self._columns:
+            raise ConfigError(self.columns_path, found=entry.schema, expected=_COLUMNS)
 
     @property
     def directory(self) -> Path | None:
         """The path that the source reads on this host, maybe with wildcards; None if it reads elsewhere."""
-        option = next((value for name, value in self._options.items() if name.lower() == "path"), None)
-        given = self._path if self._path is not None else option
+        options = {name.lower(): value for name, value in (self._entry.options or {}).items()}
+        path = self._entry.path or options.get("path")
         try:
-            return None if given is None else local_path(absolute(given), self._at)
+            return None if path is None else local_path(absolute(path), self._at)
         except InputError:
             return None
 
     @property
     def missing(self) -> Path | None:
         """The directory, or file, that Spark would read and that does not exist; None if it does, or has wildcards."""
-        there = self.directory if self._format in FILES else None
-        if there is None or has_wildcards(str(there)):
-            return None
+        there = self.directory if self._of_files else None
         try:
-            return None if there.exists() else there
+            return None if there is None or has_wildcards(str(there)) or there.exists() else there
         except OSError:  # no permission to look: Spark's user may have it
             return None
 
     def schema(self, timestamp: str) -> StructType | None:
-        """Return the schema of the rows, as far as the file shows it; None if it is not known."""
+        """Return the schema of the rows, as far as the file shows it; None if it is not known.
+
+        `timestamp`: Spark's type for that name.
+        """
         from taskplace.spark.ddl import struct_type
 
-        return struct_type(self.columns, timestamp) if self.columns else None
+        known = self._columns and not self._entry.select  # what `select` makes is known to Spark
+        return struct_type(self._columns, timestamp) if known else None
 
     def read(self, spark: SparkSession) -> DataFrame:
         """Return the source's streaming data frame. Errors: `ConfigError` with what Spark says."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        reader = spark.readStream.format(self._format).options(**self._options)
+        entry = self._entry
+        reader = spark.readStream.format(self._format).options(**(entry.options or {}))
         try:
-            if self._schema is not None:
-                reader = reader.schema(self._schema)
-            df = reader.load(absolute(self._path)) if self._path is not None else reader.load()
-            return df.selectExpr(*self._select) if self._select else df
+            if isinstance(entry.schema, str):
+                reader = reader.schema(entry.schema)
+            elif entry.schema is not None:
+                ddl = (f"`{name.replace('`', '``')}` {kind}" for name, kind in self._columns)
+                reader = reader.schema(", ".join(ddl))
+            df = reader.load(absolute(entry.path)) if entry.path is not None else reader.load()
+            return df.selectExpr(*entry.select) if entry.select else df
         except (PySparkException, Py4JError) as error:
             says = str(getattr(error, "java_exception", error)).strip().splitlines()[0]
             raise ConfigError(self._at, found=self._format, expected=_SOURCE, hint=says) from error
 
 
-def schemas_of(inputs: Mapping[str, YamlInput], settings: Settings) -> dict[str, StructType]:
-    """Return the schemas of the rows of the sources that declare one."""
-    timestamp = settings.spark.conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ")
-    declared = {topic: source.schema(timestamp) for topic, source in inputs.items()}
-    return {topic: schema for topic, schema in declared.items() if schema is not None}
+Inputs = Mapping[str, YamlRecords | YamlSource]
 
 
-def records_of(entries: Mapping[str, Input]) -> dict[str, KafkaRecords]:
+def _columns(path: str, written: object) -> list[tuple[str, Any]]:
+    """Return the columns of a schema, in Spark's DDL or as a mapping, with their types as written."""
+    from taskplace.spark.ddl import read_type, written_columns
+    from taskplace.spark.types import TypeTextError
+
+    where = path
+    try:
+        if isinstance(written, str):
+            return list(written_columns(written))
+        columns = list(written.items()) if isinstance(written, Mapping) else []
+        for name, kind in columns:
+            where = f"{path}.{name}"
+            if not isinstance(kind, str):
+                raise ConfigError(where, found=kind, expected="a Spark type")
+            read_type(kind)
+        return columns
+    except TypeTextError as error:
+        expected = "a Spark type" if error.expected == "a type" else error.expected
+        where += error.suffix
+        raise ConfigError(where, found=error.found, expected=expected, hint=error.hint) from None
+
+
+def _count(path: str, records: KafkaRecords) -> int:
+    """Return the broker's partition count of a topic. Errors: `ConfigError` at `path`."""
+    try:
+        return records.partitions()
+    except InputError as error:
+        raise error.at(path) from None
+
+
+def _records_of(entries: Mapping[str, Input]) -> dict[str, KafkaRecords]:
     """Return the records of each topic whose entry of `input` has `kafka`. Asks no broker."""
     found = {}
     for topic, entry in entries.items():
@@ -235,124 +241,40 @@ def records_of(entries: Mapping[str, Input]) -> dict[str, KafkaRecords]:
     return found
 
 
-def with_counts(topology: Mapping[str, Any], records: Mapping[str, KafkaRecords]) -> Mapping[str, Any]:
-    """Return the section `topology` with the brokers' count for each Kafka topic whose source has no `partitions`.
-
-    Asks brokers only for such sources. Leaves what is no mapping to its checks. Errors: `ConfigError` for brokers that
-    do not answer, and for a missing topic.
-    """
-    sources = topology.get("sources")
-    if not records or not isinstance(sources, Mapping):
-        return topology
-    counted = dict(sources)
-    for name, entry in sources.items():
-        fields = {} if entry is None else entry
-        if isinstance(fields, Mapping) and fields.get("partitions") is None:
-            topic = fields.get("topic", name)
-            if isinstance(topic, str) and topic in records:
-                counted[name] = {**fields, "partitions": _count(f"input.{topic}.kafka", records[topic])}
-    return {**topology, "sources": counted}
-
-
-def _count(path: str, records: KafkaRecords) -> int:
-    """Return the broker's partition count of a topic. Errors: `ConfigError` at `path`."""
-    try:
-        return records.partitions()
-    except InputError as error:
-        raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
-
-
-def inputs_of(
-    built: BuiltTopology,
-    topics: Collection[str],
-    entries: Mapping[str, Input],
-    records: Mapping[str, KafkaRecords],
-    settings: Settings,
-) -> dict[str, YamlInput]:
-    """Return the source of each external topic, from the entries of `input`.
-
-    - `topics`: the external topics
-    - `records`: those of `records_of`
-    """
-    for name in entries:
-        if name not in topics:
-            raise ConfigError.unknown_key("input", name, topics)
-    for topic in topics:
-        if topic not in entries:
-            raise ConfigError(f"input.{topic}", found=None, expected=_SOURCE)
-    nodes = {node.topic: node for node in built.nodes if node.kind == "source"}
-    return {
-        topic: YamlRecords(f"input.{topic}", records[topic], nodes[topic], built, settings)
-        if topic in records
-        else YamlSource(f"input.{topic}", entries[topic])
-        for topic in topics
-    }
-
-
-def _schema(path: str, written: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
-    """Return a schema as Spark's DDL, and its columns with their types as written; empty: unknown."""
-    from taskplace.spark.ddl import written_columns
-    from taskplace.spark.types import TypeTextError
-
-    if written is None:
-        return None, ()
-    if isinstance(written, Mapping) and written:
-        columns = list(written.items())
-        for name, kind in columns:
-            _check_type(f"{path}.{name}", kind)
-        return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns), tuple(columns)
-    if not isinstance(written, str):
-        raise ConfigError(path, found=written, expected="Spark's DDL ('id long, name string'), or columns")
-    try:
-        return written, tuple(written_columns(written))
-    except TypeTextError as error:
-        raise _written(path, error) from None
-
-
-def _check_type(path: str, written: object) -> None:
-    from taskplace.spark.ddl import read_type
-    from taskplace.spark.types import TypeTextError
-
-    if not isinstance(written, str):
-        raise ConfigError(path, found=written, expected="a Spark type")
-    try:
-        read_type(written)
-    except TypeTextError as error:
-        raise _written(path, error) from None
-
-
-def _written(path: str, error: TypeTextError) -> ConfigError:
-    expected = "a Spark type" if error.expected == "a type" else error.expected
-    return ConfigError(f"{path}{error.suffix}", found=error.found, expected=expected, hint=error.hint)
-
-
-# Only code that needs Spark imports it, so that a topology can be shown without Spark.
-
-
 class YamlApplication:
     """The application class for a YAML file with a `topology`. It needs only the file."""
 
     def __init__(self, settings: Settings) -> None:
-        from taskplace.spark.compile.programs import external_topics
-
         output = read(dict[str, Output], settings.output, "output")
         entries = read(dict[str, Input], settings.input, "input")
         targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
-        records = records_of(entries)
-        settings = replace(settings, topology=with_counts(settings.topology, records))
+        records = _records_of(entries)
+        self._settings = settings
         self._topology = declared_topology(settings, targets, records)
         with _nodes_by_path(settings.topology):
             built = self._topology.build()
-        _check_sinks(built)
-        self._inputs = inputs_of(built, external_topics(built), entries, records, settings)
-        self._settings = settings
-        _check_partitions(built)
-        judge(
-            built,
-            settings,
-            self._inputs,
-            {name: next(iter(given(each)), "path") for name, each in output.items()},
-        )
+        for node in built.nodes:
+            if node.kind == "sink" and not is_target(node.target):
+                raise ConfigError(f"output.{node.name}", found=node.target, expected=_SINK)
+        sources = {node.topic: node for node in built.nodes if node.kind == "source" and not node.internal}
+        for name in entries:
+            if name not in sources:
+                raise ConfigError.unknown_key("input", name, map(str, sources))
+        inputs: dict[str, YamlRecords | YamlSource] = {}
+        for topic, node in sources.items():
+            if topic is None or topic not in entries:
+                raise ConfigError(f"input.{topic}", found=None, expected=_SOURCE)
+            if topic in records:
+                inputs[topic] = YamlRecords(f"input.{topic}", records[topic], node, built, settings)
+            else:
+                inputs[topic] = YamlSource(f"input.{topic}", entries[topic])
+        for topic, node in sources.items():
+            if built.partitions.get(topic or "") is None:
+                path = f"topology.sources.{node.name}.partitions"
+                raise TopologyError(f"{path}: found nothing, expected {_PARTITIONS}", node=node.name)
+        self._inputs = inputs
+        kinds = {name: next(iter(given(each)), "path") for name, each in output.items()}
+        self.definition = judge(built, settings, self._inputs, kinds)
 
     def topology(self) -> Topology:
         """Return the topology of the file."""
@@ -360,24 +282,30 @@ class YamlApplication:
 
     def missing_inputs(self) -> Mapping[str, Path]:
         """Return the input directories that do not exist on this host, by the path of their key in the file."""
-        there = {topic: getattr(source, "missing", None) for topic, source in self._inputs.items()}
-        return {f"input.{topic}.path": path for topic, path in there.items() if path is not None}
+        there = {f"input.{topic}.path": source.missing for topic, source in self._inputs.items()}
+        return {path: missing for path, missing in there.items() if missing is not None}
 
     def schemas(self) -> Mapping[str, StructType]:
         """Return the schemas of the rows of the sources that declare one, by external topic."""
-        return schemas_of(self._inputs, self._settings)
+        return _schemas(self._inputs, self._settings)
 
     def sources(self, spark: SparkSession) -> Mapping[str, DataFrame]:
         """Return a streaming data frame per external topic. Errors: `ConfigError` with what Spark says."""
         return {topic: source.read(spark) for topic, source in self._inputs.items()}
 
 
+def _schemas(inputs: Inputs, settings: Settings) -> dict[str, StructType]:
+    timestamp = settings.spark.conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ")
+    declared = {topic: source.schema(timestamp) for topic, source in inputs.items()}
+    return {topic: schema for topic, schema in declared.items() if schema is not None}
+
+
 def judge(
     built: BuiltTopology,
     settings: Settings,
-    inputs: Mapping[str, YamlInput] = MappingProxyType({}),
+    inputs: Inputs = MappingProxyType({}),
     output: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+) -> StreamDefinition:
     """Refuse what `Placed` would refuse at the start, as far as this can be checked without Spark.
 
     For an application without an application class, `inputs` has the sources, and `output` the kinds of the sinks.
@@ -385,8 +313,8 @@ def judge(
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
     from taskplace.spark.compile.sources import check_sources
-    from taskplace.spark.driver.definition import StreamDefinition
-    from taskplace.spark.driver.directory_overlaps import check_overlaps
+    from taskplace.spark.driver import definition as definitions
+    from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
     from taskplace.spark.driver.no_data_batches import check_idle_closing
     from taskplace.spark.driver.publishing import check_targets
     from taskplace.spark.driver.rebalancer import check_weights
@@ -396,13 +324,20 @@ def judge(
 
     check_supported(settings.placement, "placement.")
     checkpoint = shared_path(settings.checkpoint_dir, "checkpoint.dir", patterns=False)
+    used = [
+        Used(checkpoint, "checkpoint.dir", "the checkpoint (checkpoint.dir)"),
+        Used(settings.state_dir, "state.dir", "the state directory (state.dir)"),
+    ]
+    for topic, source in inputs.items():
+        if (path := source.directory) is not None:
+            used.append(Used(path, f"input.{topic}.path", f"the input directory of input.{topic}", read=True))
     section = settings.topology
     columns = {topic: source.columns_path for topic, source in inputs.items()}
     paths = YamlPaths(built, section, output, columns) if section else None
     with _nodes_by_path(section), _in_the_file(paths):
         # Before `programs`, so that a missing column is reported as missing, and not as one without an event time.
-        check_sources(built, schemas_of(inputs, settings), settings.spark.conf.get)
-        definition = StreamDefinition.of(  # judges the layouts of the stores, and options
+        check_sources(built, _schemas(inputs, settings), settings.spark.conf.get)
+        definition = definitions.StreamDefinition.of(  # judges the layouts of the stores, and options
             built,
             config=settings.placement,
             options=settings.runtime,
@@ -412,35 +347,10 @@ def judge(
         check_idle_closing(definition, "runtime.idle.closing")
         SinkSchemas(built)  # checks the declared schemas
         check_targets(built)
-        check_overlaps(built, _directories(checkpoint, settings, inputs))
+        check_overlaps(built, used)
         if settings.runtime.weights:
             check_weights(settings.runtime.weights, built)
-
-
-def _check_partitions(built: BuiltTopology) -> None:
-    for node in built.nodes:
-        if node.kind == "source" and not node.internal and built.partitions.get(node.topic or "") is None:
-            path, expected = (
-                f"topology.sources.{node.name}.partitions",
-                "the number of partitions, which is also the number of tasks",
-            )
-            raise TopologyError(f"{path}: found nothing, expected {expected}", node=node.name)
-
-
-def _directories(checkpoint: Path, settings: Settings, inputs: Mapping[str, YamlInput]) -> list[Used]:
-    """Return the directories in use on this host, but for those of sinks."""
-    from taskplace.spark.driver.directory_overlaps import Used
-
-    read = {topic: source.directory for topic, source in inputs.items()}
-    return [
-        Used(checkpoint, "checkpoint.dir", "the checkpoint (checkpoint.dir)"),
-        Used(settings.state_dir, "state.dir", "the state directory (state.dir)"),
-        *(
-            Used(path, f"input.{topic}.path", f"the input directory of input.{topic}", read=True)
-            for topic, path in read.items()
-            if path is not None
-        ),
-    ]
+    return definition
 
 
 @contextmanager
@@ -449,9 +359,7 @@ def _in_the_file(paths: YamlPaths | None) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if paths is not None:
-            raise error.at(paths.of(error.path)) from None
-        raise error.at(error.path) from None
+        raise error.at(error.path if paths is None else paths.of(error.path)) from None
 
 
 @contextmanager
@@ -460,19 +368,19 @@ def _nodes_by_path(section: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except TopologyError as error:
-        text = node_path(str(error), section)
-        raise type(error)(text, node=error.node) from error
+        raise type(error)(node_path(str(error), section), node=error.node) from error
 
 
 def declared_topology(
     settings: Settings,
     targets: Mapping[str, Any] | None = None,
-    readers: Mapping[str, Any] = MappingProxyType({}),
+    readers: Mapping[str, KafkaRecords] = MappingProxyType({}),
 ) -> Topology:
     """Return the topology in an application's YAML.
 
     - `targets`: by sink, the target that it writes to
-    - `readers`: by external topic, what its tasks read it with, such as `KafkaRecords`
+    - `readers`: by external topic, what its tasks read it with. Their brokers are asked for the count of partitions of
+      a source that has none
 
     For application classes that leave only the topology to YAML.
     Errors: `TopologyError` with the path in the file; `ConfigError` when there is no topology.
@@ -484,7 +392,8 @@ def declared_topology(
         raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
     of_class = settings.application.cls != YAML_APPLICATION
     document = {**checked_topology(settings.topology, of_class=of_class), "name": settings.application.id}
-    document["sources"] = _with_readers(document.get("sources"), readers)
+    if readers and isinstance(sources := document.get("sources"), Mapping):
+        document["sources"] = {name: _with_reader(name, entry, readers) for name, entry in sources.items()}
     try:
         return Topology.from_dict(document, _registry(document.get("nodes")), targets)
     except TopologyError as error:
@@ -496,16 +405,17 @@ def declared_topology(
         raise TopologyError(node_path(text, document), node=error.node) from error
 
 
-def _with_readers(sources: Any, readers: Mapping[str, Any]) -> Any:
-    """Return the section `sources` with the readers as options `reads`. Leaves what is no mapping to its checks."""
-    made = dict(sources) if isinstance(sources, Mapping) else {}
-    for name, entry in made.items():
-        fields = {} if entry is None else entry
-        topic: Any = fields.get("topic", name) if isinstance(fields, Mapping) else None
-        known = isinstance(topic, str) and topic in readers
-        if known and isinstance(options := fields.get("options") or {}, Mapping):
-            made[name] = {**fields, "options": {**options, "reads": readers[topic]}}
-    return made or sources
+def _with_reader(name: str, entry: Any, readers: Mapping[str, KafkaRecords]) -> Any:
+    """Return a source with its reader as the option `reads`, and a count. What is no mapping is left to its checks."""
+    fields = {} if entry is None else entry
+    topic: Any = fields.get("topic", name) if isinstance(fields, Mapping) else None
+    reader = readers.get(topic) if isinstance(topic, str) else None
+    if reader is None or not isinstance(options := fields.get("options") or {}, Mapping):
+        return entry
+    count = fields.get("partitions")
+    if count is None:
+        count = _count(f"input.{topic}.kafka", reader)
+    return {**fields, "partitions": count, "options": {**options, "reads": reader}}
 
 
 def _registry(nodes: object) -> Mapping[str, Callable[..., Any]]:
@@ -547,8 +457,8 @@ def _parquet(path: str, value: str) -> CommitTarget:
 
 
 def _kafka(path: str, value: KafkaOutput) -> CommitTarget:
-    from taskplace.spark.kafka.clients import check_no_secrets
     from taskplace.spark.kafka.declared import with_servers
+    from taskplace.spark.kafka.options import check_no_secrets
     from taskplace.spark.kafka.sink import KafkaSink
 
     fields = with_servers(path, given(value))
@@ -571,9 +481,3 @@ _TARGETS: Mapping[str, Callable[[str, Any], CommitTarget]] = {
     "foreach": _foreach,
     "kafka": _kafka,
 }
-
-
-def _check_sinks(built: BuiltTopology) -> None:
-    for node in built.nodes:
-        if node.kind == "sink" and not is_target(node.target):
-            raise ConfigError(f"output.{node.name}", found=node.target, expected=_SINK)

@@ -1,8 +1,9 @@
-"""Translates the path in an error into the path in the application's YAML.
+"""Finds the key in an application's YAML that an error is about.
 
 **Idea.** Errors name a value as the code knows it: `node 'spent', Aggregate('spent').by.s`, `stores.spent.key.s`,
-`sinks.totals.n`. The author of a YAML file looks for the file's key: `topology.nodes.spent.options.by.s`. This module
-translates the first into the second. A value without a key of its own gets the path of the nearest key above it.
+`sinks.totals.n`. Each begins with the name of an entry, and ends with the names of its keys. So the entry is looked up
+in the file, and below it the key that ends with the most of these names. What has no key of its own gets the path of
+the entry.
 
 Errors: none.
 """
@@ -15,43 +16,38 @@ from types import MappingProxyType
 from typing import Any
 
 from taskplace.spark import targets
-from taskplace.spark.stub_processors import STATEFUL
-from topology import BuiltTopology, Node
+from topology import BuiltTopology
 from topology.entry_fields import NODE
 
-_PROCESSOR = re.compile(rf"^(?:{'|'.join(STATEFUL.values())})(?:\('[^']*'\))?(?:\.|$)")
-_WINDOW = re.compile(r"^Tumbling(?:\('[^']*'\))?(?:\.|$)")
-_NODE = re.compile(r"^node '(?P<node>[^']*)'(?:,? |$)?(?P<rest>.*)$", re.DOTALL)
-#: The keys of a node beside its options.
-_FIELDS = frozenset(NODE) - {"options"}
-#: By part of a store's layout, the options that determine it.
-_LAYOUT = {
-    "key": ("by",),
-    "value": ("columns", "state", "aggregates"),
-    "time": ("time",),
-    "retention_ms": ("ttl", "window"),
-}
 
+def key_path(tree: Any, path: str) -> str:
+    """Return the key of a tree that ends with the most names of a path, and what the path has after it; or "".
 
-def option_path(path: str, options: Mapping[str, Any]) -> str:
-    """Translate the path in a processor's error into a path below `options`.
-
-    >>> option_path("TableJoin('w').by.id", {"by": {"id": "innt"}})
+    >>> key_path({"by": {"id": "innt"}, "window": {"size": 1}}, "TableJoin('w').by.id")
     'by.id'
-    >>> option_path("Aggregate('spent').cents_sum", {"aggregates": {"cents": {"avg": "cents"}}})
+    >>> key_path({"by": {"id": "innt"}, "window": {"size": 1}}, "Tumbling('at').size")
+    'window.size'
+    >>> key_path({"aggregates": {"cents": {"avg": "cents"}}}, "Aggregate('spent').cents_sum")
     'aggregates.cents'
-    >>> option_path("Tumbling('at').size", {}), option_path("PerKey('p')", {})
-    ('window.size', '')
     """
-    path, windows = _WINDOW.subn("window.", path)
-    path = _PROCESSOR.sub("", path).rstrip(".") if not windows else path.rstrip(".")
-    head = path.partition(".")[0]
-    aggregates = options.get("aggregates")
-    if head not in options and isinstance(aggregates, Mapping):
-        for name in (head, re.sub(r"_(sum|count)$", "", head)):
-            if name in aggregates:
-                return f"aggregates.{name}"
-    return path
+    keys = sorted((key for key, _ in _keys(tree)), key=lambda key: key.count("."))
+    words = re.sub(r"_(sum|count)$", "", path).split(".")
+    for end in range(len(words), 0, -1):
+        for start in range(end):
+            ending = ".".join(words[start:end])
+            for key in keys:
+                if f".{key}".endswith(f".{ending}"):
+                    return ".".join([key, *words[end:]])
+    return ""
+
+
+def _keys(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a tree, and the texts in its lists, each with its value."""
+    if isinstance(tree, list):
+        tree = {each: None for each in tree if isinstance(each, str)}
+    for name, value in tree.items() if isinstance(tree, Mapping) else ():
+        yield f"{path}{name}", value
+        yield from _keys(value, f"{path}{name}.")
 
 
 def node_path(text: str, topology: Mapping[str, Any]) -> str:
@@ -67,7 +63,10 @@ def node_path(text: str, topology: Mapping[str, Any]) -> str:
         found = dict(named_entries(section, topology.get(section)))
         if match is not None and match[1] in found:
             path, entry = found[match[1]]
-            return f"{path}{_time_option(entry, text)}{text[match.end() :]}"
+            column = re.search(r": found the time column '([^']*)'", text)
+            uses = ("options.window.column", "options.time") if ": uses event time" in text else ()
+            keys = [key for key, value in _keys(entry) if key in uses or (column and value == column[1])]
+            return f"{path}{'.' * bool(keys)}{max(keys, key=len, default='')}{text[match.end() :]}"
     return text
 
 
@@ -81,19 +80,8 @@ def named_entries(section: str, given: object) -> Iterator[tuple[str, tuple[str,
                 yield name, (f"topology.{section}[{place}]", entry)
 
 
-def _time_option(entry: object, text: str) -> str:
-    """Return the path, below a node, of the option that names the time column of an error; "" without one."""
-    options = entry.get("options") if isinstance(entry, Mapping) else None
-    column = re.search(r": found the time column '([^']*)'", text)
-    if not isinstance(options, Mapping) or not (column or ": uses event time" in text):
-        return ""
-    if isinstance(options.get("window"), Mapping):
-        return ".options.window.column"
-    return ".options.time" if "time" in options else ""
-
-
 class YamlPaths:
-    """Translates paths in errors about a built topology into paths in its YAML."""
+    """Finds the paths in errors about a built topology in its YAML."""
 
     def __init__(
         self,
@@ -103,101 +91,74 @@ class YamlPaths:
         columns: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`topology`: the section. `output`: by sink, the key of its target. `columns`: by topic, where they are."""
-        self._columns = columns
-        self._keys = output
+        self._output, self._columns = output, columns
         self._nodes = {node.name: node for node in built.nodes}
-        self._sources = {
-            node.topic: node.name for node in built.nodes if node.kind == "source" and not node.internal
+        self._entries = {
+            section: dict(named_entries(section, topology.get(section))) for section in ("nodes", "sources")
         }
-        self._declared = topology.get("stores") or {}
-        written = [node.name for node in built.nodes if node.kind != "source"]
-        listed = isinstance(topology.get("nodes"), list | tuple)
-        self._paths = {
-            name: f"topology.nodes[{place}]" if listed else f"topology.nodes.{name}"
-            for place, name in enumerate(written)
-        }
-        self._paths |= {name: f"topology.sources.{name}" for name in self._sources.values()}
+        self._stores = dict(named_entries("stores", topology.get("stores")))
+        for node in built.nodes:  # those that a processor makes of its options
+            for store in node.stores:
+                if store not in self._stores and node.name in self._entries["nodes"]:
+                    self._stores[store] = self._entries["nodes"][node.name]
 
     def of(self, path: str) -> str:
-        """Return the path in the file. O(nodes)."""
-        if (node := _NODE.match(path)) and node["node"] in self._paths:
-            return self._of_node(node["node"], node["rest"])
+        """Return the path in the file. O(keys of the entry)."""
+        node = re.match(r"node '([^']*)'(?:, ?)?(?:column '(.*)'$)?(.*)$", path, re.DOTALL)
+        if node is not None:
+            return self._below(self._entries["nodes"], node[1], node[2] or node[3]) or path
         section, _, rest = path.partition(".")
         if section == "sources":
             return self._of_source(rest)
-        if section in ("sinks", "nodes", "stores"):
-            known = list(self._stores() if section == "stores" else self._paths)
-            name = max((n for n in known if rest == n or rest.startswith(f"{n}.")), key=len, default=None)
-            if name is None:
-                return f"topology.{path}"
-            rest = rest[len(name) + 1 :]
-            if section == "sinks":
-                return self._of_sink(name, rest)
-            return self._of_store(name, rest) if section == "stores" else self._of_node(name, rest)
+        if section == "sinks":
+            return self._of_sink(rest)
+        if section in ("nodes", "stores"):
+            entries = self._stores if section == "stores" else self._entries["nodes"]
+            name = max((name for name in entries if f"{rest}.".startswith(f"{name}.")), key=len, default="")
+            rest = rest.removeprefix(name)[1:]
+            if section == "stores":
+                part, dot, column = rest.partition(".")
+                if part == "retention_ms":
+                    part = "ttl" if key_path(entries[name][1], "ttl") else "window"
+                rest = f"{'by' if part == 'key' else part}{dot}{column}"
+            found = self._below(entries, name, rest)
+            missing = found and section == "nodes" and rest in NODE and not found.endswith(f".{rest}")
+            return f"{found}.{rest}" if missing else found or f"topology.{path}"
         if section == "weights":
             return f"runtime.{path}"
         if path.startswith("sources "):  # several of them
             return "topology.sources"
         return "topology" if re.match(r"(subtopology|topics)\b", path) else path
 
+    @staticmethod
+    def _below(entries: Mapping[str, tuple[str, Any]], name: str, rest: str) -> str:
+        """Return the path of the key of an entry; "" if there is no such entry."""
+        if name not in entries:
+            return ""
+        path, entry = entries[name]
+        return f"{path}.{key}" if rest and (key := key_path(entry, rest)) else path
+
     def _of_source(self, rest: str) -> str:
-        """Translate the path of a source. Its columns belong to `input`, its options to the topology."""
-        for topic, name in self._sources.items():
-            if rest == topic:
-                return self._columns.get(topic or "", f"input.{topic}.schema")
-            if rest == f"{topic}.topic":
-                return f"topology.sources.{name}{'.topic' if name != topic else ''}"
-            if topic and rest.startswith(f"{topic}."):
-                return f"topology.sources.{name}.options.{rest[len(topic) + 1 :]}"
+        """Return the path of a source. Its columns belong to `input`, its options to the topology."""
+        for node in self._nodes.values():
+            if node.kind != "source" or node.internal or not f"{rest}.".startswith(f"{node.topic}."):
+                continue
+            if rest == node.topic:
+                return self._columns.get(rest, f"input.{rest}.schema")
+            return self._below(self._entries["sources"], node.name, rest[len(node.topic or "") + 1 :])
         return f"input.{rest}" if rest else "input"
 
-    def _of_node(self, name: str, rest: str) -> str:
-        """Translate the path of a node."""
-        node, path = self._nodes[name], self._paths[name]
-        column = re.match(r"column '(.*)'$", rest)
-        if column is not None:  # a column of a state's key
-            by = node.options.get("by")
-            return f"{path}.options.by.{column[1]}" if isinstance(by, Mapping) and column[1] in by else path
-        head = rest.partition(".")[0]
-        if head in _FIELDS:
-            return f"{path}.{rest}"
-        inner = option_path(rest, node.options) if node.made_of_options else rest
-        if inner.startswith("aggregates."):  # {sum: cents, type: int64}: the function has the column
-            spec = node.options["aggregates"][inner.partition(".")[2]]
-            inner += "".join(
-                f".{name}" for name in (spec if isinstance(spec, Mapping) else ()) if name != "type"
-            )
-        return f"{path}.options.{inner}" if inner and _is_option(node, inner) else path
-
-    def _of_sink(self, name: str, rest: str) -> str:
-        """Translate the path of a sink, or of one of its columns."""
+    def _of_sink(self, path: str) -> str:
+        """Return the path of a sink, or of one of its columns."""
+        names = (name for name in self._entries["nodes"] if f"{path}.".startswith(f"{name}."))
+        name = max(names, key=len, default="")
+        rest = path.removeprefix(name)[1:]
         if rest == "target":
             directory = targets.of(self._nodes[name].target).directory
-            return f"output.{name}" if directory is None else f"output.{name}.{self._keys.get(name, 'path')}"
-        if rest.startswith("target.") and name in self._keys:  # an option of the target
-            return f"output.{name}.{self._keys[name]}.{rest.removeprefix('target.')}"
-        if rest.partition(".")[0] in _FIELDS:
-            return f"{self._paths[name]}.{rest}"
-        return f"{self._paths[name]}, column {rest!r}" if rest else self._paths[name]
-
-    def _stores(self) -> dict[str, Node]:
-        return {store: node for node in reversed(self._nodes.values()) for store in node.stores}
-
-    def _of_store(self, name: str, rest: str) -> str:
-        """Translate the path of a store into its declaration, or into the options that determine its layout."""
-        part, _, column = rest.partition(".")
-        if isinstance(self._declared, Mapping) and name in self._declared:
-            return ".".join(filter(None, [f"topology.stores.{name}", f"options.{rest}" if rest else ""]))
-        node = self._stores()[name]
-        for option in _LAYOUT.get(part, ()):
-            value = node.options.get(option)
-            if isinstance(value, Mapping) and column in value:
-                return f"{self._paths[node.name]}.options.{option}.{column}"
-            if option in node.options and (not column or not isinstance(value, Mapping)):
-                return f"{self._paths[node.name]}.options.{option}"
-        return self._paths[node.name]
-
-
-def _is_option(node: Node, inner: str) -> bool:
-    """Return whether the file has this path below the options. A misspelt key counts as well."""
-    return not node.made_of_options or inner.partition(".")[0] in node.options
+            return (
+                f"output.{name}" if directory is None else f"output.{name}.{self._output.get(name, 'path')}"
+            )
+        if rest.startswith("target.") and name in self._output:  # an option of the target
+            return f"output.{name}.{self._output[name]}.{rest.removeprefix('target.')}"
+        found = self._below(self._entries["nodes"], name, rest) or f"topology.sinks.{path}"
+        return f"{found}, column {rest!r}" if rest and found.endswith(name) else found

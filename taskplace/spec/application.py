@@ -27,7 +27,6 @@ Non-goals: no environment variables, no includes, no templates. `--set key=value
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -45,6 +44,7 @@ from taskplace.redaction import redacted
 from taskplace.spec.document import override, read_file, with_value
 from taskplace.spec.nodes import Input, Output, SparkOptions, Topology
 from taskplace.spec.paths import is_uri, local_path
+from taskplace.validation import nearest
 
 MOST_ACTIVE = "executor-with-most-active"
 YAML_APPLICATION = (
@@ -70,9 +70,8 @@ def _on_this_host(words: str, *, uri: bool = False) -> Meta:
 def _executor(value: Any, path: str) -> str:
     """Return the id as text: Spark's ids are digits, so YAML reads them as integers."""
     name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    near = isinstance(name, str) and difflib.get_close_matches(name, [MOST_ACTIVE], cutoff=0.8)
-    if not isinstance(name, str) or not re.fullmatch(r"\S+", name) or (near and name != MOST_ACTIVE):
-        hint = f"did you mean {MOST_ACTIVE!r}?" if near else ""
+    hint = nearest(name, [MOST_ACTIVE]) if name != MOST_ACTIVE else ""
+    if not isinstance(name, str) or not re.fullmatch(r"\S+", name) or hint:
         raise ConfigError(path, found=name, expected=_EXECUTOR, hint=hint)
     return name
 
@@ -137,19 +136,14 @@ class SparkSettings(Configuration, frozen=True):
 
     SECTION: ClassVar[str] = "spark"
 
-    master: Annotated[
-        _Master | None, about("Spark master; default: the one of spark-submit, otherwise local[*]")
-    ] = None
+    master: Annotated[_Master | None, about("default: the one of spark-submit, or else local[*]")] = None
     app_name: Annotated[_Name, about("name in Spark's web UI; default: the application's id")] = ""
-    conf: Annotated[SparkOptions, about("configuration keys that are passed to Spark unchanged")] = (
-        msgspec.field(default_factory=dict)
+    conf: Annotated[SparkOptions, about("properties of Spark, unchanged")] = msgspec.field(
+        default_factory=dict
     )
     trigger_interval: Annotated[
         DurationAboveZero | None,
-        about(
-            "run until stopped, and begin batches at most this often; without it, `taskplace run` reads "
-            "what is there when it starts, and ends"
-        ),
+        about("run until stopped, with batches at most this often; else until the input ends"),
     ] = None
 
 
@@ -158,10 +152,7 @@ class CheckpointSettings(Configuration, frozen=True):
 
     SECTION: ClassVar[str] = "checkpoint"
 
-    dir: Annotated[
-        _CheckpointDir | None,
-        about("directory for manifests, changelogs and snapshots; default: var/<id>/checkpoint"),
-    ] = None
+    dir: Annotated[_CheckpointDir | None, about("directory of progress; default: var/<id>/checkpoint")] = None
 
 
 class StateSettings(Configuration, frozen=True):
@@ -169,9 +160,7 @@ class StateSettings(Configuration, frozen=True):
 
     SECTION: ClassVar[str] = "state"
 
-    dir: Annotated[
-        _StateDir | None, about("directory for copies on each executor; default: var/<id>/state")
-    ] = None
+    dir: Annotated[_StateDir | None, about("directory on each executor; default: var/<id>/state")] = None
 
 
 class ChaosSettings(Configuration, frozen=True):
@@ -179,8 +168,8 @@ class ChaosSettings(Configuration, frozen=True):
 
     SECTION: ClassVar[str] = "chaos[]"
 
-    batch: Annotated[Count, about("batch in which the executor is killed; the first batch is 0")]
-    kill: Annotated[_Executor, about("executor to kill: its id, or the one with the most active tasks")]
+    batch: Annotated[Count, about("batch in which the executor is killed; the first is 0")]
+    kill: Annotated[_Executor, about("its id, or the one with the most active tasks")]
 
 
 class ReportSettings(Configuration, frozen=True):
@@ -190,45 +179,16 @@ class ReportSettings(Configuration, frozen=True):
 
     progress: Annotated[
         Literal["auto", "rich", "plain", "json", "none"],
-        about(
-            "auto: rich on a terminal, otherwise plain; plain also where CI is set; json: a line of JSON "
-            "for each event"
-        ),
+        about("auto: rich on a terminal without CI, otherwise plain; json: a line for each event"),
     ] = "auto"
-    log: Annotated[
-        _LogFormat | None,
-        about(
-            "write log lines to standard error: a line for each rebalance, warnings, errors; json: one "
-            "object per line"
-        ),
-    ] = None
+    log: Annotated[_LogFormat | None, about("log rebalances, warnings, errors to standard error")] = None
     log_tasks: Annotated[bool, about("with `log`: also a line for each task that moves")] = False
-    metrics_port: Annotated[
-        _Port | None,
-        about(
-            "serve metrics to Prometheus on this port while the stream runs; 0: a free port, which the "
-            "output names"
-        ),
-    ] = None
-    metrics_host: Annotated[_Host, about("address of the metrics' endpoint, which has no authentication")] = (
-        "127.0.0.1"
-    )
-    html: Annotated[
-        _File | None,
-        about("write an HTML page about the run there when it ends, also after an error; docs/report.md"),
-    ] = None
-    events: Annotated[
-        _File | None,
-        about(
-            "write the events of the run there while it runs, a JSON line each; `taskplace report` makes "
-            "a page of them"
-        ),
-    ] = None
-    ui_port: Annotated[
-        _Port | None,
-        about("serve a live page on this port while the run goes on; 0: a free port, which the output names"),
-    ] = None
-    ui_host: Annotated[_Host, about("address of the live page, which has no authentication")] = "127.0.0.1"
+    metrics_port: Annotated[_Port | None, about("serve metrics to Prometheus; 0: a free port")] = None
+    metrics_host: Annotated[_Host, about("address of the metrics; no authentication")] = "127.0.0.1"
+    html: Annotated[_File | None, about("write an HTML page there when the run ends")] = None
+    events: Annotated[_File | None, about("write events there, JSON lines for `taskplace report`")] = None
+    ui_port: Annotated[_Port | None, about("serve a live page; 0: a free port")] = None
+    ui_host: Annotated[_Host, about("address of the live page; no authentication")] = "127.0.0.1"
 
 
 _INPUT, _OUTPUT = dict[str, Input], dict[str, Output]

@@ -29,7 +29,7 @@ from typing import Any, get_args, get_origin
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import TaggedScalar
 from ruamel.yaml.constructor import RoundTripConstructor
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.scalarstring import ScalarString
 
@@ -148,14 +148,7 @@ def _places(node: Any) -> Mapping[Any, Any]:
 def _parsed(text: str, path: str, key: str) -> Any:
     try:
         return _parser().load(text)
-    except (
-        YAMLError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:  # `!!bool 5` is a KeyError
+    except Exception as error:  # `!!bool 5` is a KeyError, deep brackets a RecursionError
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
         found = getattr(error, "problem", None) or getattr(error, "reason", None) or "what YAML cannot hold"
@@ -181,16 +174,14 @@ class _Plain:
                              expected=f"at most {MOST} values, {DEEPEST} levels deep")  # fmt: skip
         if isinstance(node, TaggedScalar):
             node = str(node.value)
+        places = _places(node)
         if isinstance(node, dict):
-            places = _places(node)
-            return {
-                self._key(name, line): self.value(
-                    each, f"{key}.{name}".lstrip("."), places.get(name, [line])[0], room - 1
-                )
-                for name, each in node.items()
-            }
+            made = {}
+            for name, each in node.items():
+                path, at = f"{key}.{name}".lstrip("."), places.get(name, [line])[0]
+                made[self._key(name, line)] = self.value(each, path, at, room - 1)
+            return made
         if isinstance(node, list):
-            places = _places(node)
             return [self.value(each, key, places.get(i, [line])[0], room - 1) for i, each in enumerate(node)]
         if isinstance(node, str):
             return self._text(node, key, line)
@@ -277,35 +268,28 @@ def with_value(tree: Any, path: str, value: Any, kind: Any = None) -> dict[str, 
     keys = keys_of(kind) if is_struct(kind) else ()
     declared = {name: bare(key.type) for key in keys for name in (key.name, key.second_name) if name}
     inner = get_args(kind)[1] if get_origin(kind) in (dict, Mapping) else None
-    opened = [key for key in tree if isinstance(key, str) and isinstance(tree[key], Mapping | None)]
-    opened += [
-        key
-        for key, of in declared.items()
-        if key not in tree and (of is Any or is_struct(of) or get_origin(of))
-    ]
+    opened = {key for key, of in declared.items() if of is Any or is_struct(of) or get_origin(of)}
+    opened |= {key for key in tree if isinstance(key, str) and isinstance(tree[key], Mapping | None)}
+    opened -= {key for key in tree if not isinstance(tree[key], Mapping | None)}
     names = [key for key in opened if path.startswith(f"{key}.")]
-    if not names and path not in tree and path not in declared:
-        names = _entry(path, bare(inner))
-    if path in tree or path in declared or not names:
+    if path in tree or path in declared:
         return {**tree, path: value}
-    name = max(names, key=len)
+    if not (name := max(names, key=len, default="") or _entry(path, bare(inner))):
+        return {**tree, path: value}
     below = inner if inner is not None else declared.get(name)
     if name == "options":  # those of the processor beside them
         below = PROCESSORS.get(f"{tree.get('processor')}", below)
     return {**tree, name: with_value(tree.get(name), path[len(name) + 1 :], value, below)}
 
 
-def _entry(path: str, inner: Any) -> list[str]:
+def _entry(path: str, inner: Any) -> str:
     """Return the name of an entry that a path begins with: it ends before a field of the entry."""
     words = path.split(".")
-    if get_origin(inner) in (
-        dict,
-        Mapping,
-    ):  # names and values, such as tags of a host: the last word is a name
-        return [".".join(words[:-1])] if len(words) > 1 else []
+    if get_origin(inner) in (dict, Mapping):  # such as the tags of a host: the last word is a name
+        return ".".join(words[:-1])
     fields = [key.name for key in keys_of(inner)] if is_struct(inner) else []
     for place in range(1, len(words)):
-        rest = ".".join(words[place:])
-        if any(rest == field or rest.startswith(f"{field}.") for field in fields):
-            return [".".join(words[:place])]
-    return []
+        rest = f"{'.'.join(words[place:])}."
+        if any(rest.startswith(f"{field}.") for field in fields):
+            return ".".join(words[:place])
+    return ""

@@ -63,23 +63,9 @@ AvroSchema = Annotated[str | dict[str, Any] | list[Any], _is("mapping, JSON or `
 Registry = Annotated[str | dict[str, Any], _is("URL, or properties of Confluent's client")]
 
 #: Fields that several entries have.
-SentTime = Annotated[Column | None, about("event time of the rows that the node sends, for nodes behind it")]
+SentTime = Annotated[Column | None, about("event time of the rows that the node sends")]
 SentDelay = Annotated[
-    Duration | None,
-    about("how far `event_time` may be behind the watermark of the node's input", default="`0`"),
-]
-Topic = Annotated[Name, about("name of the topic in Kafka")]
-Servers = Annotated[
-    Annotated[str, _is("`host:port,host:port`")] | None,
-    about("brokers", default="required, or `servers_env`"),
-]
-ServersVariable = Annotated[
-    Annotated[str, _is("name of a variable")] | None,
-    about("environment variable of the driver that has the `servers`"),
-]
-ClientOptions = Annotated[
-    Options | None,
-    about("properties of librdkafka; a secret is named by `<name>_env` or `<name>_file`, never written here"),
+    Duration | None, about("how far `event_time` may be behind the watermark of the input", default="`0`")
 ]
 
 
@@ -87,29 +73,19 @@ class SourceOptions(Struct, kw_only=True):
     """The options of a source."""
 
     event_time: Annotated[Column | None, about("event time of the rows: a timestamp or a date")] = None
-    delay: Annotated[
-        Duration | None,
-        about("how late rows may come: the watermark is the newest event time less this", default="`0`"),
-    ] = None
+    delay: Annotated[Duration | None, about("watermark: the newest event time less this", default="`0`")] = (
+        None
+    )
     partition_column: Annotated[
-        Column | None,
-        about(
-            "integer column with the number of the row's partition; without it, Spark's hash of the key decides"
-        ),
+        Column | None, about("integer column with the row's partition; else Spark's hash of the key")
     ] = None
     key_partitioner: Annotated[
         Name | None,
-        about(
-            "partitioner of the topic's producers: murmur2, consistent_random, consistent, fnv1a",
-            default="`murmur2`",
-        ),
+        about("of the producers: murmur2, consistent_random, consistent, fnv1a", default="`murmur2`"),
     ] = None
-    key_bytes: Annotated[
-        Column | None, about("column with the serialized key, of which tasks check samples")
-    ] = None
+    key_bytes: Annotated[Column | None, about("serialized key, of which tasks check samples")] = None
     check_keys: Annotated[
-        bool | None,
-        about("whether samples of keys are checked", default="`true`, if there is `key_bytes`"),
+        bool | None, about("whether samples of keys are checked", default="`true`, if there is `key_bytes`")
     ] = None
 
 
@@ -118,10 +94,7 @@ class StoreOptions(Struct, kw_only=True):
 
     key: Annotated[Columns, about("columns of the key")]
     value: Annotated[Columns, about("columns of the value")]
-    time: Annotated[
-        Column | None,
-        about("an entry expires `retention_ms` of the store after the time in this column"),
-    ] = None
+    time: Annotated[Column | None, about("event time that `retention_ms` of the store counts from")] = None
     meaning: Annotated[
         Annotated[dict[str, str], _is("mapping of texts")] | None,
         about("how values were computed; a checkpoint with another meaning is refused"),
@@ -133,37 +106,22 @@ class Window(Struct, kw_only=True):
 
     column: Annotated[Column, about("event time of the rows")]
     size: Annotated[Duration, about("length of a window")]
-    grace: Annotated[
-        Duration | None,
-        about("how long after its end a window accepts rows, by the watermark; then it closes"),
-    ] = None
+    grace: Annotated[Duration | None, about("how long after its end a window accepts rows")] = None
     emit: Annotated[
         Literal["changes", "final"] | None,
-        about(
-            "changes: each batch sends every window that it changed; final: each window is sent once, "
-            "when it closes"
-        ),
+        about("send every change of a window, or each window once, closed"),
     ] = None
-    time: Annotated[
-        NewName | None,
-        about("one more output column: the event time of the window, for nodes behind it"),
-    ] = None
+    time: Annotated[NewName | None, about("output column with the event time of the window")] = None
 
 
-OfWindow = Annotated[
-    Window | None,
-    about("windows of event time: the key gets the column `window_start`; see the fields of `window`"),
-]
+OfWindow = Annotated[Window | None, about("windows, with the key column `window_start`; see `window`")]
 
 
 class Keyed(Struct, kw_only=True):
     """What all processors with a store take."""
 
     by: Annotated[Columns, about("key of the state; contains the columns that the input is split by")]
-    ttl: Annotated[
-        Duration | None,
-        about("an entry expires this long after the event time in its column `time`"),
-    ] = None
+    ttl: Annotated[Duration | None, about("an entry expires this long after its `time`")] = None
     time: Annotated[Column | None, about("key column that `ttl` counts from")] = None
     store: Annotated[Name | None, about("name of the state", default="the node's name")] = None
 
@@ -171,9 +129,7 @@ class Keyed(Struct, kw_only=True):
 class Stateful(Keyed, kw_only=True):
     """What all processors with a store take but functions."""
 
-    over_changes: Annotated[
-        bool | None, about("take each change of a node before it for a row of its own")
-    ] = None
+    over_changes: Annotated[bool | None, about("take each change of a node before it for a row")] = None
 
 
 class Aggregate(Stateful, kw_only=True):
@@ -181,15 +137,11 @@ class Aggregate(Stateful, kw_only=True):
 
     aggregates: Annotated[
         Annotated[dict[str, Any], _is("mapping", min_length=1)],
-        about(
-            "by output column: `count`, or a function (count, sum, min, max, avg, first, last) of a "
-            "column, maybe with the `type` in which it is kept"
-        ),
+        about("by output column: `count`, or count, sum, min, max, avg, first, last of a column"),
     ]
     window: OfWindow = None
     time: Annotated[
-        Column | None,
-        about("key column, or aggregate such as `{max: at, type: timestamp}`, that `ttl` counts from"),
+        Column | None, about("key column, or aggregate like `{max: at, type: timestamp}`, for `ttl`")
     ] = None
 
 
@@ -202,14 +154,8 @@ class Count(Stateful, kw_only=True):
 class Deduplicate(Stateful, kw_only=True):
     """Lets each key through once: ever, or within `ttl`."""
 
-    by: Annotated[
-        Columns,
-        about("the first row of each key passes; contains the columns that the input is split by"),
-    ]
-    ttl: Annotated[
-        Duration | None,
-        about("a key is forgotten this long after the event time of its first row"),
-    ] = None
+    by: Annotated[Columns, about("the first row of each key passes; contains the columns of the split")]
+    ttl: Annotated[Duration | None, about("a key is forgotten this long after its first row")] = None
     time: Annotated[Column | None, about("event time that `ttl` counts from")] = None
 
 
@@ -219,16 +165,10 @@ class TableJoin(Stateful, kw_only=True):
     by: Annotated[Columns, about("key of the join, which stream and table both have")]
     columns: Annotated[Columns, about("columns of the table to add")]
     how: Annotated[
-        Literal["left", "inner"] | None,
-        about("whether a row without a table row gets nulls, or is dropped"),
+        Literal["left", "inner"] | None, about("a row without a table row gets nulls, or is dropped")
     ] = None
-    order_by: Annotated[
-        ColumnList | None,
-        about("columns of the table that decide which row of a key is the last one"),
-    ] = None
-    deleted: Annotated[
-        Column | None, about("boolean column of the table: a row with true removes its key's row")
-    ] = None
+    order_by: Annotated[ColumnList | None, about("columns that decide which table row is the last")] = None
+    deleted: Annotated[Column | None, about("boolean column: a table row with true removes its key")] = None
     time: Annotated[Column | None, about("column of the table that `ttl` counts from")] = None
 
 
@@ -253,10 +193,7 @@ class OwnOptions(Struct, kw_only=True):
 class Json(Struct, kw_only=True):
     """Keys or values that are JSON objects."""
 
-    columns: Annotated[
-        Columns,
-        about("fields of the JSON object; `NOT NULL` behind a type: a record without it is bad"),
-    ]
+    columns: Annotated[Columns, about("fields; a record without one of a type `... NOT NULL` is bad")]
 
 
 class Avro(Struct, kw_only=True):
@@ -266,7 +203,7 @@ class Avro(Struct, kw_only=True):
     column: Annotated[NewName | None, about("name of the column, if the schema is no record")] = None
     writers: Annotated[
         Annotated[dict[Any, Any], _is("schemas by id")] | None,
-        about("schemas of the writers, if payloads begin with the id of one (schema registry)"),
+        about("schemas of the writers, if payloads begin with the id of one"),
     ] = None
     registry: Annotated[Registry | None, about("schema registry that has the writers' schemas")] = None
 
@@ -276,8 +213,7 @@ class Raw(Struct, kw_only=True):
 
     column: Annotated[NewName, about("name of the column")]
     kind: Annotated[
-        Annotated[str, _is("type")] | None,
-        about("binary, string, int16, int32, int64, float32 or float64, as Kafka's serializers write"),
+        Annotated[str, _is("type")] | None, about("binary, string, int16, int32, int64, float32 or float64")
     ] = None
 
 
@@ -296,26 +232,35 @@ _FORMAT = "{format: json, columns: {id: int64}}, {format: avro, schema: ...} or 
 Format = Annotated[Struct, Meta(extra={"read": _format, "words": "mapping with `format`"})]
 
 
-class KafkaInput(Struct, kw_only=True):
+class KafkaTopic(Struct, kw_only=True):
+    """A topic of Kafka."""
+
+    topic: Annotated[Name, about("name of the topic in Kafka")]
+    servers: Annotated[
+        Annotated[str, _is("`host:port,host:port`")] | None,
+        about("brokers", default="required, or `servers_env`"),
+    ] = None
+    servers_env: Annotated[
+        Annotated[str, _is("name of a variable")] | None, about("variable of the driver with the `servers`")
+    ] = None
+    patience: Annotated[Duration | None, about("how long brokers that do not answer are waited for")] = None
+    options: Annotated[
+        Options | None, about("properties of librdkafka; a secret is `<name>_env` or `<name>_file`")
+    ] = None
+
+
+class KafkaInput(KafkaTopic, kw_only=True):
     """A topic whose records tasks read themselves."""
 
-    topic: Topic
-    servers: Servers = None
-    servers_env: ServersVariable = None
-    key: Annotated[Format | None, about("how keys are decoded; without it, rows have no columns of them")] = (
-        None
-    )
+    key: Annotated[Format | None, about("how keys are decoded; else rows have no columns of them")] = None
     value: Annotated[Format, about("how values are decoded")]
     include: Annotated[
         Annotated[list[str] | dict[str, Any], _is("list, or new names by old ones")] | None,
         about("topic, partition, offset, timestamp, ... as columns"),
     ] = None
-    tombstone: Annotated[
-        NewName | None, about("boolean column that is true for a record without a value")
-    ] = None
+    tombstone: Annotated[NewName | None, about("boolean column: true for a record without a value")] = None
     bad_records: Annotated[
-        Literal["stop", "dead_letters"] | None,
-        about("whether a record that cannot be decoded ends the batch or is kept"),
+        Literal["stop", "dead_letters"] | None, about("end the batch, or keep records that are not decodable")
     ] = None
     starting: Annotated[
         Annotated[Any, _is("earliest, latest, or a time")] | None,
@@ -323,25 +268,16 @@ class KafkaInput(Struct, kw_only=True):
     ] = None
     changed_topics: Annotated[
         Literal["stop", "go-on"] | None,
-        about(
-            "what removed records and a topic that was made again mean; `go-on`: on from `starting`, with "
-            "the state"
-        ),
+        about("if records are gone, or the topic was made again; `go-on`: from `starting`, with the state"),
     ] = None
     most_records: Annotated[
-        Positive | UnsetType | None,
-        about("most offsets of each partition in a batch; null: all there are"),
+        Positive | UnsetType | None, about("most offsets of each partition in a batch; null: all there are")
     ] = UNSET
-    patience: Annotated[Duration | None, about("how long a read waits for brokers that do not answer")] = None
-    options: ClientOptions = None
 
 
-class KafkaOutput(Struct, kw_only=True):
+class KafkaOutput(KafkaTopic, kw_only=True):
     """A topic that a sink writes to."""
 
-    topic: Topic
-    servers: Servers = None
-    servers_env: ServersVariable = None
     key: Annotated[SomeColumns | None, about("key of the records; without it, records have none")] = None
     key_format: Annotated[
         Literal["raw", "json", "avro"] | None,
@@ -349,60 +285,37 @@ class KafkaOutput(Struct, kw_only=True):
     ] = None
     key_schema: Annotated[AvroSchema | None, about("schema of Avro keys")] = None
     value: Annotated[
-        SomeColumns | None,
-        about("value of the records", default="all columns but those of headers, timestamp and deleted"),
+        SomeColumns | None, about("value of the records", default="all columns that no other field names")
     ] = None
     value_format: Annotated[
-        Literal["json", "raw", "avro"] | None,
-        about("format of the values", default="`json`"),
+        Literal["json", "raw", "avro"] | None, about("format of the values", default="`json`")
     ] = None
     value_schema: Annotated[AvroSchema | None, about("schema of Avro values")] = None
-    registry: Annotated[
-        Registry | None,
-        about("schema registry that gives Avro schemas their id; each datum begins with it"),
-    ] = None
+    registry: Annotated[Registry | None, about("schema registry that gives Avro schemas their id")] = None
     headers: Annotated[
         Annotated[list[str] | dict[str, Any], _is("list, or columns by header")] | None,
         about("columns that become headers; a null is no header"),
     ] = None
     timestamp: Annotated[Column | None, about("time of the records", default="the time of sending")] = None
-    deleted: Annotated[
-        Column | None, about("boolean column: where it is true, the record is a tombstone")
-    ] = None
-    dead_letters: Annotated[
-        bool | None, about("the rows are dead letters; each becomes the record that it was")
-    ] = None
+    deleted: Annotated[Column | None, about("boolean column: true makes the record a tombstone")] = None
+    dead_letters: Annotated[bool | None, about("each row becomes the record that it was")] = None
     delivery: Annotated[
         Literal["exactly-once", "at-least-once"] | None, about("in one transaction, or in none")
     ] = None
-    marker_topic: Annotated[
-        Name | None, about("topic with the last batch of each sink; it is made if it is missing")
-    ] = None
+    marker_topic: Annotated[Name | None, about("topic with the last batch of each sink")] = None
     replication: Annotated[
-        Positive | None,
-        about("replicas of the marker topic", default="`3`, or one for each broker if there are fewer"),
+        Positive | None, about("replicas of the marker topic", default="`3`, or one for each broker if fewer")
     ] = None
     changed_topics: Annotated[
-        Literal["stop", "go-on"] | None,
-        about("what a topic means that was made again, or got more partitions"),
+        Literal["stop", "go-on"] | None, about("if the topic was made again, or got more partitions")
     ] = None
-    patience: Annotated[
-        Duration | None, about("how long a batch is tried again while brokers cannot be reached")
-    ] = None
-    options: ClientOptions = None
 
 
 class Input(Struct, kw_only=True):
     """An entry of `input`."""
 
-    format: Annotated[
-        Name | None,
-        about("format of a Spark source: parquet, json, csv, orc, text, kafka, rate, ..."),
-    ] = None
-    path: Annotated[
-        Path | None,
-        about("what a source of files reads; required for those"),
-    ] = None
+    format: Annotated[Name | None, about("Spark source: parquet, json, csv, orc, text, kafka, ...")] = None
+    path: Annotated[Path | None, about("what a source of files reads; required for those")] = None
     schema: Annotated[
         Annotated[str | dict[str, Any], _is("Spark's DDL, or columns with types")] | None,
         about("columns of the rows; required for files, but for text"),
@@ -413,20 +326,15 @@ class Input(Struct, kw_only=True):
         about("applied to the rows that were read"),
     ] = None
     kafka: Annotated[
-        KafkaInput | None,
-        about("a topic that tasks read themselves, in place of the fields above; see `input.kafka`"),
+        KafkaInput | None, about("a topic that tasks read themselves, in place of the fields above")
     ] = None
 
 
 class Output(Struct, kw_only=True):
     """An entry of `output`. It has one of these fields."""
 
-    path: Annotated[
-        Annotated[str, _is("directory", pattern=r"\S")] | None, about("a `ParquetSink` on this host")
-    ] = None
-    foreach: Annotated[
-        Function | None, about("the function of a `ForeachBatch`: `function(df, batch_id)`")
-    ] = None
+    path: Annotated[Annotated[str, _is("directory", pattern=r"\S")] | None, about("a `ParquetSink`")] = None
+    foreach: Annotated[Function | None, about("a `ForeachBatch`: `function(df, batch_id)`")] = None
     kafka: Annotated[KafkaOutput | None, about("a `KafkaSink`; see `output.kafka`")] = None
 
 
@@ -455,41 +363,40 @@ def checked_topology(topology: Mapping[str, Any], *, of_class: bool = False) -> 
 
     - `of_class`: whether an application class reads it, which may have the `schema` of a source there
     """
-    made, nodes = dict(topology), topology.get("nodes")
-    kinds: dict[str, tuple[Collection[str], type[Struct]]] = {
-        "sources": (SECTIONS["sources"] if of_class else OF_FILE, SourceOptions),
-        "stores": (SECTIONS["stores"], StoreOptions),
-    }
-    for section, (known, options) in kinds.items():
-        if isinstance(entries := topology.get(section), Mapping):
+    made = dict(topology)
+    for section, fields, options in (
+        ("sources", SECTIONS["sources"] if of_class else OF_FILE, SourceOptions),
+        ("stores", SECTIONS["stores"], StoreOptions),
+        ("nodes", (), None),
+    ):
+        entries, path = topology.get(section), f"topology.{section}"
+        if isinstance(entries, Mapping):
             made[section] = {
-                name: _entry(entry, f"topology.{section}.{name}", known, options)
-                for name, entry in entries.items()
+                name: _entry(entry, f"{path}.{name}", fields, options) for name, entry in entries.items()
             }
-    if isinstance(nodes, Mapping):
-        made["nodes"] = {name: _node(entry, f"topology.nodes.{name}") for name, entry in nodes.items()}
-    elif isinstance(nodes, list):
-        made["nodes"] = [_node(entry, f"topology.nodes[{place}]") for place, entry in enumerate(nodes)]
+        elif isinstance(entries, list) and section == "nodes":
+            made[section] = [
+                _entry(entry, f"{path}[{place}]", fields, options) for place, entry in enumerate(entries)
+            ]
     return made
 
 
-def _entry(entry: Any, path: str, known: Collection[str], options: type[Struct]) -> Any:
+def _entry(entry: Any, path: str, fields: Collection[str], options: type[Struct] | None) -> Any:
+    """Return an entry with its options checked; of a node (None), only the delay, as its processor has the others."""
     if not isinstance(entry, Mapping):
         return entry
-    for key in entry:
-        if key not in known:
-            raise ConfigError.unknown_key(path, key, known)
-    if not isinstance(entry.get("options"), Mapping):
+    for key in entry if options is not None else ():
+        if key not in fields:
+            raise ConfigError.unknown_key(path, key, fields)
+    given_ = entry.get("options")
+    if not isinstance(given_, Mapping):
         return entry
-    return {**entry, "options": given(read_struct(options, entry["options"], f"{path}.options"))}
-
-
-def _node(entry: Any, path: str) -> Any:
-    options = entry.get("options") if isinstance(entry, Mapping) else None
-    if not isinstance(options, Mapping) or options.get("delay") is None:
+    if options is not None:
+        return {**entry, "options": given(read_struct(options, given_, f"{path}.options"))}
+    if given_.get("delay") is None:
         return entry
-    delay = read(Duration, options["delay"], f"{path}.options.delay")
-    return {**entry, "options": {**options, "delay": delay}}
+    delay = read(Duration, given_["delay"], f"{path}.options.delay")
+    return {**entry, "options": {**given_, "delay": delay}}
 
 
 #: The fields of a source in an application without a class, which has schemas in `input`.

@@ -17,7 +17,6 @@ from urllib.parse import unquote, urlsplit
 from taskplace.errors import InputError
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|file:", re.IGNORECASE)
-_HOSTS = ("", "localhost")
 _WILDCARDS = frozenset("*?[{")
 #: The most bytes of a file's name.
 MOST_BYTES = 255
@@ -86,48 +85,34 @@ def local_path(
     taskplace.errors.InputError: checkpoint: found 'file://nas/data', expected a path, or a file:// URI, of this host; \
 'nas' would be another host: file:///data is the directory here
     """
-    text = str(given)
-    path, hint = text, ""
+    text = path = str(given)
+
+    def refused(hint: str = "") -> InputError:
+        return error(what, found=text, expected=expected, hint=hint)
+
     if is_uri(text):
         url = urlsplit(text)
         path = unquote(url.path)
         if not isinstance(given, str):
-            hint = "give a URI as text: a Path keeps no host"
-        elif url.scheme != "file":
-            hint = f"{url.scheme!r} is another file system"
-        elif url.netloc.lower() not in _HOSTS:
-            hint = f"{url.netloc!r} would be another host: file://{url.path or '/...'} is the directory here"
-        elif url.query or url.fragment:
-            hint = "in a URI, ? and # are written %3F and %23"
-        elif not path.startswith("/"):
-            hint = "a file: URI has an absolute path"
-        if hint:
-            raise error(what, found=text, expected=expected, hint=hint)
+            raise refused("give a URI as text: a Path keeps no host")
+        if url.scheme != "file":
+            raise refused(f"{url.scheme!r} is another file system")
+        if url.netloc.lower() not in ("", "localhost"):
+            place = f"file://{url.path or '/...'}"
+            raise refused(f"{url.netloc!r} would be another host: {place} is the directory here")
+        if url.query or url.fragment or not path.startswith("/"):
+            raise refused("a file: URI has an absolute path; in it, ? and # are written %3F and %23")
     if not path.strip() or "\x00" in path:
-        raise error(what, found=text, expected=expected)
+        raise refused()
     try:
-        os.fsencode(path)
+        longest = max(Path(path).parts, key=lambda name: len(os.fsencode(name)), default="")
+        expanded = Path(path) if is_uri(text) else Path(path).expanduser()
     except UnicodeEncodeError as problem:
-        hint = f"{problem.object[problem.start]!r} in it is not allowed in a file's name"
-        raise error(what, found=text, expected=expected, hint=hint) from None
-    longest = max(Path(path).parts, key=_size, default="")
-    if _size(longest) > MOST_BYTES and not has_wildcards(longest):
-        raise error(
-            what,
-            found=text,
-            expected=expected,
-            hint=f"a name in it has {_size(longest)} bytes, over {MOST_BYTES}",
-        )
-    return (Path(path) if is_uri(text) else _of_home(path, what, text, error)).absolute()
-
-
-def _size(name: str) -> int:
-    return len(name.encode("utf-8", "surrogatepass"))
-
-
-def _of_home(path: str, what: str, text: str, error: type[InputError]) -> Path:
-    """Return a path with ~ expanded to the home directory, as in a shell."""
-    try:
-        return Path(path).expanduser()
+        letter = problem.object[problem.start]
+        raise refused(f"{letter!r} in it is not allowed in a file's name") from None
     except RuntimeError:
         raise error(what, found=text, expected="~ of an existing user") from None
+    size = len(os.fsencode(longest))
+    if size > MOST_BYTES and not has_wildcards(longest):
+        raise refused(f"a name in it has {size} bytes, over {MOST_BYTES}")
+    return expanded.absolute()

@@ -37,17 +37,6 @@ def _problem(n: int, m: int, traffic: int | None, move: int | None) -> Problem:
     return Problem(tasks, instances, config)
 
 
-@pytest.mark.parametrize("strategy", ["min_traffic", "balance_subtopology"])
-@pytest.mark.parametrize("tasks", [[], [{"id": "0_0", "stateful": False, "racks": [["r0"]]}]])
-def test_racks_without_a_stateful_task(strategy: str, tasks: list[dict[str, object]]) -> None:
-    problem = {
-        "config": {"rack.aware.assignment.strategy": strategy},
-        "tasks": tasks,
-        "instances": [{"id": "a", "tags": {"rack": "r0"}}],
-    }
-    assert len(taskplace.plan(problem).assignment["a"].active) == len(tasks)
-
-
 @pytest.mark.parametrize(("traffic", "move"), [(1_000_000, 1), (1_000_000, 999_999), (1, 1_000_000)])
 def test_the_dearest_prices_are_placed_like_small_ones_in_proportion(traffic: int, move: int) -> None:
     small = taskplace.plan(_problem(600, 6, *((10, 1) if traffic > move else (1, 10))))
@@ -55,11 +44,6 @@ def test_the_dearest_prices_are_placed_like_small_ones_in_proportion(traffic: in
     if move in (1, 1_000_000):
         assert dear.optimality == small.optimality
     assert not dear.warnings
-
-
-def test_prices_with_a_common_factor_are_the_same_prices() -> None:
-    one, many = taskplace.plan(_problem(90, 5, 3, 2)), taskplace.plan(_problem(90, 5, 600_000, 400_000))
-    assert one.target == many.target
 
 
 def test_a_problem_too_large_for_fine_levels_is_still_placed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 import taskplace
 from taskplace.assign.target import PLACES
-from taskplace.errors import ConfigError
 from taskplace.model.assignors import BUILT_IN, OWN, Promises, promises
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Instance, Problem, Task, TaskId
@@ -38,19 +36,6 @@ def test_each_built_in_assignor_computes_and_is_in_the_docs():
     assert all(name in key.values for name in BUILT_IN)
 
 
-def test_no_module_asks_for_an_assignor_by_its_name():
-    """Compared are promises. The names are in one registry, beside what each computes, and in defaults and texts."""
-    asked = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "taskplace").rglob("*.py")
-        if re.search(
-            rf"task_assignor_class (?:==|!=|in|not in) \(?[\"'](?:{'|'.join(BUILT_IN)})[\"']",
-            path.read_text(),
-        )
-    }
-    assert asked == set()
-
-
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 def test_a_plan_keeps_the_promises_of_its_assignor(name):
     given = problem(name)
@@ -60,25 +45,8 @@ def test_a_plan_keeps_the_promises_of_its_assignor(name):
         assert plan.optimality.moves == plan.optimality.lower_bound
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_IN))
-def test_an_assignor_that_weighs_no_racks_refuses_a_strategy(name):
-    given = {"task.assignor.class": name, RACKS: "min_traffic"}
-    if promises(name).weighs_racks:
-        PlacementConfig.from_properties(given)
-    else:
-        with pytest.raises(
-            ConfigError, match=rf"^config\.{re.escape(RACKS)}: .* the assignor '{name}' does not"
-        ):
-            PlacementConfig.from_properties(given)
-
-
 def test_an_assignor_of_ones_own_promises_nothing_and_may_weigh_racks():
     assert (
         PlacementConfig.from_properties({"task.assignor.class": "m:a", RACKS: "min_traffic"}).promises is OWN
     )
     assert not any(getattr(OWN, field.name) for field in fields(Promises))
-
-
-def test_promises_are_stated_one_by_one():
-    with pytest.raises(TypeError, match="levels_stateless"):
-        Promises(balanced=True, fewest_moves=True, weighs_racks=True)  # type: ignore[call-arg]

@@ -85,14 +85,3 @@ def test_unknown_racks_are_said_and_not_looked_at() -> None:
     problem = racked("min_traffic")
     plan = taskplace.plan(Problem(problem.tasks, (*problem.instances, Instance("bare")), problem.config))
     assert any("needs a tag 'rack' on every instance" in w for w in plan.warnings)
-
-
-def test_min_traffic_keeps_the_balance_of_all_tasks_and_not_of_each_subtopology() -> None:
-    tasks = [Task(TaskId(s, p), end_offset=END, racks=(("ab"[s],),)) for s in (0, 1) for p in (0, 1)]
-    places = [Instance(name, tags={"rack": name}) for name in "ab"]
-    config = PlacementConfig(rack_aware_assignment_strategy="min_traffic")
-    plan = taskplace.plan(Problem(tasks, places, config))
-    assert {name: {t.subtopology for t in r.active} for name, r in plan.target.items()} == {
-        "a": {0},
-        "b": {1},
-    }

@@ -12,9 +12,7 @@ import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign.rack_standbys import _RackStandbys
 from taskplace.assign.standby import StandbyCosts, Traffic, place_standbys
-from taskplace.errors import ConfigError, InputError
-from taskplace.explanation import Explainer
-from taskplace.model.problem import judge
+from taskplace.errors import ConfigError
 from taskplace.model.problem_columns import STANDBY
 from taskplace.verify import verify
 from tests.support.standby_racks import STRATEGIES, configured
@@ -47,13 +45,6 @@ def test_standbys_go_to_the_rack_of_their_changelog_and_loads_stay_level(strateg
             assert (f"{racks[name]}",) in next(x for x in problem.tasks if x.id == t).changelog_racks
     assert made.followup
     assert made.metrics["standby_reads_across_racks"] == 0
-
-
-def test_a_dear_move_leaves_standbys_where_they_are() -> None:
-    problem = _spread_over_racks(24, 6, 1, configured(costs=(1, 10)))
-    made = taskplace.plan(problem)
-    assert made.stable
-    assert made.metrics["standby_reads_across_racks"] == 24
 
 
 @pytest.mark.parametrize("standbys", [1, 2])
@@ -100,23 +91,6 @@ def test_racks_that_are_not_known_are_named_once_and_known_ones_count() -> None:
     ]
 
 
-def test_racks_of_changelogs_are_read_written_and_part_of_the_fingerprint() -> None:
-    task = Task(TaskId(0, 0), end_offset=5, changelog_racks=(("x", "y"), ()))
-    problem = Problem([task], [Instance("a"), Instance("b")])
-    assert Problem.from_dict(problem.to_dict()) == problem
-    assert problem.to_dict()["tasks"][0]["changelog_racks"] == [["x", "y"], []]
-    assert problem.fingerprint != Problem([task._replace(changelog_racks=())], problem.instances).fingerprint
-    assert (
-        problem.fingerprint
-        != Problem([task._replace(racks=task.changelog_racks)], problem.instances).fingerprint
-    )
-    wrong = {"tasks": [{"id": "0_0", "changelog_racks": [["x", 3]]}], "instances": [{"id": "a"}]}
-    with pytest.raises(InputError, match=r"tasks\[0\].changelog_racks\[0\]: found 3"):
-        Problem.from_dict(wrong)
-    with pytest.raises(InputError, match=r"tasks\[0_0\].changelog_racks"):
-        judge([task._replace(changelog_racks=3)], [], PlacementConfig())  # type: ignore[arg-type]
-
-
 def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = _spread_over_racks(24, 6, 1, configured(costs=(5_000, 1)))
     c = problem.columns
@@ -144,21 +118,6 @@ def test_coarse_levels_still_keep_standbys_where_traffic_is_equal(monkeypatch: p
     )  # every standby is in the rack of its changelog
     monkeypatch.setattr("taskplace.assign.standby.cost_budget", lambda nodes: 8 * 25 * 20)
     assert taskplace.plan(problem).stable
-
-
-def test_the_explanation_names_what_a_standby_reads_across_racks() -> None:
-    problem = _spread_over_racks(24, 6, 1, configured())
-    made = taskplace.plan(problem)
-    moved = next(m for m in made.moves if m.role == "warmup")
-    text = {r.role: r.why for r in Explainer(problem, made).task(moved.task).roles}
-    assert "0 changelog partitions across racks" in text["warmup"]
-    rest = taskplace.plan(_spread_over_racks(24, 6, 1, configured(costs=(1, 10))))
-    (why,) = [
-        r.why
-        for r in Explainer(_spread_over_racks(24, 6, 1, configured(costs=(1, 10))), rest).task("0_0").roles
-        if r.role == "standby"
-    ]
-    assert why == "it is a standby already, and it reads 1 changelog partition across racks there"
 
 
 def test_a_needless_read_across_racks_is_found_by_the_verifier() -> None:

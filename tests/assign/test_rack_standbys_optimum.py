@@ -8,7 +8,6 @@ from itertools import combinations, product
 
 import hypothesis.strategies as st
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from msgspec import structs
 
@@ -118,23 +117,6 @@ def test_no_level_placement_of_standbys_costs_less(problem: Problem, data: st.Da
         else:  # loads come first: then traffic is least for the loads that were found
             level = [s for s in options if (_load(s, c.m) == _load(mine, c.m)).all()]
         assert _price(problem, mine) == min(_price(problem, s) for s in level)
-
-
-@pytest.mark.parametrize("full", [10**9, 0])
-def test_where_loads_cannot_be_level_traffic_is_least_for_the_loads_there_are(full: int) -> None:
-    """d would have to take standbys, but all tasks are parked there; b and c exchange theirs for the sake of racks."""
-    tasks = [Task(TaskId(0, p), end_offset=9, changelog_racks=((("y", "x")[p // 2],),)) for p in range(4)]
-    ids = [t.id for t in tasks]
-    instances = [
-        Instance("a", tags={"rack": "w"}, active=tuple(ids), lags=dict.fromkeys(ids, 0)),
-        Instance("b", tags={"rack": "x"}, standby=tuple(ids[:2]), lags=dict.fromkeys(ids[:2], 0)),
-        Instance("c", tags={"rack": "y"}, standby=tuple(ids[2:]), lags=dict.fromkeys(ids[2:], 0)),
-        Instance("d", tags={"rack": "z"}, parked=tuple(ids)),
-    ]
-    problem = Problem(tasks, instances, configured())
-    c = problem.columns
-    found = place_standbys(c, c.owner, 1, full, Traffic.of(c, problem.config))
-    assert found.inst.tolist() == [2, 2, 1, 1]
 
 
 @settings(max_examples=150, deadline=None)

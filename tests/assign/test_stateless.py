@@ -137,15 +137,6 @@ def test_equal_instances_are_level_in_every_way(
         assert max(counts) - min(counts) <= 1
 
 
-def test_stateless_tasks_are_alike_among_themselves_and_not_only_in_all() -> None:
-    """Two instances with 2 and 1 stateful tasks, 4 stateless ones of two subtopologies, all on the second."""
-    problem, _ = cluster_of([1, 1], [0, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1])
-    plan = taskplace.plan(problem)
-    counts = {n: Counter(t.subtopology for t in r.active) for n, r in plan.assignment.items()}
-    assert counts == {"i0": {9: 2, 0: 1, 1: 1}, "i1": {9: 1, 0: 1, 1: 1}}
-    assert len(plan.moves) == 2
-
-
 def test_the_total_wins_where_capacities_forbid_both() -> None:
     """Capacities 1 to 4 with 0, 2, 1 and 3 of 6 stateful tasks, and 5 stateless ones: shares of 0.5, 1, 1.5 and 2.
 
@@ -184,26 +175,6 @@ def sizes(plan: Plan) -> list[int]:
     return [len(r.active) for r in plan.assignment.values()]
 
 
-def test_while_stateful_tasks_warm_up_stateless_ones_make_up_for_it() -> None:
-    cluster, plan = joined(6, [6, 3], max_warmup_replicas=1)
-    seen = []
-    while plan.followup:
-        seen.append(sizes(plan))
-        taskplace.check(cluster.problem(), plan)
-        cluster.apply(plan)
-        cluster.advance(600_000)
-        plan = taskplace.plan(cluster.problem())
-    assert [max(n) - min(n) for n in (*seen, sizes(plan))] == [1, 1, 1, 1]
-    assert [len(r.active) for r in plan.target.values()] == sizes(plan)
-
-
-def test_nothing_free_to_go_stays_where_it_is() -> None:
-    _, plan = joined(7, [])
-    assert sizes(plan) == [7, 0]
-    _, plan = joined(6, [1])
-    assert sizes(plan) == [6, 1]
-
-
 def test_a_step_moves_no_more_stateless_tasks_than_the_level_needs() -> None:
     """6 and 0 stateful tasks, then 5 and 1, and so on: of 9 stateless ones 7 go over, and one comes back each time."""
     cluster, plan = joined(6, [6, 3], max_warmup_replicas=1)
@@ -214,39 +185,6 @@ def test_a_step_moves_no_more_stateless_tasks_than_the_level_needs() -> None:
         cluster.advance(600_000)
         plan = taskplace.plan(cluster.problem())
     assert moved == [7, 1, 1, 0]
-
-
-def test_moves_for_the_time_being_are_named_so_and_explained() -> None:
-    cluster, plan = joined(6, [6, 3], max_warmup_replicas=1)
-    goal = {t: n for n, r in plan.target.items() for t in r.active}
-    loose = [m for m in plan.moves if m.role == "active"]
-    assert {m.why for m in loose} == {"balance", "balance for now"}
-    assert all((m.why == "balance") == (goal[m.task] == m.to) for m in loose)
-    problem = cluster.problem()
-    waiting = next(m.task for m in loose if m.why == "balance for now")
-    text = taskplace.explain(problem, plan, waiting)
-    assert "it belongs on a, once the stateful tasks have moved" in " ".join(text.split())
-    settled = next(m.task for m in loose if m.why == "balance")
-    assert "it belongs on" not in taskplace.explain(problem, plan, settled)
-
-
-def test_the_step_takes_those_over_that_the_target_wants_there() -> None:
-    _, plan = joined(6, [6, 3], max_warmup_replicas=1)
-    there = {t for t in plan.target["b"].active if t.subtopology > 0}
-    assert there <= set(plan.assignment["b"].active)
-
-
-def test_a_draining_instance_gives_its_stateless_tasks_away_at_once() -> None:
-    cluster, plan = joined(4, [4, 4])
-    for _ in settle(cluster, limit=20):
-        pass
-    cluster.add("c")
-    cluster.drain("a")
-    plan = taskplace.check(cluster.problem(), taskplace.plan(cluster.problem()))
-    assert plan.followup
-    assert {t.subtopology for t in plan.assignment["a"].active} == {0}
-    level = [len(plan.assignment[n].active) for n in "bc"]
-    assert abs(level[0] - level[1]) <= 1
 
 
 @pytest.mark.parametrize("assignor", ["high_availability", "sticky"])

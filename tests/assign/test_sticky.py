@@ -10,7 +10,6 @@ import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, TaskId
-from taskplace.errors import ConfigError
 from taskplace.model.shares import floors_and_ceilings, level_loads
 from taskplace.simulation import Cluster, Event
 from taskplace.simulation.run import settle
@@ -32,16 +31,6 @@ def test_sticky_is_level_valid_and_comes_to_rest(kind: str, seed: int) -> None:
         low, high = floors_and_ceilings(int(c.stateful.sum()), c.open_slots)
         n = np.bincount(c.owner[c.stateful], minlength=c.m)
         assert ((low <= n) & (n <= high)).all()
-
-
-def test_sticky_keeps_the_owner_then_a_holder_of_state() -> None:
-    a, b, c, d = ids(0, 4)
-    config = PlacementConfig(task_assignor_class="sticky")
-    one = Instance("a", active=(a, b), lags={a: 0, b: 0})
-    two = Instance("b", lags={c: 0})
-    plan = taskplace.plan(Problem(stateful(a, b, c, d), (one, two), config))
-    assert plan.assignment["a"].active == (a, b)
-    assert plan.assignment["b"].active == (c, d)
 
 
 @pytest.mark.parametrize("lag", [0, 7, 50_000])
@@ -116,23 +105,6 @@ def test_sticky_keeps_copies_in_different_zones(standbys: int, seed: int) -> Non
         for zones in zones_of(rounds[-1].plan, list(cluster.problem().instances)).values():
             assert len(set(zones)) == 1 + standbys
         assert taskplace.plan(cluster.problem()).stable
-
-
-def test_sticky_says_when_there_are_too_few_zones() -> None:
-    config = sticky(num_standby_replicas=1, rack_aware_assignment_tags=("zone",))
-    plan = taskplace.plan(Problem(stateful(*ids(0, 6)), zoned(3, "a"), config))
-    assert any("6 of 6 stateful tasks have two copies in one zone" in w for w in plan.warnings)
-
-
-@pytest.mark.parametrize("strategy", ["min_traffic", "balance_subtopology"])
-def test_sticky_beside_a_rack_strategy_is_refused(strategy: str) -> None:
-    properties = {"task.assignor": "sticky", "rack.aware.assignment.strategy": strategy}
-    with pytest.raises(
-        ConfigError, match=r"^placement\.rack\.aware\.assignment\.strategy: found .*'sticky' does not"
-    ):
-        PlacementConfig.from_properties(properties, path="placement")
-    with pytest.raises(ConfigError, match=r"^config\.rack\.aware\.assignment\.strategy"):
-        sticky(rack_aware_assignment_strategy=strategy)
 
 
 def test_sticky_spreads_an_instances_standbys_over_many() -> None:

@@ -16,7 +16,7 @@ from taskplace.assign import weights
 from taskplace.assign.weights import load_and_bound
 from taskplace.simulation import Cluster, Event
 from taskplace.simulation.run import settle
-from tests.support.stateful_tasks import END, ids, stateful
+from tests.support.stateful_tasks import END, ids
 
 
 def _excess(problem: Problem, plan: taskplace.Plan) -> float:
@@ -119,8 +119,3 @@ def test_weighted_loads_are_within_one_task_of_their_share_or_say_how_far(seed: 
         loads = np.bincount(c.owner, weights=c.weight, minlength=c.m)
         share = c.weight.sum() * c.open_slots / c.open_slots.sum()
         assert (np.abs(loads - share) <= c.weight.max() + 1e-9).all()
-
-
-def test_equal_weights_need_no_exchange_and_no_figures() -> None:
-    plan = taskplace.plan(Problem(stateful(*ids(0, 9), weight=3.0), [Instance("a"), Instance("b")]))
-    assert "weighted_load_gap" not in plan.metrics

@@ -11,7 +11,6 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign import active
-from taskplace.assign.weights import load_and_bound
 from taskplace.model.flow import Network
 from taskplace.model.placement import bases
 from tests.support.stateful_tasks import END, ids, stateful
@@ -56,17 +55,6 @@ def test_an_instance_without_room_gets_nothing_and_shifts_nothing(
     assert not any(beside.target["zz"]) and not any(beside.assignment["zz"])
     for figure in ("weighted_load_bound", "active_balance"):
         assert beside.metrics.get(figure) == alone.metrics.get(figure), figure
-
-
-def test_without_tasks_there_is_no_load_and_room_is_what_shares_it() -> None:
-    task = Task(ids(0, 1)[0], end_offset=END, weight=3.0)
-    columns = Problem([], [Instance("a")]).columns
-    assert load_and_bound(columns, columns.owner) == (0.0, 0.0)
-    two = Problem(
-        [task],
-        [Instance("a", capacity=2, active=ids(0, 1), lags={ids(0, 1)[0]: 0}), Instance("b", capacity=0)],
-    )
-    assert load_and_bound(two.columns, two.columns.owner) == (1.5, 1.5)
 
 
 def beside_parked() -> Problem:

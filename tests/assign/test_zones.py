@@ -7,21 +7,10 @@ import random
 import pytest
 
 import taskplace
-from taskplace import Instance, PlacementConfig, Problem
+from taskplace import PlacementConfig, Problem
 from taskplace.simulation import Cluster, Event
 from taskplace.simulation.run import settle
 from tests.support.stateful_tasks import ids, stateful, zoned, zones_of
-
-
-@pytest.mark.parametrize("standbys", [1, 2])
-@pytest.mark.parametrize("count", [3, 6, 7, 10])
-def test_copies_are_in_different_zones(standbys: int, count: int) -> None:
-    config = PlacementConfig(num_standby_replicas=standbys, rack_aware_assignment_tags=("zone",))
-    instances = zoned(count)
-    plan = taskplace.plan(Problem(stateful(*ids(0, 17), *ids(1, 5)), instances, config))
-    for zones in zones_of(plan, instances).values():
-        assert len(set(zones)) == 1 + standbys
-    assert not [w for w in plan.warnings if "zone" in w]
 
 
 @pytest.mark.parametrize("standbys", [1, 2])
@@ -52,17 +41,6 @@ def test_too_few_zones_is_one_warning_and_all_standbys_are_placed() -> None:
         "12 of 12 stateful tasks have two copies in one zone: there are 2 values of this tag (a, b); "
         "add instances with other values"
     ]
-
-
-def test_two_tags_are_both_looked_at() -> None:
-    config = PlacementConfig(num_standby_replicas=1, rack_aware_assignment_tags=("zone", "cluster"))
-    instances = [
-        Instance(f"i{k}", tags={"zone": z, "cluster": cl})
-        for k, (z, cl) in enumerate([("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")])
-    ]
-    plan = taskplace.plan(Problem(stateful(*ids(0, 8)), instances, config))
-    for tag in ("zone", "cluster"):
-        assert all(len(set(values)) == 2 for values in zones_of(plan, instances, tag).values())
 
 
 @pytest.mark.parametrize("seed", range(12))

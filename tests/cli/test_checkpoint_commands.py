@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 import jsonschema
 import pytest
 
 from taskplace.cli import main
-from taskplace.cli.drain import json_schema as answer_schema
 from taskplace.cli.inspect import lag_lines
-from taskplace.cli.status import events, json_schema
-from taskplace.model import schema as schemas
+from taskplace.cli.status import events
 from taskplace.model.schema import schema
 from taskplace.record.events import Change, Rebalanced
-from taskplace.record.json_lines import schema as line_schema
 from taskplace.spark.inspection.checkpoint import Inspection, LastStatus
-from taskplace.spark.inspection.driver_seen import look
 from taskplace.spark.operator_messages import (
     DriverIdentity,
     Status,
@@ -140,22 +135,13 @@ def test_a_path_without_a_checkpoint_is_bad_input(command, tmp_path, capsys):
     assert "expected the directory of a checkpoint" in one_line(capsys)
 
 
-@pytest.mark.parametrize("name", ["inspect", "status", "drain", "can-remove"])
-def test_the_help_has_an_example_and_the_exit_codes(name, capsys):
-    with pytest.raises(SystemExit):
-        main([name, "--help"])
-    out = " ".join(capsys.readouterr().out.split())
-    assert f"taskplace {name} /data/checkpoint" in out
-    assert "Exit codes: 0 " in out
-
-
 def test_status(placed, capsys):
     path = str(placed.checkpoint)
     assert main(["status", path]) == 0
     out = capsys.readouterr().out
     assert out.startswith("running: driver 1 (app-1, process ")
     assert "executor-2  host-2       1        0        0    0\n" in out
-    assert "membership: executor-2 joined; 1 move, more to come" in out
+    assert "membership: executor-2 joined; 1 move, 1 warm-up; more to come" in out
     assert main(["status", path, "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     jsonschema.validate(found, schema("status-seen"), cls=jsonschema.Draft202012Validator)
@@ -167,26 +153,9 @@ def test_status(placed, capsys):
     assert capsys.readouterr().out.startswith("no driver runs: driver 1 (app-1, process ")
 
 
-def test_the_schema_of_the_status_is_that_of_its_message():
-    _is_written("status-seen", json_schema(), "taskplace.cli.status.json_schema()")
-
-
-def test_the_schema_of_an_answer_is_that_of_its_message():
-    _is_written("answer", answer_schema(), "taskplace.cli.drain.json_schema()")
-
-
-def test_the_schema_of_a_line_is_that_of_its_types():
-    _is_written("run", line_schema(), "taskplace.record.json_lines.schema()")
-
-
-def _is_written(name, made, by):
-    written = Path(schemas.__file__).with_name(f"{name}.json")
-    assert written.read_text(encoding="utf-8") == json.dumps(made, indent=2) + "\n", (
-        f"write `{by}` to {written}"
-    )
-
-
-@pytest.mark.parametrize(("moves", "last"), [(6, "0_5: new standby on executor-1"), (9, "and 3 more")])
+@pytest.mark.parametrize(
+    ("moves", "last"), [(6, "0_5: new standby on executor-1"), (9, "... and 3 more moves")]
+)
 def test_status_says_how_many_moves_it_leaves_out(moves, last):
     shown = tuple(Change(f"0_{i}", "standby", None, "executor-1", "") for i in range(6))
     driver = DriverIdentity("h", 7, "app", 0.0)
@@ -196,18 +165,6 @@ def test_status_says_how_many_moves_it_leaves_out(moves, last):
     assert f"{moves} moves" in first
     assert [line.strip() for line in lines[:6]] == list(map(str, shown))
     assert lines[-1].strip() == last
-
-
-def test_status_on_a_terminal(placed, capsys, monkeypatch):
-    from rich.console import Console
-
-    from taskplace.cli.status import StatusView
-
-    console = Console(width=100, record=True)
-    console.print(StatusView(look(placed.checkpoint)))
-    text = console.export_text()
-    assert "executor-2" in text
-    assert "running: driver 1" in text
 
 
 def test_a_terminal_gets_no_line_that_it_would_break(placed, capsys, monkeypatch):

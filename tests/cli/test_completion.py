@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from taskplace.cli import main, parser
+from taskplace.cli.commands import SHELLS
 from taskplace.cli.completion import DIRECTORIES, FILES, KEYS, actions, paths, script
-from taskplace.cli.shell_parsers import SHELLS
 from taskplace.spec.application import Settings
 
 #: What no shell can complete: names and numbers.

@@ -15,7 +15,6 @@ import pytest
 from taskplace.cli import main
 from taskplace.model.schema import schema
 from taskplace.spec.application import SECTIONS, Settings
-from tests.support.command_line import one_line
 from tests.support.pages import ROOT
 
 FILE = """\
@@ -98,11 +97,6 @@ def test_values_that_follow_from_others_say_so(shop: Path, capsys: pytest.Captur
         "from application.id and the current directory",
     )
     assert said(values["spark.app.name"]) == ("shop", "derived", "from application.id")
-
-
-def test_the_class_of_yaml_alone_is_that_of_the_section(capsys: pytest.CaptureFixture[str]) -> None:
-    values, _ = read(capsys, file=str(ROOT / "examples" / "table_join.yaml"))
-    assert values["application.class"]["origin"]["text"] == "from the section `topology`"
 
 
 def test_set_replaces_what_the_file_has(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,14 +185,6 @@ def test_spark_properties_have_their_origins(shop: Path, capsys: pytest.CaptureF
     assert spark["spark.sql.adaptive.enabled"]["origin"]["text"] == "taskplace: while a batch is planned"
 
 
-def test_a_property_that_is_changed_while_planning_says_so(
-    shop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, spark = read(capsys, "--set", "spark.conf.spark.sql.adaptive.enabled=true")
-    assert said(spark["spark.sql.adaptive.enabled"]) == ("true", "--set", "--set")
-    assert spark["spark.sql.adaptive.enabled"]["note"] == "false while a batch is planned"
-
-
 @pytest.mark.parametrize(
     ("override", "key"),
     [
@@ -243,34 +229,6 @@ def test_a_property_of_spark_that_has_no_effect_is_named(
     assert "has no property of this name" in spark["spark.speculaton"]["ignored"]
 
 
-def test_the_text_has_sections_and_says_what_is_left_out(
-    shop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["config", "shop.yaml", "--set", "placement.max.warmup.replicas=4"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "shop.yaml: application shop"
-    at = lines.index("placement")
-    assert lines[at + 1 : at + 4] == [
-        "  num.standby.replicas  1  shop.yaml:11",
-        "  max.warmup.replicas   4  --set",
-        "                          instead of 3 (shop.yaml:12)",
-    ]
-    assert lines[-1].endswith("defaults not shown: --all shows them")
-
-
-def test_the_topology_is_shown_only_if_asked_for_or_changed(capsys: pytest.CaptureFixture[str]) -> None:
-    file = str(ROOT / "examples" / "table_join.yaml")
-    values, _ = read(capsys, "--set", "topology.sources.orders.partitions=8", file=file)
-    assert [path for path in values if path.startswith("topology.")] == ["topology.sources.orders.partitions"]
-    values, _ = read(capsys, "--all", file=file)
-    assert "topology.nodes.with-city.join_table[1]" in values
-
-
-def test_a_wrong_value_is_bad_input(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["config", "shop.yaml", "--set", "placement.max.warmup.replica=4"]) == 2
-    assert "did you mean 'max.warmup.replicas'?" in one_line(capsys)
-
-
 @pytest.mark.parametrize("file", sorted((ROOT / "conf").glob("*flights.yaml")), ids=lambda path: path.name)
 def test_it_needs_no_spark(file: Path) -> None:
     code = (
@@ -283,21 +241,3 @@ def test_it_needs_no_spark(file: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "spark.scheduler.mode" in done.stdout
-
-
-def test_long_keys_and_values_do_not_break_the_columns(
-    shop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    long = "x" * 50
-    assert (
-        main(["config", "shop.yaml", "--set", f"spark.conf.fs.{long}=1", "--set", f"report.html={long}"]) == 0
-    )
-    lines = capsys.readouterr().out.splitlines()
-    spark = lines[lines.index(next(line for line in lines if line.startswith("Spark properties"))) + 1 :]
-    short = next(line for line in spark if line.startswith("  spark.executor.memory "))
-    value, origin = short.index("900m"), short.index("shop.yaml:")
-    at = spark.index(f"  fs.{long}")
-    assert spark[at + 1].index("1") == value
-    assert spark[at + 1].index("--set") == origin
-    at = lines.index(next(line for line in lines if line.startswith("  html") and line.endswith(long)))
-    assert lines[at + 1].strip() == "--set"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ pytest.importorskip("pyspark")
 
 from taskplace.cli import main
 from taskplace.model.schema import schema
-from tests.support.command_line import one_line
 from tests.support.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -112,44 +110,6 @@ def test_warnings_have_a_code_of_their_own_and_a_pasted_remedy_ends_them(
     assert (code, diagnosis["counts"]["warning"]) == (0, 0)
 
 
-def test_errors_come_before_warnings(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["doctor", orders, *PLACES, "--set", "topology.nodes.once.options.tttl=1 day"])
-    out = capsys.readouterr().out
-    assert code == 1
-    assert out.startswith(
-        "1 error\n  topology.nodes.once.options.tttl  [start-refused]\n    found   an unknown key"
-    )
-    assert (
-        "    remedy  # correct topology.nodes.once.options.tttl: expected one of 5 known keys; did you mean 'ttl'?\n"
-        in out
-    )
-    assert re.search(
-        r"^\d+ rules could not look: the application cannot be made: see start-refused$", out, re.M
-    )
-    assert re.fullmatch(r"1 error; \d+ rules looked", out.splitlines()[-1])
-
-
-def test_the_text_says_where_what_why_and_how(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", orders, *PLACES, "--set", "spark.conf.spark.speculation=true"]) == 6
-    out = capsys.readouterr().out
-    assert (
-        "\n\n  spark.conf.spark.speculation  [speculation]\n    found   true\n    why     Spark starts" in out
-    )
-    assert "    remedy  --set spark.conf.spark.speculation=false\n" in out
-    assert "rules could not look: no checkpoint was given (--checkpoint CHECKPOINT)\n" in out
-    assert re.search(r"^2 warnings; \d+ rules looked$", out, re.M)
-    assert max(map(len, (line for line in out.splitlines() if "remedy" not in line))) <= 110
-
-
-def test_an_input_directory_that_does_not_exist(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("in/orders").rmdir()
-    Path("in/order").mkdir()
-    code, diagnosis = found(capsys, orders)
-    (finding,) = [f for f in diagnosis["findings"] if f["severity"] == "error"]
-    assert (code, finding["rule"], finding["path"]) == (1, "start-refused", "input.orders.path")
-    assert finding["remedy"].endswith(f"a directory that exists; did you mean '{Path.cwd()}/in/order'?")
-
-
 def test_the_properties_of_spark(orders: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cluster.conf").write_text(
         "spark.master yarn\nspark.speculation true\nspark.executor.cores 4\n"
@@ -161,26 +121,6 @@ def test_the_properties_of_spark(orders: str, tmp_path: Path, capsys: pytest.Cap
     assert (
         rules["worker-memory"] == "spark.conf.spark.executor.memoryOverhead"
     )  # of the master in the properties
-
-
-def test_what_cannot_be_read_is_one_line(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, says in (
-        (["none.yaml"], "none.yaml: there is no such file"),
-        ([orders, "--set", "placement.standbys=1"], "placement.standbys: found an unknown key"),
-        ([orders, "--checkpoint", "none"], "expected the directory of a checkpoint"),
-        ([orders, "--spark-properties", "none.conf"], "none.conf: there is no such file"),
-        (["steer.yaml"], "steering.max.moves: found an unknown key"),
-    ):
-        Path("steer.yaml").write_text("application: {id: a, class: 'a:b'}\nsteering: {max.moves: 1}\n")
-        assert main(["doctor", *arguments]) == 2
-        assert says in one_line(capsys)
-
-
-def test_a_secret_is_found_and_not_shown(orders: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["doctor", orders, *PLACES, "--set", "spark.conf.spark.hadoop.fs.s3a.secret.key=hunter2"])
-    out = capsys.readouterr().out
-    assert "spark.conf.spark.hadoop.fs.s3a.secret.key  [secret-in-plain-text]" in out
-    assert "hunter2" not in out
 
 
 def test_without_spark_the_topology_of_the_file_is_still_looked_at(

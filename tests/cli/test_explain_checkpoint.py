@@ -181,11 +181,3 @@ def test_without_a_driver_nothing_can_be_drained(placed, capsys):
     assert answer.startswith("executor-1: no: 2 tasks must catch up elsewhere first: ")
     assert answer.endswith("; drain it first")
     assert last == "No driver runs, so nothing can be drained: start the stream first."
-
-
-def test_wrong_paths_and_tasks_are_bad_input(placed, tmp_path, capsys):
-    assert main(["explain", str(placed.checkpoint), "--task", "9_9"]) == 2
-    assert "taskplace: --task: found '9_9', expected one of 2 tasks: 0_0, 0_1" in one_line(capsys)
-    (tmp_path / "empty").mkdir()
-    assert main(["explain", str(tmp_path / "empty")]) == 2
-    assert "this is no checkpoint of taskplace: it has no manifests/ and no epochs/" in one_line(capsys)

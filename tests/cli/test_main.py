@@ -17,12 +17,6 @@ def test_the_version(capsys):
     assert capsys.readouterr().out.strip() == f"taskplace {taskplace.__version__}"
 
 
-def test_an_unknown_command_is_bad_input(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["plann"])
-    assert stopped.value.code == 2
-
-
 def test_an_interrupt_is_130(monkeypatch, write, capsys):
     def interrupted(problem):
         raise KeyboardInterrupt

@@ -25,7 +25,7 @@ def test_sigterm_ends_a_run_in_order(tmp_path: Path, group: bool) -> None:
     """As a container does it, or a service manager to all processes: the status says that the driver has ended."""
     pytest.importorskip("pyspark")
     from examples.table_join import FILE, write_input
-    from taskplace.spark.inspection.driver_seen import look
+    from taskplace.spark.inspection.driver import driver_of
 
     write_input(tmp_path)
     places = {"input.orders.path": "orders", "input.customers.path": "customers"}
@@ -53,7 +53,7 @@ def test_sigterm_ends_a_run_in_order(tmp_path: Path, group: bool) -> None:
             os.killpg(run.pid, signal.SIGKILL)
     assert lines[-1]["event"] == "finish"
     assert (lines[-1]["exit_code"], lines[-1]["error"]) == (130, "interrupted")
-    seen = look(tmp_path / "checkpoint")
+    seen = driver_of(tmp_path / "checkpoint")
     assert not seen.runs and " has ended, " in seen.why
 
 

@@ -26,15 +26,6 @@ def problem(tmp_path):
     return file
 
 
-def test_a_scale_out_is_played_until_it_is_calm(problem, tmp_path, capsys):
-    events = tmp_path / "events.json"
-    events.write_text(json.dumps([[{"kind": "add", "name": "c"}]]))
-    assert main(["simulate", str(problem), "--events", str(events)]) == 0
-    out = capsys.readouterr().out
-    assert "add c" in out
-    assert out.rstrip().endswith("stable")
-
-
 def test_a_transcript_replays(problem, tmp_path, capsys):
     events = tmp_path / "events.json"
     events.write_text(json.dumps([[{"kind": "kill", "name": "a"}]]))
@@ -43,29 +34,6 @@ def test_a_transcript_replays(problem, tmp_path, capsys):
     transcript.write_text(capsys.readouterr().out)
     assert main(["simulate", str(transcript), "--output", "json"]) == 0
     assert capsys.readouterr().out == transcript.read_text()
-
-
-@pytest.mark.parametrize(
-    ("events", "said"),
-    [
-        ({"kind": "add"}, "expected a list of groups"),
-        ([[{"kind": "kil", "name": "a"}]], "did you mean 'kill'?"),
-    ],
-)
-def test_bad_events_are_one_line(problem, tmp_path, capsys, events, said):
-    file = tmp_path / "events.json"
-    file.write_text(json.dumps(events))
-    assert main(["simulate", str(problem), "--events", str(file)]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_bad_json_is_one_line(tmp_path, capsys):
-    file = tmp_path / "problem.json"
-    file.write_text("[" * 200_000)
-    assert main(["plan", str(file)]) == 2
-    file.write_text('{"tasks": [], "tasks": []}')
-    assert main(["plan", str(file)]) == 2
-    assert "the key 'tasks' twice" in capsys.readouterr().err
 
 
 def test_random_events_come_from_their_seed_and_replay(problem, tmp_path, capsys):
@@ -86,12 +54,6 @@ def test_random_events_always_leave_somebody_and_come_to_rest(seed, capsys, prob
     print(f"seed {seed}")
     assert main(["simulate", str(problem), "--random-events", "8", "--seed", str(seed)]) in (0, 3)
     assert "error" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", ["--random-events", "--limit"])
-def test_numbers_that_nobody_can_wait_for_are_refused(option, problem, capsys):
-    assert main(["simulate", str(problem), option, "10000000000"]) == 2
-    assert f"{option}: found 10000000000, expected an integer" in capsys.readouterr().err
 
 
 def test_bars_go_to_standard_error_and_the_answer_does_not_change(problem, tmp_path):
@@ -133,15 +95,6 @@ main(["simulate", {str(problem)!r}, "--events", {str(events)!r}, "--output", "js
     assert seen
     assert terminal.screen == ()
     assert json.loads((tmp_path / "out").read_text())["schema"] == "taskplace.transcript/1"
-
-
-@pytest.mark.parametrize("option", [["--restore-rate", "5"], ["--limit", "5"], ["--random-events", "1"]])
-def test_a_transcript_takes_no_options_of_its_own(option, tmp_path, capsys):
-    (tmp_path / "problem.json").write_text(json.dumps(PROBLEM))
-    main(["simulate", str(tmp_path / "problem.json"), "--output", "json"])
-    (tmp_path / "transcript.json").write_text(capsys.readouterr().out)
-    assert main(["simulate", str(tmp_path / "transcript.json"), *option]) == 2
-    assert f"{option[0]}: found " in capsys.readouterr().err
 
 
 def test_first_placements_are_counted_under_a_head(tmp_path, capsys):

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from taskplace.cli.termination import interrupted_by_sigterm
+from taskplace.cli.run import interrupted_by_sigterm
 
 
 def test_the_first_one_interrupts_and_later_ones_do_not_disturb_the_end():

@@ -8,7 +8,6 @@ import pwd
 import pytest
 
 from taskplace.cli import main
-from taskplace.spec.paths import why_not
 from tests.support.operators import stream
 
 COMMANDS = ("status", "inspect", "verify", "explain", "report")
@@ -53,21 +52,6 @@ def test_a_status_that_is_a_directory(checkpoint, capsys, command):
 
 
 def test_a_file_that_no_command_expects_to_fail(checkpoint, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "taskplace.spark.inspection.driver_seen.numbered", lambda *_, **__: refused("/x/epochs")
-    )
+    monkeypatch.setattr("taskplace.spark.inspection.driver.numbered", lambda *_, **__: refused("/x/epochs"))
     assert main(["status", str(checkpoint)]) == 1
     assert capsys.readouterr().err.startswith("taskplace: /x/epochs: Permission denied")
-
-
-def test_an_error_without_a_file_is_raised(checkpoint, monkeypatch):
-    monkeypatch.setattr(
-        "taskplace.spark.inspection.driver_seen.numbered",
-        lambda *_, **__: (_ for _ in ()).throw(OSError("x")),
-    )
-    with pytest.raises(OSError, match="x"):
-        main(["status", str(checkpoint)])
-
-
-def test_of_a_file_of_ones_own_only_the_reason_is_said(tmp_path):
-    assert why_not(PermissionError(13, "Permission denied", str(tmp_path))) == "Permission denied"

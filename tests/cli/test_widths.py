@@ -15,7 +15,7 @@ from taskplace.cli.terminal import folded
 from taskplace.record.events import InstanceView
 from taskplace.record.terminal import placement_table
 from taskplace.spark.inspection.checkpoint import Inspection, Kind, LastStatus, TaskState
-from taskplace.spark.inspection.driver_seen import DriverSeen
+from taskplace.spark.inspection.driver import DriverState
 from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, Status
 
 WIDTHS = (40, 60, 80, 120, 200)
@@ -47,7 +47,7 @@ def seen(names=("executor-1", "executor-2", "executor-10"), hosts=HOSTS, drains=
     }
     driver = DriverIdentity("h", 7, "app", 0.0)
     now = Status("id", "t", 1, driver, 9.0, 1, 2.0, executors=executors)
-    return DriverSeen(True, "driver 1 wrote its status just now", now, 0.5, 1, "/c")
+    return DriverState(True, "driver 1 wrote its status just now", now, 0.5, 1, "/c")
 
 
 def table(lines, first="executor"):
@@ -127,7 +127,7 @@ def test_the_tables_of_inspect(width):
     for first in ("executor", "task", "kind"):
         for n, line in enumerate(lines):
             if line.startswith(f"{first} "):
-                heading, row = line.partition("   at")[0].partition("   what")[0].rstrip(), lines[n + 1]
+                heading, row = line, lines[n + 1]
                 assert "\n" not in line and "\n" not in row
                 assert len(row) == len(heading) <= width
     assert max(len(part) for line in lines for part in line.splitlines()) <= width
@@ -163,20 +163,6 @@ def test_can_remove_is_folded_and_a_command_to_copy_is_not(placed, capsys, termi
     assert last == f"nothing was changed; to do it: taskplace drain {path} executor-2 --yes"
 
 
-def test_damage_names_the_tasks_as_a_sentence_does(placed, capsys):
-    next(placed.checkpoint.glob("changelog/*.segment")).unlink()
-    for command in ("verify", "inspect"):
-        main([command, str(placed.checkpoint)])
-        assert "the state of 0_0 and 0_1 cannot be made of this checkpoint" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_the_columns_of_config_are_below_each_other_if_they_have_no_room(width, shop, capsys, terminal):
-    file = shop(more="placement: {num.standby.replicas: 1}\n")
-    terminal(width)
-    assert main(["config", file, "--all"]) == 0
-    for line in capsys.readouterr().out.splitlines():
-        assert len(line) <= width or len(line.split()) <= 2, line
 
 
 def test_large_numbers_of_a_simulation_are_under_their_headings():

@@ -16,11 +16,12 @@ def partition(values: Sequence[Any], kinds: Sequence[str], partitions: int) -> i
     seed = 42
     for value, kind in zip(values, kinds, strict=True):
         if value is not None:
-            seed = _hashed(canonical(value), kind, seed)
+            seed = hashed(canonical(value), kind, seed)
     return (seed - (1 << 32) if seed >> 31 else seed) % partitions
 
 
-def _hashed(value: Any, kind: str, seed: int) -> int:
+def hashed(value: Any, kind: str, seed: int) -> int:
+    """Return the hash of one value."""
     if kind in ("string", "binary"):
         data = value.encode() if isinstance(value, str) else value
         whole = len(data) - len(data) % 4

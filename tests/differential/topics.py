@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from taskplace.spark.kafka.brokers import Topic
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Raw
-from taskplace.spark.kafka.offsets import Described
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.source import _source
 from taskplace.spark.worker.topic_reader import RANGES, ReadSetting
@@ -26,7 +26,7 @@ class Log(KafkaRecords):
         super().__init__(name, "nowhere:9092", Decoder(value=Raw("value", "binary")), most_records=most)
         self.source = source
         self.rows: dict[int, list[Row]] = {number: [] for number in range(source.partitions)}
-        self._offsets = self._watch = Lists(self)  # type: ignore[assignment]
+        self._asked = self._watched = Lists(self)  # type: ignore[assignment]
         self.at = self.first()
         #: The partitions with more rows than the batches so far have taken.
         self.backlog: set[int] = set()
@@ -64,8 +64,8 @@ class Lists:
     def __init__(self, log: Log) -> None:
         self._log = log
 
-    def described(self) -> Described:
-        return Described(f"id of {self._log.topic}", self._log.source.partitions)
+    def described(self) -> Topic:
+        return Topic(self._log.topic, f"id of {self._log.topic}", self._log.source.partitions)
 
     def starts(self, partitions: int) -> dict[int, int]:
         return dict.fromkeys(range(partitions), 0)

@@ -12,7 +12,6 @@ import pytest
 
 from taskplace.doctor import (
     RULES,
-    Finding,
     Rule,
     Severity,
     SparkProperties,
@@ -20,7 +19,7 @@ from taskplace.doctor import (
     diagnose,
     read_properties,
 )
-from taskplace.doctor.rules import misspelled
+from taskplace.doctor.rules import Found, misspelled
 from taskplace.errors import InputError
 from taskplace.spec.application import SparkSettings
 from tests.support.sound_application import PROPERTIES, SOUND, facts, topology
@@ -260,11 +259,10 @@ def test_rules_for_placed_streams_do_not_look_at_a_steered_query() -> None:
 
 
 def test_a_finding_shows_no_secret() -> None:
-    leaky = Finding(
-        "spark.conf.spark.ssl.keyPassword", "hunter2", "password=hunter2.", "a --password=hunter2"
-    )
-    (finding,) = Rule("leaky", ADVICE, "secrets", lambda _: iter([leaky])).findings(facts())
-    assert "hunter2" not in str(finding.to_dict())
+    why, remedy = "password=hunter2.", "a --password=hunter2"
+    leaky = Found("spark.conf.spark.ssl.keyPassword", "hunter2", remedy, why=why)
+    (finding,) = Rule("leaky", ADVICE, "secrets", "", lambda _: iter([leaky])).findings(facts())
+    assert "hunter2" not in str(finding)
 
 
 def test_the_remedy_of_a_refusal_is_what_it_expects() -> None:
@@ -286,7 +284,7 @@ def test_the_application_has_priority_over_the_file() -> None:
     spark = of(file={WAIT: "1s", "spark.speculation": "true"}, locality_wait="5s")
     assert spark.seconds(WAIT) == 5.0
     assert spark.where(WAIT) == f"spark.conf.{WAIT}"
-    assert spark.flag("spark.speculation")
+    assert spark.get("spark.speculation") == "true"
     assert spark.where("spark.speculation") == "defaults.conf: spark.speculation"
     assert spark.where("spark.app.name") == "spark.conf.spark.app.name"
 

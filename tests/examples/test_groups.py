@@ -10,20 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from taskplace.groups.membership import (
-    Assigned,
-    ConsumerProtocol,
-    CoordinatorSettings,
-    GroupError,
-    GroupFailed,
-    LocalCoordinator,
-    LocalMember,
-    MemberSettings,
-    Mode,
-    Revoked,
-    StaleGeneration,
-    Topics,
-)
+from taskplace.groups.consumer import ConsumerProtocol
+from taskplace.groups.coordinator import CoordinatorSettings
+from taskplace.groups.local import LocalCoordinator, LocalMember
+from taskplace.groups.member import Assigned, Failed, MemberSettings, Revoked
+from taskplace.groups.messages import GroupFailed, Mode, StaleGeneration
+from taskplace.groups.metadata import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = CoordinatorSettings(group_initial_rebalance_delay_ms=0, group_min_session_timeout_ms=100)
@@ -71,7 +63,7 @@ def test_threads_share_and_fence(mode: Mode) -> None:
         return ConsumerProtocol(["t"], fetch=lambda: view, mode=mode)
 
     with LocalCoordinator(QUICK) as coordinator:
-        a = LocalMember(coordinator, "g", protocol(), MEMBER, on_assigned=note, on_revoked=note)
+        a = LocalMember(coordinator, "g", protocol(), MEMBER, on_change=note)
         alone = a.wait_for(lambda owned: owned is not None, timeout=20)
         assert alone is not None and len(alone.value) == 6
         coordinator.fence("g", a.member_id, alone.generation)
@@ -91,7 +83,7 @@ def test_threads_share_and_fence(mode: Mode) -> None:
 
 
 def test_the_end_of_a_membership_is_raised_where_somebody_waits() -> None:
-    failed: list[GroupError] = []
+    failed: list[object] = []
     view = Topics({"t": 1})
     with LocalCoordinator(QUICK) as coordinator:
         first = LocalMember(coordinator, "g", ConsumerProtocol(["t"], fetch=lambda: view), MEMBER)
@@ -101,7 +93,7 @@ def test_the_end_of_a_membership_is_raised_where_somebody_waits() -> None:
             "g",
             ConsumerProtocol(["t"], fetch=lambda: view, mode=Mode.SINGLE),
             MEMBER,
-            on_failed=failed.append,
+            on_change=failed.append,
         )
         with pytest.raises(GroupFailed, match="INCONSISTENT_GROUP_PROTOCOL"):
             other.wait_for(lambda owned: owned is not None, timeout=20)
@@ -109,4 +101,4 @@ def test_the_end_of_a_membership_is_raised_where_somebody_waits() -> None:
         with pytest.raises(TimeoutError, match="still has"):
             first.wait_for(lambda owned: owned is not None and owned.generation > 1_000, timeout=0.01)
         first.leave()
-    assert [type(error) for error in failed] == [GroupFailed]
+    assert [type(effect) for effect in failed] == [Failed]

@@ -2,69 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.errors import InputError
-from taskplace.explanation import Explainer, Held, Removal, Wait, can_remove, explain_plan, plan_explanation
-from taskplace.model.placement import any_caught
+from taskplace.explanation import Explainer, explain_plan, plan_explanation
 from taskplace.simulation import Cluster
-from taskplace.simulation.run import settle
 from tests.support.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 END = 50_000
-
-
-def explained(*instances: Instance, task: TaskId = A, **fields: object) -> str:
-    tasks = (Task(A, end_offset=END, **fields), Task(B, end_offset=END))  # type: ignore[arg-type]
-    problem = Problem(tasks, instances, PlacementConfig())
-    text = taskplace.explain(problem, taskplace.plan(problem), task)
-    return " ".join(text.split())
-
-
-@pytest.mark.parametrize(
-    ("instances", "part"),
-    [
-        (
-            [Instance("a", active=(A, B), lags={A: 0, B: 0})],
-            "It stays there since no other instance can take it",
-        ),
-        ([Instance("a")], "0_0 becomes active on a. It starts there since no other"),
-        ([Instance("b", standby=(A,), lags={A: 0})], "Its owner is gone, and the copy on b is caught up"),
-        (
-            [Instance("a", active=(A,), lags={A: 30_000}), Instance("b", standby=(A,), lags={A: 0})],
-            "a lags, and the copy on b is caught up, so b takes it over.",
-        ),
-        (
-            [Instance("a", active=(A,), lags={A: 0}, draining=True), Instance("b")],
-            "It is to move to b since a is draining, but b still lacks 50,000 records.",
-        ),
-        (
-            [Instance("a", active=(A,), lags={A: 0}, draining=True), Instance("b", lags={A: 5})],
-            "It moves since a is draining, and b can take over now.",
-        ),
-    ],
-)
-def test_the_reason_is_given(instances: list[Instance], part: str) -> None:
-    assert part in explained(*instances)
-
-
-def test_the_nature_of_the_task_is_given() -> None:
-    assert "task stateless" in explained(Instance("a"), stateful=False)
-    assert "every instance counts as caught up" in explained(Instance("a"), logged=False)
-
-
-def test_copies_are_listed_with_what_they_lack() -> None:
-    text = explained(
-        Instance("a", active=(A,), lags={A: 0}), Instance("b", standby=(A,)), Instance("c", lags={A: 20_000})
-    )
-    assert "copy a: caught up, active" in text
-    assert "copy b: none yet, standby" in text
-    assert "copy c: 20,000 records behind, without a role" in text
 
 
 @pytest.mark.parametrize("task", ["9_9", "zero", TaskId(3, 3)])
@@ -84,113 +32,7 @@ def test_every_task_of_every_scenario_can_be_explained(kind: str) -> None:
     assert f"{len(problem.tasks)} task" in explain_plan(problem, plan)
 
 
-def test_an_instance_can_go_when_every_task_is_caught_up_elsewhere() -> None:
-    a = Instance("a", active=(A, B), lags={A: 0, B: 0})
-    tasks = (Task(A, end_offset=END), Task(B, end_offset=END))
-    ready = can_remove(Problem(tasks, (a, Instance("b", lags={A: 0, B: 3}))), "a")
-    assert (ready.safe, ready.can_remove) == (True, False)
-    assert ready.text == (
-        "no: it still has 2 active tasks; no task has to catch up elsewhere first; drain it first"
-    )
-    empty = can_remove(Problem(tasks, (a, Instance("b", lags={A: 0, B: 3}))), "b")
-    assert (empty.can_remove, empty.text) == (True, "yes: it has no task, and no copy that the others lack")
-    # The same number of tasks, but not the same tasks.
-    other = can_remove(Problem(tasks, (a, Instance("b", lags={A: 0}))), "a")
-    assert (other.can_remove, other.blocking) == (False, (B,))
-    assert other.text == "no: 1 task must catch up elsewhere first: 0_1 (no other copy); drain it first"
-    assert not can_remove(Problem(tasks, (a,)), "a").can_remove
-    with pytest.raises(InputError, match="instance: found 'z'"):
-        can_remove(Problem(tasks, (a,)), "z")
-
-
 ONE = (Task(A, end_offset=END),)
-
-
-def removal(*instances: Instance, tasks: tuple[Task, ...] = ONE) -> Removal:
-    return can_remove(Problem(tasks, instances), "a")
-
-
-@pytest.mark.parametrize("lag", [None, END, 20_000])
-@pytest.mark.parametrize("mine", [{A: 0}, {A: 30_000}, {A: 10_001}])
-@pytest.mark.parametrize("role", ["active", "standby", "warmup"])
-def test_a_copy_that_lags_or_has_read_nothing_is_no_reason_to_go(
-    lag: int | None, mine: dict[TaskId, int], role: str
-) -> None:
-    b = Instance("b", standby=(A,), lags={} if lag is None else {A: lag})
-    found = removal(Instance("a", lags=mine, **{role: (A,)}), b)  # type: ignore[arg-type]
-    assert not found.can_remove
-    assert found.waits == (Wait(A, role, "b", lag),)
-
-
-@pytest.mark.parametrize("leaving", [{"draining": True}, {"capacity": 0}])
-def test_a_copy_on_an_instance_that_does_not_stay_does_not_count(leaving: dict[str, Any]) -> None:
-    a, b = Instance("a", active=(A,), lags={A: 0}), Instance("b", standby=(A,), lags={A: 0}, **leaving)
-    found = removal(a, b, Instance("c"))
-    assert (found.can_remove, found.waits) == (False, (Wait(A, "active", None, None),))
-    assert found.text == "no: 1 task must catch up elsewhere first: 0_0 (no other copy); drain it first"
-    assert removal(a, b).text == "no: there is no other instance that stays and can take work"
-    assert removal(a, b, Instance("c", lags={A: 9})).safe
-
-
-def test_a_task_that_is_active_here_without_a_lag_counts() -> None:
-    assert removal(Instance("a", active=(A,)), Instance("b", lags={A: 20_000})).blocking == (A,)
-    assert removal(Instance("a", active=(A,)), Instance("b", lags={A: 0})).safe
-
-
-def test_a_copy_without_a_role_may_go_unless_it_is_the_best() -> None:
-    left = Instance("a", lags={A: 20_000})
-    assert removal(left, Instance("b", active=(A,), lags={A: 20_000})).can_remove
-    assert not removal(left, Instance("b", active=(A,), lags={A: 20_001})).can_remove
-    assert not removal(left, Instance("b", active=(A,))).can_remove
-    assert not removal(Instance("a", lags={A: 0}), Instance("b", active=(A,), lags={A: 10_001})).can_remove
-    assert removal(Instance("a", lags={A: 0}), Instance("b", active=(A,), lags={A: 10_000})).can_remove
-
-
-@pytest.mark.parametrize("task", [Task(A, stateful=False), Task(A, logged=False, end_offset=9), Task(A)])
-def test_tasks_that_need_no_copy_only_need_another_instance(task: Task) -> None:
-    assert removal(Instance("a", active=(A,)), Instance("b"), tasks=(task,)).safe
-    assert not removal(Instance("a", active=(A,)), tasks=(task,)).safe
-
-
-def test_a_drain_is_the_remedy_until_the_instance_is_empty() -> None:
-    b = Instance("b", lags={A: 0})
-    full = removal(Instance("a", active=(A,), lags={A: 0}), b)
-    assert (full.held, full.text.endswith("; drain it first")) == (Held(active=1), True)
-    drains = removal(Instance("a", active=(A,), lags={A: 0}, draining=True), b)
-    assert drains.text == (
-        "no: it still has 1 active task; no task has to catch up elsewhere first; it drains, so they "
-        "move with the next plans"
-    )
-    behind = removal(Instance("a", lags={A: 0}, draining=True), Instance("b", active=(A,)))
-    assert behind.text == (
-        "no: 1 task must catch up elsewhere first: 0_0 (b has read nothing yet); it drains, so they move with the next "
-        "plans"
-    )
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_going_when_it_may_stalls_nobody_and_a_drained_instance_may_go(seed: int) -> None:
-    s = scenario("several", seed, largest=0.5)
-    cluster = Cluster.of(s.problem, restore_rate=300.0)
-    for group in ((), *s.events):
-        for event in group:
-            event.apply(cluster)
-        problem = cluster.problem()
-        c = problem.columns
-        for name in c.names:
-            if len(c.names) > 1 and can_remove(problem, name).safe:
-                rest = Problem(problem.tasks, [i for i in problem.instances if i.id != name], problem.config)
-                d = rest.columns
-                hurt = any_caught(c) & ~any_caught(d) & c.stateful
-                assert not hurt.any(), (s, name)
-        settle(cluster, limit=300)
-    name = sorted(cluster.hosts)[0]
-    if len(cluster.hosts) > 1 and any(
-        h.capacity and not h.draining for n, h in cluster.hosts.items() if n != name
-    ):
-        cluster.drain(name)
-        settle(cluster, limit=300)
-        assert can_remove(cluster.problem(), name).can_remove
 
 
 # --- for programs --------------------------------------------------------------------------------------------------

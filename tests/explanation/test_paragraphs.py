@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -49,13 +48,6 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
         " 2 now), but b still lacks 30,000 records. It moves once b lacks at most 10,000 records, in about "
         "3 minutes.",
     ),
-    "catching up as a driver has measured": (
-        {"seen": {("b", A): Seen(2_400.0)}},
-        [RAN, Instance("b", warmup=(A,), lags={A: 30_000}, restore_rate=100.0)],
-        "0_0 is active on a, with a warm-up on b. It is to move to b so that a has 1 of the 2 tasks (it has"
-        " 2 now), but b still lacks 30,000 records. It moves once b lacks at most 10,000 records, in about "
-        "40 minutes.",
-    ),
     "a stalled warm-up": (
         {"seen": {("b", A): Seen(None, "b has read no record for 12 min", "look at its log")}},
         [RAN, Instance("b", warmup=(A,), lags={A: 30_000})],
@@ -66,13 +58,6 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
     "waiting for a warm-up of a drain": (
         {"tasks": (A, B, C, D), "task": D},
         [Instance("a", active=(A, B, C, D), lags=FULL, draining=True), Instance("b", restore_rate=1_000.0)],
-        "0_3 is active on a. It is to move to b since a is draining, but b still lacks 50,000 records. b "
-        "waits for its turn to warm up: 3 copies are before it, and 2 may warm up at a time. It moves after"
-        " that. With max.warmup.replicas=4 b would warm up now.",
-    ),
-    "waiting at an unknown rate": (
-        {"tasks": (A, B, C, D), "task": D},
-        [Instance("a", active=(A, B, C, D), lags=FULL, draining=True), Instance("b")],
         "0_3 is active on a. It is to move to b since a is draining, but b still lacks 50,000 records. b "
         "waits for its turn to warm up: 3 copies are before it, and 2 may warm up at a time. It moves after"
         " that. With max.warmup.replicas=4 b would warm up now.",
@@ -159,25 +144,12 @@ CASES: dict[str, tuple[dict[str, Any], list[Instance], str]] = {
         "0_0 is active on a. It stays there so that a has at most 1 task, but a itself lacks 40,000 "
         "records, and no other copy is far ahead. Nothing is planned for it.",
     ),
-    "one record": (
-        {"config": {"acceptable.recovery.lag": 0}},
-        [RAN, Instance("b", warmup=(A,), lags={A: 1}, restore_rate=1.0)],
-        "0_0 is active on a, with a warm-up on b. It is to move to b so that a has 1 of the 2 tasks (it has"
-        " 2 now), but b still lacks 1 record. It moves once b lacks no record, in a few seconds.",
-    ),
 }
 
 
 @pytest.mark.parametrize(("given", "instances", "paragraph"), CASES.values(), ids=CASES)
 def test_the_paragraph(given: dict[str, Any], instances: list[Instance], paragraph: str) -> None:
     assert explained(*instances, **given).text == paragraph
-
-
-@pytest.mark.parametrize(("given", "instances"), [case[:2] for case in CASES.values()], ids=CASES)
-def test_a_paragraph_has_about_four_sentences(given: dict[str, Any], instances: list[Instance]) -> None:
-    text = explained(*instances, **given).text
-    assert 2 <= len(re.findall(r"\.(?: |$)", text)) <= 5
-    assert all(word not in text for word in ("both balances", "its share", "slot", "left over"))
 
 
 def test_the_first_letter_of_a_name_is_not_raised() -> None:

@@ -81,13 +81,6 @@ def test_what_is_not_known_is_said_with_the_reason() -> None:
     assert unknown.text.endswith("; the time is not known: the length of a changelog is not known")
 
 
-def test_a_driver_may_say_why_it_knows_no_time() -> None:
-    of = problem(Instance("b", restore_rate=10.0))
-    found = progress(of, seen={("b", TASKS[0]): Seen(unknown="b loads a snapshot")})
-    assert found.seconds is None
-    assert found.text.endswith("; the time is not known: b loads a snapshot")
-
-
 @settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_a_copy_that_waits_warms_up_at_once_with_the_limit_that_is_named(data: st.DataObject) -> None:

@@ -3,7 +3,7 @@
     manifest-8/keys.tar.xz     checkpoint/..., and what its sinks had got, if they are directories
     manifest-8/keys.json       what goes on from there, and what has to come of it
 
-The archive is the same whenever it is made of the same files: names in order, no times, no owners.
+The archive has names in order, no times, no owners.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ class Golden:
         folder.mkdir(parents=True, exist_ok=True)
         kept = [path for path in made.iterdir() if path.name != "state"]
         (folder / f"{self.stream}.tar.xz").write_bytes(archive(kept))
-        text = json.dumps(asdict(self), indent=1, ensure_ascii=True)
-        (folder / f"{self.stream}.json").write_text(_rows_on_one_line(text) + "\n")
+        (folder / f"{self.stream}.json").write_text(json.dumps(asdict(self)) + "\n")
 
     @classmethod
     def read(cls, file: Path) -> Golden:
@@ -84,25 +83,6 @@ def unpack(file: Path, folder: Path) -> None:
     """Put back the directories of an archive."""
     with tarfile.open(file) as tar:
         tar.extractall(folder, filter="data")
-
-
-def _rows_on_one_line(text: str) -> str:
-    """Return indented JSON in which what is in a list of a list is on one line."""
-    lines: list[str] = []
-    row: list[str] = []
-    for line in text.splitlines():
-        if row or (line.strip() == "[" and lines):
-            row.append(line.strip())
-            if line.strip().rstrip(",") == "]":
-                lines.append(_indent(text_of=line, row="".join(row).replace(",", ", ").rstrip()))
-                row = []
-        else:
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def _indent(text_of: str, row: str) -> str:
-    return " " * (len(text_of) - len(text_of.lstrip())) + row
 
 
 # ------------------------------------------------------------------------- values

@@ -1,19 +1,18 @@
 """Makes golden checkpoints with this version of the code, without Spark: `python tests/golden/make.py [--seed 1]`.
 
 They go into a folder that is named after the version of the manifests, `tests/golden/manifest-<version>/`. One that is
-there is not made again: it is worth something because an earlier version has made it. The answers are those of plain
-Python (`truth.py`); nothing is written unless this version gives them, too.
+there is not made again: it is worth something because an earlier version has made it. The answers are those of a life
+of the same stream without losses, crashes and restarts. Whether they are right, the differential tests say.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 import shutil
 import sys
 import tempfile
-import uuid
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from taskplace.spark.messages import SCHEMA  # noqa: E402
-from taskplace.spark.placed import Placed  # noqa: E402
-from taskplace.spark.worker import attempt  # noqa: E402
-from tests.golden.formats import HERE, Golden, rows, to_json  # noqa: E402
-from tests.golden.going_on import go_on  # noqa: E402
-from tests.golden.streams import STREAMS  # noqa: E402
-from tests.golden.truth import ANSWERS  # noqa: E402
+from tests.golden.formats import HERE, Golden, Sent, from_json, rows, to_json, unpack  # noqa: E402
+from tests.golden.streams import STREAMS, Batch  # noqa: E402
 from tests.support.placed_without_spark import Died, World  # noqa: E402
 
 
@@ -35,84 +30,72 @@ class Crash(Exception):
     """The driver ends here."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("names", nargs="*", default=sorted(STREAMS), metavar="name")
-    given = parser.parse_args()
-    folder = HERE / f"manifest-{SCHEMA.rpartition('/')[2]}"
-    for name in given.names:
-        if (folder / f"{name}.json").exists():
-            print(f"{folder / name}: is there, and stays")
-            continue
-        with tempfile.TemporaryDirectory() as scratch:
-            made, again, tried = (Path(scratch) / part for part in ("made", "again", "tried"))
-            with pytest.MonkeyPatch.context() as patch:
-                make(name, given.seed, made, patch).write(made, tried)
-            with pytest.MonkeyPatch.context() as patch:
-                go_on(tried / f"{name}.json", again, patch)
-            folder.mkdir(exist_ok=True)
-            for file in tried.iterdir():
-                shutil.copy(file, folder)
+def go_on(file: Path, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Go on from a checkpoint, with the code as it is now; drivers take turns, and so do applications.
 
-
-def make(name: str, seed: int, folder: Path, patch: pytest.MonkeyPatch) -> Golden:
-    """Run a stream in a folder, and return what has to come of its checkpoint."""
-    stream, batches = STREAMS[name], STREAMS[name].draw(seed)
-    _repeat(patch, seed)
+    Each sink has to get what it should get, all batches together, and stores have to have what they should have.
+    """
+    golden = Golden.read(file)
+    stream, life = STREAMS[golden.stream], len(STREAMS[golden.stream].lives) - 1
+    unpack(file.with_suffix(".tar.xz"), folder)
     world = World(folder, patch, executors=stream.executors)
-    before: dict[str, list[list]] = defaultdict(list)
-    number = 0
+    world.query = golden.query
+    sent: Sent = defaultdict(list)
+    batches = [{topic: from_json(table) for topic, table in batch.items()} for batch in golden.batches]
+    for begin in range(0, len(batches), 3):
+        if begin:
+            world.restart(stream.executors)
+        pipeline = stream.pipeline(folder, life)
+        placed = world.open(pipeline.topology, **stream.options)
+        for number, batch in enumerate(batches[begin : begin + 3], golden.first + begin):
+            world.batch(placed, number, **batch)
+            world.follow(placed)
+        for sink, target in pipeline.targets.items():
+            sent[sink] += target.rows()
+        stored = {store: rows(world.stored(placed, store)) for store in pipeline.stores}
+        placed.close()
+    for sink in pipeline.directories:
+        sent[sink] = [row for found in world.sent(sink).values() for row in found]
+    assert {sink: rows(found) for sink, found in sent.items()} == golden.sent
+    assert stored == golden.stores
+
+
+def play(
+    name: str, batches: Sequence[Batch], folder: Path, patch: pytest.MonkeyPatch, *, harm: bool
+) -> tuple[str, Sent, Sent]:
+    """Run batches of a stream; return the id of the query, what sinks got, and what stores have.
+
+    `harm`: whether executors and drivers are lost; then the last batch of some streams is not published.
+    """
+    stream, number = STREAMS[name], 0
+    world = World(folder, patch, executors=stream.executors)
+    sent: Sent = defaultdict(list)
     for life, length in enumerate(stream.lives):
         pipeline = stream.pipeline(folder, life)
         placed = world.open(pipeline.topology, **stream.options)
-        for batch in batches[number : number + length]:
-            final = number == stream.batches - 1
-            if final and name == "unpublished":
+        end = number + length if life < len(stream.lives) - 1 else len(batches)
+        for batch in batches[number:end]:
+            last = number == len(batches) - 1
+            if harm and last and name == "unpublished":
                 world.at = _crash_when_committed
-            if name == "processors" and number in (20, 50):
+            if harm and name == "processors" and number in (20, 50):
                 world.at = _Loss(world)
-            if name == "processors" and number == stream.batches - 2:
+            if harm and name == "processors" and number == len(batches) - 2:
                 placed.drain(placed.placement()[0].id)
             try:
                 world.batch(placed, number, **batch)
+                stored = {store: rows(world.stored(placed, store)) for store in pipeline.stores}
             except Crash:
                 print(f"{name}: batch {number} is committed, and not published")
-            if not final:
+            if not (harm and last):
                 world.follow(placed)
             number += 1
         for sink, target in pipeline.targets.items():
-            before[sink] += rows(target.rows())
-        _describe(name, placed)
+            sent[sink] += rows(target.rows())
         placed.close()
-    sent, stores = ANSWERS[name]([{t: rows.to_pylist() for t, rows in batch.items()} for batch in batches])
-    first = number - (name == "unpublished")
-    return Golden(
-        name,
-        SCHEMA,
-        number - 1,
-        world.query,
-        first,
-        [{topic: to_json(table) for topic, table in batch.items()} for batch in batches[first:]],
-        {sink: _without(rows(found), before[sink]) for sink, found in sent.items()},
-        {store: rows(found) for store, found in stores.items()},
-    )
-
-
-def _without(found: list[list], sent: list[list]) -> list[list]:
-    """Return rows without those that were sent. Errors: `ValueError` for one that should not have been."""
-    left = list(found)
-    for row in sent:
-        left.remove(row)
-    return left
-
-
-def _repeat(patch: pytest.MonkeyPatch, seed: int) -> None:
-    """Have names and times be the same whenever it is run."""
-    draw = random.Random(f"names {seed}")
-    patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=draw.getrandbits(128), version=4))
-    ticks = iter(range(1 << 60))
-    patch.setattr(attempt.time, "perf_counter", lambda: next(ticks) / 1e6)
+    for sink in pipeline.directories:
+        sent[sink] = rows(row for found in world.sent(sink).values() for row in found)
+    return world.query, sent, stored
 
 
 def _crash_when_committed(point: str) -> None:
@@ -135,10 +118,43 @@ class _Loss:
             raise Died
 
 
-def _describe(name: str, placed: Placed) -> None:
-    root = placed.checkpoint
-    kinds = {path.relative_to(root).parts[0] for path in root.rglob("*") if path.is_file()}
-    print(f"{name}: batch {placed.journal.last_batch}, {len(list(root.rglob('*')))} files: {sorted(kinds)}")
+def make(name: str, seed: int, scratch: Path, target: Path) -> None:
+    """Make a checkpoint in `target`, if this version continues it with the right answers."""
+    stream, batches = STREAMS[name], STREAMS[name].draw(seed)
+    folders = [scratch / part for part in ("whole", "made", "tried", "again")]
+    for folder in folders:
+        folder.mkdir()
+    whole, made, tried, again = folders
+    with pytest.MonkeyPatch.context() as patch:
+        _, expected, stores = play(name, batches, whole, patch, harm=False)
+    with pytest.MonkeyPatch.context() as patch:
+        query, before, _ = play(name, batches[: stream.batches], made, patch, harm=True)
+    for sink, found in expected.items():
+        if sink not in stream.pipeline(made).directories:  # a directory has what it had got before, too
+            for row in before[sink]:
+                found.remove(row)
+    first = stream.batches - (name == "unpublished")
+    later = [{topic: to_json(table) for topic, table in batch.items()} for batch in batches[first:]]
+    Golden(name, SCHEMA, stream.batches - 1, query, first, later, dict(expected), stores).write(made, tried)
+    with pytest.MonkeyPatch.context() as patch:
+        go_on(tried / f"{name}.json", again, patch)
+    target.mkdir(exist_ok=True)
+    for file in tried.iterdir():
+        shutil.copy(file, target)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--target", type=Path, default=HERE / f"manifest-{SCHEMA.rpartition('/')[2]}")
+    parser.add_argument("names", nargs="*", default=sorted(STREAMS), metavar="name")
+    given = parser.parse_args()
+    for name in given.names:
+        if (given.target / f"{name}.json").exists():
+            print(f"{given.target / name}: is there, and stays")
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            make(name, given.seed, Path(scratch), given.target)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The streams that golden checkpoints are made of: what they do, and what comes in.
 
-Their rows are drawn from a seed and keep clear of what is at the edge: a row is either on time by far or late by far,
-an entry lives or has expired by far. So what has to come out does not depend on the batch in which a watermark counts.
+Their rows are drawn from a seed: some are late, and entries expire.
 """
 
 from __future__ import annotations
@@ -69,11 +68,15 @@ class Got:
 
 @dataclass
 class Pipeline:
-    """A topology, and the targets of its sinks by name; `stores` are those that are compared in the end."""
+    """A topology, and the targets of its sinks by name; `stores` are those that are compared in the end.
+
+    `directories`: the sinks that are directories
+    """
 
     topology: Topology
     targets: dict[str, Got] = field(default_factory=dict)
     stores: Sequence[str] = ()
+    directories: Sequence[str] = ()
 
     def out(self, stream: Any, name: str) -> None:
         """Send a stream to a sink."""
@@ -179,25 +182,14 @@ def processors_rows(number: int, draw: Draw, left: int) -> Batch:
             "events": _table(EVENTS, [("zz", 7, 1, None, None, later)][: 1 - (not left)]),
             "rates": _table(RATES, [(8, None, later, 0, later)][: 1 - (not left)]),
         }
-    block = number // BLOCK % BLOCKS
-    keys = ["p0", "p1", "p2", f"a{block}", f"b{block}"]
     events = []
     for i in range(draw.randrange(3, 7)):
-        key = draw.choice(keys)
-        # A permanent key never brings a value twice, one of a block brings two of them again and again.
-        value = 100 * number + i if key.startswith("p") else draw.randrange(2)
-        at = base + draw.randrange(-15_000, 10_000) * SECOND / 1000
+        key = draw.choice(["p0", "p1", "p2", f"a{number // BLOCK % BLOCKS}", LATE])
+        late_by = 400 * SECOND if key == LATE else draw.randrange(15_000) * SECOND / 1000
         f = draw.choice([None, draw.randrange(-40, 40) / 4])
-        events.append((key, draw.randrange(5), value, f, Decimal(draw.randrange(-999, 999)) / 100, at))
-    if number % 8 == 6 and number > 40:
-        events.insert(1, (LATE, 1, number, 1.0, Decimal("1.00"), base - 400 * SECOND))
-    if number in (12, 13, 45, 58):  # a rate that has come once, and expires
-        events.append(("p0", 9, 100 * number + 50, None, Decimal("0.50"), base))
-    rates = [
-        (g, Decimal(draw.randrange(1, 9999)) / 1000, base, i, base) for i, g in enumerate([number % 5] * 2)
-    ]
-    if number == 11:
-        rates.append((9, Decimal("9.000"), base, 2, base))
+        money = Decimal(draw.randrange(-999, 999)) / 100
+        events.append((key, draw.randrange(5), draw.choice([0, 100 * number + i]), f, money, base - late_by))
+    rates = [(number % 6, Decimal(draw.randrange(1, 9999)) / 1000, base, i, base) for i in range(2)]
     return {"events": _table(EVENTS, events), "rates": _table(RATES, rates)}
 
 
@@ -279,7 +271,7 @@ def words_rows(number: int, draw: Draw, left: int) -> Batch:
 
 def unpublished(folder: Path, life: int = 0) -> Pipeline:
     topo = Topology("unpublished")
-    pipeline = Pipeline(topo, stores=("n", "lengths"))
+    pipeline = Pipeline(topo, stores=("n", "lengths"), directories=("words",))
     counted = topo.source("in", key="k", partitions=2).process(Count("n", by={"k": "string"}), name="n")
     counted.sink("words-out", target=ParquetSink(folder / "words"))
     again = counted.process(with_length, name="length").repartition(

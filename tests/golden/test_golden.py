@@ -16,7 +16,7 @@ from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import sealed, unsealed
 from taskplace.spark.messages import SCHEMA
 from tests.golden.formats import HERE, Golden, from_json, unpack
-from tests.golden.going_on import go_on
+from tests.golden.make import go_on
 from tests.golden.streams import STREAMS
 from tests.support.placed_without_spark import World
 

@@ -7,21 +7,23 @@ from collections import Counter
 from collections.abc import Mapping
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from taskplace.errors import InputError
+from taskplace.groups import copartitioned as solver
 from taskplace.groups.partitions import (
-    CopartitionedAssignor,
     Member,
     PartitionAssignment,
     Subscriptions,
     TopicPartition,
     assign_partitions,
 )
-from taskplace.groups.verify import verify
+from taskplace.model.flow import Network
+from tests.support.assignments import verify
 from tests.support.groups import group, home_of
+from tests.support.groups import together as coassign
 
 Tasks = dict[str, Counter[int]]
 
@@ -137,7 +139,7 @@ def test_replicas_that_do_not_fit_are_a_warning_with_counts_and_remedy() -> None
 
 
 def test_another_seed_spreads_differently_and_the_same_seed_alike() -> None:
-    first, second, other = (CopartitionedAssignor(1, seed).assign(fleet(TOPICS, 8)) for seed in (1, 1, 2))
+    first, second, other = (coassign(fleet(TOPICS, 8), 1, seed) for seed in (1, 1, 2))
     assert first == second
     assert first.standby != other.standby
 
@@ -153,7 +155,7 @@ def test_a_topic_that_comes_at_run_time_joins_its_group() -> None:
         },
         replicas=1,
     )
-    after = CopartitionedAssignor(1).assign(grown)
+    after = coassign(grown, 1)
     together(grown, after)
     assert after.moved == 0
     home = home_of(after.assignment)
@@ -185,7 +187,7 @@ def rollout(replicas: int, *stages: str) -> list[PartitionAssignment]:
             for n in "abc"
         }
         s = Subscriptions(topics, members)
-        held = CopartitionedAssignor(replicas).assign(s)
+        held = coassign(s, replicas)
         assert verify(s, held) == []
         made.append(held)
     return made
@@ -211,13 +213,13 @@ def test_a_topic_that_comes_to_one_member_after_the_other_moves_no_more_than_it_
 def test_who_subscribes_to_both_gets_the_same_numbers_whatever_others_subscribe_to() -> None:
     s = group({"o": 4, "u": 4}, a="o u", b="o u", c="o")
     for replicas in (0, 1):
-        made = CopartitionedAssignor(replicas).assign(s)
+        made = coassign(s, replicas)
         assert verify(s, made) == []
         home = home_of(made.assignment)
         for p in range(4):
             there = home[TopicPartition("o", p)]
             assert there == "c" or home[TopicPartition("u", p)] == there
-        again = CopartitionedAssignor(replicas).assign(s.owning(made.assignment, standby=made.standby))
+        again = coassign(s.owning(made.assignment, standby=made.standby), replicas)
         assert (again.assignment, again.standby, again.moved) == (made.assignment, made.standby, 0)
 
 
@@ -233,7 +235,7 @@ def test_split_groups_move_the_fewest_partitions_that_balance_allows(
         dict.fromkeys(topics, size),
         {n: Member(topics, [tp for tp, who in owner.items() if who == n]) for n in names},
     )
-    made = CopartitionedAssignor(0).assign(s)
+    made = coassign(s, 0)
     assert verify(s, made) == []
     fewest = min(
         sum(who not in ("", at[p]) for (_, p), who in owner.items())
@@ -255,20 +257,14 @@ def test_different_subscribers_stay_together_and_at_rest(data: st.DataObject, re
             if who:
                 owned[who].append((t, p))
     s = Subscriptions(topics, {n: Member(sorted(heard[n]), owned[n]) for n in heard})
-    assignor = CopartitionedAssignor(replicas)
     for _ in range(4):
-        made = assignor.assign(s)
+        made = coassign(s, replicas)
         assert verify(s, made) == []
         s = s.owning(made.assignment, standby=made.standby)
         if not made.followup:
             break
-    again = assignor.assign(s)
+    again = coassign(s, replicas)
     assert (again.assignment, again.moved, again.followup) == (made.assignment, 0, False)
-
-
-def test_bad_options_are_refused() -> None:
-    with pytest.raises(InputError, match="replicas: found -1"):
-        CopartitionedAssignor(-1)
 
 
 class Workers(RuleBasedStateMachine):
@@ -352,3 +348,48 @@ class Workers(RuleBasedStateMachine):
 
 TestWorkers = Workers.TestCase
 TestWorkers.settings = settings(max_examples=10, stateful_step_count=12, deadline=None)
+
+
+@pytest.mark.parametrize("topics", [1, 2, 9])
+def test_a_home_of_topics_placed_already_outweighs_all_owners_together(topics: int) -> None:
+    owner, followed = {0: np.zeros((topics, 1), np.int64)}, {0: np.zeros((2, 1), bool)}
+    assert solver.settle(owner, followed, {0: [np.array([1])]}, 2)[0].tolist() == [1]
+    assert solver.settle(owner, followed, {0: [np.array([-1])]}, 2)[0].tolist() == [0]
+
+
+def test_where_costs_have_no_room_for_all_levels_the_upper_ones_still_hold() -> None:
+    """So many topics, numbers and members that the cost of the last level, the spread of topics, is left out."""
+    topics, size, half = 300, 2_000, 1_000
+    own = np.arange(size)
+    placed = np.where(
+        own < half, (own + 1) % half, -1
+    )  # one half has another home, with topics placed already
+    owner, followed = {0: np.tile(own, (topics, 1))}, {0: np.zeros((size, size), bool)}
+    home = solver.settle(owner, followed, {0: [placed]}, size)
+    assert home[0].tolist() == np.where(placed >= 0, placed, own).tolist()
+
+
+@pytest.mark.parametrize(("groups", "size", "members"), [(1, 1, 1), (1, 4, 2), (3, 2, 5), (7, 1, 9)])
+def test_costs_are_limited_for_at_least_as_many_nodes_as_the_network_has(
+    groups: int, size: int, members: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+    limited: list[int] = []
+
+    class Counting(Network):
+        def nodes(self, count: int) -> np.typing.NDArray[np.int64]:
+            made = super().nodes(count)
+            built.append(len(made))
+            return made
+
+    def budget(nodes: int) -> int:
+        limited.append(nodes)
+        return 2**61 // (nodes + 1)
+
+    monkeypatch.setattr(solver, "Network", Counting)
+    monkeypatch.setattr(solver, "cost_budget", budget)
+    owner = {g: np.zeros((2, size), np.int64) for g in range(groups)}
+    followed = {g: np.zeros((members, size), bool) for g in range(groups)}
+    home = solver.settle(owner, followed, {g: [] for g in range(groups)}, members)
+    assert all(len(home[g]) == size for g in range(groups))
+    assert sum(built) <= min(limited)

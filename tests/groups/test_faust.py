@@ -16,7 +16,7 @@ from taskplace.groups.partitions import (
     TopicPartition,
     assign_partitions,
 )
-from taskplace.groups.verify import verify
+from tests.support.assignments import verify
 from tests.support.groups import group, home_of
 
 THREE = {"bar": 0, "baz": 0, "foo": 0}
@@ -158,15 +158,15 @@ def test_the_leader_is_who_has_the_only_partition_of_a_topic() -> None:
     topics = {"__leader": 1, "orders": 5}
     s = workers(topics, 3, 1)
     made = assign_partitions(s)
-    leader = made.holders.of("__leader", 0)
+    leader = made.of("__leader", 0)
     s = next_question(s, made, come=2)
     more = assign_partitions(s)
-    assert more.holders.of("__leader", 0).active == leader.active
+    assert more.of("__leader", 0).active == leader.active
     members = {
         n: m for n, m in s.owning(more.assignment, standby=more.standby).members.items() if n != leader.active
     }
     after = assign_partitions(Subscriptions(topics, members, assignor="copartitioned", replicas=1))
-    assert after.holders.of("__leader", 0).active in more.holders.of("__leader", 0).standby
+    assert after.of("__leader", 0).active in more.of("__leader", 0).standby
 
 
 # Global tables.

@@ -7,16 +7,12 @@ import pytest
 from hypothesis import note, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from taskplace.groups.membership import (
-    ConsistentHash,
-    ConsumerProtocol,
-    MemberSettings,
-    Mode,
-    RoundRobin,
-    Topics,
-)
-from taskplace.groups.metadata import Assignment
-from tests.support.network import GROUP, SETTINGS, Network, Weather
+from taskplace.groups.consumer import ConsumerProtocol
+from taskplace.groups.member import MemberSettings
+from taskplace.groups.messages import Mode
+from taskplace.groups.metadata import Topics
+from taskplace.groups.strategies import ConsistentHash, RoundRobin
+from tests.support.network import SETTINGS, Network, Weather
 from topology import TopicPartition
 
 
@@ -140,7 +136,7 @@ class GroupHistory(RuleBasedStateMachine):
             for name, m in members.items()
         }
         if self.mode is Mode.SINGLE:
-            assert not members or self.network.coordinator.describe(GROUP).leader
+            assert not members or self.network.leader
             assert not members or owned in self.views(wanted), self.network.tail()
         else:
             assert all(owned == found for found in seen.values()), self.network.tail()
@@ -190,4 +186,3 @@ def test_a_group_lives_through_a_bad_network(mode: Mode, seed: int) -> None:
     assert sorted(p for parts in network.owned().values() for p in parts) == [
         TopicPartition("t", p) for p in range(9)
     ]
-    assert Assignment(tuple(network.owned()[min(network.owned())])).encode()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from taskplace.groups.partitions import Member, Subscriptions, assign_partitions
-from taskplace.groups.verify import verify
+from tests.support.assignments import verify
 from tests.support.groups import subscriptions, tables
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from taskplace.groups.partitions import Member, Subscriptions, assign_partitions
-from taskplace.groups.verify import verify
+from tests.support.assignments import verify
 from tests.support.groups import home_of, levels
 from tests.support.kafka_sticky import home, parts
 

@@ -14,7 +14,7 @@ from taskplace.groups.partitions import (
     TopicPartition,
     assign_partitions,
 )
-from taskplace.groups.verify import verify
+from tests.support.assignments import verify
 from tests.support.groups import figures, group, home_of, tables, text
 from tests.support.kafka_sticky import FACTS, KINDS, Fact, ask, home, told
 

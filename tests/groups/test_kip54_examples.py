@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from taskplace.groups.partitions import Member, PartitionAssignment, Subscriptions, assign_partitions
-from taskplace.groups.verify import verify
+from tests.support.assignments import verify
 from tests.support.groups import everything, figures, group, tables
 
 

@@ -6,16 +6,12 @@ import threading
 
 import pytest
 
-from taskplace.groups.membership import (
-    Assigned,
-    ConsumerProtocol,
-    CoordinatorSettings,
-    GroupFailed,
-    LocalCoordinator,
-    LocalMember,
-    MemberSettings,
-    Topics,
-)
+from taskplace.groups.consumer import ConsumerProtocol
+from taskplace.groups.coordinator import CoordinatorSettings
+from taskplace.groups.local import LocalCoordinator, LocalMember
+from taskplace.groups.member import MemberSettings
+from taskplace.groups.messages import GroupFailed
+from taskplace.groups.metadata import Topics
 
 AT_ONCE = CoordinatorSettings(group_initial_rebalance_delay_ms=0)
 
@@ -49,15 +45,15 @@ def test_an_exception_of_a_callback_ends_the_membership_and_gives_its_place_away
     def protocol() -> ConsumerProtocol:
         return ConsumerProtocol(["t"], fetch=lambda: Topics({"t": 4}))
 
-    def refuse(_: Assigned) -> None:
+    def refuse(_: object) -> None:
         raise RuntimeError("no disk")
 
     with LocalCoordinator(AT_ONCE) as coordinator:
         quick = MemberSettings(heartbeat_interval_ms=30)
         sound = LocalMember(coordinator, "shop", protocol(), quick)
         sound.wait_for(lambda owned: owned is not None, timeout=20)
-        broken = LocalMember(coordinator, "shop", protocol(), quick, on_assigned=refuse)
-        with pytest.raises(GroupFailed, match="a callback: RuntimeError: no disk"):
+        broken = LocalMember(coordinator, "shop", protocol(), quick, on_change=refuse)
+        with pytest.raises(GroupFailed, match="on_change: RuntimeError: no disk"):
             broken.wait_for(lambda owned: False, timeout=20)
         sound.wait_for(lambda owned: owned is not None and len(owned.value) == 4, timeout=20)
         sound.leave()

@@ -11,14 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.groups import (
-    test_cooperative,
-    test_copartitioned,
-    test_exact,
-    test_modes,
-    test_previous_owners,
-    test_rack_priority,
-)
+from tests.groups import test_assignment, test_copartitioned, test_modes, test_sticky
 from tests.support.groups import subscriptions
 
 pytestmark = pytest.mark.slow
@@ -30,31 +23,9 @@ LARGER = subscriptions(most=14, members=6, topics=5, racks=True)
 @pytest.mark.parametrize(
     ("short", "strategies"),
     [
-        (
-            test_exact.test_fair_sticky_has_the_best_score_and_the_fewest_moves,
-            [subscriptions(most=7, topics=4)],
-        ),
-        (
-            test_exact.test_racks_are_looked_at_after_balance_and_moves_and_exactly,
-            [subscriptions(most=6, topics=4, racks=True)],
-        ),
-        (
-            test_exact.test_sticky_fair_keeps_all_and_is_then_as_even_as_can_be,
-            [subscriptions(most=6, racks=True)],
-        ),
-        (
-            test_previous_owners.test_they_come_after_racks,
-            [subscriptions(most=6, topics=4, racks=True)],
-        ),
-        (
-            test_rack_priority.test_balance_then_racks_then_moves_then_previous_owners,
-            [subscriptions(most=6, topics=4, racks=True)],
-        ),
-        (
-            test_previous_owners.test_asking_again_changes_nothing,
-            [LARGER, st.sampled_from(["stickiness", "racks"])],
-        ),
-        (test_cooperative.test_two_phases, [LARGER, test_modes.modes, st.integers(0, 2)]),
+        (test_sticky.test_sticky_fair_brings_back_what_nobody_keeps, [subscriptions(most=6, racks=True)]),
+        (test_sticky.test_asking_again_changes_nothing, [LARGER, st.sampled_from(["stickiness", "racks"])]),
+        (test_assignment.test_two_phases, [LARGER, test_modes.modes, st.integers(0, 2)]),
         (test_modes.test_nothing_moves_when_nothing_changes, [LARGER, test_modes.modes]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -65,7 +36,7 @@ def test_properties(short: Any, strategies: list[Any]) -> None:
 
 @pytest.mark.parametrize("seed", range(1_000, 1_300))
 def test_larger_groups(seed: int) -> None:
-    test_exact.test_larger_groups_against_a_plain_flow(seed)
+    test_sticky.test_larger_groups_against_a_plain_flow(seed, "racks" if seed % 2 else "stickiness")
 
 
 def test_workers() -> None:

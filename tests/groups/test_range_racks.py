@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from taskplace.groups.assignment import make
-from taskplace.groups.classic import range_
+from taskplace.groups.classic import _in_force, _rule
+from taskplace.groups.classic import sets as copartitioned_sets
 from taskplace.groups.partitions import Member, Subscriptions, TopicPartition, assign_partitions
-from taskplace.groups.verify import verify
+from tests.support.assignments import verify
 from tests.support.groups import figures, home_of, subscriptions
 
 Home = dict[TopicPartition, str]
@@ -59,7 +61,13 @@ def written(home: Home, count: int) -> list[str]:
 
 
 def by_kafka(s: Subscriptions) -> Home:
-    return home_of(make(s.columns, range_(s.columns, revise=False), "range").assignment)
+    c = s.columns
+    goal = np.full(c.n, -1, np.int64)
+    for each in copartitioned_sets(c):
+        goal[c.start[each.topics][:, None] + np.arange(each.size)] = each.members[
+            _rule(c, each, _in_force(c))
+        ]
+    return home_of(make(s, goal, "range").assignment)
 
 
 def by_us(s: Subscriptions) -> Home:

@@ -91,33 +91,6 @@ def test_a_bad_lag_is_refused(lag: object) -> None:
         LagIndex().report("a", TaskId(0, 0), lag)  # type: ignore[arg-type]
 
 
-def test_numbers_of_a_task_do_not_run_into_the_next() -> None:
-    index = LagIndex()
-    index.report("a", TaskId(0, 1), 5)
-    index.report("a", TaskId(0, 2), 3)
-    index.report("b", TaskId(1, 0), 1)
-    assert list(index.by_lag(TaskId(0, 1))) == [("a", 5)]
-
-
-def test_a_changelog_counts_unless_it_is_said_that_there_is_none() -> None:
-    index, task = LagIndex(), TaskId(0, 1)
-    index.end_offset(task, 50_000)
-    assert not index.is_caught_up("a", task)
-    index.end_offset(task, 50_000, logged=False)
-    assert index.is_caught_up("a", task)
-    index.end_offset(task, 50_000)
-    assert not index.is_caught_up("a", task)
-
-
-def test_an_index_that_contradicts_itself_is_told() -> None:
-    index = LagIndex(LIMIT)
-    index.report("a", TaskId(0, 0), 3)
-    index.check()
-    index._copies["a"][TaskId(0, 0)] = 4
-    with pytest.raises(InputError, match=r"^lag index: found "):
-        index.check()
-
-
 def test_what_is_acceptable_by_default_is_what_the_configuration_says() -> None:
     config = PlacementConfig()
     assert Acceptable() == config.acceptable == Acceptable(10_000, None)

@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from taskplace import Instance, LagIndex, PlacementConfig, Problem, Task, TaskId, plan
+from taskplace import Instance, LagIndex, PlacementConfig, Problem, Task, TaskId
 from taskplace.errors import InputError
-from taskplace.explanation import Explainer
 from taskplace.lag import ranking
 from taskplace.lag.ranking import NO_COPY, UNKNOWN, Acceptable
 from taskplace.model.placement import caught_at
 from taskplace.model.problem import indexed_lags
 from taskplace.validation import MOST
-from taskplace.wording import count
 
 T = TaskId(0, 0)
 IDS = [TaskId(0, 0), TaskId(0, 1), TaskId(1, 0)]
@@ -66,20 +64,6 @@ def test_the_index_and_the_engine_agree_on_who_is_caught_up_and_who_is_most(prob
         for k in rows:
             name, lag = c.names[int(c.inst[k])], int(c.lag[k])
             assert index.rank(name, task) == 0 if c.caught[k] else index.rank(name, task) >= max(lag, 1)
-
-
-@settings(max_examples=100, deadline=None)
-@given(problems())
-def test_explanations_call_the_copies_caught_up_that_the_index_does(problem: Problem) -> None:
-    index = indexed_lags(problem.tasks, problem.instances, problem.config)
-    explainer = Explainer(problem, plan(problem))
-    for task in (task.id for task in problem.tasks if task.stateful):
-        for name, text in explainer.task(task).copies:
-            rank = index.rank(name, task)
-            if text.startswith("none"):
-                assert rank > 0 or index.universal(task)
-            else:
-                assert text.startswith(f"{count(rank, 'record')} behind, " if rank else "caught up, ")
 
 
 @settings(max_examples=200, deadline=None)
@@ -138,14 +122,6 @@ def test_the_rank_is_0_or_the_lag_or_the_whole_changelog(
     assert index.rank("a", T) == rank
 
 
-def test_without_a_changelog_everybody_is_caught_up_however_far_behind() -> None:
-    index = LagIndex(10)
-    index.end_offset(T, 500, logged=False)
-    index.report("a", T, 700)
-    assert index.caught_up(T) == index.most_caught_up(T) == ("a",)
-    assert index.is_caught_up("b", T)
-
-
 def test_seconds_are_worth_what_the_instance_reads_in_them() -> None:
     index = LagIndex(1_000, 2.0)
     index.end_offset(T, 10**6)
@@ -195,19 +171,3 @@ def test_an_owner_stays_among_the_best_while_nobody_is_far_ahead(
     index.report("other", T, other)
     assert index.most_caught_up(T) == ("other",)
     assert index.most_caught_up(T, "owner") == (("other", "owner") if owner_stays else ("other",))
-
-
-def test_copies_that_have_read_nothing_are_as_good_as_none() -> None:
-    index = LagIndex(0)
-    index.end_offset(T, 500)
-    index.report("a", T, 500)
-    assert index.most_caught_up(T) == index.most_caught_up(T, "a") == ()
-    assert index.rank("a", T) == index.rank("b", T) == 500
-
-
-@given(st.none() | LAGS, LAGS)
-def test_what_an_instance_lacks_is_its_lag_or_all_there_is(lag: int | None, length: int) -> None:
-    index = LagIndex()
-    if lag is not None:
-        index.report("a", T, lag)
-    assert index.lacking("a", T, length) == ranking.lacking(NO_COPY if lag is None else lag, length)

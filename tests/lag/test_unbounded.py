@@ -12,9 +12,7 @@ from hypothesis import given, settings
 from msgspec import structs
 
 import taskplace
-from taskplace import Instance, LagIndex, PlacementConfig, Plan, Problem, Task, TaskId
-from taskplace.errors import ConfigError
-from taskplace.explanation import can_remove
+from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.rebalance.triggers import Situation, overtaken
 from taskplace.simulation import Cluster
 from taskplace.simulation.run import settle
@@ -60,31 +58,6 @@ def test_tasks_move_at_once_and_nothing_warms_up(config: dict[str, Any], lags: d
     assert all(not r.warmup for r in plan.assignment.values())
 
 
-def test_one_record_less_is_a_bound_like_any_other() -> None:
-    plan = checked(problem({"acceptable.recovery.lag": MOST - 1}))
-    assert active(plan) == {"a": 6, "b": 0}
-    assert plan.followup
-
-
-@pytest.mark.parametrize("end", [None, END])
-def test_tasks_of_unknown_length_move_as_well(end: int | None) -> None:
-    a = Instance("a", active=TASKS)  # without lags, which is what a copy that has not started says
-    tasks = [Task(t, end_offset=end) for t in TASKS]
-    plan = checked(Problem(tasks, [a, Instance("b")], PlacementConfig.from_properties(UNBOUNDED)))
-    assert active(plan) == {"a": 3, "b": 3}
-    assert not plan.followup
-
-
-def test_standbys_are_made_and_moved_at_once() -> None:
-    """Two instances with both copies of everything, and a new one: six copies have to get there."""
-    both = [Instance("a", active=TASKS[:3], standby=TASKS[3:], lags=dict.fromkeys(TASKS, 0))]
-    both += [Instance("b", active=TASKS[3:], standby=TASKS[:3], lags=dict.fromkeys(TASKS, 0)), Instance("c")]
-    config = PlacementConfig(num_standby_replicas=1, max_warmup_replicas=1, acceptable_recovery_lag=MOST)
-    plan = checked(Problem([Task(t, end_offset=END) for t in TASKS], both, config))
-    assert [(len(r.active), len(r.standby)) for r in plan.assignment.values()] == [(2, 2)] * 3
-    assert not plan.followup
-
-
 def test_copies_are_used_all_the_same() -> None:
     """The owner of all is gone. b has three copies and c the other three: each gets what it need not restore."""
     config = PlacementConfig(acceptable_recovery_lag=MOST)
@@ -111,40 +84,6 @@ def test_an_owner_never_counts_as_lagging() -> None:
     ahead = Situation(config, plan, (a, b), frozenset(TASKS[:1]), (silent, b), p.tasks, probing_due=False)
     assert not list(overtaken(ahead))
     assert list(overtaken(replace(ahead, config=structs.replace(config, acceptable_recovery_lag=MOST - 1))))
-
-
-def test_an_instance_can_be_removed_whatever_the_others_have() -> None:
-    assert can_remove(problem(UNBOUNDED), "a").safe
-    assert not can_remove(problem({}), "a").safe
-
-
-def test_a_draining_instance_is_empty_after_one_step() -> None:
-    cluster = Cluster.of(problem(UNBOUNDED))
-    cluster.drain("a")
-    plan = checked(cluster.problem())
-    assert active(plan) == {"a": 0, "b": 6}
-    assert not plan.followup
-
-
-def test_the_index_of_lags_agrees() -> None:
-    index = LagIndex(acceptable_recovery_lag=MOST)
-    index.end_offset(TASKS[0], END)
-    index.report("a", TASKS[0], END)
-    assert index.rank("a", TASKS[0]) == index.rank("b", TASKS[0]) == 0
-    assert index.is_caught_up("b", TASKS[0])
-    assert not LagIndex(MOST - 1).is_caught_up("b", TASKS[0])
-
-
-def test_an_explanation_says_why_nothing_warms_up() -> None:
-    p = problem(UNBOUNDED)
-    text = taskplace.explain(p, taskplace.plan(p), TASKS[0])
-    assert "any lag is acceptable: every instance counts as caught up" in text
-
-
-def test_more_than_a_column_holds_is_refused() -> None:
-    with pytest.raises(ConfigError, match=f"found {2**63}"):
-        PlacementConfig(acceptable_recovery_lag=2**63)
-    assert PlacementConfig.from_properties({"acceptable.recovery.lag": str(MOST)}).unbounded
 
 
 @settings(deadline=None, max_examples=60)

@@ -28,22 +28,6 @@ def test_the_defaults_are_kafkas() -> None:
     assert set(PlacementConfig.known_keys()) == set(KAFKA_DEFAULTS)
 
 
-def test_properties_survive_the_round_trip() -> None:
-    config = PlacementConfig(
-        num_standby_replicas=2,
-        rack_aware_assignment_tags=("zone", "cluster"),
-        acceptable_recovery_seconds=1.5,
-    )
-    assert PlacementConfig.from_properties(config.to_properties()) == config
-
-
-def test_strings_of_a_properties_file_are_read() -> None:
-    config = PlacementConfig.from_properties(
-        {"max.warmup.replicas": "4", "rack.aware.assignment.tags": "zone, cluster"}
-    )
-    assert (config.max_warmup_replicas, config.rack_aware_assignment_tags) == (4, ("zone", "cluster"))
-
-
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
@@ -84,11 +68,6 @@ def test_the_assignor_has_a_second_name_and_only_one_may_be_used() -> None:
         PlacementConfig.from_properties({"task.assignor": "sticky", "task.assignor.class": "sticky"})
 
 
-def test_a_bad_value_in_code_is_refused_too() -> None:
-    with pytest.raises(ConfigError, match=r"config\.max\.warmup\.replicas: found 0"):
-        PlacementConfig(max_warmup_replicas=0)
-
-
 @pytest.mark.parametrize(
     ("key", "near"),
     [("num.standby.replica", "num.standby.replicas"), ("max.warmups", "max.warmup.replicas")],
@@ -96,8 +75,3 @@ def test_a_bad_value_in_code_is_refused_too() -> None:
 def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
     with pytest.raises(ConfigError, match=f"did you mean '{near}'"):
         PlacementConfig.from_properties({key: 1})
-
-
-def test_what_is_no_mapping_is_refused() -> None:
-    with pytest.raises(ConfigError, match="expected a mapping"):
-        PlacementConfig.from_properties([1])  # type: ignore[arg-type]

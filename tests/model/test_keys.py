@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from taskplace.errors import ConfigError
+from taskplace.groups.coordinator import CoordinatorSettings
+from taskplace.groups.member import MemberSettings
 from taskplace.groups.partitioner import PartitionerConfig
-from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import AboveZero, Configuration, about, read
 from taskplace.spark.steering.config import SteeringConfig

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId, planner
 from taskplace.assign import target
-from taskplace.errors import InputError
 from taskplace.model.placement import bases, moved
 from taskplace.model.plan import Optimality
 from taskplace.model.proofs import saving
@@ -98,13 +96,3 @@ def test_needless_moves_of_a_wrong_flow_show_at_the_full_level() -> None:
     found = {v.invariant: v.text for v in verify(PROBLEM, plan)}
     assert set(found) == {"minimal", "figures"}
     assert found["minimal"] == "2 moves, although 0 are enough"
-
-
-def test_a_right_plan_passes_both_levels() -> None:
-    plan = taskplace.plan(PROBLEM)
-    assert verify(PROBLEM, plan, level="full") == verify(PROBLEM, plan, level="quick") == ()
-
-
-def test_another_level_is_refused() -> None:
-    with pytest.raises(InputError, match="level: found 'fast', expected 'full' or 'quick'"):
-        verify(PROBLEM, taskplace.plan(PROBLEM), level="fast")  # type: ignore[arg-type]

@@ -42,8 +42,3 @@ def test_level_loads_can_hold_all_copies_and_respect_both_limits(
     assert low.sum() <= tasks * (1 + replicas) <= high.sum()
     assert (high <= tasks).all() and (low >= actives).all()
     assert (high[capacity == 0] == 0).all()
-
-
-def test_what_one_instance_cannot_take_the_others_share() -> None:
-    low, high = level_loads(20, 10, np.array([8, 1, 1]), np.array([8, 1, 1]))
-    assert low.tolist() == high.tolist() == [10, 5, 5]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
 from taskplace.errors import InvalidPlan
-from taskplace.model.problem import indexed_lags
 from taskplace.rebalance import RebalanceLoop
 from taskplace.rebalance.triggers import Situation, Trigger, caught_up, overtaken
 
@@ -44,18 +43,6 @@ def test_the_timer_alone_makes_the_next_plan_when_the_interval_is_over() -> None
     assert (decision.changed, decision.generation) == (False, 2)
 
 
-def test_each_plan_arms_the_timer_anew() -> None:
-    now = [1_000.0]
-    loop, both = _moving(now)
-    now[0] = 1_100.0
-    assert loop.rebalance_if_needed(TASKS, both)
-    assert loop.rebalance_if_needed(TASKS, both) is None
-    now[0] = 1_159.9
-    assert loop.rebalance_if_needed(TASKS, both) is None
-    now[0] = 1_160.0
-    assert loop.rebalance_if_needed(TASKS, both)
-
-
 def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_them_do_not_count() -> None:
     now = [1_000.0]
     loop, both = _moving(now)
@@ -82,11 +69,6 @@ def test_the_timer_is_silent_once_nothing_is_pending() -> None:
     assert not decision.plan.followup
     now[0] += 10_000.0
     assert loop.rebalance_if_needed(TASKS, ready) is None
-
-
-def test_the_first_plan_has_its_reason() -> None:
-    decision = RebalanceLoop(MINUTE, clock=lambda: 0.0).rebalance_if_needed(TASKS, [Instance("a")])
-    assert decision is not None and decision.reason == "start: 2 tasks on 1 instance"
 
 
 @pytest.mark.parametrize(
@@ -206,21 +188,6 @@ def test_released_copies_warm_up_again_without_waiting_for_the_timer() -> None:
     assert loop.rebalance_if_needed(TASKS, BOTH) is None, "one plan for one release"
 
 
-def test_without_a_parked_copy_on_an_instance_nothing_happens() -> None:
-    loop = _parked()
-    assert loop.release("a") == ()
-    assert loop.rebalance_if_needed(TASKS, BOTH) is None
-    assert loop.release() == (("b", A), ("b", B))
-    assert loop.release() == ()
-
-
-def test_the_warning_says_how_to_release() -> None:
-    plan = _parked().plan
-    assert plan is not None
-    (warning,) = (text for text in plan.warnings if "copies are parked" in text)
-    assert "0_0 on b, 0_1 on b" in warning and "call `release`" in warning
-
-
 T, U = TaskId(0, 0), TaskId(0, 1)
 CONFIG = PlacementConfig(acceptable_recovery_lag=100)
 
@@ -244,13 +211,6 @@ FOLLOWED = {"a": Roles(active=(T,)), "b": Roles(standby=(T,))}
 
 def said(now: Situation) -> list[str]:
     return [str(trigger) for rule in (caught_up, overtaken) for trigger in rule(now)]
-
-
-def test_a_warm_up_is_ready_within_the_acceptable_lag() -> None:
-    task, a = Task(T, end_offset=500), Instance("a", lags={T: 0})
-    assert said(situation(task, WARMING, a, Instance("b", lags={T: 100}))) == ["caught up: 0_0 on b"]
-    assert said(situation(task, WARMING, a, Instance("b", lags={T: 101}))) == []
-    assert said(situation(task, WARMING, a, Instance("b"))) == []
 
 
 def test_a_copy_of_a_changelog_that_was_reset_is_not_ready_however_small_its_lag() -> None:
@@ -279,45 +239,7 @@ def test_the_roles_are_those_of_the_plan_in_force() -> None:
     assert said(now) == ["overtaken: 0_0 on b is ahead of a"]
 
 
-def test_all_that_are_ready_are_named_by_instance() -> None:
-    roles = {"a": Roles(active=(T, U)), "b": Roles(warmup=(U,)), "c": Roles(warmup=(T,))}
-    ready = [Instance("b", lags={U: 0}), Instance("c", lags={T: 1})]
-    now = situation(Task(T, end_offset=500), roles, Instance("a", lags={T: 0, U: 0}), *ready)
-    now = Situation(**{**vars(now), "tasks": (Task(T, end_offset=500), Task(U, end_offset=500))})
-    assert said(now) == ["caught up: 0_1 on b, 0_0 on c"]
-
-
-def test_an_index_that_is_kept_up_to_date_is_asked_and_no_problem_is_ranked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = situation(
-        Task(T, end_offset=500), FOLLOWED, Instance("a", lags={T: 101}), Instance("b", lags={T: 9})
-    )
-    index = indexed_lags(now.tasks, now.instances, CONFIG)
-    monkeypatch.setattr(Problem, "columns", property(lambda problem: pytest.fail("a problem was ranked")))
-    assert said(replace(now, lags=index)) == ["overtaken: 0_0 on b is ahead of a"]
-    index.report("b", T, 101)
-    assert said(replace(now, lags=index)) == []
-    index.report("a", T, 100)
-    assert said(replace(now, lags=index)) == []
-
-
 END = 150_000
-
-
-def test_a_standby_that_becomes_the_active_copy_is_waited_for_like_a_warm_up() -> None:
-    tasks = [Task(A, end_offset=END), Task(B, end_offset=END)]
-    loop = RebalanceLoop(PlacementConfig(num_standby_replicas=1), clock=lambda: 0.0)
-    owner = Instance("a", lags={A: 0, B: 0})
-    loop.rebalance_if_needed(tasks, [owner])
-    begun = loop.rebalance_if_needed(tasks, [owner, Instance("b")])
-    assert begun is not None and begun.plan.followup
-    assert set(begun.plan.assignment["b"].standby) == {A, B}  # so neither needs a warm-up
-    assert loop.rebalance_if_needed(tasks, [owner, Instance("b", lags={A: 60_000, B: 60_000})]) is None
-    finished = loop.rebalance_if_needed(tasks, [owner, Instance("b", lags={A: 0, B: 0})])
-    assert finished is not None and not finished.plan.followup
-    assert [trigger.kind for trigger in finished.triggers] == ["caught up"]
-    assert [len(finished.plan.assignment[name].active) for name in "ab"] == [1, 1]
 
 
 class Copies:

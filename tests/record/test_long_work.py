@@ -49,14 +49,6 @@ def test_work_that_is_not_counted_is_named_at_once():
     assert lines_of(9, "") == ["reading", "reading: for 5.0 s", "reading: ended after 9.0 s"]
 
 
-def test_works_have_lines_of_their_own():
-    stream = io.StringIO()
-    reporter = PlainReporter(stream)
-    for name in ("one", "other"):
-        reporter.progress(WorkProgress(name, 1, 2, "files", seconds=3.0))
-    assert len(stream.getvalue().splitlines()) == 2
-
-
 class Tty(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -84,17 +76,6 @@ def test_a_terminal_that_cannot_be_redrawn_gets_lines(terminal_settings, name, v
     terminal_settings.setenv(name, value)
     assert "\x1b" not in (text := reading(Tty()))
     assert text.splitlines()[-1] == "reading: 10 of 10 files (100 %), ended after 10.0 s"
-
-
-def test_a_file_gets_lines(terminal_settings):
-    assert len(reading(io.StringIO()).splitlines()) == 3
-
-
-def test_a_reader_that_has_gone_ends_nothing(terminal_settings):
-    stream = io.StringIO()
-    stream.close()
-    with long_work(stream) as show:
-        show(WorkProgress("reading", seconds=1.0))
 
 
 def test_short_commands_do_not_load_rich(tmp_path):
@@ -165,13 +146,6 @@ def test_bars_take_one_line_each_on_a_terminal_of_any_width():
         assert len(lines) == 3, width
         assert max(map(len, lines)) <= width
     assert "100.0 MB/s" in lines[0] and lines[2].rstrip().endswith("round 12")
-
-
-def test_bars_on_a_narrow_terminal(tmp_path):
-    terminal = Terminal(columns=20)
-    assert len(looked_at(terminal, tmp_path)) == 2
-    assert terminal.screen == ()
-    assert all(len(screen) <= 3 for screen in terminal.screens)  # what was redrawn left nothing behind
 
 
 def test_bars_without_colour(tmp_path):

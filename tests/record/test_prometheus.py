@@ -59,25 +59,6 @@ def test_samples_have_base_units_and_the_labels_of_the_table():
         assert f"# TYPE {metric.exported} {metric.kind}\n" in text
 
 
-def test_values_are_read_by_a_scrape_and_not_before():
-    reads = []
-
-    def read():
-        reads.append(1)
-        return VALUES
-
-    registry = registered(read)
-    assert reads == []
-    generate_latest(registry)
-    assert reads == [1]
-
-
-def test_two_collectors_of_one_registry_are_refused():
-    registry = registered(lambda: VALUES)
-    with pytest.raises(ValueError, match="Duplicated timeseries"):
-        registry.register(Collector(lambda: VALUES, stream="other"))
-
-
 def test_the_endpoint_listens_on_loopback_until_it_is_closed():
     server = serve(lambda: VALUES, stream="delays", port=0)
     assert server.url == f"http://127.0.0.1:{server.port}/metrics"
@@ -124,17 +105,9 @@ def test_a_port_in_use_is_named(taken):
         check_serving("report.metrics.port", port=taken, host="127.0.0.1")
 
 
-def test_a_check_leaves_the_port_free():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    check_serving("report.metrics.port", port=port, host="127.0.0.1")
-    serve(lambda: VALUES, stream="delays", port=port).close()
-
-
 @pytest.mark.parametrize("port", [-1, 65_536, "9404", None, True, 9404.0])
 def test_a_port_that_is_none_is_refused(port):
-    with pytest.raises(InputError, match=r"^serve_metrics: port: found .*, expected a port from 0 to 65535"):
+    with pytest.raises(InputError, match=r"^serve_metrics: found .*, expected .* a port up to 65535"):
         serve(lambda: VALUES, stream="delays", port=port)
 
 

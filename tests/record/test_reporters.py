@@ -1,4 +1,6 @@
-"""What a person sees: plain lines and the terminal view, rendered to text."""
+"""What a person sees of a run: plain lines and the terminal view, rendered to text; and who gets events."""
+
+from __future__ import annotations
 
 import io
 import re
@@ -18,7 +20,10 @@ from taskplace.record.events import (
     Summary,
     WorkProgress,
 )
+from taskplace.record.reporters import FanOut
 from taskplace.record.terminal import TerminalReporter
+from tests.support.run_events import SUMMARY as DONE
+from tests.support.run_events import tell_events
 
 PLACEMENT = (
     InstanceView("0", 12, 12, 1, 340),
@@ -28,16 +33,9 @@ PLACEMENT = (
 BATCH = BatchDone(10, 27, 13_421, 5.5, {"state": 4.0, "commit": 0.5}, PLACEMENT, 4)
 MOVES = tuple(Change(f"0_{i}", "active", "2", "0", "balance") for i in range(9))
 REBALANCE = Rebalanced(4, 10, "executor 2 was lost", MOVES, 8, 2, True)
-LOST = ExecutorLost("executor-2", 10, 8, True)
 SUMMARY = Summary(
     batches=27,
     rows=350_123,
-    rebalances=3,
-    promotions=8,
-    replayed_records=120,
-    snapshot_records=44,
-    scratch_restores=0,
-    elsewhere=2,
     phases={"shuffle": 1.0, "state": 2.0, "commit": 0.05},
     seconds=151.4,
     check="result equals the batch query (7,000 of 7,000 rows)",
@@ -46,13 +44,19 @@ SUMMARY = Summary(
 WARM_UPS = WorkProgress("catching up warm-ups", 3_000, 12_000, "records", seconds=4.0, rate=750.0, eta=12.0)
 
 
+def on_terminal(width: int = 140) -> TerminalReporter:
+    """A reporter whose `console.file` has what it draws."""
+    drawn = {"force_terminal": True, "color_system": None, "legacy_windows": False}
+    return TerminalReporter(console=Console(file=io.StringIO(), width=width, **drawn))
+
+
 def everything(reporter):
     reporter.progress(WorkProgress("starting Spark"))
     reporter.progress(WorkProgress("starting Spark", seconds=12.0, ended=True))
     reporter.note("continuing after batch 9")
     reporter.batch(BATCH)
     reporter.progress(WARM_UPS)
-    reporter.failure(LOST)
+    reporter.failure(ExecutorLost("executor-2", 10, 8, True))
     reporter.rebalance(REBALANCE)
     reporter.summary(SUMMARY)
     reporter.close()
@@ -68,16 +72,15 @@ def plain():
 
 @pytest.fixture
 def rich():
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=140, color_system=None, legacy_windows=False)
-    everything(TerminalReporter(console=console))
-    return stream.getvalue()
+    reporter = on_terminal()
+    everything(reporter)
+    return reporter.console.file.getvalue()
 
 
 @pytest.mark.parametrize("way", ["plain", "rich"])
-@pytest.mark.parametrize(
-    "says",
-    [
+def test_both_ways_tell_the_same(way, request):
+    text = request.getfixturevalue(way)
+    for says in (
         "starting Spark: ended after 12.0 s",
         "continuing after batch 9",
         "catching up warm-ups",
@@ -91,11 +94,9 @@ def rich():
         "active tasks restored from scratch",
         "where a batch's time goes (median)",
         "66 %",
-        "check: result equals the batch query (7,000 of 7,000 rows)",
-    ],
-)
-def test_both_ways_tell_the_same(way, says, request):
-    assert says in request.getfixturevalue(way)
+    ):
+        assert says in text
+    assert text.rstrip().splitlines()[-1].strip() == f"check: {SUMMARY.check}"
 
 
 def test_plain_has_a_line_a_batch_with_the_placement(plain):
@@ -105,85 +106,49 @@ def test_plain_has_a_line_a_batch_with_the_placement(plain):
     assert "\x1b" not in plain
 
 
-def test_the_terminal_shows_a_bar_and_the_placement_per_executor(rich):
-    assert "11/27" in rich
-    assert "placement, generation 4" in rich
-    row = next(line for line in rich.splitlines() if "340" in line)
-    assert row.split("│")[1:-1] == [cell.rjust(len(cell)) for cell in row.split("│")[1:-1]]
-    assert [cell.strip() for cell in row.split("│")[1:-1]] == ["0", "12", "12", "1", "340"]
-    assert any("all" in line and "24" in line for line in rich.splitlines())
+def cells(view: str) -> list[list[str]]:
+    """The rows of the last table of a view."""
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in view.splitlines() if "│" in line]
 
 
 def test_the_placement_is_that_of_the_last_rebalance():
     """It does not wait for the next batch; the lag of a new copy is not known yet."""
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=140, color_system=None, legacy_windows=False)
-    shown = TerminalReporter(console=console)
-    shown.batch(
-        BatchDone(9, 27, 100, 1.0, {}, (InstanceView("a", 2, 0, 0, 7), InstanceView("b", 1, 0, 0, 0)), 2)
-    )
+    shown = on_terminal()
+    placement = (InstanceView("a", 2, 0, 0, 7), InstanceView("b", 1, 0, 0, 0))
+    shown.batch(BatchDone(9, 27, 100, 1.0, {}, placement, 2))
     shown.failure(ExecutorLost("b", 10, 1))
     assignment = {"a": {"active": ("0_0", "0_1", "0_2")}, "c": {"warmup": ("0_1",)}}
     change = Change("0_1", "warmup", "a", "c", "balance")
     shown.rebalance(Rebalanced(3, 10, "joined", assignment=assignment, changes=(change,)))
     shown.close()
-    view = stream.getvalue().rpartition("placement, generation ")[2]
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in view.splitlines() if "│" in line]
+    *_, view = shown.console.file.getvalue().split("placement, generation ")
     assert view.startswith("3")
-    assert rows == [
+    assert cells(view) == [
         ["a", "3", "0", "0", "7"],
         ["b", "lost", "", "", ""],
         ["c", "0", "0", "1", "?"],
         ["all", "3", "0", "1", "?"],
     ]
-    assert re.search(r"10/27 for 0:0\d", view)
+    assert re.search(r"10 of 27 batches +for 0:0\d", view)
 
 
-def test_plain_lines_about_work_stand_between_the_others(plain):
-    lines = plain.splitlines()
-    assert lines[:3] == ["starting Spark", "starting Spark: ended after 12.0 s", "continuing after batch 9"]
-    assert lines[4].startswith("catching up warm-ups: 3,000 of 12,000 records (25 %), 750/s, 12.0 s left")
-
-
-def test_the_terminal_shows_what_is_done_before_the_first_batch():
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=100, color_system=None, legacy_windows=False)
-    reporter = TerminalReporter(console=console)
+def test_the_terminal_shows_what_is_done_before_the_first_batch_and_nothing_after_its_end():
+    reporter = on_terminal()
     reporter.progress(WorkProgress("starting Spark"))
     reporter.close()
-    assert "starting Spark" in stream.getvalue()
-    assert "batches" not in stream.getvalue()
+    before = reporter.console.file.getvalue()
+    assert "starting Spark" in before and "batches" not in before
+    reporter.progress(WARM_UPS)  # the last words of a thread
+    assert reporter.console.file.getvalue() == before
 
 
-def test_the_last_words_of_a_thread_do_not_begin_a_new_view():
-    stream = io.StringIO()
-    reporter = TerminalReporter(console=Console(file=stream, force_terminal=True, width=100))
-    reporter.progress(WARM_UPS)
-    reporter.close()
-    before = stream.getvalue()
-    reporter.progress(WARM_UPS)
-    assert stream.getvalue() == before
-
-
-def test_the_answer_is_the_last_line(plain, rich):
-    for text in (plain, rich):
-        assert text.rstrip().splitlines()[-1].strip() == f"check: {SUMMARY.check}"
-
-
-@pytest.mark.parametrize(
-    "make", [PlainReporter, lambda s: TerminalReporter(console=Console(file=s, width=100))]
-)
-def test_a_wrong_result_is_loud_and_shows_the_rows(make):
-    stream = io.StringIO()
-    detail = ("N1, bad: (3,) instead of (4,)",)
-    make(stream).summary(Summary(1, 1, 0, 0, 0, 0, 0, 0, check="differs in 1 row", ok=False, detail=detail))
-    assert "  N1, bad: (3,) instead of (4,)\ncheck: FAILED: differs in 1 row" in stream.getvalue()
-
-
-def test_a_run_without_a_check_says_so():
-    stream = io.StringIO()
-    PlainReporter(stream).summary(Summary(0, 0, 0, 0, 0, 0, 0, 0))
-    assert stream.getvalue().endswith("check: none, the application has no check of its own\n")
+def test_a_wrong_result_is_loud_and_shows_the_rows():
+    wrong = Summary(check="differs in 1 row", ok=False, detail=("N1, bad: (3,) instead of (4,)",))
+    stream, terminal = io.StringIO(), on_terminal()
+    for reporter in (PlainReporter(stream), terminal):
+        reporter.summary(wrong)
+    for text in (stream.getvalue(), terminal.console.file.getvalue()):
+        assert "  N1, bad: (3,) instead of (4,)\ncheck: FAILED: differs in 1 row" in text
 
 
 def test_auto_is_plain_where_there_is_no_cursor(monkeypatch):
@@ -193,16 +158,18 @@ def test_auto_is_plain_where_there_is_no_cursor(monkeypatch):
 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("CI", raising=False)
-    assert isinstance(reporter_for("auto", Terminal()), TerminalReporter)
-    assert isinstance(reporter_for("auto", io.StringIO()), PlainReporter)
-    assert isinstance(reporter_for("rich", io.StringIO()), TerminalReporter)
-    assert isinstance(reporter_for("plain", Terminal()), PlainReporter)
-    assert isinstance(reporter_for("none", Terminal()), SilentReporter)
-    monkeypatch.setenv("CI", "true")
-    assert isinstance(reporter_for("auto", Terminal()), PlainReporter)
-    monkeypatch.delenv("CI")
-    monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(reporter_for("auto", Terminal()), PlainReporter)
+    for mode, stream, kind in (
+        ("auto", Terminal(), TerminalReporter),
+        ("auto", io.StringIO(), PlainReporter),
+        ("rich", io.StringIO(), TerminalReporter),
+        ("plain", Terminal(), PlainReporter),
+        ("none", Terminal(), SilentReporter),
+    ):
+        assert isinstance(reporter_for(mode, stream), kind)
+    for name, value in (("CI", "true"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert isinstance(reporter_for("auto", Terminal()), PlainReporter)
 
 
 def test_a_reader_that_has_gone_does_not_stop_the_run():
@@ -217,3 +184,52 @@ def test_what_takes_long_to_load_or_may_be_missing_is_loaded_when_it_is_needed(m
     code = f"import sys, taskplace.{module}; print([m for m in {names} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# -- several reporters
+
+
+class Broken(PlainReporter):
+    def note(self, text):
+        raise RuntimeError("broken")
+
+
+class Kept:
+    def __init__(self):
+        self.heard = []
+
+    def __getattr__(self, name):
+        return lambda *event: self.heard.append(name)
+
+
+def test_all_get_all_events():
+    first, other = Kept(), Kept()
+    reporters = FanOut(first)
+    reporters.add(other)
+    tell_events(reporters)
+    reporters.note("x")
+    reporters.summary(DONE)
+    reporters.close()
+    assert first.heard == other.heard
+    assert set(first.heard) == {"batch", "rebalance", "failure", "note", "summary", "close"}
+
+
+def test_it_is_false_while_nobody_listens():
+    reporters, kept = FanOut(), Kept()
+    assert not reporters and FanOut(kept)
+    reporters.add(kept)
+    assert reporters
+    reporters.remove(kept)
+    assert not reporters
+
+
+def test_the_error_of_an_onlooker_is_logged_once_and_that_of_the_first_is_raised(caplog):
+    reporters, kept = FanOut(), Kept()
+    reporters.add(Broken(None))
+    reporters.add(kept)
+    reporters.note("one")
+    reporters.note("two")
+    assert kept.heard == ["note", "note"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    with pytest.raises(RuntimeError, match="broken"):
+        FanOut(Broken(None)).note("one")

@@ -6,7 +6,6 @@ import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
-from taskplace.errors import InputError
 from taskplace.refine.parking import ProgressWatch
 from taskplace.simulation import Cluster, Event
 from taskplace.simulation.run import settle
@@ -40,19 +39,6 @@ def test_an_instance_that_never_catches_up_ends_without_follow_up_and_is_named(s
     assert "bad" in str(last.warnings) and "parked" in str(last.warnings)
     assert last.assignment["bad"].active == ()
     taskplace.check(ProgressWatch().observe(c.problem()), taskplace.plan(c.problem()))
-
-
-def test_one_stuck_copy_is_replaced_by_another_task() -> None:
-    c = cluster()
-    c.add("new")
-    first = taskplace.plan(c.problem())
-    stuck = first.assignment["new"].warmup[0]
-    Event("stick", "new", {"task": str(stuck)}).apply(c)
-    rounds = settle(c, limit=30)
-    last = rounds[-1].plan
-    assert not last.followup
-    assert len(last.assignment["new"].active) == 1
-    assert stuck not in last.assignment["new"].active
 
 
 def test_progress_is_what_was_applied_not_the_lag() -> None:
@@ -90,27 +76,6 @@ def test_a_copy_that_was_parked_can_be_released_and_is_forgotten_with_its_instan
     assert watch.observe(problem).instances[0].parked == (t,)
     watch.observe(Problem(problem.tasks, (Instance("b"),)))
     assert watch.parked == set()
-
-
-def test_without_a_wish_a_copy_is_parked_when_it_stood_still_three_times() -> None:
-    t = TaskId(0, 0)
-    problem = Problem([Task(t, end_offset=END)], [Instance("a", warmup=[t], lags={t: END})])
-    watch = ProgressWatch()
-    assert [len(watch.observe(problem).instances[0].parked) for _ in range(4)] == [0, 0, 0, 1]
-
-
-def test_patience_is_at_least_one_round() -> None:
-    with pytest.raises(InputError, match="patience: found 0"):
-        ProgressWatch(patience=0)
-
-
-def test_parking_is_part_of_the_problem_so_plans_stay_a_function_of_it() -> None:
-    t = TaskId(0, 0)
-    ran = Instance("a", active=(t,), lags={t: 0}, draining=True)
-    problem = Problem((Task(t, end_offset=END),), (ran, Instance("b", parked=(t,)), Instance("c")))
-    plan = taskplace.plan(problem)
-    assert plan.target["c"].active == (t,)
-    assert taskplace.plan(Problem.from_dict(problem.to_dict())) == plan
 
 
 @pytest.mark.parametrize("assignor", ["high_availability", "sticky"])

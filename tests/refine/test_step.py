@@ -36,13 +36,6 @@ def test_a_target_without_a_copy_warms_up_while_the_owner_goes_on() -> None:
     assert [m.role for m in plan.moves] == ["warmup"]
 
 
-def test_a_target_that_is_caught_up_takes_over_now() -> None:
-    plan = place(holds("a", active=[A, B]), holds("b", warmup=[B]))
-    assert roles_of(plan, B) == {"b": "active"}
-    assert [(m.role, m.from_, m.to, m.why) for m in plan.moves] == [("active", "a", "b", "balance")]
-    assert not plan.followup
-
-
 def test_a_task_waits_for_its_place_on_an_instance_that_stays() -> None:
     # d and y have A's state, z is where it belongs: y has its share already, and d is about to go.
     plan = place(
@@ -51,22 +44,6 @@ def test_a_task_waits_for_its_place_on_an_instance_that_stays() -> None:
     )  # fmt: skip
     assert plan.target["z"].active == (A,)
     assert roles_of(plan, A) == {"y": "active", "z": "warmup"}
-
-
-def test_what_is_kept_are_the_actives_that_stay_with_a_caught_up_owner() -> None:
-    staying = place(holds("a", active=[A, B]), Instance("b"))
-    assert staying.metrics["actives_kept"] == 2
-    handing_over = place(holds("a", active=[A, B], lags={B: 30_000}), holds("b", standby=[B]))
-    assert handing_over.metrics["actives_kept"] == 1
-    starting = place(Instance("a"), Instance("b"))
-    assert starting.metrics["actives_kept"] == 0
-
-
-def test_a_target_has_no_warm_ups() -> None:
-    plan = place(holds("a", active=[A, B]), Instance("b"))
-    assert plan.followup
-    assert [roles.warmup for roles in plan.target.values()] == [(), ()]
-    assert sorted(len(roles.active) for roles in plan.target.values()) == [1, 1]
 
 
 def test_missing_standbys_are_made_at_once_whatever_the_budget() -> None:
@@ -106,16 +83,6 @@ def test_a_warm_up_comes_from_whom_it_relieves() -> None:
     assert {m.why for m in plan.moves} == {"balance", "standby move"}
 
 
-def test_warm_ups_of_two_standbys_relieve_one_each() -> None:
-    held = {"lags": {A: 0}}
-    plan = place(
-        holds("a", active=[A]), Instance("b", standby=[A], draining=True, **held),
-        Instance("c", standby=[A], draining=True, **held), Instance("d"), Instance("e"),
-        tasks=(A,), num_standby_replicas=2,
-    )  # fmt: skip
-    assert sorted((m.role, m.from_, m.to) for m in plan.moves) == [("warmup", "b", "d"), ("warmup", "c", "e")]
-
-
 def test_a_caught_up_standby_is_kept_until_its_successor_is() -> None:
     # c is where the standby belongs (b is draining), it exists there, but it lags: b stays beside it.
     a, b = holds("a", active=[A]), holds("b", standby=[A], draining=True)
@@ -134,14 +101,6 @@ def test_the_old_owner_keeps_the_copy_until_the_standby_has_moved() -> None:
     assert [m.why for m in plan.moves] == ["drain", "keeps its copy", "standby move"]
 
 
-def test_a_draining_instance_serves_until_it_is_relieved_and_gets_nothing_new() -> None:
-    plan = place(holds("a", active=[A, B], draining=True), Instance("b"), max_warmup_replicas=1)
-    assert set(plan.assignment["a"].active) == {A, B}
-    assert len(plan.assignment["b"].warmup) == 1
-    assert plan.target["a"] == ((), (), ())
-    assert {m.why for m in plan.moves} == {"drain"}
-
-
 def test_more_standbys_by_configuration_are_made_at_once_and_fewer_dropped() -> None:
     a, b = holds("a", active=[A]), holds("b", active=[B])
     more = place(a, b, num_standby_replicas=1)
@@ -150,19 +109,6 @@ def test_more_standbys_by_configuration_are_made_at_once_and_fewer_dropped() -> 
     fewer = place(holds("a", active=[A], standby=[B]), holds("b", active=[B], standby=[A]))
     assert roles_of(fewer, A) == {"a": "active"}
     assert not fewer.followup
-
-
-def test_a_task_that_appears_starts_and_one_that_disappears_is_let_go() -> None:
-    gone = TaskId(5, 0)
-    plan = place(holds("a", active=[A], standby=[gone]), holds("b", active=[gone]))
-    assert plan.active(B) == "b"
-    assert any("do not exist" in w for w in plan.warnings)
-
-
-def test_empty_changelogs_move_at_once() -> None:
-    plan = place(holds("a", active=[A, B]), Instance("b"), end=0)
-    assert sorted(len(r.active) for r in plan.assignment.values()) == [1, 1]
-    assert not plan.followup
 
 
 def test_only_tasks_that_differ_from_the_target_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,17 +169,6 @@ def test_of_copies_from_nothing_the_shortest_changelog_goes_first() -> None:
     assert taskplace.plan(one).assignment["b"].warmup == (min(wanted, key=ends.__getitem__),)
 
 
-def test_a_copy_from_nothing_of_unknown_length_goes_last() -> None:
-    ends = {A: None, B: None, TaskId(1, 0): 90_000, TaskId(1, 1): 90_000}
-    tasks = [Task(t, end_offset=end) for t, end in ends.items()]
-    instances = [holds("a", active=list(ends)), Instance("c")]
-    moves = taskplace.plan(Problem(tasks, instances, PlacementConfig(max_warmup_replicas=4))).moves
-    assert {ends[m.task] for m in moves} == {None, 90_000}
-    one = Problem(tasks, instances, PlacementConfig(max_warmup_replicas=1))
-    (first,) = taskplace.plan(one).assignment["c"].warmup
-    assert ends[first] == 90_000
-
-
 def test_a_warm_up_under_way_is_kept_whatever_else_is_cheaper() -> None:
     tasks = tuple(TaskId(0, p) for p in range(4))
     a = holds("a", active=tasks)
@@ -280,12 +215,6 @@ def test_of_two_copies_that_are_caught_up_the_standby_is_promoted_for_now() -> N
     assert made.assignment["c"].warmup == (lost,)
 
 
-def test_nobody_has_a_copy_so_the_target_starts_now() -> None:
-    plan = place(Instance("a", active=[A, B], lags={A: END}), Instance("b"))
-    assert sorted(len(r.active) for r in plan.assignment.values()) == [1, 1]
-    assert not plan.followup
-
-
 def test_nobody_is_caught_up_so_the_one_that_lacks_least_goes_on() -> None:
     # Else b would start from nothing, fall behind a's copy, and give the task back as soon as a has caught up.
     plan = place(holds("a", active=[A, B], lags={A: 20_000, B: 20_000}), Instance("b"))
@@ -312,14 +241,6 @@ def test_an_owner_that_lacks_far_more_than_another_hands_over_which_is_counted()
     assert plan.optimality == Optimality(0, 0, 1)
 
 
-def test_an_owner_stays_while_another_is_ahead_by_no_more_than_is_acceptable() -> None:
-    plan = place(
-        Instance("a", active=[A], lags={A: 30_000}), Instance("b", standby=[A], lags={A: 20_000}), tasks=(A,),
-        num_standby_replicas=1,
-    )  # fmt: skip
-    assert (plan.moves, plan.followup) == ((), True)  # nothing changes, but b may be ready first
-
-
 @pytest.mark.parametrize("acceptable", [0, 1_000])
 @pytest.mark.parametrize("seed", range(5))
 def test_copies_that_catch_up_side_by_side_do_not_hand_the_task_to_and_fro(
@@ -341,19 +262,6 @@ def test_copies_that_catch_up_side_by_side_do_not_hand_the_task_to_and_fro(
         owner = plan.active(A)
         lags = {name: max(0, lag - rng.randint(500, 1_000)) for name, lag in lags.items()}
     assert handed <= 3  # if every lead counted, it would be up to 9 times
-
-
-def test_a_standby_is_promoted_when_the_owner_is_gone() -> None:
-    plan = place(holds("a", active=[A]), holds("b", standby=[A, B]), num_standby_replicas=1)
-    assert plan.active(B) == "b"
-    assert plan.optimality.forced_promotions == 1
-    assert next((m.role, m.from_, m.forced) for m in plan.moves if m.task == B) == ("promotion", None, True)
-
-
-def test_a_standby_is_promoted_when_the_owner_lags() -> None:
-    plan = place(holds("a", active=[A, B], lags={B: 30_000}), holds("b", standby=[B]))
-    assert plan.active(B) == "b"
-    assert [(m.from_, m.why) for m in plan.moves if m.role == "promotion"] == [("a", "the owner lags")]
 
 
 def test_a_forced_promotion_chooses_the_copy_that_need_not_move_again() -> None:
@@ -404,13 +312,6 @@ def test_no_choice_of_copies_to_promote_is_more_level(
     assert all(i in of for i, of in zip(mine, options, strict=True))
     assert uneven(mine) <= min(map(uneven, product(*options))) + len(options) / 1000
     assert mine == _level(c, options, np.array(load))
-
-
-def test_of_equally_level_choices_the_least_lag_is_promoted() -> None:
-    c = Problem([], [Instance("a"), Instance("b")]).columns
-    assert _level(c, [[1, 0]], np.array([2, 2])) == [1]
-    assert _level(c, [[0, 1]], np.array([2, 2])) == [0]
-    assert _level(c, [[1, 0]], np.array([1, 2])) == [0]
 
 
 def test_of_many_choices_the_most_level_one_is_promoted_however_much_it_lags() -> None:

@@ -12,7 +12,6 @@ import taskplace
 from taskplace import Plan, Problem, TaskId
 from taskplace.cli import main
 from taskplace.errors import InputError
-from taskplace.model.shares import is_even
 from taskplace.simulation import replay, simulate
 from taskplace.verify import verify
 
@@ -52,11 +51,6 @@ def test_each_instance_restores_at_its_own_rate() -> None:
     assert len(taskplace.simulate(slow, restore_rate=500.0).rounds) == 5
 
 
-def test_slots_stay_as_they_were_dealt() -> None:
-    ends = taskplace.simulate(PROBLEMS[2]).rounds[-1].plan
-    assert is_even(ends.slots["a"], ends.assignment["a"].active)
-
-
 def test_all_copies_of_unknown_tasks_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem = {
         "tasks": TASKS[:1],
@@ -82,10 +76,6 @@ def test_all_copies_of_unknown_tasks_are_listed(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["cleanup"] == {"a": ["7_0", "9_0", "9_1"], "b": ["9_1"]}
 
 
-def test_no_list_where_there_is_nothing_to_clean_up() -> None:
-    assert "cleanup" not in taskplace.plan(PROBLEMS[1]).to_dict()
-
-
 def test_an_event_that_cannot_happen_is_named() -> None:
     events = [
         [{"kind": "drain", "name": "a"}],
@@ -108,7 +98,7 @@ def each_round(monkeypatch):
     monkeypatch.setattr("taskplace.model.work.LEAST_SECONDS", 0.0)
 
 
-def test_groups_and_parts_of_them(monkeypatch):
+def test_groups_and_parts_of_them():
     shown = []
     found = simulate(PROBLEM, EVENTS, progress=shown.append)
     first, *rounds, last = shown

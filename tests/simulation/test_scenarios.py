@@ -132,18 +132,6 @@ def test_gradual_catch_up_takes_as_many_rounds_as_it_takes_and_ends(kind: str) -
             assert taskplace.plan(cluster.problem()).stable, f"{s}: not at rest"
 
 
-def test_scenarios_are_as_large_as_promised_and_seeded() -> None:
-    some = [scenario(kind, seed) for kind, seed in FAST + ALL]
-    assert len(some) >= 200
-    assert max(len(s.problem.instances) for s in some) == 30
-    assert {s.problem.config.num_standby_replicas for s in some} == {0, 1, 2}
-    assert {s.problem.config.max_warmup_replicas for s in some} == {1, 2, 3, 4}
-    assert max(i.capacity for s in some for i in s.problem.instances) == 8
-    assert max(t.id.subtopology for s in some for t in s.problem.tasks) == 7
-    assert max(t.id.partition for s in some for t in s.problem.tasks) == 47
-    assert scenario("several", 5) == scenario("several", 5)
-
-
 def test_one_more_instance_for_a_hundred_tasks_is_nine_moves() -> None:
     problem = {
         "config": {"num.standby.replicas": 1, "max.warmup.replicas": 2},

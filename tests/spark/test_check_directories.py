@@ -23,8 +23,7 @@ def sinks(*targets) -> BuiltTopology:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "says"),
-    [("a", "a/b", "is inside"), ("a/b/c", "a", "contains"), ("a", "a", "is")],
+    ("one", "other", "says"), [("a", "a/b", "is inside"), ("a/b/c", "a", "contains"), ("a", "a", "is")]
 )
 def test_two_sinks(tmp_path, one, other, says):
     with pytest.raises(

@@ -13,7 +13,6 @@ from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, TaskplaceError
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.yaml_application import YamlApplication
-from taskplace.spark.yaml_paths import YamlPaths, node_path, option_path
 from taskplace.spec.application import Settings
 from topology import TopologyError
 
@@ -111,7 +110,7 @@ def message(document: dict[str, Any]) -> str:
         ("topology/nodes/spent/options/window/size", "1 hou", f"{NODES}.spent.options.window.size: found '1 hou'"),
         ("topology/nodes/spent/options/window/column", "cents", f"{NODES}.spent.options.window.column: found"),
         ("topology/nodes/spent/options/window/emit", "last", f"{NODES}.spent.options.window.emit: found 'last'"),
-        ("topology/nodes/spent/options/aggregates/mean/avg", "a", f"{NODES}.spent.options.aggregates.mean.avg: found"),
+        ("topology/nodes/spent/options/aggregates/mean/avg", "a", f"{NODES}.spent.options.aggregates.mean"),
         ("topology/nodes/spent/options/aggregates/n", {"sum": ""}, f"{NODES}.spent.options.aggregates.n.sum: found ''"),
         ("topology/nodes/spent/options/aggregates/7", "x", f"{NODES}.spent.options.aggregates.7: found 'x'"),
         (
@@ -166,20 +165,6 @@ def test_topics_that_differ_only_by_case(name, fields, where):
     assert message(document).startswith(f'topology.sources.{where}: found "a topic with the same name as ')
 
 
-def test_paths_of_several_topics():
-    application = YamlApplication(Settings.from_mapping(yaml.safe_load(WHOLE)))
-    paths = YamlPaths(application.topology().build(), yaml.safe_load(WHOLE)["topology"])
-    assert paths.of("sources orders, customers") == "topology.sources"
-    assert paths.of("topics orders, by-city-repartition") == "topology"
-
-
-def test_the_node_of_a_list():
-    nodes = [{"process": "a"}, {"name": "stats", "process": "a", "options": {"time": "at"}}]
-    text = node_path("node 'stats': found the time column 'at', expected ...", {"nodes": nodes})
-    assert text == "topology.nodes[1].options.time: found the time column 'at', expected ..."
-    assert node_path("node 'other': found", {"nodes": nodes}) == "node 'other': found"
-
-
 @pytest.mark.parametrize(
     ("path", "value", "where"),
     [
@@ -210,20 +195,6 @@ def test_a_number_without_a_unit_is_named_by_its_path(path, value, where, listed
         application = YamlApplication(Settings.from_mapping(document))
         programs(application.topology().build())
     assert [str(each.message).partition(":")[0] for each in told] == [where]
-
-
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        ("PerKey('p').state.best", "state.best"),
-        ("Aggregate('a').cents_count", "aggregates.cents"),
-        ("Aggregate('a').nothing", "nothing"),
-        ("Deduplicate('d')", ""),
-        ("ttl", "ttl"),
-    ],
-)
-def test_options_of_processors(path, found):
-    assert option_path(path, {"aggregates": {"cents": {"avg": "cents"}}}) == found
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

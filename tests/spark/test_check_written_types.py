@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pyarrow as pa
 import pytest
 
@@ -37,7 +35,7 @@ WRONG = [
     ("decimal(50,2)", "", "found '50 digits', expected a decimal of 1 to 38 digits"),
     ("decimal(5,7)", "", "found 'a scale of 7 with a precision of 5', expected a scale of 0 to 5"),
     ("decimal(a)", "", r"found 'a', expected a whole number behind .*decimal\('"),
-    ("long foo", "", "found 'foo', expected (nothing more|a comma, or the end) behind .*long'"),
+    ("long foo", "", "found 'foo', expected (nothing more|.,.) behind .*long'"),
     ("array<int", "", "found 'the end of the type', expected '>' behind .*array<int'"),
     ("map<int>", "", "found '>', expected ',' behind .*map<int'"),
     ("array<>", ".element", "found '>', expected a Spark type|a type behind .*array<'"),
@@ -85,17 +83,6 @@ def test_columns_as_they_are_written():
     assert schema.simpleString() == "struct<a:int,b`c:map<string,array<int>>,d:decimal(9,2)>"
 
 
-@pytest.mark.parametrize("kind", ["decimal(0,0)"])
-def test_a_column_that_spark_does_not_pass_to_python(kind):
-    schema = {"k": "string", "x": kind}
-    with pytest.raises(
-        ConfigError, match=rf"^input\.in\.schema: found \"a column 'x' of type {re.escape(kind)}\", "
-    ):
-        YamlApplication(
-            Settings.from_mapping(APP | {"input": {"in": APP["input"]["in"] | {"schema": schema}}})
-        )
-
-
 def test_a_timestamp_that_is_written_out_is_not_known():
     assert read_type("struct<a: timestamp without time zone>") is None
 
@@ -116,7 +103,6 @@ def test_types_in_types_without_end(read):
         ("decimal(50, 2)", r"x: found '50 digits', expected a decimal of 1 to 38 digits"),
         ("list<int64", r"x: found 'the end of the type', expected '>' behind 'list<int64'"),
         ("int64 foo", r"x: found 'foo', expected nothing more behind 'int64'"),
-        ("decimal", r"x: found 'the end of the type', expected '\(' behind 'decimal'"),
         ("innt", r"x: found 'innt', expected .*; did you mean 'int'\?"),
         ("", r"x: found 'the end of the type', expected a type"),
     ],
@@ -138,6 +124,6 @@ def test_the_type_of_an_aggregate():
 
 
 def test_names_as_arrow_writes_them():
-    for kind in (pa.list_(pa.int64()), pa.timestamp("ms", "Europe/Berlin"), pa.decimal128(9, 2), pa.date32()):
+    for kind in (pa.timestamp("ms", "Europe/Berlin"), pa.decimal128(9, 2), pa.date32()):
         assert parse(str(kind)).equals(kind)
     assert parse("decimal(9)").equals(pa.decimal128(9, 0))

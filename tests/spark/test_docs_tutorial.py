@@ -95,11 +95,7 @@ def test_the_program_empties_an_executor(folder, world, monkeypatch, capsys):
 
     def batch(number):
         table = pa.table(
-            {
-                "id": [number] * 4,
-                "customer": ["ada", "ben", "cleo", "dan"],
-                "cents": [500, 700, 0, 100],
-            }
+            {"id": [number] * 4, "customer": ["ada", "ben", "cleo", "dan"], "cents": [500, 700, 0, 100]}
         )
         times = pa.array([1_767_225_600_000_000 + number] * 4, pa.timestamp("us", "UTC"))
         world.batch(placed, number, orders=table.append_column("at", times))

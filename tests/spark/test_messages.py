@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import fields, replace
 
 from taskplace.errors import CheckpointError
@@ -26,17 +26,13 @@ from taskplace.spark.messages import (
     Change,
     Declaration,
     FollowReport,
-    FollowRequest,
     History,
     Manifest,
     Meta,
-    Opened,
-    Owner,
     Position,
     Report,
     Snapshot,
     StagedFile,
-    StoreLayout,
 )
 from topology import TaskId
 
@@ -103,6 +99,8 @@ def test_a_message_comes_back_as_it_was(kind):
 
 
 CHANGE = Change(3, "1-a", "1-b", 20, 10, "changelog/0000000015-1-ef.segment", 100, "ab", 4096)
+SNAPSHOT = Snapshot(1, "1-c", 5, 5, "snapshots/0_1/0000000001-1-c.arrow", 50, "cd")
+STAGED = StagedFile("batches/0000000003/sinks/out/0_1-1-a.parquet", 4, 40, "ef")
 TASK = TaskId(0, 1)
 
 
@@ -124,13 +122,10 @@ TASK = TaskId(0, 1)
         (
             FollowReport,
             {"instance": "", "here": True, "copies": {"0-1": []}},
-            r"found '0-1', expected a task id .* `\$.copies`",
+            r"expected a task id .* `\$.copies`",
         ),
-        (FollowReport, {"instance": "", "here": 1}, r"Expected `bool`, got `int` - at `\$.here`"),
-        (FollowRequest, [], "Expected `object`, got `array`"),
         (Position, [1, "a", 2, 3], "at most length 3"),
         (Meta, {"fence": [1, None, 2]}, r"Expected `int`, got `null` - at `\$.fence\[1\]`"),
-        (Owner, {"pid": 1, "started": "x", "boot": "", "namespace": ""}, r"Expected `float`, got `str`"),
     ],
 )
 def test_what_is_wrong_with_a_message_is_named(kind, text, says):
@@ -162,8 +157,8 @@ MANIFEST = Manifest(
     7,
     {"hash": 1, "keys": {"flüge": ["string"]}, "query": None},
     {TASK: CHANGE},
-    {TASK: (Snapshot(1, "1-c", 5, 5, "snapshots/0_1/0000000001-1-c.arrow", 50, "cd"),)},
-    {"out": (StagedFile("batches/0000000003/sinks/out/0_1-1-a.parquet", 4, 40, "ef"),)},
+    {TASK: (SNAPSHOT,)},
+    {"out": (STAGED,)},
     {"executor-1": {"active": ["0_1"], "standby": [], "warmup": []}},
     {TASK: History((CHANGE,), ())},
     {"flüge": 123},
@@ -181,42 +176,9 @@ WRITTEN = {
     "epoch": 2,
     "generation": 7,
     "identity": {"hash": 1, "keys": {"flüge": ["string"]}, "query": None},
-    "changes": {
-        "0_1": {
-            "version": 3,
-            "attempt": "1-a",
-            "base": "1-b",
-            "offset": 20,
-            "records": 10,
-            "file": "changelog/0000000015-1-ef.segment",
-            "size": 100,
-            "checksum": "ab",
-            "start": 4096,
-        }
-    },
-    "snapshots": {
-        "0_1": [
-            {
-                "version": 1,
-                "attempt": "1-c",
-                "offset": 5,
-                "records": 5,
-                "file": "snapshots/0_1/0000000001-1-c.arrow",
-                "size": 50,
-                "checksum": "cd",
-            }
-        ]
-    },
-    "sinks": {
-        "out": [
-            {
-                "file": "batches/0000000003/sinks/out/0_1-1-a.parquet",
-                "rows": 4,
-                "size": 40,
-                "checksum": "ef",
-            }
-        ]
-    },
+    "changes": {"0_1": to_builtins(CHANGE)},
+    "snapshots": {"0_1": [to_builtins(SNAPSHOT)]},
+    "sinks": {"out": [to_builtins(STAGED)]},
     "assignment": {"executor-1": {"active": ["0_1"], "standby": [], "warmup": []}},
     "event_times": {"flüge": 123},
     "needs": 1,
@@ -249,54 +211,6 @@ def test_a_manifest_that_was_written_before_is_read(tmp_path, indent):
     assert read_manifest(path) == MANIFEST
 
 
-def test_a_declaration_has_the_form_that_it_always_had():
-    declared = Declaration(
-        "id",
-        {"name": "t", "ratio": 1e16},
-        {
-            "s": StoreLayout((("k", "string"),), (("n", "int64"),)),
-            "t": StoreLayout((), (("at", "date32[day]"),), "at", {"n": "count"}),
-        },
-        {"s": 0, "t": 1},
-        ("a", "b"),
-        {"s": ("k",)},
-    )
-    written = {
-        "id": "id",
-        "topology": {"name": "t", "ratio": 1e16},
-        "stores": {
-            "s": {"key": [["k", "string"]], "value": [["n", "int64"]]},
-            "t": {"key": [], "value": [["at", "date32[day]"]], "time": "at", "meaning": {"n": "count"}},
-        },
-        "incarnations": {"s": 0, "t": 1},
-        "sources": ["a", "b"],
-        "split": {"s": ["k"]},
-    }
-    assert json.loads(sealed(declared, indent=1)) == json.loads(sealed_before(written))
-    assert Declaration.decode(unsealed(sealed_before(written, indent=1))) == declared
-    del written["sources"], written["split"]  # as in declarations of earlier releases
-    assert Declaration.decode(unsealed(sealed_before(written))) == replace(declared, sources=None, split={})
-
-
-def test_what_a_copy_knows_of_itself_and_marks_have_the_form_that_they_always_had():
-    owner = {"pid": 7, "started": 12.5, "boot": "b", "namespace": "n"}
-    opened = {"worker": owner, "executor": owner, "deaths": 1, "called_off": ""}
-    assert Opened.decode(json.dumps(opened)) == Opened(*[Owner(7, 12.5, "b", "n")] * 2, 1)
-    meta = {
-        "at": [3, "1-a", 20],
-        "undo": None,
-        "fence": [2, 3, 7],
-        "skipped": ["s"],
-        "restoring": ["1-c:ab", 4],
-        "boot": "b",
-        "format": 3,
-        "followed": "1-c",
-    }
-    found = Meta.decode(json.dumps(meta))
-    assert (found.at, found.undo, found.restoring) == (Position(3, "1-a", 20), None, ("1-c:ab", 4))
-    assert json.loads(found.encode()) == meta
-
-
 @settings(print_blob=True, deadline=None, max_examples=60)
 @given(st.data())
 def test_a_manifest_of_which_a_byte_is_changed_is_refused_or_means_the_same(tmp_path_factory, data):
@@ -312,21 +226,6 @@ def test_a_manifest_of_which_a_byte_is_changed_is_refused_or_means_the_same(tmp_
         assert str(error).endswith("restore it from a backup, or start a new checkpoint in another directory")
     else:
         assert found == MANIFEST
-
-
-def test_a_manifest_whose_fields_are_of_other_types_is_refused_with_their_path(tmp_path):
-    path = tmp_path / "0000000003.json"
-    for name, value, says in [
-        ("batch", "3", "Expected `int`, got `str` - at `$.batch`"),
-        ("changes", {"0_x": {}}, "found '0_x', expected a task id like '0_3' - at `key` in `$.changes`"),
-        ("sinks", {"out": [{"file": "f"}]}, "missing required field `rows` - at `$.sinks[...][0]`"),
-        ("new", 1, "unknown field `new`"),
-    ]:
-        path.write_bytes(sealed_before({**WRITTEN, name: value}))
-        with pytest.raises(CheckpointError) as refused:
-            read_manifest(path)
-        assert str(refused.value).startswith(f"{path}: damaged manifest (")
-        assert says in str(refused.value)
 
 
 # -- the layout

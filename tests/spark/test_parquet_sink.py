@@ -59,16 +59,11 @@ def test_a_batch_that_is_there_with_other_rows_is_an_error(tmp_path, staged):
     """A backup of the checkpoint was put back, and the stream comes by a batch that it had published before."""
     sink = ParquetSink(tmp_path / "out")
     publish(sink, 5, staged)
-    with pytest.raises(CheckpointError, match="batch_id=5: found 10 rows, expected the 5 committed rows"):
-        publish(sink, 5, staged[:1])
-    assert read(sink.path) == list(range(10))
-
-
-def test_a_batch_without_rows_that_is_there_with_some_is_an_error(tmp_path, staged):
-    sink = ParquetSink(tmp_path / "out")
-    publish(sink, 5, staged)
-    with pytest.raises(CheckpointError, match="batch_id=5: found 10 rows, expected the 0 committed rows"):
-        publish(sink, 5, [])
+    for files, rows in ((staged[:1], 5), ([], 0)):
+        with pytest.raises(
+            CheckpointError, match=f"batch_id=5: found 10 rows, expected the {rows} committed rows"
+        ):
+            publish(sink, 5, files)
     assert read(sink.path) == list(range(10))
 
 
@@ -147,14 +142,6 @@ def test_killed_before_the_rename_it_is_published_whole_the_next_time(tmp_path, 
     assert read(sink.path) == list(range(10))
     publish(sink, 4, staged)
     assert sorted(path.name for path in sink.path.iterdir()) == ["batch_id=3", "batch_id=4"]
-
-
-def test_what_is_published_outlives_the_stage(tmp_path, staged):
-    sink = ParquetSink(tmp_path / "out")
-    publish(sink, 0, staged)
-    for file in staged:
-        file.unlink()
-    assert read(sink.path) == list(range(10))
 
 
 def refuse(*_):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -26,8 +25,8 @@ from taskplace.spark.messages import (
     Question,
 )
 from taskplace.spark.processors import Aggregate, TableJoin, count
-from taskplace.spark.state.view import View
-from taskplace.spark.store_reader import ReadOptions, StoreReader
+from taskplace.spark.state.transaction import View
+from taskplace.spark.store_reader import StoreReader
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.bins import run_bin
 from taskplace.spark.worker.external import PARTITION, TAG
@@ -205,13 +204,6 @@ def test_a_key_of_another_type_is_asked_for_in_the_task_of_its_value_in_the_stor
     assert found["id"].type == asked.type
 
 
-def test_no_keys_have_no_values(runtime, store):
-    came = pa.array([1, 2])
-    reader = counted(runtime, store, came, partition_of([came], 4), "int64", "bigint")
-    found = reader.get_many(pa.table({}))
-    assert (found.num_rows, found.column_names) == (0, ["value"])
-
-
 def test_an_integer_key_that_a_float_holds_is_found(runtime, store):
     came = pa.array([2.0**60])
     reader = counted(runtime, store, came, partition_of([came], 4), "float64", "double")
@@ -279,11 +271,6 @@ def test_a_key_that_is_not_there_is_asked_for_where_it_might_be_and_nowhere_else
     assert store("1", name="n", programs=(program,), tasks=tasks, types=types).get({"id": 7}) is None
     (first,) = asked[0]
     assert asked[1:] == ([[task for task in tasks[0] if task != first]] if cast else [])
-
-
-def test_type_checkers_know_every_argument_of_a_reader():
-    keywords = inspect.signature(StoreReader).parameters.values()
-    assert list(ReadOptions.__annotations__) == [p.name for p in keywords if p.kind == p.KEYWORD_ONLY]
 
 
 def test_a_store_that_is_asked_before_the_first_batch_of_a_driver_says_when_to_ask(world):

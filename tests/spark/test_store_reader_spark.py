@@ -5,8 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from taskplace.errors import InputError, TaskplaceError
-
 pytestmark = pytest.mark.spark
 
 
@@ -40,13 +38,6 @@ def test_get_and_get_many_and_to_df_see_the_last_committed_batch(pipeline):
     assert groups == truth(p, 1)
 
 
-def test_before_the_first_batch_there_is_nothing(pipeline):
-    reader = pipeline().placed.store("by-key")
-    assert reader.to_df().schema.names == ["key", "n", "total"]
-    assert reader.to_df().collect() == []
-    assert reader.get({"key": "k7"}) is None
-
-
 def test_what_is_not_committed_does_not_show(pipeline, monkeypatch):
     p = pipeline()
     p.run(0)
@@ -71,22 +62,3 @@ def test_standbys_can_be_read_within_a_bound(pipeline):
     p.settle()
     reader = p.placed.store("by-key", copies="standby", max_lag=0)
     assert reader.get({"key": "k7"}) == dict(zip(("n", "total"), truth(p, 0)["k7"], strict=True))
-
-
-def test_without_standbys_reading_them_says_so(pipeline):
-    p = pipeline(config={"num.standby.replicas": 0})
-    p.run(0)
-    with pytest.raises(
-        TaskplaceError, match=r"store 'by-key': .* cannot be read now \(.*no copy within the bound"
-    ):
-        p.placed.store("by-key", copies="standby").get({"key": "k7"})
-
-
-def test_bad_questions(pipeline):
-    p = pipeline()
-    with pytest.raises(InputError, match=r"store: found 'by-kye', expected one of by-group, by-key"):
-        p.placed.store("by-kye")
-    with pytest.raises(InputError, match="expected a value for the key column 'key'"):
-        p.placed.store("by-key").get({"kee": 1})
-    with pytest.raises(InputError, match="copies: found 'all'"):
-        p.placed.store("by-key", copies="all")

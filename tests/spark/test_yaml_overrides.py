@@ -54,5 +54,5 @@ def test_an_override_needs_no_other_option_beside_it():
         "topology.sources.orders.options.event_time=at",
     ]
     application = YamlApplication(Settings.from_mapping(document, overrides))
-    assert application._inputs["orders"]._options == {"maxFilesPerTrigger": "1"}
+    assert application._inputs["orders"]._entry.options == {"maxFilesPerTrigger": "1"}
     assert application.topology().build().node("orders").options == {"event_time": "at"}

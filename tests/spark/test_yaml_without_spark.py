@@ -77,7 +77,7 @@ def test_running_yaml_alone_without_spark_is_no_riddle(missing):
     shown = command(missing, "run", "--check", "examples/table_join.yaml")
     assert (shown.returncode, shown.stdout) == (2, "")
     assert shown.stderr.startswith(
-        "taskplace: examples/table_join.yaml:14: topology: found 'no Spark', expected the packages that run"
+        "taskplace: examples/table_join.yaml:14: topology: found 'no Spark', expected packages that can be imported"
     )
     assert shown.stderr.endswith("pip install 'taskplace[spark]'\n")
 

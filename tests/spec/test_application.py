@@ -145,56 +145,45 @@ def test_empty_sections_say_nothing():
 # -- what is wrong --------------------------------------------------------------------------------------
 
 BAD = [
-    # a section, its value, the path in the error, and what the message says
-    ("application", {"class": "a:B"}, "application.id", "found nothing, expected a name"),
-    ("application", {"id": "x"}, "application.class", "found nothing, expected 'module:Class'"),
-    ("application", {"id": "a b", "class": "a:B"}, "application.id", "found 'a b'"),
-    ("application", {"id": "..", "class": "a:B"}, "application.id", "found '..'"),
-    ("application", {"id": "x", "class": "a.B"}, "application.class", "found 'a.B'"),
-    ("aplication", {}, "aplication", "did you mean 'application'?"),
-    ("placment", {"num.standby.replicas": 1}, "placment", "did you mean 'placement'?"),
-    ("placement", {"max": {"warmup.replicas": 0}}, "placement.max", "did you mean 'max.warmup.replicas'?"),
-    ("report.progress", "plain", "report.progress", "an unknown key"),
-    ("placement", 3, "placement", "found 3, expected a mapping"),
-    ("spark", {"master": "local-cluster[3]"}, "spark.master", "found 'local-cluster[3]'"),
-    ("spark", {"conf": {"spark.jars": ["a"]}}, "spark.conf.spark.jars", "a string, a number or true/false"),
-    (
-        "runtime",
-        {"snapshot.interval.batches": 0},
-        "runtime.snapshot.interval.batches",
-        "an integer of at least 1",
-    ),
-    ("runtime", {"snapshot.interval.batches": True}, "runtime.snapshot.interval.batches", "found true"),
-    ("runtime", {"changelog.compression": "zst"}, "runtime.changelog.compression", "did you mean 'zstd'?"),
-    ("runtime", {"bytes.per.task.max": 2**31}, "runtime.bytes.per.task.max", f"at most {2**31 - 1}"),
-    ("state", {"dir": "s3://bucket/state"}, "state.dir", "no URI"),
-    ("state", {"dir": "file:/state"}, "state.dir", "no URI"),
-    ("state", {"dir": "dbfs:/state"}, "state.dir", "no URI"),
-    ("checkpoint", {"dir": "file://nas/x"}, "checkpoint.dir", "'nas' would be another host"),
-    ("checkpoint", {"dir": "s3:/bucket"}, "checkpoint.dir", "another file system"),
-    ("checkpoint", {"dir": "file:///x#y"}, "checkpoint.dir", "%23"),
-    ("state", {"dir": "var/demo/checkpoint"}, "state.dir", "a directory other than checkpoint.dir"),
-    ("placement", {"max.warmup.replicas": None}, "placement.max.warmup.replicas", "found nothing"),
-    ("chaos", {"batch": 1}, "chaos", "found {batch: 1}, expected a list"),
-    ("chaos", 1, "chaos", "a list"),
-    ("chaos", [1], "chaos[0]", "a mapping"),
-    ("chaos", [{"batch": 1}], "chaos[0].kill", "found nothing"),
-    ("chaos", [{"batch": 1, "kill": "0"}, {"batch": -1, "kill": "0"}], "chaos[1].batch", "found -1"),
-    ("chaos", [{"batch": 1, "kill": "0", "when": 2}], "chaos[0].when", "an unknown key"),
-    ("input", 3, "input", "expected a mapping"),
-    ("topology", [], "topology", "found [], expected a mapping"),
-    ("input", {1: 2}, "input.1", "a string as key"),
+    # a section, its value, and the path in the error; `test_declared_fields` has each key by itself
+    ("application", {"id": "a b", "class": "a:B"}, "application.id"),
+    ("application", {"id": "..", "class": "a:B"}, "application.id"),
+    ("application", {"id": "x"}, "application.class"),
+    ("application", {"id": "x", "class": "a.B"}, "application.class"),
+    ("aplication", {}, "aplication"),
+    ("report.progress", "plain", "report.progress"),
+    ("placement", {"max": {"warmup.replicas": 0}}, "placement.max"),
+    ("placement", 3, "placement"),
+    ("placement", {"max.warmup.replicas": None}, "placement.max.warmup.replicas"),
+    ("spark", {"master": "local-cluster[3]"}, "spark.master"),
+    ("spark", {"conf": {"spark.jars": ["a"]}}, "spark.conf.spark.jars"),
+    ("runtime", {"snapshot.interval.batches": 0}, "runtime.snapshot.interval.batches"),
+    ("runtime", {"snapshot.interval.batches": True}, "runtime.snapshot.interval.batches"),
+    ("runtime", {"bytes.per.task.max": 2**31}, "runtime.bytes.per.task.max"),
+    ("state", {"dir": "s3://bucket/state"}, "state.dir"),
+    ("state", {"dir": "file:/state"}, "state.dir"),
+    ("state", {"dir": "var/demo/checkpoint"}, "state.dir"),
+    ("checkpoint", {"dir": "file://nas/x"}, "checkpoint.dir"),
+    ("checkpoint", {"dir": "s3:/bucket"}, "checkpoint.dir"),
+    ("checkpoint", {"dir": "file:///x#y"}, "checkpoint.dir"),
+    ("report", {"log": "jsn"}, "report.log"),
+    ("report", {"metrics.port": 70_000}, "report.metrics.port"),
+    ("chaos", {"batch": 1}, "chaos"),
+    ("chaos", [1], "chaos[0]"),
+    ("chaos", [{"batch": 1, "kill": "0"}, {"batch": -1, "kill": "0"}], "chaos[1].batch"),
+    ("input", 3, "input"),
+    ("topology", [], "topology"),
+    ("input", {1: 2}, "input.1"),
 ]
 
 
-@pytest.mark.parametrize(("section", "value", "path", "says"), BAD, ids=lambda v: str(v)[:40])
-def test_a_bad_value_is_one_error_with_its_path(section, value, path, says):
+@pytest.mark.parametrize(("section", "value", "path"), BAD, ids=lambda v: str(v)[:40])
+def test_a_bad_value_is_one_error_with_its_path(section, value, path):
     with pytest.raises(ConfigError) as caught:
         settings(**{section: value})
     assert "\n" not in str(caught.value)
-    assert says in str(caught.value)
-    assert caught.value.path == path
     assert str(caught.value).startswith(f"{path}: ")
+    assert caught.value.path == path
 
 
 @pytest.mark.parametrize("override", ["", "report.progress", "=plain"])
@@ -272,14 +261,3 @@ def test_how_a_run_is_logged_and_measured():
     )
     assert settings("report.log=none").report.log is settings().report.log is None
     assert settings().report.metrics_port is None
-    with pytest.raises(
-        ConfigError, match=r"^report.log: found 'jsn', expected one of text, json, none; did you mean 'json'"
-    ):
-        settings("report.log=jsn")
-    with pytest.raises(
-        ConfigError,
-        match=r"^report.metrics.port: found 70000, expected an integer of at least 0, at most 65535",
-    ):
-        settings("report.metrics.port=70000")
-    with pytest.raises(ConfigError, match=r"^report.metrics.prot: found an unknown key.*'metrics.port'"):
-        settings("report.metrics.prot=1")

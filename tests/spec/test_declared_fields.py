@@ -8,8 +8,9 @@ import pytest
 from msgspec import Struct
 
 from taskplace.errors import ConfigError
+from taskplace.groups.coordinator import CoordinatorSettings
+from taskplace.groups.member import MemberSettings
 from taskplace.groups.partitioner import PartitionerConfig
-from taskplace.groups.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import bare, keys_of, read_struct, words
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spec import nodes

@@ -144,24 +144,12 @@ def _assert_plain(value):
         ("[yes, No, on, OFF, 10:00]", ["yes", "No", "on", "OFF", "10:00"]),
         ("{a: &x {b: 1}, c: {<<: *x, b: 2}}", {"a": {"b": 1}, "c": {"b": 2}}),
         ("[&x [1], *x, *x]", [[1], [1], [1]]),
-        (
-            "[!!str 5, !!int '5', !!bool 'true']",
-            ["5", 5, True],
-        ),
+        ("[!!str 5, !!int '5', !!bool 'true']", ["5", 5, True]),
         ("", None),
     ],
 )
 def test_what_is_meant_is_read(text, value):
     assert load(text, "app.yaml") == value
-
-
-def test_overrides_are_read_as_strictly():
-    settings = Settings.from_mapping(
-        {"application": {"id": "a", "class": "x:Y"}}, ["spark.conf.x=2024-01-01"]
-    )
-    assert settings.spark.conf == {"x": "2024-01-01"}
-    with pytest.raises(ConfigError, match="YAML"):
-        Settings.from_mapping({"application": {"id": "a", "class": "x:Y"}}, ["input.x=[1"])
 
 
 @pytest.mark.parametrize("document", [None, 3, "a", [], ["application"]])
@@ -272,16 +260,3 @@ def test_each_key_has_its_line(text, lines):
 )
 def test_where_an_override_leads(tree, path, made):
     assert with_value(tree, path, 1, dict[str, Output]) == made
-
-
-def test_an_application_is_read_with_its_environment(tmp_path, monkeypatch):
-    monkeypatch.setenv("OUT", str(tmp_path))
-    path = tmp_path / "app.yaml"
-    path.write_text(f"{APP}checkpoint:\n  dir: ${{OUT}}/a\n")
-    assert Settings.load(path).checkpoint_dir == f"{tmp_path}/a"
-    assert Settings.load(path, ["state.dir=${OUT}/b"]).state_dir == tmp_path / "b"
-    monkeypatch.delenv("OUT")
-    with pytest.raises(
-        InputError, match=r"app\.yaml:3: checkpoint\.dir: the environment variable OUT is not set"
-    ):
-        Settings.load(path)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from taskplace.groups.membership import ConsumerProtocol, Topics
+from taskplace.groups.consumer import ConsumerProtocol
+from taskplace.groups.metadata import Topics
 from tests.support.network import Network
 
 

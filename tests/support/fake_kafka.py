@@ -14,7 +14,8 @@ from typing import Any
 import confluent_kafka as ck
 import msgspec
 
-from taskplace.spark.kafka.clients import ClientOptions, Clients
+from taskplace.spark.kafka.clients import Clients
+from taskplace.spark.kafka.options import ClientOptions
 from taskplace.spark.kafka.sink_topics import Marker, MarkerKey
 
 
@@ -118,7 +119,7 @@ class FakeClients(Clients):
         super().__init__(ClientOptions("KafkaSink", "nowhere:9092", options or {}), "sink")
         self.brokers = brokers
 
-    def producer(self, own: Any) -> Any:
+    def made(self, kind: Any, own: Any = None, defaults: Any = None) -> Any:
         return FakeProducer(self.brokers, dict(own))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskplace.groups.membership import Mode, Offer, Round
+from taskplace.groups.messages import Joined, Mode, Offer
 from tests.support.network import Network
 
 
@@ -20,19 +20,19 @@ class Plain:
             Offer(*offer) if isinstance(offer, tuple) else Offer(offer) for offer in offers or ("p",)
         ]
         self.broken = broken
-        self.rounds: list[Round] = []
+        self.rounds: list[Joined] = []
         self.led = 0
 
     def offers(self) -> list[Offer]:
         return self.said
 
-    def lead(self, found: Round) -> dict[str, bytes]:
+    def lead(self, found: Joined) -> dict[str, bytes]:
         self.led += 1
         if self.broken:
             raise ValueError(self.broken)
         return {name: name.upper().encode() for name in found.members}
 
-    def accept(self, found: Round) -> tuple[str, ...]:
+    def accept(self, found: Joined) -> tuple[str, ...]:
         self.rounds.append(found)
         return (found.state.decode() or found.name.upper(),)
 

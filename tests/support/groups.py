@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
+from msgspec.structs import replace
 
-from taskplace.groups.partitions import Member, Subscriptions, TopicPartition
+from taskplace.groups.copartitioned import copartitioned
+from taskplace.groups.partitions import Member, PartitionAssignment, Subscriptions, TopicPartition
+
+
+def document(s: Subscriptions) -> dict[str, Any]:
+    """Return the "taskplace.subscriptions/1" dict of subscriptions."""
+    out: dict[str, Any] = msgspec.to_builtins(s)
+    racks = out.pop("racks")
+    out["topics"] = {
+        t: {"partitions": n, "racks": racks[t]} if t in racks else n for t, n in s.topics.items()
+    }
+    return json.loads(json.dumps(out))  # type: ignore[no-any-return]
+
+
+def together(s: Subscriptions, replicas: int = 0, seed: int = 0) -> PartitionAssignment:
+    return copartitioned(replace(s, replicas=replicas, seed=seed))
 
 
 def group(topics: Mapping[str, int], **members: str | Iterable[str]) -> Subscriptions:

@@ -7,7 +7,8 @@ from typing import Any
 
 from confluent_kafka.admin import AclOperation
 
-from taskplace.spark.kafka.clients import ClientOptions, Clients
+from taskplace.spark.kafka.clients import Clients
+from taskplace.spark.kafka.options import ClientOptions
 from tests.support.fake_kafka import error
 
 CONFIG = {"cleanup.policy": "compact", "min.insync.replicas": "2"}
@@ -87,7 +88,7 @@ class AdminClients(Clients):
     def __init__(self, admin: FakeAdmin) -> None:
         super().__init__(ClientOptions("KafkaSink", "nowhere:9092", {}), "sink")
         self._one = admin
-        admin.callback = self._on_error
+        admin.callback = self.refusal
 
     def admin(self) -> Any:
         return self._one

@@ -45,7 +45,7 @@ def make_topics(admin: AdminClient, *topics: NewTopic) -> None:
     for broker in brokers.values() if len(brokers) > 1 else ():
         one = AdminClient({"bootstrap.servers": f"{broker.host}:{broker.port}", "log_level": 0})
         for topic in topics:  # a client asks the broker that it knows first
-            questions.Admin(one, SECONDS).describe(topic.topic, also=questions.NEW)
+            questions.Admin(one, SECONDS).describe(topic.topic, new=SECONDS)
 
 
 @contextmanager

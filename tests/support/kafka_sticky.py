@@ -12,7 +12,7 @@ from taskplace.groups.partitions import (
     TopicPartition,
     assign_partitions,
 )
-from taskplace.groups.verify import verify
+from tests.support.assignments import verify
 
 KINDS = ("sticky", "cooperative-sticky")
 

@@ -75,5 +75,5 @@ def offsets(servers: str, topic: str, *, committed: bool = False) -> dict[int, i
     `committed`: the last stable offsets instead.
     """
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})  # results come while it is there
-    partitions = questions.Admin(admin, SECONDS).partitions(topic)
-    return questions.Admin(admin, SECONDS).offsets(topic, partitions, committed=committed)
+    ask = questions.Admin(admin, SECONDS)
+    return ask.offsets(topic, range(ask.describe(topic).partitions), committed=committed)

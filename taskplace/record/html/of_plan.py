@@ -19,6 +19,7 @@ from taskplace.record.html.values import (
     Report,
     State,
     move_rows,
+    named,
 )
 from taskplace.wording import count
 
@@ -73,13 +74,16 @@ def _placements(plan: Plan, problem: Problem | None) -> Placements:
 
     if problem is not None:
         places = before(problem)
-        placements.add("before", places, text="the assignment in force", imbalance=even(places))
-    step = dict(plan.assignment)
-    to_go = plan.optimality.moves - sum(m.role == "active" and m.from_ is not None for m in plan.moves)
-    placements.add("step", step, text="safe to run now", imbalance=even(step), to_go=max(0, to_go))
-    if plan.target:
-        target = dict(plan.target)
-        placements.add("target", target, text="where every task belongs", imbalance=even(target), to_go=0)
+        placements.add("before", named(places), text="the assignment in force", imbalance=even(places))
+    to_go = max(
+        0, plan.optimality.moves - sum(m.role == "active" and m.from_ is not None for m in plan.moves)
+    )
+    for label, text, roles, left in (
+        ("step", "safe to run now", plan.assignment, to_go),
+        ("target", "where every task belongs", plan.target, 0),
+    ):
+        if roles or label == "step":
+            placements.add(label, named(roles), text=text, imbalance=even(dict(roles)), to_go=left)
     return placements
 
 

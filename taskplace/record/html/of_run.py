@@ -75,6 +75,7 @@ class RunRecorder:
     """Remembers the events of one run.
 
     - `began`: when the run began, in seconds since 1970; None: now, by the `clock`
+    - `unit`: batch, or the round of a simulation
     - `version` counts the events; `end` is the state after the end of the run, None before
 
     >>> recorder = RunRecorder("flights", clock=lambda: 100.0)
@@ -84,16 +85,20 @@ class RunRecorder:
     """
 
     def __init__(
-        self, title: str, *, clock: Callable[[], float] = time.time, began: float | None = None
+        self,
+        title: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        began: float | None = None,
+        unit: str = "batch",
     ) -> None:
-        self.title, self.clock = title, clock
+        self.title, self.clock, self._unit = title, clock, unit
         self.began = clock() if began is None else began
         self.version = 0
         self.end: State | None = None
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()  # by field of a `Summary`
         self._losses, self._until = 0, 0.0
-        self._expected: int | None = None
         self._placements = Placements()
         self._samples: list[_Sample] = []
         self._timeline: deque[TimelineRow] = deque(maxlen=MOST_ROWS)
@@ -105,11 +110,11 @@ class RunRecorder:
         self._last: BatchDone | None = None
         self._gone: dict[str, str] = {}
 
-    def begin_with(self, event: Rebalanced) -> None:
+    def begin_with(self, event: Rebalanced, label: str = "") -> None:
         """Begin with an assignment that was in force before; it counts as no rebalance."""
         with self._lock:
             self._rebalanced = event
-            self._place(0.0, event, "in force when this page began")
+            self._place(0.0, event, label or self._label(event), "in force when this page began")
 
     # -- events
 
@@ -151,7 +156,7 @@ class RunRecorder:
         """Nothing to give back."""
 
     def _batch(self, at: float, event: BatchDone) -> None:
-        self._last, self._expected = event, event.total
+        self._last = event
         self._counts.update(batches=1, rows=event.rows)
         if (recovery := event.recovery) is not None:
             self._counts.update(
@@ -169,9 +174,9 @@ class RunRecorder:
 
     def _rebalance(self, at: float, event: Rebalanced) -> None:
         self._counts.update(rebalances=1, promotions=event.promotions)
-        self._rebalanced, step = event, label(event)
+        self._rebalanced, step = event, self._label(event)
         if event.assignment:
-            self._place(at, event, event.reason)
+            self._place(at, event, step, event.reason)
         text = f"{step}: {event.reason}; {move_text(event)}"
         self._timeline.append(TimelineRow(at, "rebalance", text, step if event.assignment else ""))
         self._moves.extend(move_rows(event.changes, step))
@@ -210,15 +215,13 @@ class RunRecorder:
             self.end = State("checked", summary.check or "", "good")
             self.end = self.end if summary.ok else replace(self.end, word="check failed", tone="bad")
 
-    def _place(self, at: float, event: Rebalanced, text: str) -> None:
-        self._placements.add(
-            label(event),
-            event.assignment,
-            at=at,
-            text=text,
-            imbalance=event.imbalance,
-            to_go=event.to_go,
-        )
+    def _label(self, event: Rebalanced) -> str:
+        """Return the name of an assignment."""
+        return f"{'generation' if self._unit == 'batch' else self._unit} {event.generation}"
+
+    def _place(self, at: float, event: Rebalanced, label: str, text: str) -> None:
+        placements, even = self._placements, event.imbalance
+        placements.add(label, event.assignment, at=at, text=text, imbalance=even, to_go=event.to_go)
 
     def _recover(self, at: float, event: BatchDone) -> None:
         """Note for each loss that its batch was committed, and that every standby has caught up again."""
@@ -244,7 +247,7 @@ class RunRecorder:
             copies, more = copy_lags([sample.lags for sample in self._samples])
             left_out = [f"{count(more, 'copy', 'copies')} with smaller lags"] if more else []
             if unseen := self._counts["batches"] - len(self._samples):
-                left_out.append(count(unseen, "earlier batch", "earlier batches"))
+                left_out.append(f"samples of {count(unseen, self._unit, 'batches')}")
             if self._placements.merged:
                 left_out.append(count(self._placements.merged, "earlier assignment"))
             return Report(
@@ -253,6 +256,7 @@ class RunRecorder:
                 state=self.state(),
                 made=self.clock(),
                 began=self.began,
+                unit=self._unit,
                 figures=tuple(self._figures()),
                 tasks=self._placements.tasks,
                 instances=self._placements.instances,
@@ -283,7 +287,7 @@ class RunRecorder:
         whole = (
             last is not None and last.batch_id + 1 == self._counts["batches"]
         )  # else an earlier run did a part
-        of = f" of {self._expected:,}" if self._expected and whole else ""
+        of = f" of {last.total:,}" if last and last.total and whole else ""
         rate = f"{last.rows_per_second:,.0f} rows/s in batch {last.batch_id}" if last else ""
         yield Figure("batches", f"{counted.batches:,}{of}", rate)
         bad = sum(counted.bad_records.values())
@@ -291,8 +295,6 @@ class RunRecorder:
         if late := counted.late or (last and last.late):
             text = f"{counted_since(late.since)}; {late.here:,} since this driver started"
             yield Figure("late rows", f"{late.total:,}", text)
-        elif self._summary is not None:  # of an older version
-            yield Figure("late rows", f"{counted.late_rows:,}", "since this driver started")
         yield Figure("time", duration(counted.seconds or self._until), "since the start")
         generation = f"generation {rebalanced.generation}" if rebalanced else ""
         yield Figure("rebalances", f"{counted.rebalances:,}", generation)
@@ -347,11 +349,6 @@ class RunRecorder:
         for name, word in self._gone.items():
             if name not in there:
                 yield InstanceRow(name, 0, 0, 0, None, word)
-
-
-def label(event: Rebalanced) -> str:
-    """Return the name of an assignment."""
-    return f"generation {event.generation}"
 
 
 def report_of_lines(events: Sequence[Line]) -> Report:

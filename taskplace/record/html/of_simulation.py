@@ -1,36 +1,27 @@
-"""Makes the report of a simulation: the rounds, with what happened, what moved, and how copies caught up."""
+"""Makes the report of a simulation: its rounds are told to the recorder of a run as events, in virtual time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from taskplace.model.config import PlacementConfig
-from taskplace.model.plan import Plan, Roles
+from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
 from taskplace.model.shares import imbalance_of
-from taskplace.record.events import Change
+from taskplace.record.events import BatchDone, Change, ExecutorLost, InstanceView, Line, Note, Rebalanced
 from taskplace.record.html.of_plan import before
-from taskplace.record.html.values import (
-    Figure,
-    InstanceRow,
-    LagsNow,
-    Placements,
-    Recovery,
-    Report,
-    Samples,
-    State,
-    TimelineRow,
-    copy_lags,
-    move_rows,
-)
-from taskplace.simulation.run import Round, Trajectory
-from taskplace.wording import count, duration
+from taskplace.record.html.of_run import RunRecorder
+from taskplace.record.html.values import Figure, Report, State, named
+from taskplace.simulation.run import Trajectory
+from taskplace.wording import duration
 
-#: The most moves in the table; those of the last rounds stay.
-MOST_MOVES = 10_000
 #: The events that take an instance away.
 LOSSES = ("kill", "stop")
+#: The most letters of an event.
+LETTERS = 200
 
 
 def report_of_simulation(trajectory: Trajectory, *, title: str = "simulation") -> Report:
@@ -42,152 +33,84 @@ def report_of_simulation(trajectory: Trajectory, *, title: str = "simulation") -
     >>> [figure.value for figure in report.figures[:2]]
     ['2', '0']
     """
-    rounds = trajectory.rounds
-    placements = _placements(trajectory)
-    copies, more = copy_lags([_lags(one) for one in rounds])
-    moves = [
-        row for k, one in enumerate(rounds) for row in move_rows(map(Change.of, one.plan.moves), label(k))
-    ]
-    left_out = [f"{count(more, 'copy', 'copies')} with smaller lags"] if more else []
-    left_out += [f"the first {len(moves) - MOST_MOVES:,} moves"] if len(moves) > MOST_MOVES else []
-    left_out += [f"the first {placements.merged:,} assignments"] if placements.merged else []
-    last = rounds[-1] if rounds else None
-    return Report(
+    recorder = RunRecorder(title, began=0.0, unit="round")
+    document = trajectory.transcript.get("problem")
+    if document:
+        problem = Problem.from_dict(document)
+        now = before(problem)
+        even = imbalance_of(problem.tasks, problem.instances, now)
+        recorder.begin_with(Rebalanced(-1, -1, "", assignment=named(now), imbalance=even), "before")
+    for event in _events(trajectory):
+        recorder.add(event)
+    report, draining = recorder.report(), _draining(trajectory)
+    return replace(
+        report,
         kind="simulation",
-        title=title,
         state=State("stable", "nothing is left to do", "good")
         if trajectory.stable
         else State("not stable", "the limit of rounds came first", "busy"),
         made=time.time(),
+        began=None,
         virtual=True,
-        unit="round",
-        figures=_figures(trajectory),
-        tasks=placements.tasks,
-        instances=placements.instances,
-        steps=tuple(placements.steps),
-        timeline=tuple(_timeline(rounds)),
-        samples=_samples(rounds),
-        copies=copies,
-        recoveries=tuple(_recoveries(rounds, _acceptable(trajectory))),
-        now=tuple(_rows(last, _draining(trajectory))) if last else (),
-        moves=tuple(moves[-MOST_MOVES:]),
-        warnings=last.plan.warnings if last else (),
-        left_out=tuple(left_out),
+        figures=_figures(trajectory, report),
+        timeline=tuple(replace(row, kind="event") if row.kind == "note" else row for row in report.timeline),
+        samples=replace(report.samples, rows=(), seconds=()),
+        recoveries=tuple(replace(one, committed=None) for one in report.recoveries),
+        now=tuple(replace(row, state="draining" if row.id in draining else row.state) for row in report.now),
+        warnings=trajectory.rounds[-1].plan.warnings if trajectory.rounds else (),
     )
 
 
-def _acceptable(trajectory: Trajectory) -> float:
-    """Return the lag up to which a copy is caught up, in records."""
+def _events(trajectory: Trajectory) -> Iterator[Line]:
+    """Yield the events of each round: what happened before it, its plan, and a batch with the lags under it."""
     config = trajectory.transcript.get("problem", {}).get("config", {})
-    return PlacementConfig.from_properties(config).acceptable_recovery_lag
-
-
-def label(number: int) -> str:
-    """Return the name of a round; rounds count from 0."""
-    return f"round {number}"
-
-
-def _seconds(one: Round) -> float:
-    return one.time_ms / 1000
-
-
-def _lags(one: Round) -> LagsNow:
-    warm = {(name, task) for name, roles in one.plan.assignment.items() for task in roles.warmup}
-    return {
-        (name, str(task)): (lag, "warm-up" if (name, task) in warm else "standby")
-        for name, lags in one.lags.items()
-        for task, lag in lags.items()
-    }
-
-
-def _placements(trajectory: Trajectory) -> Placements:
-    placements = Placements()
-    if document := trajectory.transcript.get("problem"):
-        problem = Problem.from_dict(document)
-        now = before(problem)
-        even = imbalance_of(problem.tasks, problem.instances, now)
-        placements.add("before", now, at=0.0, text="the assignment at the start", imbalance=even)
-    for k, one in enumerate(trajectory.rounds):
-        if one.plan.moves or one.events or k == 0:
-            placements.add(
-                label(k),
-                one.plan.assignment,
-                at=_seconds(one),
-                text="; ".join(map(str, one.events)) or _moved(one),
-                imbalance=one.imbalance,
-                to_go=max(0, one.plan.optimality.moves - one.moved),
-            )
-    return placements
-
-
-def _moved(one: Round) -> str:
-    warm = sum(len(roles.warmup) for roles in one.plan.assignment.values())
-    parts = [count(one.moved, "move")] if one.moved else []
-    parts += [count(one.promoted, "promotion")] if one.promoted else []
-    parts += [count(warm, "warm-up")] if warm else []
-    changes = count(len(one.plan.moves), "change") if one.plan.moves else "nothing changes"
-    return f"{changes}{': ' if parts else ''}{', '.join(parts)}"
-
-
-def _timeline(rounds: Sequence[Round]) -> Iterator[TimelineRow]:
-    for k, one in enumerate(rounds):
-        for event in one.events:
-            kind = "loss" if event.kind in LOSSES else "event"
-            yield TimelineRow(_seconds(one), kind, _short(str(event)), label(k))
-        if one.plan.moves:
-            state = "more to follow" if one.plan.followup else "stable after it"
-            yield TimelineRow(_seconds(one), "rebalance", f"{label(k)}: {_moved(one)}; {state}", label(k))
-
-
-def _short(text: str, letters: int = 200) -> str:
-    return text if len(text) <= letters else f"{text[:letters]} ..."
-
-
-def _samples(rounds: Sequence[Round]) -> Samples:
-    return Samples(
-        at=tuple(map(_seconds, rounds)),
-        number=tuple(range(len(rounds))),
-        lag=tuple(sum(sum(lags.values()) for lags in one.lags.values()) for one in rounds),
-        imbalance=tuple(one.imbalance for one in rounds),
-    )
-
-
-def _whole(one: Round, enough: float) -> bool:
-    """Return whether every task has its caught-up standbys again."""
-    behind = any(lag > enough for lags in one.lags.values() for lag in lags.values())
-    return not one.plan.followup and not behind
-
-
-def _recoveries(rounds: Sequence[Round], enough: float) -> Iterator[Recovery]:
+    enough = PlacementConfig.from_properties(config).acceptable_recovery_lag
     in_force: Mapping[str, Roles] = {}
-    for k, one in enumerate(rounds):
+    followup = False
+    for k, one in enumerate(trajectory.rounds):
+        at, plan = datetime.fromtimestamp(one.time_ms / 1000, UTC), one.plan
         for event in one.events:
-            if event.kind not in LOSSES:
-                continue
-            lost = set(in_force.get(event.name, Roles()).active)
-            whole = next((r for r in rounds[k:] if _whole(r, enough)), None)
-            yield Recovery(
-                at=_seconds(one),
-                instance=event.name,
-                batch=k,
-                tasks=len(lost),
-                planned=0.0,
-                whole=None if whole is None else _seconds(whole) - _seconds(one),
-                promoted=promoted(one.plan, lost),
+            if event.kind in LOSSES:
+                yield ExecutorLost(
+                    event.name,
+                    k,
+                    len(in_force.get(event.name, Roles()).active),
+                    event.kind == "stop",
+                    time=at,
+                )
+            else:
+                yield Note(str(event)[:LETTERS], time=at)
+        if plan.moves or one.events or k == 0 or plan.followup != followup:
+            yield Rebalanced(
+                generation=k,
+                batch_id=k,
+                reason="; ".join(map(str, one.events))[:LETTERS] or "planned again",
+                changes=tuple(map(Change.of, plan.moves)),
+                promotions=one.promoted,
+                warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
+                followup=plan.followup,
+                assignment=named(plan.assignment),
+                to_go=max(0, plan.optimality.moves - one.moved),
+                imbalance=one.imbalance,
+                time=at,
             )
-        in_force = one.plan.assignment
-
-
-def promoted(plan: Plan, tasks: Set[object]) -> int:
-    """Return how many of these tasks a caught-up copy takes over at once."""
-    return sum(move.forced and move.task in tasks for move in plan.moves)
-
-
-def _rows(one: Round, draining: Set[str]) -> Iterator[InstanceRow]:
-    for name, roles in sorted(one.plan.assignment.items()):
-        lag = sum(one.lags.get(name, {}).values())
-        state = "draining" if name in draining else ""
-        yield InstanceRow(name, len(roles.active), len(roles.standby), len(roles.warmup), lag, state=state)
+        in_force, followup = plan.assignment, plan.followup
+        lags = {name: {str(task): lag for task, lag in each.items()} for name, each in one.lags.items()}
+        yield BatchDone(
+            batch_id=k,
+            total=None,
+            rows=0,
+            seconds=0.0,
+            phases={},
+            placement=tuple(
+                InstanceView.of(name, roles._asdict(), sum(lags.get(name, {}).values()))
+                for name, roles in sorted(plan.assignment.items())
+            ),
+            generation=k,
+            lags=lags,
+            behind=sum(lag > enough for each in lags.values() for lag in each.values()),
+            time=at,
+        )
 
 
 def _draining(trajectory: Trajectory) -> Set[str]:
@@ -202,23 +125,18 @@ def _draining(trajectory: Trajectory) -> Set[str]:
     return found
 
 
-def _figures(trajectory: Trajectory) -> tuple[Figure, ...]:
-    rounds = trajectory.rounds
-    last = rounds[-1] if rounds else None
-    peak = max((sum(sum(lags.values()) for lags in one.lags.values()) for one in rounds), default=0)
-    losses = sum(event.kind in LOSSES for one in rounds for event in one.events)
+def _figures(trajectory: Trajectory, report: Report) -> tuple[Figure, ...]:
+    rounds, lags, losses = trajectory.rounds, report.samples.lag, len(report.recoveries)
+    took = f"in {duration(rounds[-1].time_ms / 1000)} of virtual time" if rounds else ""
     spread = [one.imbalance for one in rounds if one.imbalance is not None]
     figures = [
-        Figure(
-            "rounds", f"{len(rounds):,}", f"in {duration(_seconds(last))} of virtual time" if last else ""
-        ),
+        Figure("rounds", f"{len(rounds):,}", took),
         Figure("moves", f"{trajectory.moved:,}", "planned, of active tasks"),
         Figure("promotions", f"{trajectory.promoted:,}", "forced: caught-up copies took over at once"),
         Figure("instances lost", f"{losses:,}", "", "bad" if losses else ""),
-        Figure("largest lag", f"{peak:,}", "records, of all standbys and warm-ups"),
+        Figure("largest lag", f"{max(lags, default=0):,}", "records, of all standbys and warm-ups"),
     ]
     if spread:
-        figures.append(
-            Figure("imbalance", f"{spread[-1]:.2f}", f"at most {max(spread):.2f}: largest load / mean")
-        )
+        note = f"at most {max(spread):.2f}: largest load / mean"
+        figures.append(Figure("imbalance", f"{spread[-1]:.2f}", note))
     return tuple(figures)

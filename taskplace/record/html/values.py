@@ -278,6 +278,18 @@ def copy_lags(samples: Sequence[LagsNow]) -> tuple[tuple[CopyLag, ...], int]:
     return tuple(found), len(peaks) - len(chosen)
 
 
+#: By instance and role, its tasks.
+Assignment = Mapping[str, Mapping[str, Sequence[str]]]
+
+
+def named(assignment: Mapping[str, Roles]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return the assignment of a plan with names of tasks, as events have it."""
+    return {
+        name: {role: tuple(map(str, tasks)) for role, tasks in roles._asdict().items()}
+        for name, roles in assignment.items()
+    }
+
+
 #: By task, its (instance, role) pairs.
 Places = dict[int, tuple[tuple[int, int], ...]]
 
@@ -288,10 +300,9 @@ KEPT = 200
 class Placements:
     """A sequence of assignments. `tasks` and `instances` are the names in the order of their numbers.
 
-    >>> from topology.tasks import TaskId
-    >>> task, placements = TaskId(0, 0), Placements()
-    >>> placements.add("before", {"a": Roles((task,))})
-    >>> placements.add("after", {"b": Roles((task,)), "a": Roles(standby=(task,))})
+    >>> placements = Placements()
+    >>> placements.add("before", {"a": {"active": ["0_0"]}})
+    >>> placements.add("after", {"b": {"active": ["0_0"]}, "a": {"standby": ["0_0"]}})
     >>> [step.changes for step in placements.steps]
     [{0: ((0, 0),)}, {0: ((0, 1), (1, 0))}]
     """
@@ -317,14 +328,14 @@ class Placements:
     def add(
         self,
         label: str,
-        assignment: Mapping[str, Roles] | Mapping[str, Mapping[str, Sequence[str]]],
+        assignment: Assignment,
         *,
         at: float | None = None,
         text: str = "",
         imbalance: float | None = None,
         to_go: int | None = None,
     ) -> None:
-        """Add an assignment: by instance its roles, as `Roles` or as the lists of a document. O(tasks)."""
+        """Add an assignment. O(tasks)."""
         places = self._places(assignment)
         gone = self._now.keys() - places.keys()
         changes = {task: places.get(task, ()) for task in sorted({*gone, *places})}
@@ -338,14 +349,13 @@ class Placements:
             self.steps[:2] = [replace(second, changes={**first.changes, **second.changes})]
             self.merged += 1
 
-    def _places(self, assignment: Mapping[str, Roles] | Mapping[str, Mapping[str, Sequence[str]]]) -> Places:
+    def _places(self, assignment: Assignment) -> Places:
         found: dict[int, list[tuple[int, int]]] = {}
         for name in sorted(assignment):
-            instance, roles = self._number(self._instances, name), assignment[name]
-            by_role = roles if isinstance(roles, tuple) else [roles.get(role, ()) for role in Roles._fields]
-            for role, tasks in enumerate(by_role):
-                for task in tasks:
-                    found.setdefault(self._number(self._tasks, str(task)), []).append((instance, role))
+            instance = self._number(self._instances, name)
+            for number, role in enumerate(Roles._fields):
+                for task in assignment[name].get(role, ()):
+                    found.setdefault(self._number(self._tasks, task), []).append((instance, number))
         return {task: tuple(sorted(there)) for task, there in found.items()}
 
     @staticmethod

@@ -42,14 +42,7 @@ from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors import changes, times
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.processors.changes import Changes
-from taskplace.spark.processors.facts import (
-    Columns,
-    Facts,
-    Route,
-    TimeColumn,
-    arrow_types,
-    row_of_nulls,
-)
+from taskplace.spark.processors.facts import Columns, Facts, Route, TimeColumn
 from taskplace.spark.processors.times import Times
 from taskplace.spark.state.expiry import DAY
 from taskplace.spark.state.store import StoreSchema
@@ -71,7 +64,7 @@ def infer(
 ) -> dict[str, Facts]:
     """Return what is known of each node's output, by node. Refuse nodes that cannot work. O(nodes x columns).
 
-    - `sources`: by external topic, its columns and their types as Spark names them; other topics are not known
+    - `sources`: by external topic, its columns; other topics are not known
     - `utc`: whether the session's time zone is UTC. In any other, an event time without a zone is refused
     - `sinks`: the schemas of sinks that earlier batches have fixed
 
@@ -80,7 +73,7 @@ def infer(
     >>> flights = Topology("t").source("flights", key="origin", partitions=4)
     >>> flown = flights.process(Count("flown", by={"origin": "string"}), name="count")
     >>> infer(flights.topology.build())["count"].columns
-    {'origin': 'string', 'count': 'int64'}
+    {'origin': DataType(string), 'count': DataType(int64)}
     >>> _ = flights.process(Count("planes", by={"tailnum": "string"}), name="planes")
     >>> infer(flights.topology.build())
     Traceback (most recent call last):
@@ -212,14 +205,19 @@ class _Walk:
     def _check_zone(self, path: str, rows: Facts, column: str) -> None:
         """Refuse an event time without a zone if the session's zone is not UTC: Spark would assume the session's."""
         kind = (rows.columns or {}).get(column)
-        if kind in ("date", "timestamp_ntz") and not self.utc():
+        given = [columns[column] for columns in self.columns.values() if column in columns]
+        if kind is not None and _zoneless(kind) and any(map(_zoneless, given)) and not self.utc():
             raise InputError(
                 path,
-                found=f"{column!r}, {kind}, in a session whose time zone is not UTC",
+                found=f"{column!r}, {text(kind)}, in a session whose time zone is not UTC",
                 expected="a timestamp column: taskplace reads a time without a zone as UTC, Spark as the session's "
                 "zone",
                 hint="cast the column to a timestamp in the source, or set spark.sql.session.timeZone to UTC",
             )
+
+
+def _zoneless(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None))
 
 
 @contextmanager
@@ -337,15 +335,9 @@ def _merge(node: Node, inputs: _Inputs) -> Facts:
     by_parent = dict(zip(node.parents, inputs, strict=True))
     columns = None
     if known := {parent: facts.columns for parent, facts in by_parent.items() if facts.columns is not None}:
-        schemas = [(parent, pa.schema(arrow_types(each))) for parent, each in known.items()]
+        schemas = [(parent, pa.schema(list(each.items()))) for parent, each in known.items()]
         whole = united(schemas, f"node {node.name!r}")
-        first, types = next(iter(known.values())), schemas[0][1]
-        columns = {
-            name: first[name]
-            if whole.field(name).type == types.field(name).type
-            else str(whole.field(name).type)
-            for name in first
-        }
+        columns = dict(zip(whole.names, whole.types, strict=True))
     return Facts(
         columns=columns,
         times=times.merged(dict(zip(node.parents, _times_of(inputs), strict=True)), node.name),
@@ -354,33 +346,21 @@ def _merge(node: Node, inputs: _Inputs) -> Facts:
     )
 
 
-#: Prefixes of Spark types that Arrow does not have. Tasks cannot hash them.
-_NOT_HASHED = ("variant", "interval", "geometry", "geography")
-
-
 def _check_hashed(node: Node, rows: Facts) -> None:
     """Refuse key columns of a repartition that are missing, or that tasks cannot hash."""
-    if (columns := rows.columns) is None:
+    if rows.columns is None:
         return
     path = f"node {node.name!r}, key"
     for column in node.key:
         rows.require(column, path)
-        called, kind = columns[column], arrow_types(columns)[column]
+        kind = rows.columns[column]
         try:
             if not pa.types.is_null(kind):
                 spark_hash([pa.nulls(1, kind)])
-                continue
-        except InputError:
-            pass
-        else:
-            if not called.lower().startswith(_NOT_HASHED):
-                continue
-        raise InputError(
-            path,
-            found=f"{column!r}, {called}",
-            expected="a key of type boolean, integer, float, date, timestamp, string or binary",
-            hint="cast the column in a processor before the repartition",
-        )
+        except InputError as error:
+            raise InputError(
+                path, found=f"{column!r}, {text(kind)}", expected=error.expected, hint=error.hint
+            ) from None
 
 
 def _check_sink(node: Node, rows: Facts, kept: SinkSchema | None) -> None:
@@ -388,9 +368,9 @@ def _check_sink(node: Node, rows: Facts, kept: SinkSchema | None) -> None:
 
     `kept`: the schema of the sink in the checkpoint.
     """
-    if rows.columns is None:
+    if (types := rows.columns) is None:
         return
-    types, schema, path = arrow_types(rows.columns), None, f"sinks.{node.name}"
+    schema, path = None, f"sinks.{node.name}"
     if node.options.get("schema") is not None:
         schema = declare(node.name, node.options["schema"])
         names = [name for name, _ in schema.columns]
@@ -411,16 +391,14 @@ def _check_sink(node: Node, rows: Facts, kept: SinkSchema | None) -> None:
             hint="rename the column in a processor before the sink",
         )
     try:
-        row = fitted(row_of_nulls(types), node.name, schema or kept)
+        row = fitted(rows.nulls(), node.name, schema or kept)
     except InputError as error:
         within = error.path.replace(path, f"{path}.schema", 1) if schema is not None else error.path
         raise InputError(within, found=error.found, expected=error.expected, hint=error.hint) from None
     if target.row_check is not None:
         target.row_check.check_columns(node.name, row.schema)
     if kept is None and schema is None:
-        typed = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
-        if typed or all(called in ("void", "null") for called in rows.columns.values()):
-            check_typed(node.name, pa.schema(typed or types))
+        check_typed(node.name, pa.schema(list(types.items())))
 
 
 def check_typed(sink: str, schema: pa.Schema) -> None:

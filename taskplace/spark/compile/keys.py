@@ -31,12 +31,13 @@ Errors: `TopologyError` with the node, both lists of columns, and the remedy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
 from taskplace.errors import InputError, listed
-from taskplace.spark.processors.facts import Facts, Route, State, arrow_types
-from taskplace.spark.types import UNTYPED
+from taskplace.spark.processors.facts import Facts, Route, State
+from taskplace.spark.types import UNTYPED, TypeReader, TypeTextError
 from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.partition_checks import KeyColumn, Owned, Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
@@ -273,8 +274,14 @@ class KeyTypes:
         """Return the types as which a key is hashed. The types of external topics have Spark's names."""
         if topic in self._internal:
             return list(kinds)
-        named = arrow_types(dict(zip(map(str, range(len(kinds))), kinds, strict=True)))
-        return [hashed_as(kind) for kind in named.values()]
+        return [hashed_as(_arrow_type(kind)) for kind in kinds]
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    """Return the type that Spark has this name for; null for one that has no name here."""
+    with suppress(TypeTextError):
+        return TypeReader(kind).column_type()
+    return pa.null()
 
 
 def check_group(types: Mapping[str, Sequence[str]], path: str = "") -> None:

@@ -211,7 +211,7 @@ def _partition(built: BuiltTopology, topic: str, rows: DataFrame) -> Column:
     partitions = built.partitions[topic] or 0
     if (column := partition_columns(built).get(topic)) is not None:
         return partition_of_row(topic, column, partitions).alias(PARTITION)
-    spread = source_key(built, topic) or hashable(topic, dict(rows.dtypes))
+    spread = source_key(built, topic) or hashable(topic, rows.schema)
     return F.expr(f"pmod(hash({', '.join(map(_quoted, spread))}), {partitions}) AS {PARTITION}")
 
 

@@ -25,14 +25,14 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructField, StructType
 
 from taskplace.errors import InputError, listed
 from taskplace.spark.compile.infer import infer, stores_of
 from taskplace.spark.compile.keys import alike, check_group, splits
 from taskplace.spark.compile.partition_columns import check_schema, partition_columns
 from taskplace.spark.messages import SinkSchema
-from taskplace.spark.processors.facts import Facts, arrow_types
+from taskplace.spark.processors.facts import Columns, Facts
 from taskplace.spark.types import UNTYPED
 from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.partition_checks import check_splits
@@ -65,16 +65,16 @@ def check_sources(
     - `conf`: returns a setting of the session; None if it is not known. Called only where the setting matters
     - `fixed`: what earlier batches have fixed
     """
-    columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
     by_column = partition_columns(built)
+    columns = {}
     for topic, schema in schemas.items():
         _check_names(topic, schema, conf)
-        _check_passed(topic, schema)
+        columns[topic] = {field.name: _passed(topic, field) for field in schema}
         key = source_key(built, topic)
         _check_key(topic, key, schema)
         check_schema(built, topic, schema)
         if not key and topic not in by_column:
-            hashable(topic, columns[topic])
+            hashable(topic, schema)
     facts = infer(built, columns, utc=lambda: _is_utc(conf(ZONE)), sinks=fixed.sinks)
     _check_keys(built, facts)
     _check_kept_keys(built, facts, fixed.keys)
@@ -85,8 +85,9 @@ def source_key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
     return next(node.key for node in built.nodes if node.kind == "source" and node.topic == topic)
 
 
-def hashable(topic: str, columns: Mapping[str, str]) -> list[str]:
+def hashable(topic: str, schema: StructType) -> list[str]:
     """Return the columns that spread the rows of a source without a key: those that Spark can hash."""
+    columns = {field.name: field.dataType.simpleString() for field in schema}
     usable = [name for name, kind in columns.items() if "map<" not in kind and "variant" not in kind]
     if not usable:
         raise InputError(
@@ -129,16 +130,17 @@ def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | Non
             )
 
 
-def _check_passed(topic: str, schema: StructType) -> None:
-    """Refuse columns that Spark cannot pass to a task: all columns of a source are passed."""
-    for field in schema:
-        if _as_arrow(field.dataType) is None:
-            raise InputError(
-                f"sources.{topic}",
-                found=f"a column {field.name!r} of type {field.dataType.simpleString()}",
-                expected="types that Spark passes to Python",
-                hint="cast the column to another type in the source, such as string, or drop it",
-            )
+def _passed(topic: str, field: StructField) -> pa.DataType:
+    """Return the type in which a task gets a column. Refuses one that Spark cannot pass: all columns are passed."""
+    try:
+        return to_arrow_type(field.dataType, timezone="UTC")
+    except (PySparkTypeError, ValueError):  # ValueError: a decimal without digits
+        raise InputError(
+            f"sources.{topic}",
+            found=f"a column {field.name!r} of type {field.dataType.simpleString()}",
+            expected="types that Spark passes to Python",
+            hint="cast the column to another type in the source, such as string, or drop it",
+        ) from None
 
 
 def _check_key(topic: str, key: tuple[str, ...], schema: StructType) -> None:
@@ -161,10 +163,11 @@ def _check_key(topic: str, key: tuple[str, ...], schema: StructType) -> None:
 
 def _check_keys(built: BuiltTopology, facts: Mapping[str, Facts]) -> None:
     """Refuse keys of topics whose equal values would reach different tasks, as a program's `check_keys` does."""
-    types, keys = {}, {}
+    types: dict[str, Columns] = {}
+    keys = {}
     for node in built.nodes:
         if node.kind == "source" and node.topic and (columns := facts[node.name].columns) is not None:
-            types[node.topic], keys[node.topic] = arrow_types(columns), node.key
+            types[node.topic], keys[node.topic] = columns, node.key
     for sub in built.subtopologies:
         stores = {name: store.key for name, store in stores_of(sub).items()}
         check_splits(splits(sub, stores, facts), types)
@@ -186,8 +189,7 @@ def _check_kept_keys(
         before, columns = kept.get(node.topic or ""), facts[node.name].columns
         if node.kind != "repartition" or before is None or columns is None:
             continue
-        types = arrow_types(columns)
-        now = [hashed_as(types[column]) for column in node.key]
+        now = [hashed_as(columns[column]) for column in node.key]
         if len(now) != len(before) or any(
             UNTYPED not in pair and pair[0] != pair[1] for pair in zip(now, before, strict=True)
         ):
@@ -197,11 +199,3 @@ def _check_kept_keys(
                 expected=f"{', '.join(before)}, as in the checkpoint: with other types, keys reach other tasks",
                 hint="cast the key before the repartition, or start a new checkpoint",
             )
-
-
-def _as_arrow(kind: DataType) -> pa.DataType | None:
-    """Return the type in which a task gets a column; None if Arrow does not have it."""
-    try:
-        return to_arrow_type(kind, timezone="UTC")
-    except (PySparkTypeError, ValueError):  # ValueError: a decimal without digits
-        return None

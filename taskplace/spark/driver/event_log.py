@@ -9,17 +9,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from taskplace.errors import TaskplaceError
 from taskplace.logs import fields
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
+from taskplace.record.words import rebalance_line
 from taskplace.spark.driver.logged_errors import shown_error, shown_text
 from taskplace.spark.messages import FollowReport, Position
 from taskplace.spark.operator_messages import FailedBatch, RunningBatch, StoppedBatch
+from taskplace.wording import duration
 from topology import TaskId
 
 LOG = logging.getLogger("taskplace")
@@ -72,7 +75,10 @@ class EventLog:
         try:
             yield
         except Exception as error:
-            if not isinstance(error, TaskplaceError) and _true(stopped, error):
+            was_stopped = False
+            with suppress(Exception):  # Spark itself may have ended
+                was_stopped = not isinstance(error, TaskplaceError) and stopped(error)
+            if was_stopped:
                 self.failed, self.stopped = None, StoppedBatch(self._clock(), number)
             else:
                 self.failed, self.stopped = FailedBatch(self._clock(), number, shown_error(error)), None
@@ -82,14 +88,6 @@ class EventLog:
         finally:
             self.running = None
             self.changes += 1
-
-
-def _true(stopped: Callable[[BaseException], bool], error: BaseException) -> bool:
-    """Return the answer; False if it is not known, because Spark itself has ended."""
-    try:
-        return stopped(error)
-    except Exception:
-        return False
 
 
 def _log(event: Rebalanced) -> None:
@@ -104,16 +102,21 @@ def _log(event: Rebalanced) -> None:
         "followup": event.followup,
         "latency_ms": round(1000 * event.seconds, 3),
     }
-    LOG.info(
-        "rebalance at batch %(batch)d, generation %(generation)d: %(reason)s; moves: %(moves_planned)d planned, "
-        "%(moves_forced)d forced; warm-ups: %(warmups)d; %(more)s%(latency_ms).0f ms",
-        {**line, "more": "more to come; " if event.followup else ""},
-        extra=fields("rebalance", **line),
-    )
+    took = duration(event.seconds)
+    LOG.info("%s; %s", rebalance_line(event), took, extra=fields("rebalance", **line))
     if TASKS.isEnabledFor(logging.DEBUG):
         for one in event.changes:
             what = {"task": one.task, "role": one.role, "from": one.origin, "to": one.to, "why": one.why}
             TASKS.debug("generation %d: %s", event.generation, one, extra=fields("move", **common, **what))
+
+
+@dataclass
+class _Contact:
+    """When an executor last answered, why its last visit failed, and why its copies cannot follow."""
+
+    answered: float | None = None
+    failed: str = ""
+    copies: dict[TaskId, str] = field(default_factory=dict)
 
 
 class FollowErrors:
@@ -124,9 +127,7 @@ class FollowErrors:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._copies: dict[tuple[str, TaskId], str] = {}
-        self._visits: dict[str, str] = {}
-        self._visited: dict[str, float] = {}
+        self._executors: dict[str, _Contact] = defaultdict(_Contact)
 
     def answered(
         self, visit: FollowReport, before: Mapping[TaskId, Position], wanted: Collection[TaskId]
@@ -135,31 +136,28 @@ class FollowErrors:
 
         An error is over when its copy has moved on, loads a snapshot, or is not wanted any more.
         """
-        name = visit.instance
-        self._visited[name] = self._clock()
-        self._visits.pop(name, None)
-        for task in self.of(name).keys() - visit.errors.keys():
+        one = self._executors[visit.instance]
+        one.answered, one.failed = self._clock(), ""
+        for task in one.copies.keys() - visit.errors.keys():
             moved = task in visit.restoring or visit.copies.get(task) != before.get(task)
             if moved or task not in wanted:
-                del self._copies[name, task]
-        for task, error in visit.errors.items():
-            if task in wanted:
-                self._copies[name, task] = shown_text(error)
+                del one.copies[task]
+        one.copies.update({task: shown_text(why) for task, why in visit.errors.items() if task in wanted})
 
     def failed(self, instance: str, error: Exception) -> None:
         """Note a visit that has failed as a whole."""
-        self._visits[instance] = shown_error(error)
+        self._executors[instance].failed = shown_error(error)
 
     def keep(self, members: Collection[str]) -> None:
         """Forget the executors that are not members."""
-        self._copies = {copy: why for copy, why in self._copies.items() if copy[0] in members}
-        self._visits = {name: why for name, why in self._visits.items() if name in members}
-        self._visited = {name: at for name, at in self._visited.items() if name in members}
+        for name in self._executors.keys() - set(members):
+            del self._executors[name]
 
     def of(self, instance: str) -> dict[TaskId, str]:
         """Return why copies of an instance cannot follow, as far as its visits have said."""
-        return {task: why for (name, task), why in self._copies.items() if name == instance}
+        return dict(self._executors[instance].copies)
 
     def contact(self, instance: str) -> tuple[float | None, str]:
         """Return when an instance last answered a visit, and why its last visit failed: "" if it did not."""
-        return self._visited.get(instance), self._visits.get(instance, "")
+        one = self._executors[instance]
+        return one.answered, one.failed

@@ -10,9 +10,8 @@ Counters of `Stats` and times are read without the lock: each is one value.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from taskplace.model.plan import Roles
 from taskplace.model.shares import imbalance
@@ -28,8 +27,7 @@ from topology import TaskId
 PATIENCE_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class _Situation:
+class _Read(NamedTuple):
     """What is read of the driver at one time: its status, and what no status has."""
 
     status: Status
@@ -58,13 +56,13 @@ class DriverMetrics:
         self._began = clock()
         self._stateful = frozenset(task.id for task in rebalancer.tasks if task.stateful)
         with rebalancer.lock:
-            self._last = self._situation()
+            self._last = self._now()
 
     def read(self) -> dict[str, Any]:
         """Return the metrics by name: a number, None if it is not known yet, or a list of series."""
         if self._rebalancer.lock.acquire(timeout=PATIENCE_SECONDS):
             try:
-                self._last = self._situation()
+                self._last = self._now()
             finally:
                 self._rebalancer.lock.release()
         now = self._last
@@ -74,20 +72,19 @@ class DriverMetrics:
             **self._of_rebalances(now),
             **self._of_executors(now.status),
             **self._of_copies(now),
-            **self._of_recovery(),
             "state-bytes": _state_bytes(now.history),
         }
 
-    def _situation(self) -> _Situation:
+    def _now(self) -> _Read:
         """Return the situation now. The caller holds the lock."""
         rebalancer = self._rebalancer
         plan, history = rebalancer.loop.plan, rebalancer.journal.history
-        return _Situation(
+        return _Read(
             status=self._status(),
             target=plan.target if plan else {},
             planned=bool(rebalancer.state.assignment),
             waiting=int(plan.metrics.get("warmups_waiting", 0)) if plan else 0,
-            restoring=sum(1 for _ in _restoring(rebalancer, self._stateful)),
+            restoring=_restoring(rebalancer, self._stateful),
             history=history,
         )
 
@@ -107,16 +104,11 @@ class DriverMetrics:
             **_latency("commit-latency", commits),
         }
 
-    def _of_rebalances(self, now: _Situation) -> dict[str, Any]:
+    def _of_rebalances(self, now: _Read) -> dict[str, Any]:
         stats = self._rebalancer.stats
         count, milliseconds = stats.rebalances, 1000 * stats.rebalance_seconds
-        running = {task: name for name, one in now.status.executors.items() for task in one.active}
-        pending = [
-            task
-            for name, roles in now.target.items()
-            for task in roles.active
-            if running.get(str(task)) != name
-        ]
+        running = {(task, name) for name, one in now.status.executors.items() for task in one.active}
+        wanted = {(str(task), name) for name, roles in now.target.items() for task in roles.active}
         return {
             "rebalance-total": count,
             "rebalance-latency-avg": milliseconds / count if count else None,
@@ -127,7 +119,7 @@ class DriverMetrics:
             "generation": now.status.generation,
             "moves-planned-total": stats.moved,
             "moves-forced-total": stats.promotions,
-            "moves-pending": len(pending),
+            "moves-pending": len(wanted - running),
         }
 
     def _of_executors(self, status: Status) -> dict[str, Any]:
@@ -148,8 +140,8 @@ class DriverMetrics:
             "imbalance-max-mean": imbalance(weights, slots, active),
         }
 
-    def _of_copies(self, now: _Situation) -> dict[str, Any]:
-        there = now.status.executors.values()
+    def _of_copies(self, now: _Read) -> dict[str, Any]:
+        there, stats = now.status.executors.values(), self._rebalancer.stats
         standbys = sum(len(one.standby) for one in there)
         wanted = self._rebalancer.loop.config.num_standby_replicas * len(self._stateful) if now.planned else 0
         return {
@@ -162,11 +154,6 @@ class DriverMetrics:
             "parked-copies": sum(len(one.parked) for one in there),
             "copy-lag": _lags(now.status),
             "warmup-remaining-seconds": _remaining(now.status),
-        }
-
-    def _of_recovery(self) -> dict[str, Any]:
-        stats = self._rebalancer.stats
-        return {
             "restore-total": stats.replayed + stats.restored,
             "update-total": stats.followed,
             "scratch-restores-total": stats.scratch,
@@ -184,19 +171,20 @@ def _latency(name: str, seconds: list[float]) -> dict[str, float | None]:
 
 
 def _of_input(status: Status) -> dict[str, Any]:
-    each = [
-        ({"topic": topic, "partition": str(partition)}, one)
-        for topic, of in status.input.items()
-        for partition, one in of.partitions.items()
-    ]
-    lags: Series = [{**labels, "value": one.lag} for labels, one in each if one.lag is not None]
+    lags, ages = (
+        [
+            {"topic": topic, "partition": str(partition), "value": value}
+            for topic, of in status.input.items()
+            for partition, one in of.partitions.items()
+            if (value := getattr(one, name)) is not None
+        ]
+        for name in ("lag", "seconds")
+    )
     bad = status.totals.bad if status.totals else {}
     return {
         "records-lag": lags,
         "records-lag-max": max((one["value"] for one in lags), default=None),
-        "records-lag-seconds": [
-            {**labels, "value": one.seconds} for labels, one in each if one.seconds is not None
-        ],
+        "records-lag-seconds": ages,
         "records-consumed-rate": [{"topic": topic, "value": of.rate} for topic, of in status.input.items()],
         "watermark-timestamp-seconds": None if status.watermark is None else status.watermark / 1_000_000,
         "dead-letters-total": [{"topic": topic, "value": number} for topic, number in bad.items()],
@@ -205,16 +193,15 @@ def _of_input(status: Status) -> dict[str, Any]:
 
 def _lags(status: Status) -> Series:
     """Return, for each stateful task and role, the lag of the copy that lacks most."""
-    lags: dict[tuple[TaskId, int], int] = {}
+    lags: dict[tuple[TaskId, str], int] = {}
     for one in status.executors.values():
         warm = {task: copy.lag for task, copy in one.warmup.items()}
-        for role, copies in enumerate((one.active, one.standby, warm)):
+        for role, copies in zip(ROLES, (one.active, one.standby, warm), strict=True):
             for task in copies.keys() - status.stateless:
                 key = TaskId.parse(task), role
                 lags[key] = max(lags.get(key, 0), copies[task])
-    return [
-        {"task": str(task), "role": ROLES[role], "value": lags[task, role]} for task, role in sorted(lags)
-    ]
+    order = sorted(lags.items(), key=lambda one: (one[0][0], ROLES.index(one[0][1])))
+    return [{"task": str(task), "role": role, "value": lag} for (task, role), lag in order]
 
 
 def _remaining(status: Status) -> Series:
@@ -228,17 +215,15 @@ def _remaining(status: Status) -> Series:
     return [{"task": str(task), "value": round(seconds, 3)} for task, seconds in sorted(slowest.items())]
 
 
-def _restoring(rebalancer: Rebalancer, stateful: frozenset[TaskId]) -> Iterator[TaskId]:
-    """Yield the tasks with state whose active copy is missing or behind the end of its changelog."""
+def _restoring(rebalancer: Rebalancer, stateful: frozenset[TaskId]) -> int:
+    """Return how many tasks with state have an active copy that is missing or behind the end of its changelog."""
     state, history = rebalancer.state, rebalancer.journal.history
     at = {
         task: member.copies.get(task, EMPTY)
         for name, member in state.members.items()
         for task in state.roles(name).active
     }
-    for task in stateful & history.keys():
-        if at.get(task, EMPTY).version < history[task].end.version:
-            yield task
+    return sum(at.get(task, EMPTY).version < history[task].end.version for task in stateful & history.keys())
 
 
 def _state_bytes(history: Mapping[TaskId, History]) -> Series:

@@ -29,31 +29,28 @@ OUTPUTS = "outputs"
 
 
 def check_targets(built: BuiltTopology) -> None:
-    """Refuse an object that is not a target, methods with other parameters, and one target for two sinks. O(sinks).
+    """Refuse an object that is not a target, a method with other parameters, and one target for two sinks. O(sinks).
 
     Errors: `InputError`.
     """
     given: dict[object, str] = {}
     for node in (node for sub in built.subtopologies for node in sub.sinks):
-        name, target = node.name, node.target
+        name, target, path = node.name, node.target, f"sinks.{node.name}.target"
         if target is None:
             continue
         if not targets.is_target(target):
-            raise InputError(
-                f"sinks.{name}.target",
-                found=target,
-                expected="an object with publish(spark, batch_id, files), such as a ParquetSink",
-            )
-        for member, arguments in targets.members(target).items():
-            check_function(getattr(target, member), f"sinks.{name}.target.{member}", arguments=arguments)
+            expected = "an object with publish(spark, batch_id, files), such as a ParquetSink"
+            raise InputError(path, found=target, expected=expected)
+        if not isinstance(target, targets.CommitTarget):
+            check_function(target.publish, f"{path}.publish", arguments=("spark", "batch_id", "files"))
         directory = targets.of(target).directory
         where = id(target) if directory is None else Path(os.path.realpath(directory))
         if where in given:
-            raise InputError(
-                f"sinks.{name}.target",
-                found=f"{where if isinstance(where, Path) else target}, also the target of sink {given[where]!r}",
-                expected="a separate target for each sink: a target stores one output per batch id",
+            found = (
+                f"{where if isinstance(where, Path) else target}, also the target of sink {given[where]!r}"
             )
+            expected = "a separate target for each sink: a target stores one output per batch id"
+            raise InputError(path, found=found, expected=expected)
         given[where] = name
 
 
@@ -76,37 +73,39 @@ class Publisher:
         """Errors: those of `check_targets`."""
         self._checkpoint = checkpoint
         self._checkpoint_id = ""  # until `bind`
-        self._targets = {node.name: node.target for sub in built.subtopologies for node in sub.sinks}
-        self._busy, self._closed = threading.Lock(), False
         check_targets(built)
+        sinks = {node.name: node.target for sub in built.subtopologies for node in sub.sinks}
+        self._sinks = sinks.keys()
+        self._targets = {name: targets.of(target) for name, target in sinks.items() if target is not None}
+        self._busy, self._closed = threading.Lock(), False
 
     def probe(self) -> None:
         """Let each target try whether it can write. Errors: those of a target that cannot."""
         for target in self._targets.values():
-            targets.of(target).probe()
+            target.probe()
 
     def check(self, checkpoint_id: str) -> None:
         """Let each target check that it may take this checkpoint's output. Errors: those of a target that may not."""
         for target in self._targets.values():
-            targets.of(target).check(checkpoint_id)
+            target.check(checkpoint_id)
 
     def check_outputs(self, checkpoint_id: str, last: Manifest | None, batch_id: int) -> None:
         """Let each target compare its output with that of the last manifest, before `batch_id`. Errors: theirs."""
         for name, target in self._targets.items():
-            targets.of(target).check_output(self._output(checkpoint_id, name, last, batch_id))
+            target.check_output(self._output(checkpoint_id, name, last, batch_id))
 
     def bind(self, checkpoint_id: str) -> None:
         """Bind the targets to this checkpoint's output. Errors: as `check`."""
         self._checkpoint_id = checkpoint_id
         for target in self._targets.values():
-            targets.of(target).bind(checkpoint_id)
+            target.bind(checkpoint_id)
 
     def open(self, last: Manifest | None, batch_id: int, check_epoch: Callable[[], None]) -> None:
         """Let each target make ready to publish, from `batch_id` on. Errors: theirs."""
         for name, target in self._targets.items():
             output = self._output(self._checkpoint_id, name, last, batch_id)
             with self._busy:
-                targets.of(target).open_output(replace(output, check_epoch=check_epoch))
+                target.open_output(replace(output, check_epoch=check_epoch))
 
     def _output(self, checkpoint_id: str, sink: str, last: Manifest | None, batch_id: int) -> targets.Output:
         repeated = last is not None and last.batch == batch_id and bool(last.sinks.get(sink))
@@ -120,13 +119,8 @@ class Publisher:
     def with_outputs(self, identity: Mapping[str, Any], batch_id: int) -> dict[str, Any]:
         """Return the identity of a batch's manifest, with what each target keeps of its output."""
         made = {name: value for name, value in identity.items() if name != OUTPUTS}
-        outputs = {name: dict(targets.of(target).kept_output()) for name, target in self._targets.items()}
-        if any(outputs.values()):
-            made[OUTPUTS] = {
-                "batch": batch_id,
-                "sinks": {name: each for name, each in outputs.items() if each},
-            }
-        return made
+        outputs = {name: dict(kept) for name, of in self._targets.items() if (kept := of.kept_output())}
+        return {**made, OUTPUTS: {"batch": batch_id, "sinks": outputs}} if outputs else made
 
     def reopen(self) -> None:
         """Note that a batch has begun: what it opens stays open until the next `close`."""
@@ -144,7 +138,7 @@ class Publisher:
     def _close_all(self) -> None:
         for name, target in self._targets.items():
             try:
-                targets.of(target).close()
+                target.close()
             except Exception as error:  # what ends must not hide why it ends
                 log_failure(log, "the target of sink %r could not be closed", name, error=error)
 
@@ -153,9 +147,8 @@ class Publisher:
 
         Errors: `CheckpointError` with the sink and the way out.
         """
-        if gone := sorted(
-            sink for sink, files in manifest.sinks.items() if files and sink not in self._targets
-        ):
+        gone = sorted(sink for sink, files in manifest.sinks.items() if files and sink not in self._sinks)
+        if gone:
             raise CheckpointError(
                 f"{self._checkpoint}: batch {manifest.batch} is committed and may have unpublished output for sink "
                 f"{gone[0]!r}, which the topology no longer has; start the previous topology once to publish it"
@@ -183,8 +176,6 @@ class Publisher:
 
     def _publish(self, spark: SparkSession, manifest: Manifest, check_epoch: Callable[[], None]) -> None:
         for name, target in self._targets.items():
-            if target is None:
-                continue
             staged = manifest.sinks.get(name, ())
             for file in staged:
                 open_sealed(self._checkpoint / file.file, file.size, file.checksum).close()
@@ -200,7 +191,7 @@ class Publisher:
                 nonce=manifest.nonce,
             )
             try:
-                targets.of(target).publish_commit(commit)
+                target.publish_commit(commit)
             except Fenced:  # another driver publishes the batch
                 raise
             except Exception as error:

@@ -229,15 +229,11 @@ def _check_id(root: Path, topic: str, *, kept_id: str, found: str) -> None:
 
 
 def _apart(root: Path, topic: str, partition: int, *, kept_end: int, found: int | None) -> CheckpointError:
-    if found is None:
-        state = "Spark's checkpoint does not have this partition"
-    elif found > kept_end:
-        state = f"Spark's checkpoint is ahead, and the records of {found - kept_end} offsets would be skipped"
-    else:
-        state = (
-            f"Spark's checkpoint is behind, and the records of {kept_end - found} offsets would count twice"
-        )
-    spark = "no offset" if found is None else f"offset {found}"
+    spark, state = "no offset", "it does not have this partition"
+    if found is not None:
+        spark, ahead = f"offset {found}", found > kept_end
+        state = f"it is {'ahead' if ahead else 'behind'}, and the records of {abs(found - kept_end)} offsets would "
+        state += "be skipped" if ahead else "count twice"
     return CheckpointError(
         f"{root}: topic {topic!r}, partition {partition}: the placed state has the records up to offset {kept_end}, "
         f"Spark's checkpoint goes on at {spark}: {state}; {_REMEDY}"

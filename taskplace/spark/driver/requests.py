@@ -35,8 +35,6 @@ from taskplace.spark.operator_messages import (
     PlannedMove,
     RemovalAnswer,
     Request,
-    StuckCopy,
-    WaitingCopy,
     read,
     write,
 )
@@ -175,21 +173,7 @@ class Requests:
             )
 
     def _removals(self, executors: Iterable[str], progress: CopyProgress) -> tuple[RemovalAnswer, ...]:
-        return tuple(self._removal(executor, progress) for executor in executors)
-
-    def _removal(self, executor: str, progress: CopyProgress) -> RemovalAnswer:
-        found = self._rebalancer.removal(executor, progress)
-        return RemovalAnswer(
-            executor=found.instance,
-            can_remove=found.can_remove,
-            text=found.text,
-            gone=found.gone,
-            draining=found.draining,
-            **found.held._asdict(),
-            waits=tuple(WaitingCopy(str(w.task), w.role, w.at, w.behind, w.seconds) for w in found.waits),
-            seconds=found.seconds,
-            stuck=tuple(StuckCopy(str(s.task), s.at, s.cause, s.remedy) for s in found.stuck),
-        )
+        return tuple(RemovalAnswer.of(self._rebalancer.removal(executor, progress)) for executor in executors)
 
     def _moves(self, plan: Plan) -> Iterator[PlannedMove]:
         """Yield the roles that differ between the assignment in force and the target of a plan."""

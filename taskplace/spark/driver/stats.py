@@ -9,8 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from taskplace.model import tables
 from taskplace.record.events import OF_TASKS, WHOLE, BatchRecovery, LateRows, Rebalanced, Summary, Totals
+from taskplace.record.words import summary_rows
 from taskplace.spark.messages import Report, TopicRead
 from taskplace.wording import counted_since
 
@@ -143,27 +146,19 @@ class Stats:
         return tables.html(self._tables())
 
     def _tables(self) -> list[tables.Section]:
-        now = {
-            "batches": self.batches,
-            "rows": self.rows,
-            "late rows": self.late,
-            **{f"bad records of {topic}": number for topic, number in sorted(self.bad_records.items())},
-            **{f"skipped offsets of {topic}": number for topic, number in sorted(self.skipped.items())},
-            "rebalances": self.rebalances,
+        own = {
             "planned moves": self.moved,
-            "promotions": self.promotions,
             "executors lost": self.losses,
-            "records followed by standbys and warm-ups": self.followed,
-            "records replayed by active tasks": self.replayed,
-            "records restored from snapshots": self.restored,
-            "active tasks restored from scratch": self.scratch,
             "active tasks that lost state that is not logged": self.unlogged,
-            "tasks run elsewhere than planned": self.elsewhere,
             "damaged files that were not needed": self.damaged,
         }
+        now = [
+            *summary_rows(structs.replace(self.summary(), late=None))[1:],
+            *((name, f"{number:,}") for name, number in own.items()),
+        ]
         kept = {"rows": self.totals.rows, "late rows": self.totals.late}
         return [
-            ("since this driver started", [(name, f"{number:,}") for name, number in now.items()]),
+            ("since this driver started", now),
             (counted_since(self.totals.since), [(name, f"{number:,}") for name, number in kept.items()]),
             (
                 "median of a batch",

@@ -1,10 +1,6 @@
 """Collects what operators see of a running stream: its `Status`.
 
 Reads the driver's view of its cluster under the lock of the `Rebalancer`, for about a microsecond per copy.
-
-Remembers why copies cannot follow, and when executors last answered, for operators.
-
-The replicator's threads note what visits say, under the lock of the `Rebalancer`; the status reads it.
 """
 
 from __future__ import annotations

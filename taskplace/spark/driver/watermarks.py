@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from taskplace.spark.messages import Manifest, Report, Watermark
 from taskplace.spark.state.store import StoreSchema
-from taskplace.spark.worker.clock import slowest
-from taskplace.spark.worker.program import Program
+from taskplace.spark.worker.program import Program, slowest
 from topology import TaskId
 
 

@@ -21,11 +21,12 @@ import difflib
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -54,6 +55,7 @@ from taskplace.spark.operator_messages import (
     read,
 )
 from taskplace.spec.paths import local_path, why_not
+from taskplace.wording import count, noun
 from topology import TaskId
 
 if TYPE_CHECKING:
@@ -66,6 +68,9 @@ CHECKED = ("known", "once", "disjoint", "stateful")
 #: How often an inspection begins again because a driver has committed meanwhile.
 ATTEMPTS = 5
 
+#: Where hidden files are those that were begun.
+STAGED = ("answers", "epochs", "manifests", "requests")
+_ReadT = TypeVar("_ReadT")
 _EXPECTED = "the directory of a checkpoint"
 
 
@@ -93,12 +98,28 @@ class Kind(msgspec.Struct, frozen=True):
     needed: int | None = None
 
 
+class LastBatch(msgspec.Struct, frozen=True):
+    """The last commit. `full`: whether its manifest has whole histories."""
+
+    batch: int
+    epoch: int
+    generation: int
+    rows: int
+    watermark: int | None
+    full: bool
+
+
 class Generation(msgspec.Struct, frozen=True):
     """A generation, and the first and the last batch that was committed under it, of the manifests that are needed."""
 
     generation: int
     first: int
     last: int
+
+    @property
+    def batches(self) -> str:
+        """Its batches in words."""
+        return f"batch {self.first}" if self.first == self.last else f"batches {self.first} to {self.last}"
 
 
 class LastStatus(msgspec.Struct, frozen=True):
@@ -151,7 +172,7 @@ class Inspection(msgspec.Struct):
     batches: list[int] = msgspec.field(default_factory=list)
     needed_from: int | None = None
     full: list[int] = msgspec.field(default_factory=list)
-    last: dict[str, Any] | None = None
+    last: LastBatch | None = None
     totals: Totals | None = None
     input: dict[str, TopicStatus] = msgspec.field(default_factory=dict)
     generations: list[Generation] = msgspec.field(default_factory=list)
@@ -171,9 +192,8 @@ class Inspection(msgspec.Struct):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the inspection as a "taskplace.inspection/1" dict."""
-        plain = {name: getattr(self, name) for name in self.__struct_fields__}
-        plain["totals"] = None if self.totals is None else self.totals.to_dict()
-        return {"schema": SCHEMA, "sound": self.sound, **msgspec.to_builtins(plain, str_keys=True)}
+        made: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        return {"schema": SCHEMA, "sound": self.sound, **made}
 
 
 def inspect(root: Path, *, verify: bool = False, progress: Show = lambda event: None) -> Inspection:
@@ -188,38 +208,20 @@ def inspect(root: Path, *, verify: bool = False, progress: Show = lambda event: 
 
 def committed(root: Path) -> tuple[Mapping[TaskId, History], Manifest | None]:
     """Return the histories that a checkpoint's readable manifests have, and the last manifest; None without one."""
-    found = Inspection(str(root))
-    found.batches = numbers(root)
-    manifests = _manifests(root, found)
-    history, _ = read_histories(manifests)
-    return history, manifests[-1] if manifests else None
+    manifests = _manifests(root, Inspection(str(root), batches=numbers(root)))
+    return read_histories(manifests)[0], manifests[-1] if manifests else None
 
 
 def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
+    before, _ = _status(root)  # before the manifests: a driver commits meanwhile
     found = Inspection(str(root), verified=verify)
-    said, _ = _status(root)  # before the manifests: a driver commits meanwhile
-    found.epochs = numbered(root / "epochs", digits=DIGITS)
-    found.batches = numbers(root)
+    found.epochs, found.batches = numbered(root / "epochs", digits=DIGITS), numbers(root)
     manifests = _manifests(root, found)
     history, found.full = read_histories(manifests)
     last = manifests[-1] if manifests else None
     _declared(root, found, last)
-    found.generations = _generations(manifests)
     if last is not None:
-        found.totals = Totals.of(last)
-        found.needed_from = last.needs
-        found.last = {
-            "batch": last.batch,
-            "epoch": last.epoch,
-            "generation": last.generation,
-            "rows": last.rows,
-            "watermark": last.watermark,
-            "full": last.histories is not None,
-        }
-        found.assignment = {
-            name: {role: list(tasks) for role, tasks in roles.items()}
-            for name, roles in sorted(last.assignment.items())
-        }
+        _describe(found, manifests, last)
     found.tasks = {str(task): _state(one) for task, one in sorted(history.items())}
     kinds = parts_of(history, last)
     if verify:
@@ -228,18 +230,43 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
     else:
         wrong = broken(root, kinds, verify=False)
     damaged, found.unneeded = damages(history, kinds, wrong)
-    found.damaged += damaged
-    if last is None or found.batches[-1] == last.batch:
-        _compare_with_spark(root, found, last)
-    if not found.batches and not found.damaged and said is not None and said.batch >= 0:
-        what = f"missing: the driver's status says that batch {said.batch} was committed, and there is no manifest"
-        found.damaged.append(Damage(name_of(said.batch), "manifest", what))
+    found.damaged += [*damaged, *_missing_commits(root, found, last, before)]
     found.sizes = _sizes(root, kinds)
-    found.unfinished = _unfinished(root, found, last)
+    found.unfinished = list(_unfinished(root, found, last))
     status, found.status_error = _status(root)
     found.status = None if status is None else LastStatus.of(status)
     found.input = _input(last, status)
     return found
+
+
+def _describe(found: Inspection, manifests: Sequence[Manifest], last: Manifest) -> None:
+    """Note what the readable manifests say of the last commit and of the generations."""
+    found.totals, found.needed_from = Totals.of(last), last.needs
+    full = last.histories is not None
+    found.last = LastBatch(last.batch, last.epoch, last.generation, last.rows, last.watermark, full)
+    found.assignment = {
+        name: {role: list(tasks) for role, tasks in roles.items()}
+        for name, roles in sorted(last.assignment.items())
+    }
+    for _, group in groupby(manifests, lambda one: one.generation):
+        first, *others = group
+        found.generations.append(Generation(first.generation, first.batch, [first, *others][-1].batch))
+
+
+def _missing_commits(
+    root: Path, found: Inspection, last: Manifest | None, status: Status | None
+) -> Iterator[Damage]:
+    """Yield the manifests that must have been there: Spark ends a batch after its commit, and so says the status."""
+    if any(damage.kind == "manifest" for damage in found.damaged):
+        return
+    batch = -1 if last is None else last.batch
+    ended = max(numbered(root / "spark" / "commits"), default=-1)
+    if ended > batch:
+        what = f"missing: Spark has ended batch {ended}, and the last manifest is of batch {batch}"
+        yield Damage(name_of(ended), "manifest", what)
+    elif not found.batches and not found.damaged and status is not None and status.batch >= 0:
+        what = f"missing: the driver's status says that batch {status.batch} was committed"
+        yield Damage(name_of(status.batch), "manifest", what)
 
 
 def _status(root: Path) -> tuple[Status | None, str]:
@@ -266,62 +293,31 @@ def _input(last: Manifest | None, status: Status | None) -> dict[str, TopicStatu
     return found
 
 
-def _generations(manifests: Sequence[Manifest]) -> list[Generation]:
-    found: list[Generation] = []
-    for one in manifests:
-        first = one.batch
-        if found and found[-1].generation == one.generation:
-            first = found.pop().first
-        found.append(Generation(one.generation, first, one.batch))
-    return found
-
-
 def _manifests(root: Path, found: Inspection) -> list[Manifest]:
     """Return the manifests that are needed and can be read, in order; note the others as damaged."""
-    newest = found.batches[-1] if found.batches else None
-    if newest is None:
+    if not found.batches:
         return []
+    newest = found.batches[-1]
     last = _manifest(root, newest, found)
-    if last is None:  # which ones are needed is unknown: read all
-        first = found.batches[0]
-    else:
-        first = last.needs
+    expected = found.batches[0] if last is None else last.needs  # all, if it is unknown which ones are needed
     manifests = []
-    expected = first
-    for batch in (batch for batch in found.batches if batch >= first):
+    for batch in (batch for batch in found.batches if batch >= expected):
         if batch > expected:
             found.damaged.append(_missing(expected, batch - expected))
-        if batch != newest and (one := _manifest(root, batch, found)) is not None:
-            manifests.append(one)
+        one = last if batch == newest else _manifest(root, batch, found)
+        manifests += [one] if one is not None else []
         expected = batch + 1
-    return [*manifests, last] if last is not None else manifests
+    return manifests
 
 
 def _missing(batch: int, number: int = 1) -> Damage:
     """Return the damage that the manifests of `number` batches are missing, from `batch` on."""
-    more = f", and so are those of the {number - 1:,} batches after it" if number > 2 else ""
-    more = more or (", and so is that of the batch after it" if number == 2 else "")
+    more = f", and so {noun(number - 1, 'is', 'are')} {number - 1:,} after it" if number > 1 else ""
     return Damage(name_of(batch), "manifest", f"missing{more}")
 
 
 def _manifest(root: Path, batch: int, found: Inspection) -> Manifest | None:
-    name = name_of(batch)
-    try:
-        return read_manifest(root / name)
-    except FileNotFoundError:
-        found.damaged.append(_missing(batch))
-    except (CheckpointError, OSError) as error:
-        found.damaged.append(Damage(name, "manifest", _reason(error, root / name)))
-    return None
-
-
-def _compare_with_spark(root: Path, found: Inspection, last: Manifest | None) -> None:
-    """Note the manifest of a batch that Spark has ended as missing: Spark ends a batch after its commit."""
-    batch = -1 if last is None else last.batch
-    ended = max(numbered(root / "spark" / "commits"), default=-1)
-    if ended > batch and not any(damage.kind == "manifest" for damage in found.damaged):
-        what = f"missing: Spark has ended batch {ended}, and the last manifest is of batch {batch}"
-        found.damaged.append(Damage(name_of(ended), "manifest", what))
+    return _readable(root, found, name_of(batch), "manifest", read_manifest)
 
 
 def _declared(root: Path, found: Inspection, last: Manifest | None) -> None:
@@ -329,27 +325,33 @@ def _declared(root: Path, found: Inspection, last: Manifest | None) -> None:
     epoch = last.epoch if last is not None else max(found.epochs, default=0)
     if not epoch:
         return
-    name = epoch_file(epoch)
-    try:
-        declaration = read_declaration(root, epoch)
+    declaration = _readable(
+        root, found, epoch_file(epoch), "declaration", lambda _: read_declaration(root, epoch)
+    )
+    if declaration is not None:
         found.id, found.topology = declaration.id, str(declaration.topology.get("name", ""))
+
+
+def _readable(
+    root: Path, found: Inspection, name: str, kind: str, read: Callable[[Path], _ReadT]
+) -> _ReadT | None:
+    """Return what is in a file; None if it is missing or damaged, which is noted."""
+    try:
+        return read(root / name)
     except FileNotFoundError:
-        found.damaged.append(Damage(name, "declaration", "missing"))
-    except (ValueError, OSError) as error:
-        found.damaged.append(Damage(name, "declaration", _reason(error, root / name)))
-
-
-def _reason(error: Exception, path: Path) -> str:
-    return " ".join(str(error).replace(f"{path}: ", "").split())
+        what = "missing"
+    except (CheckpointError, ValueError, OSError) as error:
+        what = " ".join(str(error).replace(f"{root / name}: ", "").split())
+    found.damaged.append(Damage(name, kind, what))
+    return None
 
 
 def _state(history: History) -> TaskState:
-    end = history.end
-    newest = history.snapshots[-1] if history.snapshots else None
-    offset = newest.offset if newest is not None else 0
-    size = newest.size if newest is not None else 0
+    end, newest = history.end, (history.snapshots or (None,))[-1]
+    snapshot, size = (None, 0) if newest is None else (newest.offset, newest.size)
+    offset = snapshot or 0
     size += sum(change.size for change in history.changes if change.offset > offset)
-    return TaskState(end.offset, end.version, offset if newest else None, end.offset - offset, size)
+    return TaskState(end.offset, end.version, snapshot, end.offset - offset, size)
 
 
 def _sizes(root: Path, kinds: Mapping[Part, str]) -> dict[str, Kind]:
@@ -359,58 +361,37 @@ def _sizes(root: Path, kinds: Mapping[Part, str]) -> dict[str, Kind]:
         if (directory := "snapshots" if kind == "snapshot" else kind) in needed:
             needed[directory] += part.size
     sizes: dict[str, Kind] = {}
-    with suppress(FileNotFoundError):
-        for entry in sorted(root.iterdir()):
-            kind = entry.name if entry.is_dir() else "other files"
-            files, size = _below(entry)
-            before = sizes.get(kind, Kind(0, 0))
-            sizes[kind] = Kind(before.files + files, before.bytes + size, needed.get(kind))
-    return sizes
+    for at, folders, names in os.walk(root):
+        kind = (*Path(at).relative_to(root).parts, "other files")[0]
+        of = sizes.get(kind, Kind(0, 0, needed.get(kind)))
+        files, size = of.files, of.bytes
+        for name in names:
+            with suppress(OSError):
+                files, size = files + 1, size + (Path(at) / name).stat().st_size
+        if names or at != str(root):
+            sizes[kind] = Kind(files, size, of.needed)
+        folders.sort()
+    return dict(sorted(sizes.items()))
 
 
-def _below(path: Path) -> tuple[int, int]:
-    """Return the number of files in a directory, and their bytes; of a file, its own."""
-    files = size = 0
-    paths = (
-        [path] if not path.is_dir() else (Path(at) / name for at, _, names in os.walk(path) for name in names)
-    )
-    for file in paths:
-        with suppress(OSError):
-            files, size = files + 1, size + file.stat().st_size
-    return files, size
-
-
-def _unfinished(root: Path, found: Inspection, last: Manifest | None) -> list[str]:
-    """Return what was begun and not ended, a line each. None of it is damage: the next driver continues or repeats."""
-    batch = -1 if last is None else last.batch
-    lines = []
+def _unfinished(root: Path, found: Inspection, last: Manifest | None) -> Iterator[str]:
+    """Yield what was begun and not ended, a line each. None of it is damage: the next driver continues or repeats."""
+    batch, epoch = (-1, 0) if last is None else (last.batch, last.epoch)
     planned, ended = (max(numbered(root / "spark" / log), default=-1) for log in ("offsets", "commits"))
     if planned > batch:
-        lines.append(
-            f"batch {planned}: planned by Spark, and not committed; it runs now, or at the next start"
-        )
-    elif last is not None and planned == batch and ended < batch:
-        lines.append(
-            f"batch {batch}: committed, and Spark has not ended it; it is published again at the next start"
-        )
-    lines += [
-        f"batch {number}: files of attempts, and no manifest: {batch_dir(number)}"
-        for number in numbered(root / "batches", digits=DIGITS)
-        if number > batch
-    ]
-    if found.epochs and (last is None or found.epochs[-1] > last.epoch):
-        lines.append(f"driver {found.epochs[-1]}: has taken over, and has not committed a batch")
-    staging = sorted(str(path.relative_to(root)) for path in root.glob("*/**/.*") if _staged(path, root))
-    staging += sorted(str(path.relative_to(root)) for path in root.glob("snapshots/*/*.tmp"))
-    lines += [f"{name}: was begun, and not made visible" for name in staging]
-    waiting = len(list(root.glob("requests/*.json")))
-    return [*lines, *([f"{waiting} requests of operators: not taken by a driver"] if waiting else [])]
-
-
-def _staged(path: Path, root: Path) -> bool:
-    return (
-        path.relative_to(root).parts[0] in ("manifests", "epochs", "requests", "answers") and path.is_file()
-    )
+        yield f"batch {planned}: planned by Spark, and not committed; it runs now, or at the next start"
+    elif last is not None and ended < planned == batch:
+        yield f"batch {batch}: committed, and Spark has not ended it; it is published again at the next start"
+    for number in numbered(root / "batches", digits=DIGITS):
+        if number > batch:
+            yield f"batch {number}: files of attempts, and no manifest: {batch_dir(number)}"
+    if found.epochs and found.epochs[-1] > epoch:
+        yield f"driver {found.epochs[-1]}: has taken over, and has not committed a batch"
+    hidden = (path for name in STAGED for path in root.glob(f"{name}/**/.*") if path.is_file())
+    for path in (*sorted(hidden), *sorted(root.glob("snapshots/*/*.tmp"))):
+        yield f"{path.relative_to(root)}: was begun, and not made visible"
+    if waiting := len(list(root.glob("requests/*.json"))):
+        yield f"{count(waiting, 'request')} of operators: not taken by a driver"
 
 
 @dataclass(frozen=True)
@@ -458,7 +439,7 @@ def _declared_tasks(root: Path, found: Inspection) -> list[Task]:
     if found.last is None:
         return []
     try:
-        topology = read_declaration(root, found.last["epoch"]).topology
+        topology = read_declaration(root, found.last.epoch).topology
         return [
             Task(TaskId(sub["id"], partition), stateful=bool(sub["stores"]))
             for sub in topology["subtopologies"]
@@ -502,28 +483,21 @@ def checkpoint_at(given: str | Path) -> Path:
         why = why_not(error)
         wrong = InputError(str(path), found=why, expected=_EXPECTED)
         raise plainly(wrong, f"it cannot be read ({why})") from None
-    if not is_directory:
-        beside = [one.name for one in _directories(path.parent)]
-        near = difflib.get_close_matches(path.name, beside, n=1)
-        hint = f"did you mean {path.parent / near[0]}?" if near else ""
-        if path.exists():
-            raise InputError(str(path), found="a file", expected=_EXPECTED, hint=hint)
-        wrong = InputError(str(path), found="no directory", expected=_EXPECTED, hint=hint)
-        raise plainly(wrong, f"there is no such directory; expected {_EXPECTED}{hint and '; ' + hint}")
-    if not is_checkpoint(path):
-        around = [*_directories(path), path.parent, *_directories(path.parent)]
-        near = [str(one) for one in around if is_checkpoint(one)]
-        inside = sorted(one.name for one in _directories(path))[:8]
-        hint = f"did you mean {near[0]}?" if near else ""
-        wrong = InputError(
-            str(path),
-            found=f"a directory with {', '.join(inside) or 'no directories'}",
-            expected="a checkpoint of taskplace: a directory with manifests/ and epochs/",
-            hint=hint,
-        )
+    if is_directory and is_checkpoint(path):
+        return path
+    beside = _directories(path.parent)
+    if is_directory:
         says = "this is no checkpoint of taskplace: it has no manifests/ and no epochs/"
-        raise plainly(wrong, says + (hint and f"; {hint}"))
-    return path
+        near = [str(one) for one in (*_directories(path), path.parent, *beside) if is_checkpoint(one)]
+    else:
+        says = f"there is no such directory; expected {_EXPECTED}"
+        if path.exists():
+            says = f"found 'a file', expected {_EXPECTED}"
+        names = difflib.get_close_matches(path.name, [one.name for one in beside], n=1)
+        near = [str(path.parent / name) for name in names]
+    hint = f"did you mean {near[0]}?" if near else ""
+    wrong = InputError(str(path), found=says, expected=_EXPECTED, hint=hint)
+    raise plainly(wrong, "; ".join(filter(None, (says, hint))))
 
 
 def is_checkpoint(path: Path) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from taskplace.record.events import Line
+from taskplace.record.events import BatchDone, InstanceView, Line
 from taskplace.record.html.of_plan import reasons_of
 from taskplace.record.html.of_run import RunRecorder
 from taskplace.record.html.values import (
@@ -22,13 +22,14 @@ from taskplace.record.html.values import (
     Reason,
     Report,
     State,
+    Tone,
 )
 from taskplace.spark.inspection.checkpoint import Inspection, inspect
-from taskplace.spark.inspection.driver_seen import DriverSeen, look
-from taskplace.spark.inspection.now import input_figures, input_rows, now_of, undone_text
-from taskplace.spark.inspection.situation import situation
+from taskplace.spark.inspection.driver import DriverState, driver_of
+from taskplace.spark.inspection.now import input_figures, input_rows, now_of, state_of, undone_text
+from taskplace.spark.inspection.situation import status_explainer
 from taskplace.spark.operator_messages import Status
-from taskplace.wording import count, counted_since, size
+from taskplace.wording import count, counted_since, listed, size
 
 #: The most files of each kind of finding that are named.
 MOST_NAMED = 20
@@ -39,25 +40,23 @@ def report_of_checkpoint(root: Path) -> Report:
 
     Errors: `CheckpointError` for a status that cannot be read.
     """
-    found, seen = inspect(root), look(root)
-    status = seen.status
-    placements = _placements(found, status)
-    now = now_of(status, checkpoint=root) if status is not None else None
+    found, driver = inspect(root), driver_of(root)
+    status, placements = driver.status, _placements(found, driver.status)
+    now = None if status is None else now_of(status, checkpoint=root)
     return replace(
         _last_events(status),
         kind="checkpoint",
         title=found.topology or root.name,
-        state=_state(found, seen),
+        state=_state(found, driver),
         made=time.time(),
-        began=_began(status),
-        figures=tuple(_figures(found, seen)),
+        figures=tuple(_figures(found, driver)),
         tasks=placements.tasks,
         instances=placements.instances,
         steps=tuple(placements.steps),
         copies=now.copies if now is not None else _replays(found),
         inputs=input_rows(found.input),
         now=now.rows if now is not None and now.rows else tuple(_rows(found)),
-        reasons=_reasons(found, seen),
+        reasons=_reasons(found, driver),
         warnings=tuple(_warnings(found)),
         facts=tuple(_facts(found)),
         left_out=("everything before the last rebalances, losses and batches of this driver",)
@@ -67,112 +66,97 @@ def report_of_checkpoint(root: Path) -> Report:
 
 
 def _last_events(status: Status | None) -> Report:
-    """Return the report of the events that the driver's status remembers."""
-    recorder = RunRecorder("", began=_began(status))
-    if status is not None:
-        events: list[Line] = [*status.rebalances, *status.losses, *status.batches]
-        for event in sorted(events, key=lambda one: one.time):
-            recorder.add(event)
+    """Return the report of the events that the driver's status remembers. The first one is the zero of its times."""
+    if status is None:
+        return replace(RunRecorder("").report(), began=None)
+    events: list[Line] = sorted(
+        (*status.rebalances, *status.losses, *status.batches), key=lambda one: one.time
+    )
+    begins = [one.at - (one.seconds if isinstance(one, BatchDone) else 0.0) for one in events]
+    recorder = RunRecorder("", began=min(begins, default=status.driver.started))
+    for event in events:
+        recorder.add(event)
     return recorder.report()
 
 
-def _began(status: Status | None) -> float | None:
-    """Return the zero of the page's times: the first thing that the status remembers."""
-    if status is None:
-        return None
-    ats = [*(one.at - one.seconds for one in status.batches)]
-    ats += [*(one.at for one in status.rebalances), *(one.at for one in status.losses)]
-    return min(ats, default=status.driver.started)
-
-
-def _state(found: Inspection, seen: DriverSeen) -> State:
+def _state(found: Inspection, driver: DriverState) -> State:
+    status = driver.status
     if not found.sound:
-        return State("damaged", f"{count(len(found.damaged), 'finding')}; {seen.why}", "bad")
-    if seen.status is None:
-        return State("driver runs" if seen.runs else "no driver runs", seen.why, "good" if seen.runs else "")
-    if not seen.runs:
-        text = "; ".join(filter(None, (seen.why, undone_text(seen.status))))
-        return State("no driver runs", text, "bad" if seen.status.failed is not None else "")
-    state = now_of(seen.status).state
-    return State(state.word, f"{state.text}; {seen.why}", state.tone)
+        return State("damaged", f"{count(len(found.damaged), 'finding')}; {driver.why}", "bad")
+    if status is None or not driver.runs:
+        text = "; ".join(filter(None, (driver.why, undone_text(status) if status else "")))
+        tone: Tone = "good" if driver.runs else "bad" if status and status.failed else ""
+        return State("driver runs" if driver.runs else "no driver runs", text, tone)
+    state = state_of(status)
+    return State(state.word, f"{state.text}; {driver.why}", state.tone)
 
 
 def _placements(found: Inspection, status: Status | None) -> Placements:
     placements = Placements()
     if found.assignment and found.last is not None:
-        label = f"batch {found.last['batch']}"
-        text = f"generation {found.last['generation']}, at the last commit"
-        placements.add(label, found.assignment, text=text)
+        text = f"generation {found.last.generation}, at the last commit"
+        placements.add(f"batch {found.last.batch}", found.assignment, text=text)
     if status is not None and status.executors:
-        held = {
+        now = {
             name: {"active": [*one.active], "standby": [*one.standby], "warmup": [*one.warmup]}
             for name, one in status.executors.items()
         }
-        placements.add("now", held, text=f"generation {status.generation}, as the driver says")
+        placements.add("now", now, text=f"generation {status.generation}, as the driver says")
     return placements
 
 
-def _figures(found: Inspection, seen: DriverSeen) -> Iterator[Figure]:
-    last, status = found.last, seen.status
-    yield Figure(
-        "last batch", f"{last['batch']:,}" if last else "none", f"{last['rows']:,} rows" if last else ""
-    )
+def _figures(found: Inspection, driver: DriverState) -> Iterator[Figure]:
+    last, status, totals = found.last, driver.status, found.totals
+    yield Figure("last batch", f"{last.batch:,}" if last else "none", f"{last.rows:,} rows" if last else "")
     drivers = count(found.epochs[-1], "driver") if found.epochs else "no driver"
-    generation = status.generation if status else last["generation"] if last else 0
+    generation = status.generation if status else last.generation if last else 0
     yield Figure("generation", f"{generation:,}", f"{drivers} so far")
     executors = len(status.executors) if status else len(found.assignment)
-    yield Figure("executors", f"{executors:,}", "" if seen.runs else "at the end")
+    yield Figure("executors", f"{executors:,}", "" if driver.runs else "at the end")
     records = sum(task.records for task in found.tasks.values())
     yield Figure("records", f"{records:,}", f"changes of {count(len(found.tasks), 'task')}")
-    if found.totals is not None:
-        since = counted_since(found.totals.since)
-        yield Figure("late rows", f"{found.totals.late:,}", f"{since}, of {count(found.totals.rows, 'row')}")
-        yield from input_figures(
-            found.totals.bad, found.last["watermark"] if found.last else None, found.input
-        )
+    if totals is not None:
+        since = f"{counted_since(totals.since)}, of {count(totals.rows, 'row')}"
+        yield Figure("late rows", f"{totals.late:,}", since)
+        yield from input_figures(totals.bad, last.watermark if last else None, found.input)
     if status is not None:
         lag = sum(one.lag for one in status.executors.values())
         yield Figure("lag", f"{lag:,}", "records, of all standbys and warm-ups")
     else:
         replay = sum(task.replay for task in found.tasks.values())
         yield Figure("to replay", f"{replay:,}", "records behind the newest snapshots")
-    kinds = found.sizes.values()
-    held, files = sum(kind.bytes for kind in kinds), sum(kind.files for kind in kinds)
-    yield Figure("size", size(held), f"{count(held, 'byte')} in {count(files, 'file')}")
-    yield Figure(
-        "damaged", f"{len(found.damaged):,}", "damaged or missing files", "" if found.sound else "bad"
-    )
+    bytes_, files = (sum(getattr(kind, of) for kind in found.sizes.values()) for of in ("bytes", "files"))
+    yield Figure("size", size(bytes_), f"{count(bytes_, 'byte')} in {count(files, 'file')}")
+    tone: Tone = "" if found.sound else "bad"
+    yield Figure("damaged", f"{len(found.damaged):,}", "damaged or missing files", tone)
 
 
-def _reasons(found: Inspection, seen: DriverSeen) -> tuple[Reason, ...]:
+def _reasons(found: Inspection, driver: DriverState) -> tuple[Reason, ...]:
     """Return why each task is where it is, as `taskplace explain CHECKPOINT` says it; nothing without executors."""
-    status = seen.status
-    if status is None or not status.executors:
+    if driver.status is None or not driver.status.executors:
         return ()
     ends = {name: task.records for name, task in found.tasks.items()}
-    explainer = situation(status, ends, runs=seen.runs, checkpoint=seen.root).explainer()
+    explainer = status_explainer(driver.status, ends, runs=driver.runs, checkpoint=driver.root)
     return reasons_of(explainer)[0]
 
 
 def _replays(found: Inspection) -> tuple[CopyLag, ...]:
     """Return what a new copy of each task would have to replay, the most first."""
-    waiting = [(task.replay, name) for name, task in found.tasks.items() if task.replay]
-    return tuple(
-        CopyLag(name, "a new copy", "standby", lag, lag, note="behind the newest snapshot")
-        for lag, name in sorted(waiting, reverse=True)
-    )
+    waiting = sorted(((task.replay, name) for name, task in found.tasks.items() if task.replay), reverse=True)
+    note = "behind the newest snapshot"
+    return tuple(CopyLag(name, "a new copy", "standby", lag, lag, note=note) for lag, name in waiting)
 
 
 def _rows(found: Inspection) -> Iterator[InstanceRow]:
     for name, roles in found.assignment.items():
-        active, standby, warmup = (len(roles.get(role, ())) for role in ("active", "standby", "warmup"))
-        yield InstanceRow(name, active, standby, warmup, note="at the last commit")
+        view = InstanceView.of(name, roles)
+        yield InstanceRow(name, view.active, view.standby, view.warmup, note="at the last commit")
 
 
 def _warnings(found: Inspection) -> Iterator[str]:
     for damage in found.damaged[:MOST_NAMED]:
         lost = (
-            f"; the state of {', '.join(damage.lost[:5])} cannot be made of this checkpoint"
+            f"; the state of {listed(damage.lost, 5)} cannot be made of this checkpoint"
             if damage.lost
             else ""
         )
@@ -185,7 +169,7 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     if found.needed_from is not None:
         yield "manifests needed from batch", f"{found.needed_from:,}"
     for name, kind in found.sizes.items():
-        yield f"{name}: files", f"{kind.files:,}"
-        yield f"{name}: bytes", f"{kind.bytes:,}"
-        if kind.needed is not None:
-            yield f"{name}: bytes needed", f"{kind.needed:,}"
+        numbers = {"files": kind.files, "bytes": kind.bytes, "bytes needed": kind.needed}
+        yield from (
+            (f"{name}: {what}", f"{number:,}") for what, number in numbers.items() if number is not None
+        )

@@ -1,4 +1,4 @@
-"""Makes a placement problem of a driver's status: the cluster as the driver saw it, for explanations.
+"""Explains the tasks of a stream from its driver's status: the cluster as the driver saw it.
 
 **Idea.** The status has the executors with their copies and lags, and the configuration; the manifests have the lengths
 of the changelogs. Together they are the problem that the driver would plan now. So an explanation needs no driver, and
@@ -8,10 +8,9 @@ a driver that runs gives the same one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from taskplace.explanation import Explainer, Seen
+from taskplace.explanation import Explainer
 from taskplace.model.cluster import Instance, Task
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Problem
@@ -21,67 +20,41 @@ from taskplace.wording import lasting, listed, noun
 from topology import TaskId
 
 
-@dataclass(frozen=True)
-class Situation:
-    """The cluster of a stream at one time.
-
-    - `problem`: as the driver would plan it
-    - `seen`: what is known of the copies that catch up
-    - `rates`: by executor, the records per second that its followers get; None: not measured
-    - `waits_for`: what the next rebalance waits for, as a clause; "": it comes within a second
-    """
-
-    problem: Problem
-    seen: Mapping[tuple[str, TaskId], Seen]
-    rates: Mapping[str, float | None]
-    waits_for: str = ""
-
-    def explainer(self) -> Explainer:
-        """Return what explains the tasks, by the plan that would be made now. Plans; loads the solver."""
-        from taskplace.planner import plan
-
-        return Explainer(
-            self.problem,
-            plan(self.problem),
-            self.seen,
-            self.rates,
-            plan_name="the next rebalance",
-            waits_for=self.waits_for,
-        )
-
-
-def situation(
+def status_explainer(
     status: Status,
     ends: Mapping[str, int | None],
     *,
     runs: bool = True,
     checkpoint: str | Path = UNKNOWN,
-) -> Situation:
-    """Return the situation that a status describes.
+) -> Explainer:
+    """Return what explains the tasks of a status, by the plan that would be made now. Plans; loads the solver.
 
     - `ends`: by task, the length of its changelog in records. A task without an entry has an empty changelog
     - `runs`: whether its driver still runs
     - `checkpoint`: the path that remedies name
     """
-    names = {task for executor in status.executors.values() for task in executor.active} | set(
-        status.homeless
-    )
-    stateless, unlogged = set(status.stateless), set(status.unlogged)
+    from taskplace.planner import plan
+
+    there = status.executors
+    names = {task for executor in there.values() for task in executor.active} | set(status.homeless)
     tasks = [
         Task(
             TaskId.parse(name),
-            stateful=name not in stateless,
+            stateful=name not in status.stateless,
             end_offset=ends.get(name, 0),
             weight=status.weights.get(name, 1.0),
-            logged=name not in unlogged,
+            logged=name not in status.unlogged,
         )
         for name in names
     ]
-    instances = [_instance(name, executor) for name, executor in status.executors.items()]
-    return Situation(
-        problem=Problem(tasks, instances, PlacementConfig.from_properties(dict(status.config))),
+    instances = [_instance(name, executor) for name, executor in there.items()]
+    problem = Problem(tasks, instances, PlacementConfig.from_properties(dict(status.config)))
+    return Explainer(
+        problem,
+        plan(problem),
         seen=seen_of(status, runs=runs, checkpoint=checkpoint),
-        rates={name: executor.follow_rate for name, executor in status.executors.items()},
+        rates={name: executor.follow_rate for name, executor in there.items()},
+        plan_name="the next rebalance",
         waits_for=waits_for(status, runs=runs),
     )
 

@@ -28,12 +28,12 @@ from decimal import Decimal
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.clients import ClientOptions
+from taskplace.spark.kafka.options import ClientOptions
 from taskplace.validation import boolean, named
 
 _PLAIN: Mapping[str, pa.DataType] = {
@@ -47,26 +47,19 @@ _PLAIN: Mapping[str, pa.DataType] = {
     "enum": pa.string(),
     "fixed": pa.binary(),
 }
-_LOGICAL: Mapping[str, pa.DataType | None] = {
-    "date": pa.date32(),
-    "timestamp-millis": pa.timestamp("us", tz="UTC"),
-    "timestamp-micros": pa.timestamp("us", tz="UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "decimal": None,  # of its own precision
+_BEGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LOCAL = _BEGIN.replace(tzinfo=None)
+#: The logical types of times, their first value, and the unit of what is added to it.
+_TIMES: Mapping[str, tuple[pa.DataType, Any, str]] = {
+    "date": (pa.date32(), _BEGIN.date(), "days"),
+    "timestamp-millis": (pa.timestamp("us", tz="UTC"), _BEGIN, "milliseconds"),
+    "timestamp-micros": (pa.timestamp("us", tz="UTC"), _BEGIN, "microseconds"),
+    "local-timestamp-millis": (pa.timestamp("us"), _LOCAL, "milliseconds"),
+    "local-timestamp-micros": (pa.timestamp("us"), _LOCAL, "microseconds"),
 }
 MOST_DIGITS = 38
 #: A decimal, as fastavro knows it here: its own reader rounds to the precision, and takes 90 s for a decimal of 1 MB.
 _DECIMAL = "taskplace-decimal"
-_BEGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-#: The first value of a logical type, and the unit of what is added to it.
-_TIMES: Mapping[str, tuple[Any, str]] = {
-    "date": (_BEGIN.date(), "days"),
-    "timestamp-millis": (_BEGIN, "milliseconds"),
-    "timestamp-micros": (_BEGIN, "microseconds"),
-    "local-timestamp-millis": (_BEGIN.replace(tzinfo=None), "milliseconds"),
-    "local-timestamp-micros": (_BEGIN.replace(tzinfo=None), "microseconds"),
-}
 #: The registry's own number for an id that it does not have. A plain 404 comes from something that is no registry.
 _UNKNOWN = 40403
 _TIMEOUT = 30
@@ -74,31 +67,27 @@ _TIMEOUT = 30
 _clients: dict[tuple[int, str], Any] = {}
 
 
+class _Fault(Exception):
+    """A payload that cannot be decoded; its text is the reason."""
+
+
 def read_schema(given: object, path: str) -> Any:
-    """Return a schema to read by: as `_checked`, without the logical types that are not read."""
+    """Return a schema to read by: as of `schema_text`, without the logical types that are not read."""
     from fastavro.schema import expand_schema
 
-    schema = _checked(given, path)
+    schema = json.loads(schema_text(given, path), object_hook=_known)
     for part in _parts(expand_schema(schema)):
         if isinstance(part, Mapping) and part["type"] == "array" and _takes_no_bytes(part["items"]):
             expected = "items that take bytes: otherwise a few bytes are an array of any length"
             raise InputError(path, found="an array whose items take no bytes", expected=expected)
-    return _without_unknown_logical_types(schema)
+    return schema
 
 
 def schema_text(given: object, path: str) -> str:
-    """Return a schema as JSON, after it was checked. `given`, errors: as for `_checked`."""
-    return json.dumps(_checked(given, path))
-
-
-def _checked(given: object, path: str) -> Any:
-    """Return a schema as plain JSON values, as fastavro takes it.
-
-    `given`: a mapping, JSON, or the path of an .avsc file.
+    """Return a schema as JSON. `given`: a mapping, JSON, or the path of an .avsc file.
 
     Errors: `InputError` for text that is not JSON, a file that cannot be read, and what fastavro refuses.
     """
-    expected = "an Avro schema: a mapping, its JSON, or the path of an .avsc file"
     schema = given
     try:
         import fastavro
@@ -107,35 +96,29 @@ def _checked(given: object, path: str) -> Any:
             schema = Path(schema).expanduser().read_text(encoding="utf-8")
         if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
             schema = json.loads(schema)
-        if not isinstance(schema, Mapping | list | str):
-            raise InputError(path, found=given, expected=expected)
         fastavro.parse_schema(schema)
-    except InputError:
-        raise
+        return json.dumps(schema)
     except ImportError:
         hint = "pip install 'taskplace[kafka]'"
         raise InputError(path, found="no package fastavro", expected="fastavro", hint=hint) from None
     except Exception as error:  # fastavro has several kinds
+        expected = "an Avro schema: a mapping, its JSON, or the path of an .avsc file"
         hint = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise InputError(path, found=given, expected=expected, hint=hint) from None
-    return schema
 
 
 def arrow_columns(schema: Any, column: str | None, path: str) -> pa.Schema:
     """Return the columns of a schema that `read_schema` returned: a record's fields, or the column named `column`."""
     from fastavro.schema import expand_schema
 
-    schema = expand_schema(schema)  # named types are written out where they are used
-    is_record = isinstance(schema, dict) and schema.get("type") == "record"
-    if is_record and column is None:
-        return pa.schema(_fields(schema, path))
-    if is_record or column is None:
-        found, expected = ("a record", "no name") if is_record else ("no record", "a name")
-        raise InputError(
-            "Avro.column", found=column, expected=f"{expected} of a column, because the schema is {found}"
-        )
-    named(column, "Avro.column", "the name of a column")
-    return pa.schema([pa.field(column, _arrow_type(schema, path))])
+    kind = _arrow_type(expand_schema(schema), path)  # named types are written out where they are used
+    if pa.types.is_struct(kind) and column is None:
+        return pa.schema(list(kind))
+    if pa.types.is_struct(kind) or column is None:
+        found, expected = ("a record", "no name") if column else ("no record", "a name")
+        expected = f"{expected} of a column, because the schema is {found}"
+        raise InputError("Avro.column", found=column, expected=expected)
+    return pa.schema([(named(column, "Avro.column", "the name of a column"), kind)])
 
 
 def fields_of(text: str) -> Sequence[str] | None:
@@ -153,25 +136,22 @@ def fields_of(text: str) -> Sequence[str] | None:
 def encode(text: str, value: Any, *, header: bytes = b"") -> bytes:
     """Return a value's bytes behind a header. Errors: `ValueError` with the fields that do not fit, and no value."""
     import fastavro
+    from fastavro.validation import ValidationError, validate
 
-    out, schema = io.BytesIO(), _parsed(text)
+    out, schema = io.BytesIO(header), _parsed(text)
+    out.seek(len(header))
     try:
         fastavro.schemaless_writer(out, schema, value)
     except Exception as error:  # fastavro has several kinds, and most show the value
-        raise ValueError(_misfits(schema, value) or type(error).__name__) from None
-    return header + out.getvalue()
-
-
-def _misfits(schema: Any, value: Any) -> str:
-    from fastavro.validation import ValidationError, validate
-
-    try:
-        validate(value, schema)
-    except ValidationError as error:
-        return ", ".join(f"{found.field or 'the value'} is no {found.schema}" for found in error.errors)
-    except Exception:
-        return ""
-    return ""
+        says = type(error).__name__
+        try:
+            validate(value, schema)
+        except ValidationError as misfit:
+            says = ", ".join(f"{each.field or 'the value'} is no {each.schema}" for each in misfit.errors)
+        except Exception:
+            pass
+        raise ValueError(says) from None
+    return out.getvalue()
 
 
 @lru_cache(maxsize=64)
@@ -181,7 +161,8 @@ def _parsed(text: str) -> Any:
     return fastavro.parse_schema(json.loads(text))
 
 
-def reader_of(writer: str, reader: str) -> Callable[[IO[bytes]], Any]:
+@lru_cache(maxsize=64)
+def reader_of(writer: str, reader: str) -> Callable[[bytes], Any]:
     """Return what reads a datum of one schema by another one; both are JSON of what `read_schema` returned."""
     import fastavro
     from fastavro import _read_py
@@ -189,22 +170,30 @@ def reader_of(writer: str, reader: str) -> Callable[[IO[bytes]], Any]:
 
     for kind in ("bytes", "fixed"):
         fastavro.read.LOGICAL_READERS[f"{kind}-{_DECIMAL}"] = _decimal
-    parsed, wanted = (
-        fastavro.parse_schema(json.loads(text, object_hook=_renamed)) for text in (writer, reader)
-    )
+    parsed, wanted = _parsed(writer), _parsed(reader)
     # fastavro's compiled reader follows a type that contains itself until the stack of the process is used up.
     itself = any(
         isinstance(part, str) and part not in (*_PLAIN, "null") for part in _parts(expand_schema(parsed))
     )
     read = _read_py.schemaless_reader if itself else fastavro.schemaless_reader
-    if writer == reader:
-        return lambda stream: read(stream, parsed, None)
-    typed = _typed(expand_schema(wanted)) or (lambda value: value)
-    return lambda stream: typed(read(stream, parsed, wanted))
+    other = None if writer == reader else wanted
+    typed = None if writer == reader else _typed(expand_schema(wanted))
+
+    def decode(payload: bytes) -> Any:
+        stream = io.BytesIO(payload)
+        value = read(stream, parsed, other)
+        if left := len(payload) - stream.tell():
+            raise _Fault(f"{left} bytes behind the datum")
+        return value if typed is None else typed(value)
+
+    return decode
 
 
-def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
-    return {**schema, "logicalType": _DECIMAL} if schema.get("logicalType") == "decimal" else schema
+def _known(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a schema without a logical type that is not read."""
+    logical = part.pop("logicalType", "")
+    known = _DECIMAL if logical == "decimal" else logical
+    return {**part, "logicalType": known} if known in (*_TIMES, _DECIMAL) else part
 
 
 def _decimal(data: bytes, schema: Mapping[str, Any], reader: object = None) -> Decimal:
@@ -224,7 +213,7 @@ def _typed(schema: Any) -> Callable[[Any], Any] | None:
         return _typed(kind)
     logical = schema.get("logicalType", "") if isinstance(schema, dict) else ""
     if logical in _TIMES:
-        first, unit = _TIMES[logical]
+        _, first, unit = _TIMES[logical]
         return lambda value: first + dt.timedelta(**{unit: value}) if isinstance(value, int) else value
     if kind in ("bytes", "fixed"):
         if logical:
@@ -274,61 +263,35 @@ def _takes_no_bytes(schema: Any) -> bool:
     return schema.get("size") == 0 or _takes_no_bytes(schema["type"])
 
 
-def _without_unknown_logical_types(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_unknown_logical_types(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    return {
-        name: _without_unknown_logical_types(value)
-        if name in ("type", "items", "values", "fields")
-        else value
-        for name, value in schema.items()
-        if not name.startswith("__") and (name != "logicalType" or value in _LOGICAL)
-    }
-
-
-def _fields(record: Mapping[str, Any], path: str) -> Iterator[pa.Field]:
-    for field in record["fields"]:
-        yield pa.field(field["name"], _arrow_type(field["type"], f"{path}.{field['name']}"))
-
-
 def _arrow_type(schema: Any, path: str) -> pa.DataType:
     if isinstance(schema, list):
         others = [each for each in schema if each != "null"]
         if len(others) != 1:
-            raise InputError(
-                path, found=f"a union of {len(schema)} types", expected="one type, or one type and null"
-            )
+            found, expected = f"a union of {len(schema)} types", "one type, or one type and null"
+            raise InputError(path, found=found, expected=expected)
         return _arrow_type(others[0], path)
-    if isinstance(schema, dict):
-        if (logical := schema.get("logicalType")) is not None:
-            return _logical_type(logical, schema, path)
-        kind = schema["type"]
-        if kind == "record":
-            return pa.struct(list(_fields(schema, path)))
-        if kind == "array":
-            return pa.list_(_arrow_type(schema["items"], f"{path}.items"))
-        if kind == "map":
-            return pa.map_(pa.string(), _arrow_type(schema["values"], f"{path}.values"))
-        return _arrow_type(kind, path)
-    if schema not in _PLAIN:
-        raise InputError(
-            path,
-            found=schema,
-            expected="a type with values, and no record that contains itself",
+    if not isinstance(schema, dict):
+        if schema not in _PLAIN:
+            expected = "a type with values, and no record that contains itself"
+            raise InputError(path, found=schema, expected=expected)
+        return _PLAIN[schema]
+    kind, logical = schema["type"], schema.get("logicalType", "")
+    if logical in _TIMES:
+        return _TIMES[logical][0]
+    if logical:
+        if schema["precision"] > MOST_DIGITS:
+            found = f"a decimal of {schema['precision']} digits"
+            raise InputError(path, found=found, expected=f"at most {MOST_DIGITS}")
+        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+    if kind == "record":
+        return pa.struct(
+            [(each["name"], _arrow_type(each["type"], f"{path}.{each['name']}")) for each in schema["fields"]]
         )
-    return _PLAIN[schema]
-
-
-def _logical_type(logical: str, schema: Mapping[str, Any], path: str) -> pa.DataType:
-    kind = _LOGICAL[logical]
-    if kind is not None:
-        return kind
-    precision, scale = schema["precision"], schema.get("scale", 0)
-    if precision > MOST_DIGITS:
-        raise InputError(path, found=f"a decimal of {precision} digits", expected=f"at most {MOST_DIGITS}")
-    return pa.decimal128(precision, scale)
+    if kind == "array":
+        return pa.list_(_arrow_type(schema["items"], f"{path}.items"))
+    if kind == "map":
+        return pa.map_(pa.string(), _arrow_type(schema["values"], f"{path}.values"))
+    return _arrow_type(kind, path)
 
 
 class SchemaRegistry:
@@ -345,18 +308,15 @@ class SchemaRegistry:
         if not isinstance(properties, Mapping) or not isinstance(properties.get("url"), str):
             expected = "the URL of a schema registry, or properties of its client with `url`"
             raise InputError(path, found=type(given).__name__, expected=expected)
-        properties = dict(properties)
-        self._registers = boolean(
-            properties.pop("auto.register.schemas", True), f"{path}.auto.register.schemas"
-        )
+        properties, registers = dict(properties), "auto.register.schemas"
+        self._registers = boolean(properties.pop(registers, True), f"{path}.{registers}")
         self._path, self._options = path, ClientOptions(path, None, properties)
         try:
             import_module("confluent_kafka.schema_registry")  # its own dependencies may be missing
         except ImportError as error:
             hint = "pip install 'taskplace[schema-registry]'"
-            raise InputError(
-                path, found=str(error), expected="a client of schema registries", hint=hint
-            ) from None
+            expected = "a client of schema registries"
+            raise InputError(path, found=str(error), expected=expected, hint=hint) from None
 
     def __repr__(self) -> str:
         return repr(self._options)
@@ -372,7 +332,7 @@ class SchemaRegistry:
         return self._options.without_secrets(), self._registers
 
     def schema(self, number: int) -> str:
-        """Return the Avro schema with an id. Errors: `LookupError` if the registry has none with it."""
+        """Return the Avro schema with an id. Errors: `_Fault` if the registry has none with it."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
@@ -381,20 +341,19 @@ class SchemaRegistry:
             raise
         except Exception as error:
             if isinstance(error, SchemaRegistryError) and error.error_code == _UNKNOWN:
-                raise LookupError("which the schema registry does not have") from None
+                raise _Fault("which the schema registry does not have") from None
             raise self._failed(error, f"the schema {number}, with which a record was written") from None
         if found.schema_type != "AVRO" or found.references:
             what = "refers to others" if found.references else f"is {found.schema_type}"
-            raise LookupError(f"which {what}; only Avro without references is read")
+            raise _Fault(f"which {what}; only Avro without references is read")
         return str(found.schema_str)
 
     def number(self, subject: str, schema: str) -> int:
         """Return the id of a subject's schema, after it was registered if need be."""
         from confluent_kafka.schema_registry import Schema
 
-        given = Schema(schema, "AVRO")
         try:
-            client = self._client()
+            client, given = self._client(), Schema(schema, "AVRO")
             if self._registers:
                 return int(client.register_schema(subject, given))
             return int(client.lookup_schema(subject, given).schema_id)
@@ -421,8 +380,7 @@ class SchemaRegistry:
             f"schema registry {self._options.scrubbed(self._options.get('url', ''))}",
             found=self._options.scrubbed(f"{type(error).__name__}: {error}"),
             expected=expected,
-            hint=f"check `{self._path}`, and that the registry runs and lets this user in; nothing is lost: start the "
-            "query again to continue",
+            hint=f"check `{self._path}`, and that the registry runs and lets this user in",
         )
 
 

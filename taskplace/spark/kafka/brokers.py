@@ -10,8 +10,7 @@ Properties:
   metadata before it asks again.
 - An offset that no broker has told is no answer. librdkafka returns a negative one, without an error, for a partition
   whose leader died.
-- A topic that was just made may be unknown to some brokers. Who knows that it is there says so (`NEW`), or for how
-  long such an answer is not believed (`new`).
+- A topic that was just made may be unknown to some brokers: `new` says for how long such an answer is not believed.
 
 Errors: `KafkaException` of the last answer; what `look` raises.
 """
@@ -19,8 +18,9 @@ Errors: `KafkaException` of the last answer; what `look` raises.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import NamedTuple, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka.admin import (
@@ -30,7 +30,6 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
     ResourceType,
-    TopicDescription,
 )
 
 T = TypeVar("T")
@@ -44,15 +43,37 @@ PASSING = frozenset(
         "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT", "_UNKNOWN_BROKER", "_WAIT_COORD",
     )
 )  # fmt: skip
-#: What passes by itself for a topic that is known to be there.
+#: What brokers say of a topic that they do not know, or not yet.
 NEW = frozenset(("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"))
 #: The seconds of a first question, and the most that a later one gets.
 FIRST_SECONDS, MOST_SECONDS = 1.0, 30.0
 PAUSE_SECONDS = 0.1
+#: What brokers without ids of topics say.
+_NO_ID = ("", "None", "AAAAAAAAAAAAAAAAAAAAAA")
 #: How long brokers may lag behind those that know a topic, in seconds: before it counts as gone.
 NEW_SECONDS = 10.0
 #: A client ends its questions itself; this is how much later it may be.
 _LATE_SECONDS = 5.0
+
+
+class Topic(NamedTuple):
+    """A topic as the brokers have it.
+
+    - `id`: "" if they have no ids; `replicas`: of its first partition
+    - `allowed`: what this client may do with it; empty: the brokers do not say, and are taken to allow all
+    """
+
+    name: str
+    id: str
+    partitions: int
+    replicas: int = 0
+    allowed: frozenset[str] = frozenset()
+
+    def lacking(self, rights: Iterable[str]) -> list[str]:
+        """Return which rights this client lacks."""
+        if not self.allowed or "ALL" in self.allowed:
+            return []
+        return [right for right in rights if right.upper() not in self.allowed]
 
 
 class Admin:
@@ -60,8 +81,7 @@ class Admin:
 
     - `look`: called after each error; raises if asking again has no use, as when a broker refuses the client
 
-    Arguments of questions: `also`, further names of errors that pass by themselves; `new`, for how long the errors of
-    `NEW` pass as well, because a broker may lag behind.
+    Argument of questions: `new`, for how many seconds the errors of `NEW` pass by themselves as well.
     """
 
     def __init__(
@@ -69,25 +89,14 @@ class Admin:
     ) -> None:
         self._client, self._seconds, self._look = client, seconds, look
 
-    def ask(
-        self,
-        question: Callable[[float], T],
-        *,
-        also: Collection[str] = (),
-        new: float = 0.0,
-        of_metadata: bool = False,
-    ) -> T:
-        """Return the answer to a question, which gets the seconds that it may take.
-
-        `of_metadata`: the question asks for metadata itself.
-        """
+    def ask(self, question: Callable[[float], T], *, new: float = 0.0) -> T:
+        """Return the answer to a question, which gets the seconds that it may take."""
         began = time.monotonic()
-        deadline = began + self._seconds
-        patience, first = FIRST_SECONDS, True
+        deadline, patience = began + self._seconds, FIRST_SECONDS
         while True:
             at_most = max(min(patience, deadline - time.monotonic()), PAUSE_SECONDS)
             try:
-                if not (first or of_metadata):
+                if patience > FIRST_SECONDS:
                     self._client.list_topics(timeout=at_most)
                 return question(at_most)
             except TimeoutError:
@@ -97,37 +106,29 @@ class Admin:
             self._look()
             now = time.monotonic()
             lags = error.name() in NEW and now < began + new
-            if not (lags or error.name() in PASSING or error.name() in also) or now >= deadline:
+            if not (lags or error.name() in PASSING) or now >= deadline:
                 raise ck.KafkaException(error)
-            patience, first = min(2 * patience, MOST_SECONDS), False
+            patience = min(2 * patience, MOST_SECONDS)
             time.sleep(PAUSE_SECONDS)
 
     def metadata(self) -> ClusterMetadata:
         """Return what the brokers know of topics and brokers."""
-        return self.ask(lambda at_most: self._client.list_topics(timeout=at_most), of_metadata=True)
+        return self.ask(lambda at_most: self._client.list_topics(timeout=at_most))
 
-    def partitions(self, topic: str) -> list[int]:
-        """Return the numbers of a topic's partitions. It makes no topic, as a question for this topic alone would."""
+    def describe(self, topic: str, *, new: float = 0.0) -> Topic:
+        """Return a topic, with what this client may do with it. It makes no topic."""
 
-        def question(at_most: float) -> list[int]:
-            found = self._client.list_topics(timeout=at_most).topics.get(topic)
-            error = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART) if found is None else found.error
-            if found is None or error is not None:
-                raise ck.KafkaException(error)
-            return sorted(found.partitions)
-
-        return self.ask(question, of_metadata=True)
-
-    def describe(self, topic: str, *, also: Collection[str] = (), new: float = 0.0) -> TopicDescription:
-        """Return the description of a topic, with what this client may do with it. It makes no topic."""
-
-        def question(at_most: float) -> TopicDescription:
+        def question(at_most: float) -> Topic:
             asked = self._client.describe_topics(
                 ck.TopicCollection([topic]), include_authorized_operations=True, request_timeout=at_most
             )
-            return asked[topic].result(at_most + _LATE_SECONDS)
+            found = asked[topic].result(at_most + _LATE_SECONDS)
+            id_, partitions = str(found.topic_id), found.partitions
+            allowed = frozenset(operation.name for operation in found.authorized_operations or ())
+            replicas = len(partitions[0].replicas) if partitions else 0
+            return Topic(topic, "" if id_ in _NO_ID else id_, len(partitions), replicas, allowed)
 
-        return self.ask(question, also=also, new=new)
+        return self.ask(question, new=new)
 
     def configuration(self, topic: str) -> dict[str, str]:
         """Return the configuration of a topic that exists."""
@@ -137,7 +138,7 @@ class Admin:
             asked = self._client.describe_configs([resource], request_timeout=at_most)[resource]
             return {name: entry.value or "" for name, entry in asked.result(2 * at_most).items()}
 
-        return self.ask(question, also=NEW)
+        return self.ask(question, new=inf)
 
     def offsets(
         self,
@@ -146,23 +147,23 @@ class Admin:
         *,
         first: bool = False,
         committed: bool = False,
-        also: Collection[str] = (),
+        new: float = 0.0,
     ) -> dict[int, int]:
         """Return, by partition, the offset behind the last record: the high watermark.
 
         - `committed`: the last stable offset instead; no transaction that is open or was aborted ends before it
         - `first`: the first offset that is there
         """
-        spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
+        specs = dict.fromkeys(partitions, OffsetSpec.earliest() if first else OffsetSpec.latest())
 
         def question(at_most: float) -> dict[int, int]:
-            found = self._listed(topic, dict.fromkeys(partitions, spec), at_most, committed=committed)
+            found = self._listed(topic, specs, at_most, committed=committed)
             if unknown := [partition for partition, (offset, _) in found.items() if offset < 0]:
                 text = f"no broker has told the offset of partition {unknown[0]}"
                 raise ck.KafkaException(ck.KafkaError(ck.KafkaError.OFFSET_NOT_AVAILABLE, text))
             return {partition: offset for partition, (offset, _) in found.items()}
 
-        return self.ask(question, also=also) if (partitions := [*partitions]) else {}
+        return self.ask(question, new=new) if specs else {}
 
     def first_newer(self, topic: str, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return by partition its first record that is newer than so many milliseconds: its offset and timestamp.
@@ -219,13 +220,5 @@ class Admin:
             return True
 
         made = self.ask(question)
-        self.describe(topic.topic, also=NEW)
+        self.describe(topic.topic, new=inf)
         return made
-
-
-def lacking(description: TopicDescription, *rights: str) -> list[str]:
-    """Return which rights this client lacks. A broker that does not say what it allows is taken to allow all."""
-    allowed = {operation.name for operation in description.authorized_operations or ()}
-    if not allowed or "ALL" in allowed:
-        return []
-    return [right for right in rights if right.upper() not in allowed]

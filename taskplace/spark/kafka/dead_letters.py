@@ -33,9 +33,8 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka.decoding import DEAD_LETTERS
 from taskplace.spark.kafka.record_format import Part, Record, RecordFormat
 from taskplace.spark.processors.base import Context
-from taskplace.spark.processors.facts import Facts, arrow_types, columns_sent
+from taskplace.spark.processors.facts import Facts
 from taskplace.spark.worker.external import DEAD_LETTER
-from taskplace.validation import nearest
 
 PREFIX = "taskplace.errors."
 _ABOUT = ("reason", "topic", "partition", "offset", "timestamp")
@@ -81,7 +80,7 @@ class DeadLetters:
     def infer(self, inputs: tuple[Facts, ...]) -> Facts:
         """Return the columns of a dead letter; refuse a column of dead letters that is no struct of them."""
         _check_known(inputs[0])
-        return Facts(columns=columns_sent(dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True))))
+        return Facts(columns=dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True)))
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the dead letters."""
@@ -98,13 +97,9 @@ def _lacks_columns(rows: pa.Table) -> bool:
 
 def _letters(rows: pa.Table) -> pa.ChunkedArray:
     if DEAD_LETTER not in rows.column_names:
-        raise InputError(
-            "dead letters",
-            found=rows.column_names,
-            expected=f"a column {DEAD_LETTER!r}",
-            hint=nearest(DEAD_LETTER, rows.column_names)
-            or "decode the source with bad_records='dead_letters', and put this processor directly behind it",
-        )
+        hint = "decode the source with bad_records='dead_letters', and put this processor directly behind it"
+        expected = f"a column {DEAD_LETTER!r}"
+        raise InputError("dead letters", found=rows.column_names, expected=expected, hint=hint)
     _check(rows[DEAD_LETTER].type)
     return rows[DEAD_LETTER]
 
@@ -112,7 +107,7 @@ def _letters(rows: pa.Table) -> pa.ChunkedArray:
 def _check_known(rows: Facts) -> None:
     rows.require(DEAD_LETTER)
     if rows.columns is not None:
-        _check(arrow_types(rows.columns)[DEAD_LETTER])
+        _check(rows.columns[DEAD_LETTER])
 
 
 def _check(kind: pa.DataType) -> None:
@@ -137,12 +132,11 @@ class DeadLetterFormat(RecordFormat):
     def check_columns(self, sink: str, schema: pa.Schema) -> None:
         """Refuse columns that are not those of dead letters."""
         if set(schema.names) != set(DEAD_LETTERS.names):
-            raise InputError(
+            path, expected = (
                 f"sinks.{sink}.target.dead_letters",
-                found=schema.names,
-                expected=f"the columns of dead letters, {DEAD_LETTERS.names}",
-                hint="put the processor DeadLetters directly before the sink",
+                f"the columns of dead letters, {DEAD_LETTERS.names}",
             )
+            raise InputError(path, found=schema.names, expected=expected)
 
     def _chunk(self, sink: str, rows: pa.Table) -> Iterator[Record]:
         self.check_columns(sink, rows.schema)

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.kafka.clients import check_client, check_no_secrets
-from taskplace.spec import nodes
+from taskplace.spark.kafka.options import check_client, check_no_secrets
 from taskplace.spec.nodes import KafkaInput, given
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def declared_records(path: str, entry: KafkaInput) -> KafkaRecords:
     from taskplace.spark.kafka.records import KafkaRecords
 
     fields = with_servers(path, given(entry))
-    check_no_secrets(f"{path}.options", fields.get("options", {}), ConfigError)
+    check_no_secrets(f"{path}.options", fields.get("options"), ConfigError)
     of_decoder = {name: fields.pop(name) for name in _DECODER if name in fields}
     for name in {"key", "value"} & of_decoder.keys():
         of_decoder[name] = _format(f"{path}.{name}", of_decoder[name])
@@ -58,23 +57,16 @@ def declared_records(path: str, entry: KafkaInput) -> KafkaRecords:
 
 def with_servers(path: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an entry with `servers` in place of `servers_env`. Errors: `ConfigError`."""
-    fields = dict(given)
+    fields, brokers = dict(given), "brokers, like 'host:9092,other:9092'"
     if (variable := fields.pop("servers_env", None)) is not None:
         if fields.get("servers") is not None:
             raise ConfigError(f"{path}.servers_env", found=variable, expected="`servers` or `servers_env`")
-        at = f"{path}.servers_env"
-        if not isinstance(variable, str) or not os.environ.get(variable, "").strip():
-            raise ConfigError(
-                at,
-                found=variable,
-                expected="an environment variable that has brokers, like 'host:9092,other:9092'",
-            )
-        fields["servers"] = os.environ[variable]
+        fields["servers"] = os.environ.get(variable, "").strip()
+        if not fields["servers"]:
+            expected = f"an environment variable that has {brokers}"
+            raise ConfigError(f"{path}.servers_env", found=variable, expected=expected)
     if fields.get("servers") is None:
-        hint = "or set `servers_env`, the environment variable that has them"
-        raise ConfigError(
-            f"{path}.servers", found=None, expected="brokers, like 'host:9092,other:9092'", hint=hint
-        )
+        raise ConfigError(f"{path}.servers", found=None, expected=f"{brokers}; or `servers_env`")
     return fields
 
 
@@ -83,16 +75,12 @@ def _format(path: str, entry: Struct) -> Format:
     from taskplace.spark.kafka import formats
 
     fields = given(entry)
+    check_no_secrets(f"{path}.registry", fields.get("registry"), ConfigError)
     try:
-        if isinstance(entry, nodes.Json):
-            return formats.Json(**fields)
-        if isinstance(entry, nodes.Raw):
-            return formats.Raw(**fields)
-        if isinstance(registry := fields.get("registry"), Mapping):
-            check_no_secrets(f"{path}.registry", registry, ConfigError)
-        return formats.Avro(**fields)
+        made: Format = getattr(formats, type(entry).__name__)(**fields)
+        return made
     except InputError as error:
-        raise error if isinstance(error, ConfigError) else _in_file(path, error) from None
+        raise _in_file(path, error) from None
 
 
 def _in_file(path: str, error: InputError) -> ConfigError:

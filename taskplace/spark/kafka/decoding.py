@@ -26,16 +26,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.formats import Faults, Format
 from taskplace.spark.worker.external import DEAD_LETTER, LETTER_FIELDS
-from taskplace.validation import named, nearest, one_of
+from taskplace.validation import named, one_of
 
-TIME = pa.timestamp("us", tz="UTC")
-HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+Bools = npt.NDArray[np.bool_]
 #: The columns of a record, as Spark's Kafka source names them. Headers are there with `includeHeaders`.
 RECORD = pa.schema(
     [
@@ -44,9 +44,9 @@ RECORD = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("timestamp", TIME),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
         ("timestampType", pa.int32()),
-        ("headers", HEADERS),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
 #: The first and the last microsecond of Python's calendar. Timestamps of Spark end there as well.
@@ -107,12 +107,8 @@ class Decoder:
         taken = {DEAD_LETTER: "the dead letters"} if self.bad_records == "dead_letters" else {}
         for each in fields:
             if each.name.lower() in taken:
-                raise InputError(
-                    "Decoder",
-                    found=f"two columns {each.name!r}",
-                    expected="each name once, because Spark ignores the case of names",
-                    hint="give the column of the key, or of `include`, another name",
-                )
+                expected = "each name once, because Spark ignores the case of names"
+                raise InputError("Decoder", found=f"two columns {each.name!r}", expected=expected)
             taken[each.name.lower()] = each.name
         object.__setattr__(self, "columns", pa.schema(fields))
 
@@ -128,110 +124,78 @@ class Decoder:
 
         The row of a bad record has only the columns of `include`, and the dead letter. All others have a null there.
         """
-        frame, faults = self._decoded(records, needs_key=needs_key)
-        if self.bad_records == "stop":
-            return frame
-        places = pa.array([None] * records.num_rows, pa.int64())
+        self.check(records.column_names)
+        records = records.combine_chunks()
+        faults: dict[int, str] = {}
+
+        def add(bad: Bools, why: str) -> None:
+            for at in np.flatnonzero(bad).tolist():
+                faults.setdefault(at, why)
+
+        if not all(each.nullable for each in getattr(self.key, "declared", ())):
+            add(records["key"].is_null(), "key: null, but a field of it is required")
+        elif needs_key:
+            add(records["key"].is_null(), "key: null, but state is kept by it: the record belongs to no task")
+        columns: list[pa.ChunkedArray | pa.Array] = []
+        for name, of in (("key", self.key), ("value", self.value)):
+            if of is not None:
+                table, found = _part(records[name], of)
+                columns += table.columns
+                for at, why in found.items():
+                    faults.setdefault(at, f"{name}: {why}")
+        included = []
+        for name in self._included():
+            column, unreadable = _readable(name, records)
+            included.append(column)
+            add(unreadable, f"{name}: {_UNREADABLE.get(name)}")
+        absent = records["value"].is_null()
+        if self.tombstone is None:
+            add(absent, "value: null (a tombstone), and the decoder has no column that marks it")
+        good = np.ones(records.num_rows, np.bool_)
         if faults:
-            number = {at: place for place, at in enumerate(sorted(faults))}
-            places = pa.array([number.get(at) for at in range(records.num_rows)], pa.int64())
-        letters = _letters(records, faults).to_struct_array().combine_chunks()
-        return frame.append_column(self.frame_columns.field(DEAD_LETTER), letters.take(places))
+            if self.bad_records == "stop":
+                raise _bad(records, faults)
+            good[list(faults)] = False
+            columns = [_only(column, good) for column in columns]
+        columns += included
+        if self.tombstone is not None:
+            columns.append(pc.and_(absent, pa.array(good)))
+        if self.bad_records == "dead_letters":
+            columns.append(_letters(records, faults))
+        return pa.table(columns, schema=self.frame_columns)
 
     def check(self, columns: Sequence[str], path: str = "records") -> None:
         """Refuse records that lack a column. Errors: `InputError` with the nearest name."""
         for name in dict.fromkeys([*NEEDED, *self._included()]):
             if name not in columns:
-                raise InputError(
-                    path,
-                    found=list(columns),
-                    expected=f"Kafka's column {name!r}",
-                    hint='set the option "includeHeaders" of Spark\'s Kafka source'
-                    if name == "headers"
-                    else nearest(name, columns),
-                )
+                hint = 'set the option "includeHeaders" of Spark\'s Kafka source' if name == "headers" else ""
+                raise InputError(path, found=list(columns), expected=f"Kafka's column {name!r}", hint=hint)
 
     def _included(self) -> Mapping[str, str]:
         """Return the names in rows of the record's columns, by their own names."""
         given = self.include
-        listed = isinstance(given, list | tuple)
-        if not listed and not isinstance(given, Mapping):
-            raise InputError(
-                "Decoder.include", found=given, expected="a list of columns, or new names by old ones"
-            )
-        names = dict(zip(given, given, strict=True)) if listed else dict(given)  # type: ignore[arg-type]
+        if isinstance(given, str):
+            expected = "a list of columns, or new names by old ones"
+            raise InputError("Decoder.include", found=given, expected=expected)
+        names = dict(given) if isinstance(given, Mapping) else {name: name for name in given}
         for of, name in names.items():
             one_of(of, f"Decoder.include.{of}", RECORD.names)
             named(name, f"Decoder.include.{of}", "the name of a column")
         return names
 
-    def _decoded(self, records: pa.Table, *, needs_key: bool) -> tuple[pa.Table, dict[int, str]]:
-        """Return one row for each record, and the faults."""
-        self.check(records.column_names)
-        records = records.combine_chunks()
-        faults: dict[int, str] = {}
-        columns: list[pa.ChunkedArray | pa.Array] = []
-        absent = np.zeros(records.num_rows, np.bool_)
-        required = not all(field.nullable for field in getattr(self.key, "declared", ()))
-        if needs_key or required:
-            why = (
-                "a field of it is required"
-                if required
-                else "state is kept by it: the record belongs to no task"
-            )
-            for at in np.flatnonzero(records["key"].is_null()).tolist():
-                faults[at] = f"key: null, but {why}"
-        for name, of in (("key", self.key), ("value", self.value)):
-            if of is None:
-                continue
-            table, missing, found = _part(records[name], of)
-            for at, why in found.items():
-                faults.setdefault(at, f"{name}: {why}")
-            columns += table.columns
-            absent = missing
-        included = []
-        for name in self._included():
-            column, unreadable = _readable(name, records)
-            for at in np.flatnonzero(unreadable).tolist():
-                faults.setdefault(at, f"{name}: {_UNREADABLE[name]}")
-            included.append(column)
-        if self.tombstone is None:
-            for at in np.flatnonzero(absent).tolist():
-                faults.setdefault(
-                    at, "value: null (a tombstone), and the decoder has no column that marks it"
-                )
-        if faults and self.bad_records == "stop":
-            raise _bad(records, min(faults), faults[min(faults)], len(faults))
-        good = np.ones(records.num_rows, np.bool_)
-        good[list(faults)] = False
-        if faults:
-            columns = [_only(column, good) for column in columns]
-        columns += included
-        if self.tombstone is not None:
-            columns.append(pa.array(absent & good))
-        return pa.table(columns, schema=self.columns), faults
+
+def _part(column: pa.ChunkedArray, of: Format) -> tuple[pa.Table, Faults]:
+    """Return the rows of all keys, or of all values, with nulls for those that are null; and the faults."""
+    present = np.flatnonzero(column.is_valid())
+    table, faults = of.read(column.drop_null().to_pylist())
+    if len(present) < len(column):
+        places = np.full(len(column), -1)
+        places[present] = np.arange(len(present))
+        table = table.take(pa.array(places, mask=places < 0))
+    return table, {int(present[place]): why for place, why in faults.items()}
 
 
-def _part(
-    column: pa.ChunkedArray, of: Format
-) -> tuple[pa.Table, np.ndarray[tuple[int], np.dtype[np.bool_]], Faults]:
-    """Return the rows of all keys, or of all values; which of them are null; and the faults."""
-    payloads = column.to_pylist()
-    present = [at for at, payload in enumerate(payloads) if payload is not None]
-    missing = np.ones(len(payloads), np.bool_)
-    missing[present] = False
-    table, faults = of.read([payloads[at] for at in present])
-    if len(present) == len(payloads):
-        return table, missing, faults
-    places = np.full(len(payloads), -1)
-    places[present] = np.arange(len(present))
-    table = table.take(pa.array(places, mask=missing))
-    return table, missing, {present[place]: why for place, why in faults.items()}
-
-
-def _readable(
-    name: str, records: pa.Table
-) -> tuple[pa.ChunkedArray, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+def _readable(name: str, records: pa.Table) -> tuple[pa.ChunkedArray, Bools]:
     """Return a column of the records, with nulls for what no row can have, or a reader of the topic could not read; and
     where these are.
     """
@@ -248,32 +212,31 @@ def _readable(
     return (_only(column, ~bad) if bad.any() else column), bad
 
 
-def _only(
-    column: pa.ChunkedArray | pa.Array, valid: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> pa.ChunkedArray:
+def _only(column: pa.ChunkedArray | pa.Array, valid: Bools) -> pa.ChunkedArray:
     """Return a column with nulls where `valid` is false: a bad record's row has nothing of it."""
-    places = pa.array(np.arange(len(valid)), mask=~valid)
-    return column.take(places)
+    return column.take(pa.array(np.arange(len(valid)), mask=~valid))
 
 
-def _letters(records: pa.Table, faults: Mapping[int, str]) -> pa.Table:
-    """Return the dead letters, in the order of the records."""
+def _letters(records: pa.Table, faults: Mapping[int, str]) -> pa.Array:
+    """Return the dead letter of each record: null for a good one."""
     rows = sorted(faults)
     bad = records.take(pa.array(rows, pa.int64()))
     columns: list[pa.ChunkedArray | pa.Array] = [pa.array([faults[at] for at in rows], pa.string())]
-    for each in DEAD_LETTERS:
-        if each.name == "reason":
-            continue
+    for each in list(DEAD_LETTERS)[1:]:
         known = each.name in bad.column_names
         columns.append(_readable(each.name, bad)[0] if known else pa.nulls(len(rows), each.type))
-    return pa.table(columns, schema=DEAD_LETTERS)
+    letters = pa.table(columns, schema=DEAD_LETTERS).to_struct_array().combine_chunks()
+    place = {at: place for place, at in enumerate(rows)}
+    return letters.take(pa.array([place.get(at) for at in range(records.num_rows)], pa.int64()))
 
 
-def _bad(records: pa.Table, at: int, why: str, count: int) -> InputError:
+def _bad(records: pa.Table, faults: Mapping[int, str]) -> InputError:
+    at, count = min(faults), len(faults)
     topic, partition, offset = (records[name][at].as_py() for name in ("topic", "partition", "offset"))
+    more = f" ({count} such records)" if count > 1 else ""
     return InputError(
         f"topic {topic!r}, partition {partition}, offset {offset}",
-        found=f"a record that cannot be decoded, {why}" + (f" ({count} such records)" if count > 1 else ""),
+        found=f"a record that cannot be decoded, {faults[at]}{more}",
         expected="a record in the formats of the decoder",
         hint="bad_records='dead_letters' keeps such records apart, and the stream goes on",
     )

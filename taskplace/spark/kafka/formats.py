@@ -24,21 +24,28 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import io
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - an exception
 from types import MappingProxyType
 from typing import Annotated, Any, NotRequired, Protocol, TypedDict
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.avro import SchemaRegistry, arrow_columns, number_of, read_schema, reader_of
+from taskplace.spark.kafka.avro import (
+    SchemaRegistry,
+    _Fault,
+    arrow_columns,
+    number_of,
+    read_schema,
+    reader_of,
+)
 from taskplace.spark.processors.base import columns_of
 from taskplace.spark.types import arrow_schema
 from taskplace.spark.values import table_of
@@ -97,8 +104,7 @@ class Json:
         _json_struct(declared, "Json.columns")
         # The row of a bad record has only nulls.
         nullable = pa.schema([(field.name, _nullable(field.type)) for field in declared])
-        object.__setattr__(self, "columns", nullable)
-        object.__setattr__(self, "declared", pa.schema(declared))
+        vars(self).update(columns=nullable, declared=pa.schema(declared))
 
     def read(self, payloads: Sequence[bytes]) -> tuple[pa.Table, Faults]:
         """Return the rows of JSON objects."""
@@ -140,23 +146,17 @@ class Avro:
         writers: Mapping[int, Any] = MappingProxyType({}),
         registry: str | Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(writers, Mapping) or not all(
-            isinstance(number, int) and not isinstance(number, bool) for number in writers
-        ):
-            raise InputError(
-                "Avro.writers", found=writers, expected="schemas by their ids, which are integers"
-            )
-        written = read_schema(schema, "Avro.schema")
-        object.__setattr__(self, "schema", json.dumps(written))
-        object.__setattr__(self, "column", column)
-        object.__setattr__(self, "columns", arrow_columns(written, column, "Avro.schema"))
-        readable = {
-            number: json.dumps(read_schema(each, f"Avro.writers.{number}"))
-            for number, each in writers.items()
-        }
-        object.__setattr__(self, "writers", readable)
-        asked = None if registry is None else SchemaRegistry("Avro.registry", registry)
-        object.__setattr__(self, "registry", asked)
+        if not all(type(number) is int for number in writers):
+            expected = "schemas by their ids, which are integers"
+            raise InputError("Avro.writers", found=writers, expected=expected)
+        read = read_schema(schema, "Avro.schema")
+        vars(self).update(
+            columns=arrow_columns(read, column, "Avro.schema"),
+            schema=json.dumps(read),
+            column=column,
+            writers={n: json.dumps(read_schema(of, f"Avro.writers.{n}")) for n, of in writers.items()},
+            registry=None if registry is None else SchemaRegistry("Avro.registry", registry),
+        )
 
     def read(self, payloads: Sequence[bytes]) -> tuple[pa.Table, Faults]:
         """Return the rows of Avro data."""
@@ -171,39 +171,37 @@ class Avro:
             if (number := number_of(payload)) is None:
                 raise _Fault("no zero byte and schema id in front")
             if number not in known:
-                known[number] = self._of_writer(number)
+                try:
+                    known[number] = self._plain(self._of_writer(number))
+                except _Fault as fault:
+                    known[number] = _Fault(f"written with schema {number}, {fault}")
             if isinstance(found := known[number], _Fault):
                 raise found
             return found(payload[5:])
 
         return decode
 
-    def _of_writer(self, number: int) -> Callable[[bytes], Mapping[str, Any]] | _Fault:
+    def _of_writer(self, number: int) -> str:
+        """Return the schema with an id. Errors: `_Fault`, which says nothing about the next id."""
         if number in self.writers:
-            return self._plain(self.writers[number])
+            return self.writers[number]
         if self.registry is None:
-            return _Fault(f"written with schema {number}, known are {sorted(self.writers)}")
+            raise _Fault(f"known are {sorted(self.writers)}")
+        text = self.registry.schema(number)
         try:
-            text = self.registry.schema(number)
-        except LookupError as error:
-            return _Fault(f"written with schema {number}, {error}")
-        try:
-            return self._plain(json.dumps(read_schema(text, f"schema {number}")))
+            return json.dumps(read_schema(text, f"schema {number}"))
         except InputError as error:
-            return _Fault(f"written with schema {number}, in which {error.found} is not read")
+            raise _Fault(f"in which {error.found} is not read") from None
 
     def _plain(self, writer: str) -> Callable[[bytes], Mapping[str, Any]]:
-        decode, column = _avro_decoder(writer, self.schema), self.column
+        decode, column = reader_of(writer, self.schema), self.column
         return decode if column is None else lambda payload: {column: decode(payload)}
 
 
 #: The types of `Raw` whose values have a fixed size, by name: as Kafka's serializers write them.
-_NUMBERS: Mapping[str, str] = {
-    "int16": ">i2",
-    "int32": ">i4",
-    "int64": ">i8",
-    "float32": ">f4",
-    "float64": ">f8",
+_NUMBERS = {
+    name: Struct(f">{code}")
+    for name, code in {"int16": "h", "int32": "i", "int64": "q", "float32": "f", "float64": "d"}.items()
 }
 _RAW = ("binary", "string", *_NUMBERS)
 
@@ -226,8 +224,7 @@ class Raw:
 
     def __init__(self, column: str, kind: str = "binary") -> None:
         named(column, "Raw.column", "the name of a column")
-        object.__setattr__(self, "column", column)
-        object.__setattr__(self, "kind", one_of(kind, "Raw.kind", _RAW))
+        vars(self).update(column=column, kind=one_of(kind, "Raw.kind", _RAW))
 
     @property
     def columns(self) -> pa.Schema:
@@ -236,49 +233,21 @@ class Raw:
 
     def read(self, payloads: Sequence[bytes]) -> tuple[pa.Table, Faults]:
         """Return the payloads as a column of the type."""
-        faults = {at: why for at, payload in enumerate(payloads) if (why := self._fault(payload))}
-        # A faulty number has the bytes of zero, and is set to null below.
-        zero = bytes(self._width) if self._width else b""
-        usable = [zero if at in faults else payload for at, payload in enumerate(payloads)]
-        values = (
-            np.frombuffer(b"".join(usable), _NUMBERS[self.kind]).astype(_NUMBERS[self.kind][1:])
-            if self._width
-            else [payload.decode() for payload in usable]
-            if self.kind == "string"
-            else usable
-        )
-        bad = np.zeros(len(payloads), np.bool_)
-        bad[list(faults)] = True
-        kind = self.columns.field(0).type
-        return pa.table({self.column: pa.array(values, kind, mask=bad)}, self.columns), faults
-
-    @property
-    def _width(self) -> int:
-        return int(_NUMBERS[self.kind][2:]) if self.kind in _NUMBERS else 0
-
-    def _fault(self, payload: bytes) -> str:
-        if self._width:
-            return (
-                f"{self.kind}: {len(payload)} bytes, expected {self._width}"
-                if len(payload) != self._width
-                else ""
-            )
-        if self.kind == "string":
+        values: list[Any] = list(payloads)
+        faults: dict[int, str] = {}
+        number = _NUMBERS.get(self.kind)
+        for at, payload in enumerate(payloads) if self.kind != "binary" else ():
             try:
-                payload.decode()
+                values[at] = number.unpack(payload)[0] if number else payload.decode()
             except UnicodeDecodeError as error:
-                return f"string: not UTF-8 (byte {error.start})"
-        return ""
+                faults[at], values[at] = f"string: not UTF-8 (byte {error.start})", None
+            except StructError:
+                size = number.size if number else 0
+                faults[at], values[at] = f"{self.kind}: {len(payload)} bytes, expected {size}", None
+        return pa.table([values], self.columns), faults
 
 
 # ------------------------------------------------------------------------------------------- rows
-
-
-_NO_DATUM = "not a datum of the schema"
-
-
-class _Fault(Exception):
-    """A payload that cannot be decoded; its text is the reason."""
 
 
 def _rows(
@@ -293,7 +262,11 @@ def _rows(
         except (MemoryError, InputError):  # says nothing about the payload
             raise
         except Exception as error:  # whatever the bytes lead to; its message may show them
-            why = str(error) if isinstance(error, _Fault) else f"{_NO_DATUM} ({type(error).__name__})"
+            why = (
+                str(error)
+                if isinstance(error, _Fault)
+                else f"not a datum of the schema ({type(error).__name__})"
+            )
             faults[at] = f"{what}: {why}"
             rows.append({})
     try:
@@ -359,10 +332,6 @@ def _json_struct(fields: Iterable[pa.Field], path: str) -> Any:
     return TypedDict("Row", members)  # type: ignore[operator]
 
 
-def _json_type(kind: pa.DataType, path: str) -> Any:
-    return _json_value(kind, path) | None
-
-
 def _json_value(kind: pa.DataType, path: str) -> Any:
     """Return the type as which msgspec decodes a column's values. Errors: `InputError` for types without one."""
     if T.is_signed_integer(kind):
@@ -371,11 +340,11 @@ def _json_value(kind: pa.DataType, path: str) -> Any:
     if T.is_timestamp(kind):
         return Annotated[dt.datetime, msgspec.Meta(tz=kind.tz is not None)]
     if T.is_list(kind):
-        return list[_json_type(kind.value_type, f"{path}.element")]  # type: ignore[misc]
+        return list[_json_value(kind.value_type, f"{path}.element") | None]  # type: ignore[misc]
     if T.is_struct(kind):
         return _json_struct(kind.fields, path)
     if T.is_map(kind) and T.is_string(kind.key_type):
-        return dict[str, _json_type(kind.item_type, f"{path}.value")]  # type: ignore[misc]
+        return dict[str, _json_value(kind.item_type, f"{path}.value") | None]  # type: ignore[misc]
     for is_kind, python_type in _JSON_PLAIN:
         if is_kind(kind):
             return python_type
@@ -407,20 +376,3 @@ _JSON_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (T.is_binary, bytes),
     (T.is_date32, dt.date),
 )
-
-
-# ------------------------------------------------------------------------------------------- Avro
-
-
-@lru_cache(maxsize=64)
-def _avro_decoder(writer: str, reader: str) -> Callable[[bytes], Any]:
-    read = reader_of(writer, reader)
-
-    def decode(payload: bytes) -> Any:
-        stream = io.BytesIO(payload)
-        row = read(stream)
-        if left := len(payload) - stream.tell():
-            raise _Fault(f"{left} bytes behind the datum")
-        return row
-
-    return decode

@@ -25,35 +25,21 @@ in time. They show no secret.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
-from taskplace.spark.kafka.brokers import PASSING, Admin, lacking
-from taskplace.spark.kafka.clients import (
-    CREDENTIALS,
-    UNANSWERED,
-    ClientOptions,
-    cause_only,
-    made,
-    refuses,
-    warn_silent,
-)
+from taskplace.spark.kafka.brokers import PASSING, Admin, Topic
+from taskplace.spark.kafka.clients import Clients, remedy
+from taskplace.spark.kafka.options import ClientOptions
 from taskplace.validation import named
 from topology import BuiltTopology
 
 T = TypeVar("T")
-#: What is said of the consumer group of a commit, with the remedy.
-_OF_GROUP = {
-    "GROUP_AUTHORIZATION_FAILED": "allow `Read` on the group to this user",
-    "UNKNOWN_MEMBER_ID": "the group has members, which commit themselves; give the stream a `group.id` of its own",
-}
 _MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
 
 
@@ -61,54 +47,22 @@ class MissingTopic(InputError):
     """The cluster does not have the topic."""
 
 
-class Described(NamedTuple):
-    """A topic as the cluster has it."""
-
-    topic_id: str
-    partitions: int
-
-
-class Refusal:
-    """Keeps why a client was refused, or cannot reach a broker: librdkafka says so to a callback only.
-
-    It tries again by itself. `said`: why a broker was not reached.
-    """
-
-    def __init__(self) -> None:
-        self.error: KafkaError | None = None
-        self.said = ""
-
-    def __call__(self, error: KafkaError) -> None:
-        """Take what the client says."""
-        if refuses(error, CREDENTIALS):
-            self.error = error
-        elif error.name() in ("_TRANSPORT", "_RESOLVE"):
-            self.said = cause_only(error.str())
-
-
 class TopicOffsets:
-    """Answers questions about one topic. Lifetime: one client, made at the first question, and
-    again after an error.
-
-    `rights`: what the client needs on the topic, beside `Describe`.
-    """
+    """Answers questions about one topic. `rights`: what the client needs on the topic, beside `Describe`."""
 
     def __init__(self, topic: str, options: ClientOptions, seconds: float, *rights: str) -> None:
-        self._topic, self._options, self._seconds, self._rights = topic, options, seconds, rights
-        self._client: AdminClient | None = None
-        self._refusal = Refusal()
+        self._topic, self._seconds, self._rights = topic, seconds, rights
+        self._clients = Clients(options, topic)
 
-    def described(self) -> Described:
-        """Return the id and the partition count. Errors: `InputError`, for a missing topic with the remedy."""
+    def described(self) -> Topic:
+        """Return the topic. Errors: `InputError`, for a missing topic with the remedy."""
         found = self._answer(Admin.describe)
-        for right in lacking(found, *self._rights):
+        for right in found.lacking(self._rights):
+            hint = f"allow `{right}` on the topic"
             raise InputError(
-                f"topic {self._topic!r}",
-                found=f"no right to {right}",
-                expected="a topic that the cluster lets this client read",
-                hint=f"allow `{right}` on the topic to this user",
+                f"topic {self._topic!r}", found=f"no right to {right}", expected=_READABLE, hint=hint
             )
-        return Described(str(found.topic_id), len(found.partitions))
+        return found
 
     def starts(self, partitions: int) -> dict[int, int]:
         """Return the first offset that each partition has."""
@@ -132,23 +86,14 @@ class TopicOffsets:
         self._answer(Admin.commit, group, positions)
 
     def _answer(self, question: Callable[..., T], *what: Any, **more: Any) -> T:
-        if self._client is None:
-            self._client = made(AdminClient, self._options, {"error_cb": self._refusal})
-        client, self._refusal.error, self._refusal.said = self._client, None, ""
-        began = time.monotonic()
+        def failed(error: KafkaError) -> InputError:
+            return refused(self._topic, error, self._clients, right="Describe")
 
-        def look() -> None:
-            client.poll(0)
-            if self._refusal.error is not None:
-                raise KafkaException(self._refusal.error)
-            warn_silent(self._options, began)
+        with self._clients.asked(self._seconds, failed) as admin:
+            return question(admin, self._topic, *what, **more)
 
-        try:
-            return question(Admin(client, self._seconds, look), self._topic, *what, **more)
-        except KafkaException as error:
-            self._client = None  # the next one reads its secrets anew
-            said = self._refusal.said
-            raise refused(self._topic, error.args[0], self._options, right="Describe", said=said) from None
+
+_READABLE = "a topic that the cluster lets this client read"
 
 
 def deleted(topic: str) -> MissingTopic:
@@ -161,36 +106,13 @@ def deleted(topic: str) -> MissingTopic:
     )
 
 
-def refused(topic: str, error: Any, options: ClientOptions, *, right: str, said: str = "") -> InputError:
-    """Return the error for what a client says about a topic.
-
-    `right`: what it needs for what it was doing; `said`: as of `Refusal`
-    """
-    name = error.name()
-    if name in PASSING:
-        found = f"{name}: {error.str()}"
-        if name in UNANSWERED:
-            found = f"no answer of {options.servers}: {said or found}"
-        return InputError(
-            f"topic {topic!r}",
-            found=options.scrubbed(found),
-            expected="an answer of the brokers",
-            hint="check `servers`, that the brokers run, and the network in between",
-        )
-    hint = {
-        **dict.fromkeys(_MISSING, "make the topic first, or correct its name"),
-        "TOPIC_AUTHORIZATION_FAILED": f"allow `{right}` on the topic to this user",
-        **_OF_GROUP,
-        **{code: remedy.format("options of the source") for code, remedy in CREDENTIALS.items()},
-    }.get(name, "")
-    return (MissingTopic if name in _MISSING else InputError)(
-        f"topic {topic!r}",
-        found=options.scrubbed(f"{name}: {error.str()}"),
-        expected="a consumer group to which this client may commit"
-        if name in _OF_GROUP
-        else "a topic that the cluster lets this client read",
-        hint=hint,
-    )
+def refused(topic: str, error: KafkaError, clients: Clients, *, right: str) -> InputError:
+    """Return a source's error for what a client says about a topic. `right`: what it needs for what it was doing."""
+    hint, expected = remedy(error, f"`{right}`"), _READABLE
+    if error.name() in PASSING:
+        hint, expected = "check `servers`, and that the brokers run", "an answer of the brokers"
+    kind = MissingTopic if error.name() in _MISSING else InputError
+    return kind(f"topic {topic!r}", found=clients.says(error), expected=expected, hint=hint)
 
 
 class KafkaTopic:
@@ -234,24 +156,17 @@ def with_broker_counts(
     topics have changed.
 
     What is not as it must be is in `readiness()`: topics that are missing, co-partitioned topics with unequal counts,
-    and a topic whose count is not that with which its stores began. Errors: `InputError`, also for an unknown topic.
+    and a topic whose count is not that with which its stores began.
+
+    Errors: `InputError`; `TopologyError` for an unknown topic.
     """
-    sources = {
-        node.topic: node for node in built.nodes if node.kind == "source" and not node.internal and node.topic
-    }
-    for topic in topics:
-        if topic not in sources:
-            expected = f"an external topic of the topology: {sorted(sources)}"
-            raise InputError(f"topics.{topic}", found=topic, expected=expected)
-    asked: dict[str, Any] = {topic: node.options.get("reads") for topic, node in sources.items()}
-    asked |= topics
+    sources = {node.topic: node for node in built.nodes if node.kind == "source" and not node.internal}
+    asked = {topic: node.options.get("reads") for topic, node in sources.items() if topic} | dict(topics)
     counts: dict[str, int | None] = {}
     for topic, counted in asked.items():
-        if callable(getattr(counted, "partitions", None)):
+        if counted is not None and hasattr(counted, "partitions"):
             try:
                 counts[topic] = counted.partitions()
             except MissingTopic:
                 counts[topic] = None
-        elif topic in topics:
-            raise InputError(f"topics.{topic}", found=counted, expected="a KafkaTopic or KafkaRecords")
     return built.with_partitions(counts)

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -30,9 +31,11 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from taskplace.errors import InputError
-from taskplace.spark.kafka.clients import ClientOptions, made, warn_silent
+from taskplace.spark.kafka.brokers import NEW
+from taskplace.spark.kafka.clients import PERMANENT, Clients
 from taskplace.spark.kafka.decoding import RECORD
-from taskplace.spark.kafka.offsets import Refusal, deleted, refused
+from taskplace.spark.kafka.offsets import deleted, refused
+from taskplace.spark.kafka.options import ClientOptions
 
 #: The properties that a read depends on, and which users cannot set.
 OWN = {
@@ -58,20 +61,6 @@ DEFAULTS = {
 POLL_SECONDS = 0.2
 #: Milliseconds that Arrow's microseconds have no room for: the producer has written nanoseconds, for example.
 _MOST = 2**63 // 1000
-#: What ends a read at once; all others may pass, as when a broker is started again. A client that a broker refuses says
-#: so to a callback (`Refusal`).
-_MISSING = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.UNKNOWN_TOPIC_ID,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-}
-_FINAL = {
-    *_MISSING,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError._AUTHENTICATION,
-    KafkaError._FATAL,
-}
 #: The remedy for what a user may accept.
 GO_ON = (
     "to go on with the state, start once with `changed_topics: go-on` of the source, from its `starting` (earliest, "
@@ -88,7 +77,7 @@ class _Open(NamedTuple):
     """A consumer that is open. `made_of`: its properties, with their secrets."""
 
     consumer: Any
-    refusal: Refusal
+    clients: Clients
     made_of: str
 
 
@@ -104,27 +93,20 @@ def read_range(
     `seconds`: how long the read may go without progress. Close the iterator if it is not used up.
     Errors: `InputError` for records that are gone, a topic that cannot be read, and no answer.
     """
-    reading = _Range(topic, partition, start, end, options)
-    consumer, refusal, _ = _consumer(options)
-    refusal.error, refusal.said = None, ""
-    consumer.assign([TopicPartition(topic, partition, start)])
-    try:
+    with _assigned(topic, {partition: start}, options) as (consumer, clients):
+        reading = _Range(topic, partition, start, end, clients)
         deadline = time.monotonic() + seconds
         while not reading.done:
             if reading.take(_polled(consumer)) or reading.moved_to(_position(consumer, topic, partition)):
                 if reading.full:
                     yield reading.piece()
                 deadline = time.monotonic() + seconds
-            elif refusal.error is not None:
-                raise refused(topic, refusal.error, options, right="Read")
+            elif clients.refusal.error is not None:
+                raise refused(topic, clients.refusal.error, clients, right="Read")
             elif time.monotonic() > deadline:
-                raise reading.stuck(seconds, refusal.said)
+                raise reading.stuck(seconds)
             else:
-                warn_silent(options, deadline - seconds)
-    except BaseException:
-        close_consumers()
-        raise
-    consumer.unassign()
+                clients.warn_silent(deadline - seconds)
     yield reading.piece()
 
 
@@ -139,12 +121,8 @@ def times_at(
     times: dict[int, int] = {}
     if not offsets:
         return times
-    consumer, refusal, _ = _consumer(options)
-    refusal.error = None
-    assigned = [TopicPartition(topic, partition, at) for partition, at in offsets.items()]
-    consumer.assign(assigned)
     missing, deadline = set(offsets), time.monotonic() + seconds
-    try:
+    with _assigned(topic, offsets, options) as (consumer, clients):
         while missing and time.monotonic() < deadline:
             for message in _polled(consumer):
                 error, partition = message.error(), message.partition()
@@ -154,33 +132,40 @@ def times_at(
                     kind, stamp = message.timestamp()
                     if error is None and kind:
                         times[partition] = stamp
-            if refusal.error is not None:
-                raise refused(topic, refusal.error, options, right="Read")
-        consumer.resume(assigned)  # a partition stays paused when it is assigned again
+            if clients.refusal.error is not None:
+                raise refused(topic, clients.refusal.error, clients, right="Read")
+        # A partition stays paused when it is assigned again.
+        consumer.resume([TopicPartition(topic, partition) for partition in offsets])
+    return times
+
+
+@contextmanager
+def _assigned(
+    topic: str, offsets: Mapping[int, int], options: ClientOptions
+) -> Iterator[tuple[Any, Clients]]:
+    """Yield the open consumer, or a new one, at these offsets. After an error, all are closed."""
+    given = options.resolved()
+    key, made_of = (os.getpid(), options.without_secrets()), str(sorted(given.items()))
+    if key in _open and _open[key].made_of != made_of:  # a password has changed
+        _open.pop(key).consumer.close()
+    if key not in _open:
+        clients = Clients(options, topic)
+        _open[key] = _Open(clients.made(Consumer, OWN, DEFAULTS), clients, made_of)
+    consumer, clients, _ = _open[key]
+    clients.refusal.clear()
+    consumer.assign([TopicPartition(topic, partition, at) for partition, at in offsets.items()])
+    try:
+        yield consumer, clients
         consumer.unassign()
     except BaseException:
         close_consumers()
         raise
-    return times
 
 
 def close_consumers() -> None:
     """Close the consumers of this process. The next read makes new ones."""
     for key in [key for key in _open if key[0] == os.getpid()]:
         _open.pop(key).consumer.close()
-
-
-def _consumer(options: ClientOptions) -> _Open:
-    """Return the open consumer, or a new one."""
-    given = options.resolved()
-    key, made_of = (os.getpid(), options.without_secrets()), str(sorted(given.items()))
-    if key in _open and _open[key].made_of != made_of:  # a password has changed
-        _open.pop(key).consumer.close()
-    if key not in _open:
-        refusal = Refusal()
-        client = made(Consumer, options, {**OWN, "error_cb": refusal}, DEFAULTS)
-        _open[key] = _Open(client, refusal, made_of)
-    return _open[key]
 
 
 def _polled(consumer: Any) -> list[Message]:
@@ -198,9 +183,9 @@ def _position(consumer: Any, topic: str, partition: int) -> int:
 class _Range:
     """What was read of a range. `done`: whether its end was reached; `full`: whether there is enough for a piece."""
 
-    def __init__(self, topic: str, partition: int, start: int, end: int, options: ClientOptions) -> None:
+    def __init__(self, topic: str, partition: int, start: int, end: int, clients: Clients) -> None:
         self._topic, self._partition, self._start, self._end = topic, partition, start, end
-        self._options, self._at = options, start
+        self._clients, self._at = clients, start
         self._tables: list[pa.Table] = []
         self._rows = self._bytes = 0
         self.done = start >= end
@@ -214,16 +199,14 @@ class _Range:
         before = self._at
         of_range = []
         for message in messages:
-            if (error := message.error()) is not None:
-                if error.code() == _END:
-                    self.moved_to(message.offset())
-                else:
-                    self._failed(error)
-            elif self._start <= message.offset() < self._end:
+            error, at = message.error(), message.offset()
+            if error is not None and error.code() != _END:
+                self._failed(error)
+                continue
+            if error is None and self._start <= at < self._end:
                 of_range.append(message)
-                self.moved_to(message.offset() + 1)
-            else:
-                self.moved_to(message.offset())
+                at += 1
+            self.moved_to(at)
         if of_range:
             self._add(of_range)
         return self._at > before
@@ -254,23 +237,18 @@ class _Range:
             [kind - 1 for kind, _ in stamps],
             [_headers(message) for message in of],
         ]
-        arrays = [
-            pa.array(values, pa.int64()).cast(each.type)
-            if pa.types.is_timestamp(each.type)
-            else pa.array(values, each.type)
-            for values, each in zip(columns, RECORD, strict=True)
-        ]
-        table = pa.table(arrays, schema=RECORD)
+        table = pa.table(columns, schema=RECORD)
         self._tables.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
 
-    def stuck(self, seconds: float, said: str) -> InputError:
-        """Return the error for a read without progress. `said`: as of `Refusal`."""
-        found = f"no record and no end after {seconds:g} s from {self._options.servers}{said and f': {said}'}"
+    def stuck(self, seconds: float) -> InputError:
+        """Return the error for a read without progress."""
+        options, said = self._clients.options, self._clients.refusal.said
+        found = f"no record and no end after {seconds:g} s from {options.servers}{said and f': {said}'}"
         return InputError(
             f"topic {self._topic!r}, partition {self._partition}, offset {self._at}",
-            found=self._options.scrubbed(found),
+            found=options.scrubbed(found),
             expected=f"the records up to offset {self._end}",
             hint="check that the brokers run; the batch is run again when the query is started again",
         )
@@ -279,10 +257,10 @@ class _Range:
         """Raise for an error that ends the read."""
         if error.code() in _REMOVED:
             raise removed(self._topic, self._partition, self._at)
-        if error.code() in _FINAL or error.fatal():
-            if error.code() in _MISSING:  # the range was planned, so the topic was there
-                raise deleted(self._topic)
-            raise refused(self._topic, error, self._options, right="Read")
+        if error.name() in NEW:  # the range was planned, so the topic was there
+            raise deleted(self._topic)
+        if error.name() in PERMANENT or error.fatal():
+            raise refused(self._topic, error, self._clients, right="Read")
 
 
 def removed(topic: str, partition: int, offset: int, first: int | None = None) -> InputError:

@@ -66,9 +66,7 @@ class Record(NamedTuple):
     @property
     def size(self) -> int:
         """The bytes that it takes in a request, at most."""
-        headers = sum(
-            HEADER_OVERHEAD + len(name.encode()) + len(value or b"") for name, value in self.headers
-        )
+        headers = sum(HEADER_OVERHEAD + len(name.encode()) + len(of or b"") for name, of in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers + OVERHEAD
 
 
@@ -113,8 +111,16 @@ class RecordFormat:
         """Refuse columns that are missing, or have a type that the format cannot hold. A column may have no type."""
         path = f"sinks.{sink}.target"
         for what, part in (("key", self.key), ("value", self.value)):
-            if part is not None:
-                self._check_part(f"{path}.{what}", schema, part)
+            if part is None:
+                continue
+            columns = self.columns_of(part, schema)
+            if not columns:
+                raise InputError(f"{path}.{what}", found="no columns", expected=f"columns of {schema.names}")
+            expected, fits = "maps with strings as keys", _has_text_keys
+            if part.format == "raw":
+                expected, fits = "a string or binary column", _is_bytes
+            for column in columns:
+                _check(f"{path}.{what}", schema, column, expected, fits)
         for _, column in self.headers:
             _check(f"{path}.headers", schema, column, "a string or binary column", _is_bytes)
         if self.timestamp is not None:
@@ -122,29 +128,15 @@ class RecordFormat:
         if self.deleted is not None:
             _check(f"{path}.deleted", schema, self.deleted, "a boolean column", T.is_boolean)
 
-    def _check_part(self, path: str, schema: pa.Schema, part: Part) -> None:
-        columns = self.columns_of(part, schema)
-        for column in columns:
-            _check(path, schema, column)
-        if not columns:
-            raise InputError(path, found="no columns", expected=f"columns of {schema.names}")
-        if part.format == "raw":
-            _check(path, schema, columns[0], "a string or binary column", _is_bytes)
-        for column in columns:
-            if part.format != "raw" and not _has_text_keys(schema.field(column).type):
-                _check(path, schema, column, "maps with strings as keys", lambda _: False)
-
     def check_rows(self, sink: str, rows: pa.Table) -> None:
         """Refuse rows that cannot be sent. O(rows): encodes them."""
         self.check_columns(sink, rows.schema)
         for record in replace(self, numbered=False).records(sink, rows):
             if record.size > self.max_bytes:
-                raise InputError(
-                    f"sinks.{sink}",
-                    found=f"a record of {record.size} bytes, of which {len(record.key or b'')} are its key",
-                    expected=f"at most {self.max_bytes} bytes",
-                    hint="set `message.max.bytes` in the sink's options, and `max.message.bytes` of the topic",
-                )
+                found = f"a record of {record.size} bytes, of which {len(record.key or b'')} are its key"
+                hint = "set `message.max.bytes` in the sink's options, and `max.message.bytes` of the topic"
+                expected = f"at most {self.max_bytes} bytes"
+                raise InputError(f"sinks.{sink}", found=found, expected=expected, hint=hint)
 
     def records(self, sink: str, rows: pa.Table) -> Iterator[Record]:
         """Yield the record of each row, in their order. Errors: for rows that `check_rows` refuses but for its size."""
@@ -157,22 +149,16 @@ class RecordFormat:
         keys: Sequence[bytes | None] = [None] * rows.num_rows
         if self.key is not None:
             keys = self._encoded(f"{path}.key", rows, self.key)
-            columns = [rows[name] for name in self.columns_of(self.key, rows.schema)]
-            if (self.key.single or len(columns) == 1) and columns[0].null_count:
-                raise InputError(
-                    f"{path}.key",
-                    found=f"a null in column {self.columns_of(self.key, rows.schema)[0]!r}",
-                    expected="a value: rows of one key are ordered, and rows without a key are not",
-                    hint="drop such rows, or fill the column, in a processor before the sink",
-                )
+            names = self.columns_of(self.key, rows.schema)
+            if len(names) == 1 and rows[names[0]].null_count:
+                expected = "a value: rows of one key are ordered, and rows without a key are not"
+                raise InputError(f"{path}.key", found=f"a null in column {names[0]!r}", expected=expected)
         values = self._encoded(f"{path}.value", rows, self.value)
         if self.deleted is not None:
             marks = rows[self.deleted].to_pylist()
             values = [None if mark else value for mark, value in zip(marks, values, strict=True)]
         if self.key is None and None in values:
-            raise InputError(
-                f"{path}.value", found="a null, which is a tombstone", expected="a key", hint="set `key`"
-            )
+            raise InputError(f"{path}.value", found="a null, which is a tombstone", expected="a key")
         yield from map(Record, keys, values, self._header_lists(path, rows), self._times(path, rows))
 
     def columns_of(self, part: Part, schema: pa.Schema) -> Sequence[str]:
@@ -227,11 +213,8 @@ class RecordFormat:
                 column = pa.chunked_array([[-1]])
         times = column.to_pylist()
         if any(time is not None and time <= 0 for time in times):  # 0 means the time of sending
-            raise InputError(
-                f"{path}.timestamp",
-                found="a time before 1970, or its first millisecond, or after the year 292,277,022",
-                expected="a time that Kafka's client can send",
-            )
+            found = "a time before 1970, or its first millisecond, or after the year 292,277,022"
+            raise InputError(f"{path}.timestamp", found=found, expected="a time that Kafka's client can send")
         return [time or 0 for time in times]
 
 
@@ -316,17 +299,13 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _check(
-    path: str,
-    schema: pa.Schema,
-    column: str,
-    expected: str = "",
-    fits: Callable[[pa.DataType], bool] | None = None,
+    path: str, schema: pa.Schema, column: str, expected: str, fits: Callable[[pa.DataType], bool]
 ) -> None:
     if column not in schema.names:
         hint = nearest(column, schema.names)
         raise InputError(path, found=column, expected=f"one of the columns {schema.names}", hint=hint)
     kind = schema.field(column).type
-    if fits is not None and not T.is_null(kind) and not fits(kind):
+    if not T.is_null(kind) and not fits(kind):
         raise InputError(path, found=f"{column!r}, {kind}", expected=expected)
 
 
@@ -350,17 +329,11 @@ def _check_finite(path: str, rows: pa.Table) -> None:
         parts = list(rows[name].chunks)
         while parts:
             part = parts.pop()
-            if T.is_floating(part.type):
-                if not pc.all(pc.is_finite(part), min_count=0).as_py():
-                    raise InputError(
-                        path,
-                        found=f"NaN or infinity in column {name!r}",
-                        expected="numbers that JSON has",
-                        hint="replace them with null in a processor before the sink",
-                    )
-            elif T.is_struct(part.type):
-                parts += part.flatten()
-            elif T.is_map(part.type):
+            if T.is_floating(part.type) and not pc.all(pc.is_finite(part), min_count=0).as_py():
+                found, expected = f"NaN or infinity in column {name!r}", "numbers that JSON has"
+                raise InputError(path, found=found, expected=expected)
+            if T.is_map(part.type):
                 parts.append(part.items)
-            elif T.is_list(part.type) or T.is_large_list(part.type) or T.is_fixed_size_list(part.type):
-                parts.append(part.flatten())
+            elif T.is_nested(part.type):
+                flat = part.flatten()
+                parts += flat if T.is_struct(part.type) else [flat]

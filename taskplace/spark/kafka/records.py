@@ -33,9 +33,10 @@ import pyarrow as pa
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
-from taskplace.spark.kafka.clients import ClientOptions
+from taskplace.spark.kafka.brokers import Topic
 from taskplace.spark.kafka.decoding import Decoder
-from taskplace.spark.kafka.offsets import Described, MissingTopic, TopicOffsets, deleted
+from taskplace.spark.kafka.offsets import MissingTopic, TopicOffsets, deleted
+from taskplace.spark.kafka.options import ClientOptions
 from taskplace.spark.kafka.reading import GO_ON, OWN, read_range, removed, times_at
 from taskplace.spark.worker.topic_reader import CollectedRows, ReadSetting
 from taskplace.validation import integer, named, one_of
@@ -92,8 +93,6 @@ class KafkaRecords:
         patience: Any = "2 minutes",
     ) -> None:
         self.topic = named(topic, "KafkaRecords.topic", "the name of a topic")
-        if not isinstance(decoder, Decoder):
-            raise InputError("KafkaRecords.decoder", found=decoder, expected="a Decoder")
         self._decoder, self._starting = decoder, _position(starting)
         self.goes_on = one_of(changed_topics, "KafkaRecords.changed_topics", ("stop", "go-on")) == "go-on"
         self._options = ClientOptions("KafkaRecords", servers, options or {}, own=OWN)
@@ -101,17 +100,14 @@ class KafkaRecords:
         self._group = None if group is None else str(group)
         self._most = integer(most_records, "KafkaRecords.most_records", 1, optional=True)
         self._seconds = milliseconds(patience, "KafkaRecords.patience") / 1000
-        self._offsets: TopicOffsets | None = None
-        self._watch: TopicOffsets | None = None
+        self._asked = TopicOffsets(topic, self._options, self._seconds, "Read")
+        #: Beside the batches, questions wait less.
+        self._watched = TopicOffsets(topic, self._options, min(self._seconds, WATCH_SECONDS), "Read")
         #: The offset behind all records that were committed when `newest` asked last.
         self.seen: Offset | None = None
 
     def __repr__(self) -> str:
         return f"KafkaRecords({self.topic!r}, {self._options!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the clients, which belong to this process."""
-        return {**self.__dict__, "_offsets": None, "_watch": None}
 
     @property
     def columns(self) -> pa.Schema:
@@ -120,15 +116,14 @@ class KafkaRecords:
 
     def partitions(self) -> int:
         """Return the topic's partition count, as the brokers say it. Errors: `InputError` for a missing topic."""
-        return self._asked().described().partitions
+        return self._asked.described().partitions
 
     # -- for tasks
 
     def read(self, ranges: pa.Table, setting: ReadSetting) -> pa.Table:
         """Return the rows of ranges. Errors: as for `read_range`, `Decoder.frame` and `setting.check`."""
-        rows = CollectedRows(
-            self.columns, most=setting.most, folder=setting.folder, what=f"topic {self.topic!r}"
-        )
+        what = f"topic {self.topic!r}"
+        rows = CollectedRows(self.columns, most=setting.most, folder=setting.folder, what=what)
         for each in ranges.to_pylist():
             place = each["partition"], each["start"], each["end"]
             check = setting.check(*place) if setting.check is not None else None
@@ -153,28 +148,28 @@ class KafkaRecords:
 
     def ends(self) -> tuple[str, dict[int, int]]:
         """Return the topic's id, and by partition the offset behind its committed records. Errors: `InputError`."""
-        topic_id, partitions = self._described(self._watched())
-        return topic_id, self._watched().ends(partitions)
+        found = self._described(self._watched)
+        return found.id, self._watched.ends(found.partitions)
 
     def first_newer(self, times: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return by partition the first record that is newer than so many milliseconds, as offset and timestamp."""
-        return self._watched().first_newer(times)
+        return self._watched.first_newer(times)
 
     def commit(self, positions: Mapping[int, int]) -> None:
         """Commit positions to the consumer group `group.id`, if the options have one. Errors: `InputError`."""
         if positions and self._group is not None:
-            self._watched().commit(self._group, positions)
+            self._watched.commit(self._group, positions)
 
     # -- for the stream of ranges
 
     def first(self) -> Offset:
         """Return the offset where a stream begins that has no checkpoint."""
-        topic_id, partitions = self._asked().described()
-        return offset_of(topic_id, self._starts(partitions))
+        found = self._asked.described()
+        return offset_of(found.id, self._starts(found.partitions))
 
     def _starts(self, partitions: int) -> dict[int, int]:
         """Return the offsets that `starting` stands for."""
-        asked, at = self._asked(), self._starting
+        asked, at = self._asked, self._starting
         if at == "earliest":
             return asked.starts(partitions)
         later = {} if at == "latest" else asked.later_than(int(at) - 1, range(partitions))
@@ -186,17 +181,14 @@ class KafkaRecords:
         begins = _by_partition(start)
         if found is None or found.partitions != len(begins):
             return start
-        firsts, other = self._asked().starts(len(begins)), found.topic_id != start["topic_id"]
+        firsts, other = self._asked.starts(len(begins)), found.id != start["topic_id"]
         if gone := [p for p, at in begins.items() if other or at < firsts[p]]:
             starts = self._starts(len(begins))
-            return offset_of(found.topic_id, {**begins, **{p: starts[p] for p in gone}})
+            return offset_of(found.id, {**begins, **{p: starts[p] for p in gone}})
         return start
 
     def newest(self, start: Offset) -> Offset:
-        """Return the offset at which the next batch ends: that of all committed records, within `most_records`.
-
-        Errors: as for `available`.
-        """
+        """Return the offset at which the next batch ends: that of all committed records, within `most_records`."""
         return offset_of(start["topic_id"], self.available(start).capped)
 
     def available(self, start: Offset, last: Offset | None = None) -> Extent:
@@ -206,18 +198,17 @@ class KafkaRecords:
         """
         begins = self._checked(start)
         try:
-            ends, firsts = self._asked().ends(len(begins)), self._asked().starts(len(begins))
+            ends, firsts = self._asked.ends(len(begins)), self._asked.starts(len(begins))
         except MissingTopic:
             raise deleted(self.topic) from None  # since it was checked
         for partition, at in begins.items():
             if firsts[partition] > at:
                 raise removed(self.topic, partition, at, firsts[partition])
             if ends[partition] < at:
+                found = f"{ends[partition]} as its end, before {at}, up to which it was read"
+                expected = "a topic that keeps its records: a broker has lost some"
                 raise InputError(
-                    f"topic {self.topic!r}, partition {partition}",
-                    found=f"{ends[partition]} as its end, before {at}, up to which it was read",
-                    expected="a topic that keeps its records",
-                    hint="a broker has lost records; start a new checkpoint, or read again what is there",
+                    f"topic {self.topic!r}, partition {partition}", found=found, expected=expected
                 )
         self.seen = offset_of(start["topic_id"], ends)
         extent = Extent(self._begun(firsts), begins, ends, self._most)
@@ -227,8 +218,8 @@ class KafkaRecords:
 
     def last(self) -> Offset:
         """Return the offset behind all records that are committed now."""
-        topic_id, partitions = self._asked().described()
-        return offset_of(topic_id, self._asked().ends(partitions))
+        found = self._asked.described()
+        return offset_of(found.id, self._asked.ends(found.partitions))
 
     def ranges(
         self, start: Offset, end: Offset, ends: Mapping[int, int] = MappingProxyType({})
@@ -247,9 +238,9 @@ class KafkaRecords:
 
     def extent(self, positions: Mapping[str, Mapping[int, int]]) -> Extent:
         """Return what there is behind a position. `positions`: by topic id; without one, that of `first`."""
-        topic_id, partitions = self._described()
-        firsts, ends = self._asked().starts(partitions), self._asked().ends(partitions)
-        begins = {**self._starts(partitions), **positions.get(topic_id, {})}
+        found = self._described()
+        firsts, ends = self._asked.starts(found.partitions), self._asked.ends(found.partitions)
+        begins = {**self._starts(found.partitions), **positions.get(found.id, {})}
         ends = {p: max(end, begins[p]) for p, end in ends.items()}
         return Extent(self._begun(firsts), begins, ends, self._most)
 
@@ -263,7 +254,7 @@ class KafkaRecords:
 
     def later_than(self, time_ms: int, partitions: Collection[int]) -> dict[int, int]:
         """Return the offset of the first record with a later time, for partitions that have one."""
-        return self._asked().later_than(time_ms, partitions)
+        return self._asked.later_than(time_ms, partitions)
 
     def left(self, start: Offset, end: Offset) -> Offset:
         """Return the end of a planned batch, with the "begins" of what is left of it if records of it are gone.
@@ -274,7 +265,7 @@ class KafkaRecords:
             self._checked(end)
             return end
         found, begins, stops = self._described(), _by_partition(start, end), _by_partition(end)
-        firsts = self._asked().starts(found.partitions) if found.topic_id == end["topic_id"] else stops
+        firsts = self._asked.starts(found.partitions) if found.id == end["topic_id"] else stops
         left = {p: max(at, min(firsts[p], stops[p])) for p, at in begins.items()}
         return end if left == begins else going_on(end, offset_of(end["topic_id"], left))
 
@@ -286,41 +277,29 @@ class KafkaRecords:
                 f"topic {self.topic!r}",
                 found=f"{partitions} partitions",
                 expected=f"{len(begins)}, as at the start of the stream: keys go to other partitions now",
-                hint="to keep the state: copy the records that were not read yet, and all new ones, to a topic with "
-                f"{len(begins)} partitions, name that one, and start with `changed_topics: go-on`; or start a new "
-                "checkpoint with the new count",
+                hint="to keep the state, copy the unread records to a topic with the old count, name that one, and "
+                "start with `changed_topics: go-on`; or start a new checkpoint",
             )
         return begins
 
-    def _described_as(self, topic_id: str) -> Described:
+    def _described_as(self, topic_id: str) -> Topic:
         """Return the topic as it is now. Errors: `InputError` for another id; `MissingTopic`."""
         found = self._described()
-        if found.topic_id != topic_id:
+        if found.id != topic_id:
             raise InputError(
                 f"topic {self.topic!r}",
-                found=f"the id {found.topic_id}",
+                found=f"the id {found.id}",
                 expected=f"the id {topic_id}: the topic was deleted and made again",
                 hint=f"its offsets mean other records now; {GO_ON}",
             )
         return found
 
-    def _described(self, asked: TopicOffsets | None = None) -> Described:
+    def _described(self, asked: TopicOffsets | None = None) -> Topic:
         """Return the topic as it is now, which was there before. Errors: `MissingTopic`."""
         try:
-            return (asked or self._asked()).described()
+            return (asked or self._asked).described()
         except MissingTopic:
             raise deleted(self.topic) from None
-
-    def _asked(self) -> TopicOffsets:
-        if self._offsets is None:
-            self._offsets = TopicOffsets(self.topic, self._options, self._seconds, "Read")
-        return self._offsets
-
-    def _watched(self) -> TopicOffsets:
-        """Return a client beside that of the batches, whose questions wait less."""
-        if self._watch is None:
-            self._watch = TopicOffsets(self.topic, self._options, min(self._seconds, WATCH_SECONDS), "Read")
-        return self._watch
 
 
 class Extent(NamedTuple):

@@ -15,28 +15,27 @@ Errors: `InputError` for options; `SinkError` for topics and brokers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
+from taskplace.model.keys import read
 from taskplace.spark.kafka import avro
 from taskplace.spark.kafka.avro import SchemaRegistry
-from taskplace.spark.kafka.clients import ClientOptions, Clients, check_client
 from taskplace.spark.kafka.dead_letters import DeadLetterFormat
+from taskplace.spark.kafka.options import ClientOptions, check_client
 from taskplace.spark.kafka.record_format import Part, RecordFormat, records
 from taskplace.spark.targets import Commit, CommitTarget, Output
-from taskplace.validation import boolean, integer, named, one_of
-
-if TYPE_CHECKING:
-    from taskplace.spark.kafka.transactions import AtLeastOnce, Transactions
-
+from taskplace.spec.nodes import KafkaOutput
+from taskplace.validation import named
 
 PATH = "KafkaSink"
 #: The properties of clients that the sink sets itself.
 OWN = (
-    "bootstrap.servers",
+    "auto.commit.enable",
     "client.id",
     "delivery.report.only.error",
     "enable.auto.commit",
@@ -49,14 +48,13 @@ OWN = (
     "on_delivery",
     "transactional.id",
 )
-DELIVERIES = ("exactly-once", "at-least-once")
-FORMATS = ("json", "raw", "avro")
-CHANGED = ("stop", "go-on")
-MARKER_TOPIC = "taskplace-markers"
-#: librdkafka's default of `message.max.bytes`.
-MAX_BYTES = 1_000_000
-#: librdkafka's default of `transaction.timeout.ms`.
-_TIMEOUT = 60_000
+#: The fields that say what a record is made of: a dead letter has none of them.
+_OF_RECORDS = (
+    "key", "key_format", "key_schema", "value", "value_format", "value_schema",
+    "headers", "timestamp", "deleted", "registry",
+)  # fmt: skip
+#: A property of clients that the sink reads as well.
+_Number = Annotated[int, Meta(ge=1000)]
 
 
 class KafkaSink(CommitTarget):
@@ -102,73 +100,57 @@ class KafkaSink(CommitTarget):
         deleted: str | None = None,
         dead_letters: bool = False,
         delivery: str = "exactly-once",
-        marker_topic: str = MARKER_TOPIC,
+        marker_topic: str = "taskplace-markers",
         replication: int | None = None,
         changed_topics: str = "stop",
         patience: str | int = "5 minutes",
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name != "self"}
         check_client(PATH)
-        self.topic = named(topic, f"{PATH}.topic", "the name of a topic")
-        self._delivery = one_of(delivery, f"{PATH}.delivery", DELIVERIES)
-        self._options = given = ClientOptions("KafkaSink", servers, options or {}, own=OWN)
-        form = {
-            "key": key, "key_format": key_format, "key_schema": key_schema,
-            "value": value, "value_format": value_format, "value_schema": value_schema,
-            "headers": headers, "timestamp": timestamp, "deleted": deleted, "registry": registry,
-        }  # fmt: skip
-        largest = number(given, "message.max.bytes", MAX_BYTES, 1000)
-        self._format = form_of_records(
-            form,
-            dead_letters=boolean(dead_letters, f"{PATH}.dead_letters"),
-            max_bytes=largest,
-            topic=self.topic,
-        )
-        self._clients = Clients(given, self.topic)
-        name = named(marker_topic, f"{PATH}.marker_topic", "the name of a topic")
-        if name == self.topic:
-            expected = "another topic than the sink's"
-            raise InputError("KafkaSink.marker_topic", found=marker_topic, expected=expected)
-        replicas = integer(replication, "KafkaSink.replication", 1, 32767, optional=True)
+        from taskplace.spark.kafka.clients import Clients
         from taskplace.spark.kafka.sink_topics import MarkerTopic, SinkTopics
-
-        self._markers = MarkerTopic(self._clients, name, replicas)
-        self._exactly_once = self._delivery != "at-least-once"
-        self._topics = SinkTopics(
-            self._clients,
-            self.topic,
-            name if self._exactly_once else "",
-            delivery=self._delivery,
-            ordered=self._format.key is not None,
-            go_on=one_of(changed_topics, f"{PATH}.changed_topics", CHANGED) == "go-on",
-        )
-        timeout = number(given, "transaction.timeout.ms", _TIMEOUT, 1000)
-        seconds = milliseconds(patience, "KafkaSink.patience") / 1000
-        self._writer = self._made_writer(timeout / 1000, seconds)
-
-    def _made_writer(self, timeout: float, patience: float) -> Transactions | AtLeastOnce:
         from taskplace.spark.kafka.transactions import AtLeastOnce, Transactions
 
-        if not self._exactly_once:
-            return AtLeastOnce(
-                clients=self._clients, topic=self.topic, patience=patience, topics=self._topics
-            )
-        return Transactions(
-            clients=self._clients,
-            topic=self.topic,
-            markers=self._markers,
-            timeout=timeout,
-            patience=patience,
-            topics=self._topics,
+        spec: KafkaOutput = read(KafkaOutput, given, PATH)
+        self.topic = topic
+        self._options = ClientOptions(PATH, servers, options or {}, own=OWN)
+        #: Refuses rows that Kafka would refuse.
+        self.row_check = self._format = _form(spec, self._number("message.max.bytes", 1_000_000))
+        if marker_topic == topic:
+            expected = "another topic than the sink's"
+            raise InputError(f"{PATH}.marker_topic", found=marker_topic, expected=expected)
+        self._clients = Clients(self._options, topic)
+        self._markers = MarkerTopic(self._clients, marker_topic, replication)
+        self._exactly_once = delivery == "exactly-once"
+        self._topics = SinkTopics(
+            self._clients,
+            topic,
+            marker_topic if self._exactly_once else "",
+            delivery=delivery,
+            ordered=self._format.key is not None,
+            go_on=changed_topics == "go-on",
         )
+        timeout = self._number("transaction.timeout.ms", 60_000) / 1000
+        common: dict[str, Any] = {
+            "clients": self._clients,
+            "topic": topic,
+            "patience": milliseconds(patience, f"{PATH}.patience") / 1000,
+            "topics": self._topics,
+        }
+        self._writer = (
+            Transactions(markers=self._markers, timeout=timeout, **common)
+            if self._exactly_once
+            else AtLeastOnce(**common)
+        )
+
+    def _number(self, name: str, default: int) -> int:
+        """Return a property of clients that is a number."""
+        value = self._options.get(name, default)
+        return int(read(_Number, value, f"{PATH}.options.{name}", strict=False))
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.topic!r}, {self._options!r})"
-
-    @property
-    def row_check(self) -> RecordFormat:  # type: ignore[override]
-        """Refuses rows that Kafka would refuse."""
-        return self._format
 
     def probe(self) -> None:
         """Check the properties of clients, and the topics.
@@ -176,9 +158,9 @@ class KafkaSink(CommitTarget):
         Errors: `InputError` for properties that librdkafka refuses, and for a schema registry; `SinkError` if the
         brokers do not answer, or the topics are not as they must be.
         """
-        self._writer.probe()
         from taskplace.spark.kafka.sink_topics import check_topic
 
+        self._writer.probe()
         check_topic(self._clients, self.topic, self._format)
         if self._exactly_once:
             self._markers.exists()
@@ -212,68 +194,39 @@ class KafkaSink(CommitTarget):
     def close(self) -> None:
         """Give up the connections. The next batch makes new ones."""
         self._writer.close()
-        self._topics.close()
+        self._clients.close()
 
 
-def form_of_records(
-    given: Mapping[str, object], *, dead_letters: bool, max_bytes: int, topic: str = ""
-) -> RecordFormat:
-    """Return the form of the records. `given`: the arguments about it, by name; None: not given."""
-    if dead_letters:
-        for name, value in given.items():
-            if value is not None:
+def _form(spec: KafkaOutput, max_bytes: int) -> RecordFormat:
+    """Return the form of the records."""
+    if spec.dead_letters:
+        for name in _OF_RECORDS:
+            if (value := getattr(spec, name)) is not None:
                 expected = f"no `{name}`: a dead letter is the record as it was"
                 raise InputError(f"{PATH}.{name}", found=value, expected=expected)
         return DeadLetterFormat(max_bytes=max_bytes)
-    key, key_format, key_schema = (given[name] for name in ("key", "key_format", "key_schema"))
-    timestamp, deleted = given["timestamp"], given["deleted"]
-    asked = given.get("registry")
-    registry = None if asked is None else SchemaRegistry(f"{PATH}.registry", asked)
-    key_part = None if key is None else _part("key", key, key_format, key_schema, default="")
-    value_part = _part("value", given["value"], given["value_format"], given["value_schema"])
+    registry = None if spec.registry is None else SchemaRegistry(f"{PATH}.registry", spec.registry)
     form = RecordFormat(
-        key=key_part and replace(key_part, registry=registry, subject=f"{topic}-key"),
-        value=replace(value_part, registry=registry, subject=f"{topic}-value"),
-        headers=_headers(given["headers"], f"{PATH}.headers"),
-        timestamp=None if timestamp is None else _column(timestamp, f"{PATH}.timestamp"),
-        deleted=None if deleted is None else _column(deleted, f"{PATH}.deleted"),
+        key=None if spec.key is None else _part("key", spec, registry),
+        value=_part("value", spec, registry),
+        headers=_headers(spec.headers),
+        timestamp=spec.timestamp,
+        deleted=spec.deleted,
         max_bytes=max_bytes,
     )
     if registry is not None and not any(part and part.schema for part in (form.key, form.value)):
         expected = "value_format or key_format avro as well"
         raise InputError(f"{PATH}.registry", found="no Avro", expected=expected)
-    if key is None and (key_format is not None or key_schema is not None or deleted is not None):
-        option = "deleted" if deleted is not None else "key_format"
-        raise InputError(f"{PATH}.{option}", found=option, expected="`key` as well")
+    for name in ("deleted", "key_format", "key_schema") if spec.key is None else ():
+        if getattr(spec, name) is not None:
+            raise InputError(f"{PATH}.{name}", found=name, expected="`key` as well")
     return form
 
 
-def number(options: ClientOptions, name: str, default: int, least: int) -> int:
-    """Return a property of clients that is a number."""
-    value = options.get(name, default)
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value)
-    return integer(value, f"{PATH}.options.{name}", least) or default
-
-
-def _column(given: object, path: str) -> str:
-    return named(given, path, "the name of a column")
-
-
-def _columns(given: object, path: str) -> tuple[str, ...]:
-    if isinstance(given, str):
-        return (_column(given, path),)
-    if not isinstance(given, Sequence) or not given:
-        raise InputError(path, found=given, expected="the name of a column, or several")
-    names = tuple(_column(name, path) for name in given)
-    if len(set(names)) != len(names):
-        raise InputError(path, found=given, expected="each column once")
-    return names
-
-
-def _part(name: str, columns: object, given: object, schema: object, *, default: str = "json") -> Part:
+def _part(name: str, spec: KafkaOutput, registry: SchemaRegistry | None) -> Part:
     path = f"{PATH}.{name}"
-    chosen = default if given is None else one_of(given, f"{PATH}.{name}_format", FORMATS)
+    columns, given, schema = (getattr(spec, f"{name}{ending}") for ending in ("", "_format", "_schema"))
+    chosen = given or ("" if name == "key" else "json")
     names = None if columns is None else _columns(columns, path)
     if (chosen == "avro") != (schema is not None):
         found = "no schema" if schema is None else f"a schema beside the format {chosen or 'raw or json'}"
@@ -281,17 +234,23 @@ def _part(name: str, columns: object, given: object, schema: object, *, default:
     if chosen == "raw" and (names is None or len(names) > 1):
         raise InputError(path, found=columns, expected="one column for the format raw")
     text = avro.schema_text(schema, f"{path}_schema") if schema is not None else ""
-    if text and avro.fields_of(text) is not None and isinstance(columns, str):
-        columns = [columns]  # the schema is a record, also for one column
-    return Part(columns=names, single=isinstance(columns, str), format=chosen, schema=text)
+    single = isinstance(columns, str) and not (text and avro.fields_of(text) is not None)
+    subject = f"{spec.topic}-{name}"
+    return Part(columns=names, single=single, format=chosen, schema=text, registry=registry, subject=subject)
 
 
-def _headers(given: object, path: str) -> tuple[tuple[str, str], ...]:
-    if given is None:
-        return ()
-    if isinstance(given, Mapping):
-        return tuple(
-            (named(name, path, "the name of a header"), _column(column, path))
-            for name, column in given.items()
-        )
-    return tuple((name, name) for name in _columns(given, path))
+def _columns(given: str | Sequence[str], path: str) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not names or len(set(names)) != len(names):
+        raise InputError(path, found=given, expected="the name of a column, or several, each column once")
+    return tuple(named(name, path, "the name of a column") for name in names)
+
+
+def _headers(given: Sequence[str] | Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    if not isinstance(given, Mapping):
+        given = {name: name for name in given or ()}
+    path = f"{PATH}.headers"
+    return tuple(
+        (named(name, path, "the name of a header"), named(of, path, "the name of a column"))
+        for name, of in given.items()
+    )

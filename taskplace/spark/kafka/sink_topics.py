@@ -37,19 +37,17 @@ the value expected and the remedy.
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import confluent_kafka as ck
 import msgspec
-from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, TopicDescription
+from confluent_kafka.admin import NewTopic
 
 from taskplace.errors import CheckpointError, SinkError
-from taskplace.spark.kafka.brokers import NEW, NEW_SECONDS, Admin, lacking
+from taskplace.spark.kafka.brokers import NEW, NEW_SECONDS, Topic
 from taskplace.spark.kafka.clients import PERMANENT, Clients
 from taskplace.spark.kafka.record_format import RecordFormat
 from taskplace.validation import nearest
@@ -57,8 +55,6 @@ from taskplace.validation import nearest
 log = logging.getLogger(__name__)
 #: The remedy for all that a user may accept.
 GO_ON = "set `changed_topics: go-on` to take it as it is"
-#: What brokers without ids of topics say.
-_NO_ID = ("", "None", "AAAAAAAAAAAAAAAAAAAAAA")
 #: How long brokers that know nothing of a topic are asked again while the stream runs, in seconds.
 GONE_SECONDS = 2.0
 #: The configuration of a marker topic. Small segments are compacted early, so a start reads little.
@@ -74,25 +70,8 @@ ADMIN_SECONDS = 30.0
 _NOT_ALLOWED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
 
 
-@dataclass(frozen=True)
-class SeenTopic:
-    """A topic as the brokers have it. `id`: "" if they have no ids."""
-
-    name: str
-    id: str
-    partitions: int
-
-    def kept(self) -> dict[str, Any]:
-        """Return the entry of the manifest."""
-        return {"name": self.name, "id": self.id, "partitions": self.partitions}
-
-    def is_other(self, kept: Mapping[str, Any]) -> bool:
-        """Return whether this is not the topic of an entry."""
-        return self.name != kept.get("name") or bool(self.id and kept.get("id") and self.id != kept["id"])
-
-
 class SinkTopics:
-    """The topics of one sink. Lifetime: one client, from the first question until an error or `close`.
+    """The topics of one sink.
 
     - `topic`, `markers`: their names; `markers` is "" for a sink without them
     - `delivery`: how batches are published
@@ -104,9 +83,7 @@ class SinkTopics:
     ) -> None:
         self._clients, self._topic, self._markers = clients, topic, markers
         self._delivery, self._ordered, self._go_on = delivery, ordered, go_on
-        self._admin: AdminClient | None = None
-        self._bound: dict[str, SeenTopic] = {}
-        self._lock = threading.Lock()
+        self._bound: dict[str, Topic] = {}
 
     def kept(self) -> dict[str, Any]:
         """Return what the next manifest keeps of the topics; empty before `bind`."""
@@ -114,7 +91,7 @@ class SinkTopics:
             return {}
         topics = {"topic": self._topic, "markers": self._markers}
         return {"delivery": self._delivery} | {
-            role: self._bound[name].kept() for role, name in topics.items() if name in self._bound
+            role: _kept(self._bound[name]) for role, name in topics.items() if name
         }
 
     # -- at the start
@@ -126,70 +103,57 @@ class SinkTopics:
         """
         if not kept:
             return
-        found = self._seen(seconds)
+        found = self._found(seconds)
         self._check_topic(kept.get("topic") or {}, found[self._topic])
         before = kept.get("delivery", self._delivery)
         if repeated is None or self._delivery == "at-least-once" or before == "at-least-once":
             return  # nothing is published again, or it may be there twice
         markers, now = kept.get("markers") or {}, found.get(self._markers)
-        if markers and (now is None or now.is_other(markers)):
-            was = f"{markers.get('name')!r} with the id {markers.get('id')}"
+        if markers and (now is None or _is_other(now, markers)):
             is_now = "no such topic" if now is None else f"{now.name!r} with the id {now.id}"
             self._changed(
-                f"topic of markers: found {is_now}, expected {was}; nobody knows whether topic {self._topic!r} has "
-                f"batch {repeated}, which is committed and published again",
-                f"restore that topic or its name in `marker_topic`; or {GO_ON}: the rows of batch {repeated} may be in "
-                "the topic twice then",
+                f"topic of markers: found {is_now}, expected {markers.get('name')!r} with the id {markers.get('id')}; "
+                f"nobody knows whether topic {self._topic!r} has batch {repeated}",
+                f"restore that topic, or {GO_ON}: the rows of the batch may be in the topic twice then",
             )
 
     def bind(self, kept: Mapping[str, Any], seconds: float = ADMIN_SECONDS) -> None:
         """Take the topics as they are now, after `check`. Errors: for one that is missing."""
-        found = self._seen(seconds, NEW_SECONDS)
-        for name, topic in found.items():
-            if topic is None:
-                raise self._missing(name)
+        found = self._present(seconds, NEW_SECONDS)
         markers = kept.get("markers") or {}
-        if self._markers and markers and found[self._markers].is_other(markers):  # type: ignore[union-attr]
+        if self._markers and markers and _is_other(now := found[self._markers], markers):
+            was = markers.get("name"), markers.get("id")
             log.warning(
                 "the markers of topic %r were in topic %r (id %s); from now on they are in %r (id %s)",
-                self._topic, markers.get("name"), markers.get("id"), self._markers,
-                found[self._markers].id,  # type: ignore[union-attr]
+                self._topic, *was, now.name, now.id,
             )  # fmt: skip
-        self._bound = {name: topic for name, topic in found.items() if topic is not None}
+        self._bound = found
 
     # -- while the stream runs
 
     def check_now(self, seconds: float) -> None:
-        """Compare the topics with those of `bind`; nothing before it. Errors: also `TimeoutError`."""
+        """Compare the topics with those of `bind`; nothing before it. Errors: also `RetriableSinkError`."""
         if not self._bound:
             return
-        with self._lock:
-            found = self._seen(seconds, GONE_SECONDS, TimeoutError)
-            for name, topic in found.items():
-                if topic is None:
-                    raise self._missing(name)
-            self._check_topic(self._bound[self._topic].kept(), found[self._topic])
-            markers = found.get(self._markers)
-            if markers is not None and markers.is_other(self._bound[self._markers].kept()):
-                self._changed(
-                    f"topic {self._markers!r} was deleted and made again while the stream ran: found the id "
-                    f"{markers.id}, expected {self._bound[self._markers].id}; its markers are lost",
-                    f"start again; or {GO_ON}",
-                )
-            self._bound = {name: topic for name, topic in found.items() if topic is not None}
-
-    def close(self) -> None:
-        """Give the client up. The next question makes another one."""
-        self._admin = None
+        found = self._present(seconds, GONE_SECONDS)
+        self._check_topic(_kept(self._bound[self._topic]), found[self._topic])
+        markers, before = found.get(self._markers), self._bound.get(self._markers)
+        if markers is not None and before is not None and _is_other(markers, _kept(before)):
+            self._changed(
+                f"topic {self._markers!r} was deleted and made again while the stream ran: found the id "
+                f"{markers.id}, expected {before.id}; its markers are lost",
+                f"start again; or {GO_ON}",
+            )
+        self._bound = found
 
     # -- the comparison
 
-    def _check_topic(self, kept: Mapping[str, Any], found: SeenTopic | None) -> None:
-        if not kept or kept.get("name") != self._topic:
+    def _check_topic(self, kept: Mapping[str, Any], found: Topic | None) -> None:
+        if kept.get("name") != self._topic:
             return  # the user has named another topic
         if found is None:
-            raise self._missing(self._topic)
-        if found.is_other(kept):
+            raise _missing(self._topic)
+        if _is_other(found, kept):
             self._changed(
                 f"topic {self._topic!r} was deleted and made again: found the id {found.id}, expected "
                 f"{kept.get('id')}; the rows of earlier batches went with the old topic",
@@ -207,42 +171,39 @@ class SinkTopics:
             raise CheckpointError(f"{what}; {remedy}")
         log.warning("%s; the sink goes on, because of `changed_topics: go-on`", what)
 
-    def _missing(self, name: str) -> SinkError:
-        return SinkError(
-            f"topic {name!r} does not exist any more; what was in it is lost. Create it again, and start again: the "
-            "error will say what can be done"
-        )
+    def _present(self, seconds: float, gone: float) -> dict[str, Topic]:
+        """Return the topics by name. Errors: `SinkError` for a missing one."""
+        present = {}
+        for name, topic in self._found(seconds, gone).items():
+            if topic is None:
+                raise _missing(name)
+            present[name] = topic
+        return present
 
-    def _seen(
-        self, seconds: float, gone: float = 0.0, unanswered: type[Exception] = SinkError
-    ) -> dict[str, SeenTopic | None]:
-        """Return the topics by name; None for a missing one. Errors: as of the module, and `unanswered`.
+    def _found(self, seconds: float, gone: float = 0.0) -> dict[str, Topic | None]:
+        """Return the topics by name; None for a missing one.
 
         `gone`: for how long brokers have to say that a topic is missing, in seconds.
         """
-        if self._admin is None:
-            self._admin = self._clients.admin()
-        try:
-            return {
-                name: _seen(
-                    described(
-                        self._clients, self._admin, name, seconds=seconds, new=gone, unanswered=unanswered
-                    ),
-                    name,
-                )
-                for name in (self._topic, self._markers)
-                if name
-            }
-        except Exception:
-            self._admin = None
-            raise
+        names = filter(None, (self._topic, self._markers))
+        return {name: described(self._clients, name, seconds=seconds, new=gone) for name in names}
 
 
-def _seen(found: TopicDescription | None, name: str) -> SeenTopic | None:
-    if found is None:
-        return None
-    id_ = str(getattr(found, "topic_id", ""))
-    return SeenTopic(name, "" if id_ in _NO_ID else id_, len(found.partitions))
+def _kept(topic: Topic) -> dict[str, Any]:
+    """Return the entry of a manifest."""
+    return {"name": topic.name, "id": topic.id, "partitions": topic.partitions}
+
+
+def _is_other(topic: Topic, kept: Mapping[str, Any]) -> bool:
+    """Return whether this is not the topic of an entry."""
+    return topic.name != kept.get("name") or bool(topic.id and kept.get("id") and topic.id != kept["id"])
+
+
+def _missing(name: str) -> SinkError:
+    return SinkError(
+        f"topic {name!r} does not exist any more; what was in it is lost. Create it again, and start again: the "
+        "error will say what can be done"
+    )
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -252,7 +213,7 @@ class Marker(msgspec.Struct, frozen=True):
     manifest: str
 
 
-class MarkerKey(msgspec.Struct, frozen=True, omit_defaults=True):
+class MarkerKey(msgspec.Struct, frozen=True):
     """Whose marker it is."""
 
     checkpoint: str
@@ -277,41 +238,58 @@ class MarkerTopic:
 
         `new`: as of `described`.
         """
-        admin = self._clients.admin()
-        found = described(self._clients, admin, self.name, "Read", "Write", new=new)
+        found = described(self._clients, self.name, "Read", "Write", new=new)
         if found is None:
             return False
-        self._check(admin, found)
+        wanted = self._replication or min(REPLICAS, self._brokers())
+        self._check("partitions", found.partitions, found.partitions == 1, "1", "set another `marker_topic`")
+        self._check(
+            "replicas", found.replicas, found.replicas >= wanted, f"at least {wanted}",
+            f"add replicas with kafka-reassign-partitions, or set `replication: {found.replicas}`",
+        )  # fmt: skip
+        if config := configuration(self._clients, self.name):
+            policy, in_sync = config["cleanup.policy"], int(config["min.insync.replicas"])
+            change = "change it with kafka-configs"
+            self._check("cleanup.policy", policy, policy.strip(",") == "compact", "compact", change)
+            least = _in_sync(wanted)
+            self._check("min.insync.replicas", in_sync, in_sync >= least, f"at least {least}", change)
         return True
+
+    def _brokers(self) -> int:
+        """Return the number of brokers that answer, or that have a replica."""
+        doing = "the brokers of the sink do not answer"
+        with self._clients.asked(ADMIN_SECONDS, partial(self._clients.failed, doing)) as admin:
+            found = admin.metadata()
+        partitions = (each for topic in found.topics.values() for each in topic.partitions.values())
+        return len({*found.brokers, *(id_ for each in partitions for id_ in each.replicas)})
+
+    def _check(self, what: str, found: object, fits: bool, expected: str, remedy: str) -> None:
+        if not fits:
+            raise SinkError(f"topic {self.name!r}: found {what} = {found}, expected {expected}; {remedy}")
 
     def create(self) -> None:
         """Create the topic, unless it exists; check it."""
         if self.exists():
             return
-        client = self._clients.admin()
-        admin = Admin(
-            client, ADMIN_SECONDS, self._clients.look(client, f"topic {self.name!r} cannot be created")
-        )
-        choices = [self._replication] if self._replication else list(range(REPLICAS, 0, -1))
-        for replicas in choices:
-            config = {**CONFIG, "min.insync.replicas": str(_in_sync(replicas))}
-            topic = NewTopic(self.name, num_partitions=1, replication_factor=replicas, config=config)
+        for replicas in [self._replication] if self._replication else range(REPLICAS, 0, -1):
             try:
-                made = admin.create(topic)
-            except ck.KafkaException as error:
-                if error.args[0].name() != "INVALID_REPLICATION_FACTOR" or replicas == choices[-1]:
-                    raise self._cannot_create(error, replicas) from None
-                continue  # there are fewer brokers, also with those that are down
-            if made:
-                log.info("created the topic %r with %d replicas", self.name, replicas)
-                if replicas < REPLICAS and not self._replication:
+                if self._made(replicas) and replicas < REPLICAS and not self._replication:
                     log.warning(
                         "topic %r has %d replicas, because there are no more brokers: if they are lost, a batch may be "
                         "written twice", self.name, replicas,
                     )  # fmt: skip
-            break
+                break
+            except ck.KafkaException as error:
+                if replicas in (1, self._replication) or error.args[0].name() != "INVALID_REPLICATION_FACTOR":
+                    raise self._cannot_create(error, replicas) from None
         if not self.exists(new=NEW_SECONDS):
             raise SinkError(f"topic {self.name!r}: not there after it was created; start again")
+
+    def _made(self, replicas: int) -> bool:
+        config = {**CONFIG, "min.insync.replicas": str(_in_sync(replicas))}
+        topic = NewTopic(self.name, num_partitions=1, replication_factor=replicas, config=config)
+        with self._clients.asked(ADMIN_SECONDS, ck.KafkaException) as admin:
+            return admin.create(topic)
 
     def _cannot_create(self, error: Exception, replicas: int) -> SinkError:
         allow = "allow `Create` on it, or " if error.args[0].name() in _NOT_ALLOWED else ""
@@ -320,70 +298,38 @@ class MarkerTopic:
             f"cleanup.policy=compact, {replicas} replicas, and min.insync.replicas={_in_sync(replicas)}"
         )
 
-    def _wanted(self, admin: AdminClient) -> int:
-        """Return the replicas that the topic must have: of the brokers that answer, or that have a replica."""
-        if self._replication:
-            return self._replication
-        found = metadata(self._clients, admin)
-        partitions = (each for topic in found.topics.values() for each in topic.partitions.values())
-        brokers = {*found.brokers, *(id_ for each in partitions for id_ in each.replicas)}
-        return min(REPLICAS, len(brokers))
-
-    def _check(self, admin: AdminClient, found: TopicDescription) -> None:
-        if len(found.partitions) != 1:
-            raise self._wrong("partitions", len(found.partitions), 1, "set another `marker_topic`")
-        wanted = self._wanted(admin)
-        if (replicas := len(found.partitions[0].replicas)) < wanted:
-            remedy = f"add replicas with kafka-reassign-partitions, or set `replication: {replicas}`"
-            raise self._wrong("replicas", replicas, f"at least {wanted}", remedy)
-        config = configuration(self._clients, admin, self.name)
-        if not config:
-            return
-        policy = config["cleanup.policy"]
-        if sorted(filter(None, policy.split(","))) != ["compact"]:
-            raise self._wrong(
-                "cleanup.policy", policy, "compact", "markers would be lost; change it with kafka-configs"
-            )
-        if (in_sync := int(config["min.insync.replicas"])) < (least := _in_sync(wanted)):
-            raise self._wrong(
-                "min.insync.replicas", in_sync, f"at least {least}", "change it with kafka-configs"
-            )
-
-    def _wrong(self, what: str, found: object, expected: object, remedy: str) -> SinkError:
-        return SinkError(f"topic {self.name!r}: found {what} = {found}, expected {expected}; {remedy}")
-
     # -- one marker
 
     def read(self, key: MarkerKey, seconds: float) -> Marker | None:
         """Return the marker of a sink; None before its first batch. Errors: if it takes longer than `seconds`."""
         deadline = time.monotonic() + seconds
         end = self._end(seconds)
-        consumer = self._clients.consumer(
-            {
-                "group.id": f"taskplace-{key.checkpoint}",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "allow.auto.create.topics": False,
-            }
-        )
-        last, reached, wanted, heard = None, 0, key.encode(), time.monotonic()
+        own = {
+            "group.id": f"taskplace-{key.checkpoint}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "allow.auto.create.topics": False,
+        }
+        consumer = self._clients.made(ck.Consumer, own)
+        last, reached, wanted, answered = None, 0, key.encode(), time.monotonic()
         try:
             consumer.assign([ck.TopicPartition(self.name, 0, ck.OFFSET_BEGINNING)])
             while reached < end:
                 message = consumer.poll(min(1.0, max(deadline - time.monotonic(), 0.0)))
                 self._clients.raise_refusal(f"the marker of sink {key.sink!r} cannot be read")
-                if message is not None:
-                    heard = time.monotonic()
-                self._clients.warn_silent(heard)
-                if message is not None and (error := message.error()) is None:
-                    reached = message.offset() + 1
-                    if message.key() == wanted:
-                        last = message.offset(), message.value()
-                elif message is not None and error.code() == ck.KafkaError._PARTITION_EOF:
-                    reached = message.offset()
-                elif message is not None and error.name() in PERMANENT:
-                    raise self._clients.permanent(error, f"topic {self.name!r} cannot be read", "Read")
+                if message is None:
+                    self._clients.warn_silent(answered)
+                else:
+                    answered, error = time.monotonic(), message.error()
+                    if error is None:
+                        reached = message.offset() + 1
+                        if message.key() == wanted:
+                            last = message.offset(), message.value()
+                    elif error.code() == ck.KafkaError._PARTITION_EOF:
+                        reached = message.offset()
+                    elif error.name() in PERMANENT:
+                        raise self._clients.failed(f"topic {self.name!r} cannot be read", error, "`Read`")
                 if reached < end and time.monotonic() >= deadline:
                     raise SinkError(
                         f"topic {self.name!r}: read up to offset {reached} of {end} in {seconds:.0f} s; the brokers do "
@@ -395,97 +341,68 @@ class MarkerTopic:
 
     def _marker(self, key: MarkerKey, offset: int, value: bytes | None) -> Marker:
         """Return the marker in a record. Errors: `SinkError` for something else, which another program has written."""
-        found = "a tombstone" if value is None else f"{len(value)} bytes that are no marker"
-        if value is not None:
-            try:
-                return msgspec.json.decode(value, type=Marker)
-            except (msgspec.DecodeError, ValueError) as error:
-                found = f"{found} ({error})"
-        raise SinkError(
-            f"topic {self.name!r}, partition 0, offset {offset}: found {found}, expected the marker of sink "
-            f'{key.sink!r} of checkpoint {key.checkpoint}, like {{"batch":12,"manifest":"..."}}; another program has '
-            "written it. Write the last marker again, with the same key, or set another `marker_topic`; if the last "
-            "batch is published again, that needs `changed_topics: go-on`, and its rows may be in the topic twice then"
-        )
+        try:
+            return msgspec.json.decode(value or b"", type=Marker)
+        except ValueError:
+            found = "a tombstone" if value is None else f"{len(value)} bytes that are no marker"
+            raise SinkError(
+                f"topic {self.name!r}, partition 0, offset {offset}: found {found}, expected the marker of sink "
+                f"{key.sink!r} of checkpoint {key.checkpoint}; another program has written it. Write the last marker "
+                "again, or set another `marker_topic`"
+            ) from None
 
     def _end(self, seconds: float) -> int:
         """Return the high watermark: also behind transactions that are open."""
         doing = f"topic {self.name!r}: its end is not known"
-        with asked(self._clients, self._clients.admin(), doing, seconds=seconds) as admin:
-            return admin.offsets(self.name, [0], also=NEW)[0]
+        with self._clients.asked(seconds, partial(self._clients.failed, doing, right="`Describe`")) as admin:
+            return admin.offsets(self.name, [0], new=seconds)[0]
 
 
 def described(
-    clients: Clients, client: AdminClient, topic: str, *rights: str, new: float = 0.0, **more: Any
-) -> TopicDescription | None:
-    """Return the description of a topic; None if it does not exist. Errors: `SinkError`, also if a right is missing.
+    clients: Clients, topic: str, *rights: str, new: float = 0.0, seconds: float = ADMIN_SECONDS
+) -> Topic | None:
+    """Return a topic; None if it does not exist. Errors: `SinkError`, also if a right is missing.
 
-    `new`: for how long brokers that do not know it are asked again, in seconds. `more`: of `asked`.
+    `new`: for how long brokers that do not know it are asked again, in seconds.
     """
-    with asked(clients, client, f"topic {topic!r} cannot be checked", **more) as admin:
+    failed = partial(clients.failed, f"topic {topic!r} cannot be checked", right="`Describe`")
+    with clients.asked(seconds, failed) as admin:
         try:
             found = admin.describe(topic, new=new)
         except ck.KafkaException as error:
             if error.args[0].name() in NEW:
                 return None
             raise
-    if lacks := lacking(found, *rights):
+    if lacks := found.lacking(rights):
+        allow = " and ".join(f"`{right}`" for right in lacks)
         raise SinkError(
-            f"topic {topic!r}: this client has no right to {' or '.join(lacks)}; allow "
-            f"{' and '.join(f'`{right}`' for right in lacks)} on the topic"
+            f"topic {topic!r}: this client has no right to {' or '.join(lacks)}; allow {allow} on the topic"
         )
     return found
 
 
-def configuration(clients: Clients, client: AdminClient, topic: str) -> dict[str, str]:
+def configuration(clients: Clients, topic: str) -> dict[str, str]:
     """Return the configuration of a topic that exists; empty, with a warning, if it may not be read."""
-    with asked(clients, client, f"the configuration of topic {topic!r} is not known") as admin:
+    failed = partial(clients.failed, f"the configuration of topic {topic!r} is not known")
+    with clients.asked(ADMIN_SECONDS, failed) as admin:
         try:
             return admin.configuration(topic)
         except ck.KafkaException as error:
             if error.args[0].name() not in _NOT_ALLOWED:
                 raise
-            says = clients.says(error)
-            log.warning(
-                "the configuration of topic %r is not checked (allow `DescribeConfigs`): %s", topic, says
-            )
+            log.warning("the configuration of topic %r is not checked (allow `DescribeConfigs`)", topic)
             return {}
-
-
-@contextmanager
-def asked(
-    clients: Clients,
-    client: AdminClient,
-    doing: str,
-    *,
-    seconds: float = ADMIN_SECONDS,
-    unanswered: type[Exception] = SinkError,
-) -> Iterator[Admin]:
-    """Yield what asks brokers. Errors: `SinkError` for an answer that does not pass by waiting, and `unanswered`."""
-    try:
-        yield Admin(client, seconds, clients.look(client, doing))
-    except ck.KafkaException as raised:
-        error = raised.args[0]
-        if error.name() in PERMANENT:
-            raise clients.permanent(error, doing, "Describe") from None
-        says = f"{doing}: {clients.says(error)}; check `servers`, and that the brokers run"
-        raise unanswered(says) from None
-
-
-def metadata(clients: Clients, client: AdminClient) -> ClusterMetadata:
-    """Return what the brokers know of topics and brokers. Errors: `SinkError` if they do not answer, or refuse."""
-    with asked(clients, client, "the brokers of the sink do not answer") as admin:
-        return admin.metadata()
 
 
 def check_topic(clients: Clients, topic: str, form: RecordFormat) -> None:
     """Refuse a topic that cannot take the records of a format. Errors: `SinkError`."""
-    client = clients.admin()
-    if described(clients, client, topic, "Write") is None:
-        topics = metadata(clients, client).topics
-        near = nearest(topic, [name for name in topics if not name.startswith("__")])
+    if described(clients, topic, "Write") is None:
+        known = [
+            name for name in clients.admin().list_topics(timeout=ADMIN_SECONDS).topics if name[:2] != "__"
+        ]
+        near = nearest(topic, known)
         raise SinkError(f"topic {topic!r} does not exist; create it first{near and '; ' + near}")
-    config = configuration(clients, client, topic)
+    config = configuration(clients, topic)
     largest = int(config.get("max.message.bytes", form.max_bytes))
     if largest < form.max_bytes:
         raise SinkError(

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -24,8 +24,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from taskplace.model.placed_options import PlacedOptions
-from taskplace.spark.cluster import Cluster
 from taskplace.spark.kafka.alignment import Alignment, alignment
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.records import KafkaRecords, going_on, offset_of
@@ -54,20 +52,8 @@ def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
 Register = Callable[[Any, str, Callable[[], type[DataSource]]], None]
 
 
-class Stream(Protocol):
-    """What `stream_of` uses of `Placed`."""
-
-    built: BuiltTopology
-    options: PlacedOptions
-    checkpoint: Path
-
-    @property
-    def bridge(self) -> Cluster:
-        """The cluster on which the stream runs."""
-
-
-def stream_of(records: KafkaRecords, placed: Stream) -> DataFrame:
-    """Return the streaming data frame of the ranges that tasks read: for a source with `reads=records`.
+def stream_of(records: KafkaRecords, placed: Any) -> DataFrame:
+    """Return the streaming data frame of the ranges that tasks of a `Placed` read: for a source with `reads=records`.
 
     Asks the brokers for the ends of the tables that are read before it. Errors: `InputError`, if they do not answer.
     """

@@ -6,7 +6,7 @@ row is, and when that slot closes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,16 +16,15 @@ import pyarrow.compute as pc
 
 from taskplace.durations import Duration, milliseconds
 from taskplace.errors import InputError
-from taskplace.spark.processors.arguments import known_arguments
-from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
+from taskplace.spark.processors.base import Context, Keyed, Layout
 from taskplace.spark.processors.changes import Changes, Column, Course
-from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_sent, is_time
+from taskplace.spark.processors.facts import Facts, State, TimeColumn, is_time
 from taskplace.spark.processors.parts import Aggregation, Parts, check_sums, count
 from taskplace.spark.processors.times import Times
 from taskplace.spark.state.expiry import LAST, micros, slot_starts
 from taskplace.spark.state.store import Store
 from taskplace.spark.types import arrow_schema, column_of
-from taskplace.validation import boolean, named
+from taskplace.validation import named
 
 #: The column with the start of a row's window, which a windowed processor adds to its key.
 WINDOW = "window_start"
@@ -73,8 +72,11 @@ class Tumbling:
         named(self.column, "Tumbling.column", "the name of a timestamp column")
         if self.time is not None:
             named(self.time, f"Tumbling({self.column!r}).time", "a name for a column")
-        milliseconds(self.size, f"Tumbling({self.column!r}).size")
-        milliseconds(self.grace, f"Tumbling({self.column!r}).grace", zero=True)
+        if not isinstance(self.emit, str) or self.emit not in ("changes", "final"):
+            raise InputError(
+                f"Tumbling({self.column!r}).emit", found=self.emit, expected="'changes' or 'final'"
+            )
+        _ = self.closes_ms  # refuses what is no duration
 
     @property
     def size_ms(self) -> int:
@@ -101,7 +103,7 @@ class Tumbling:
         return pa.chunked_array([pa.array(ends, pa.int64(), mask=~known).cast(pa.timestamp("us", tz="UTC"))])
 
 
-class Aggregate:
+class Aggregate(Keyed):
     """Keeps running aggregates by key in one store, and emits the new value of every key that the batch touched.
 
     - `store`: the name of its store; `by`: the key's columns, with their types
@@ -135,7 +137,6 @@ class Aggregate:
     {'flights': 'int64', 'worst': 'int64'}
     """
 
-    @known_arguments
     def __init__(
         self,
         store: str,
@@ -147,22 +148,64 @@ class Aggregate:
         over_changes: bool = False,
         **aggregates: Aggregation,
     ) -> None:
-        self.store = store_name(store, type(self).__name__)
-        path = self._path = f"Aggregate({store!r})"
-        keys = columns_of(by, f"{path}.by", empty=True)
-        check_arguments(path, keys=keys, aggregates=aggregates, window=window, ttl=ttl)
-        self._window, self._time = window, time
-        self._over_changes = boolean(over_changes, f"{path}.over_changes")
-        self._by = keys if window is None else {**keys, WINDOW: "timestamp"}
+        super().__init__("Aggregate", store, by, ttl=ttl, time=time, over_changes=over_changes, empty=True)
+        self._aggregates, self._window = aggregates, window
         self._made = () if window is None else (WINDOW,)
-        self._forgetting = (
-            forgetting(path, ttl, time)
-            if window is None
-            else {"time": WINDOW, "retention_ms": window.closes_ms}
-        )
-        self._aggregates = aggregates
-        self._parts = parts_of(path, by=self._by, aggregates=aggregates, window=window)
-        self._stored = Parts(path, self._by, self._parts)
+        self._check_arguments(ttl)
+        if window is not None:
+            self._by = {**self._by, WINDOW: "timestamp"}
+            self._forgetting = {"time": WINDOW, "retention_ms": window.closes_ms}
+        self._parts = self._stored_parts()
+        self._stored = Parts(self._path, self._by, self._parts)
+
+    def _check_arguments(self, ttl: Any) -> None:
+        """Refuse arguments of the wrong kind, and arguments that exclude each other."""
+        window, names = self._window, {*self._by, *self._aggregates}
+        for name, aggregate in self._aggregates.items():
+            named(name, self._path, "the name of a column")
+            if not isinstance(aggregate, Aggregation):
+                expected = "an aggregate, such as count() or sum_('amount')"
+                raise InputError(f"{self._path}.{name}", found=aggregate, expected=expected)
+        if not self._by or not self._aggregates:
+            raise InputError(
+                self._path, found=f"by={self._by}", expected="at least one key column and one aggregate"
+            )
+        if window is not None and not isinstance(window, Tumbling):
+            expected = "Tumbling(column, size), such as Tumbling('at', '1 hour')"
+            raise InputError(f"{self._path}.window", found=window, expected=expected)
+        if window is not None and (ttl is not None or WINDOW in names):
+            raise InputError(
+                self._path,
+                found="a window and a ttl" if ttl is not None else f"a window and a column {WINDOW!r}",
+                expected=f"only the window: it adds the column {WINDOW!r} and defines when entries expire",
+            )
+
+    def _stored_parts(self) -> dict[str, Aggregation]:
+        """Return the columns that the store keeps for the aggregates. Refuses names that occur twice."""
+        stored: set[str] = set()  # in lower case, because Spark treats K and k as one name
+        for key in self._by:
+            self._take(key, key, stored)
+        sent = set(stored)
+        if self._window is not None and self._window.time is not None:
+            self._take("window.time", self._window.time, sent)
+        parts: dict[str, Aggregation] = {}
+        for name, whole in self._aggregates.items():
+            self._take(name, name, sent)
+            for column, part in whole.parts(name).items():
+                self._take(name, column, stored)
+                parts[column] = part
+        sums = {name: part.type for name, part in parts.items() if part.function == "sum"}
+        check_sums(self._path, sums)
+        return parts
+
+    def _take(self, name: str, column: str, taken: set[str]) -> None:
+        if column.lower() in taken:
+            raise InputError(
+                f"{self._path}.{name}",
+                found=f"the column {column!r} twice",
+                expected="a different name for each key and aggregate; an average x uses x_sum and x_count",
+            )
+        taken.add(column.lower())
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and one column per part.
@@ -197,7 +240,7 @@ class Aggregate:
             for name, whole in self._aggregates.items()
         }
         return Facts(
-            columns=columns_sent({**self._by, **values, **self._ends()}),
+            columns={**self._by, **values, **self._ends()},
             times=self._times(rows.times or Times()),
             changes=self._changes(),
             time=self._expires_by(),
@@ -361,7 +404,6 @@ class Count(Aggregate):
 
     infer = Aggregate.infer
 
-    @known_arguments
     def __init__(
         self,
         store: str,
@@ -375,93 +417,3 @@ class Count(Aggregate):
         super().__init__(
             store, by=by, window=window, ttl=ttl, time=time, over_changes=over_changes, count=count()
         )
-
-
-def check_arguments(
-    path: str, *, keys: Mapping[str, object], aggregates: Mapping[str, Aggregation], window: Any, ttl: Any
-) -> None:
-    """Refuse arguments of the wrong kind, and arguments that exclude each other.
-
-    - `path`: the processor, for errors
-    - `keys`: the columns of `by`, without the window's
-
-    >>> check_arguments("Aggregate('s')", keys={"k": "string"}, aggregates={}, window=None, ttl=None)
-    Traceback (most recent call last):
-    taskplace.errors.InputError: Aggregate('s'): found "by={'k': 'string'}", expected at least one key column and one \
-aggregate
-    """
-    if window is not None and not isinstance(window, Tumbling):
-        expected = "Tumbling(column, size), such as Tumbling('at', '1 hour')"
-        raise InputError(f"{path}.window", found=window, expected=expected)
-    for name, aggregate in aggregates.items():
-        named(name, path, "the name of a column")
-        if not isinstance(aggregate, Aggregation):
-            expected = "an aggregate, such as count() or sum_('amount')"
-            raise InputError(f"{path}.{name}", found=aggregate, expected=expected)
-    if not keys or not aggregates:
-        raise InputError(path, found=f"by={keys}", expected="at least one key column and one aggregate")
-    if window is not None:
-        _check_window(path, window, {*keys, *aggregates}, ttl)
-
-
-def _check_window(path: str, window: Tumbling, names: set[str], ttl: Any) -> None:
-    if ttl is not None or WINDOW in names:
-        raise InputError(
-            path,
-            found="a window and a ttl" if ttl is not None else f"a window and a column {WINDOW!r}",
-            expected=f"only the window: it adds the column {WINDOW!r} and defines when entries expire",
-        )
-    if not isinstance(window.emit, str) or window.emit not in ("changes", "final"):
-        raise InputError(f"{path}.window.emit", found=window.emit, expected="'changes' or 'final'")
-    if window.time in {*names, WINDOW}:
-        raise InputError(
-            f"{path}.window.time",
-            found=f"the column {window.time!r} twice",
-            expected="a name that no key and no aggregate has",
-        )
-
-
-def parts_of(
-    path: str,
-    *,
-    by: Mapping[str, object],
-    aggregates: Mapping[str, Aggregation],
-    window: Tumbling | None,
-) -> dict[str, Aggregation]:
-    """Return the parts that the store keeps for the aggregates, by the names of their columns.
-
-    Refuses names that occur twice, in the store or in the output, and sums that are no numbers. `by` has all columns of
-    the store's key, with the window's.
-
-    >>> from taskplace.spark.processors.parts import avg
-    >>> parts_of("Aggregate('s')", by={"x_sum": "string"}, aggregates={"x": avg("n")}, window=None)
-    Traceback (most recent call last):
-    taskplace.errors.InputError: Aggregate('s').x: found "the column 'x_sum' twice", expected a different name for \
-each key and aggregate; an average x uses x_sum and x_count
-    """
-    parts: dict[str, Aggregation] = {}
-    # In lower case, because Spark treats K and k as one name.
-    stored: set[str] = set()
-    for key in by:
-        _take(path, key, [key], stored)
-    sent = set(stored)
-    if window is not None and window.time is not None:
-        _take(path, window.time, [window.time], sent)
-    for name, whole in aggregates.items():
-        own = whole.parts(name)
-        check_sums(path, {part: how.type for part, how in own.items() if how.function == "sum"})
-        _take(path, name, own, stored)
-        _take(path, name, [name], sent)
-        parts |= own
-    return parts
-
-
-def _take(path: str, name: str, columns: Iterable[str], taken: set[str]) -> None:
-    for column in columns:
-        if column.lower() in taken:
-            raise InputError(
-                f"{path}.{name}",
-                found=f"the column {column!r} twice",
-                expected="a different name for each key and aggregate; an average x uses x_sum and x_count",
-            )
-        taken.add(column.lower())

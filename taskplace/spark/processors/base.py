@@ -24,13 +24,12 @@ import pyarrow as pa
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.model.callables import check_function
-from taskplace.spark.processors.arguments import known_arguments
-from taskplace.spark.processors.facts import Facts, State, columns_sent, is_time
-from taskplace.spark.state.rows import codec_of
+from taskplace.spark.processors.facts import Facts, State, holds_times
+from taskplace.spark.state.rows import RowCodec, codec_of
 from taskplace.spark.state.store import Store
 from taskplace.spark.types import arrow_schema
 from taskplace.spark.values import dicts_of, table_of
-from taskplace.validation import named, nearest
+from taskplace.validation import boolean, named, nearest
 
 #: A store's layout: {"key": columns, "value": columns}. A store with expiry also has "time" and "retention_ms".
 #: Optional: "meaning", text -> text: what the stored numbers mean. Under another meaning they are worthless.
@@ -45,14 +44,11 @@ def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
     >>> forgetting("Deduplicate('seen')", "1 hour", "at")
     {'time': 'at', 'retention_ms': 3600000}
     """
+    if (ttl is None) != (time is None):
+        missing = "time" if time is None else "ttl"
+        raise InputError(f"{processor}.{missing}", found=None, expected="both ttl and time, or neither")
     if time is not None:
         named(time, f"{processor}.time", "the name of a timestamp or date column")
-    if time is None and ttl is not None:
-        expected = "the time column that the ttl counts from: both ttl and time, or neither"
-        raise InputError(f"{processor}.time", found=None, expected=expected)
-    if ttl is None and time is not None:
-        expected = "how long after the time an entry expires, such as '1 day': both ttl and time, or neither"
-        raise InputError(f"{processor}.ttl", found=None, expected=expected)
     return {} if ttl is None else {"time": time, "retention_ms": milliseconds(ttl, f"{processor}.ttl")}
 
 
@@ -70,9 +66,40 @@ def columns_of(given: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
     return dict(given) if isinstance(given, Mapping) else dict(zip(schema.names, schema.types, strict=True))
 
 
-def store_name(given: Any, processor: str) -> str:
-    """Return the name of a processor's store. Errors: `InputError` if it is not a text."""
-    return named(given, f"{processor}.store", "the name of a store")
+class Keyed:
+    """What taskplace's own processors have in common: a store with a key, whose entries may expire.
+
+    - `kind`: the name of the processor in errors
+    - `empty`: whether the key may have no columns
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        store: str,
+        by: Mapping[str, object] | pa.Schema,
+        *,
+        ttl: Any,
+        time: str | None,
+        over_changes: bool = False,
+        empty: bool = False,
+    ) -> None:
+        self.store = named(store, f"{kind}.store", "the name of a store")
+        self._path = f"{kind}({store!r})"
+        self._by = columns_of(by, f"{self._path}.by", empty=empty)
+        self._time = time
+        self._forgetting = forgetting(self._path, ttl, time)
+        self._over_changes = boolean(over_changes, f"{self._path}.over_changes")
+
+    def _codec(self, key: pa.Schema) -> RowCodec:
+        """Return the codec of the store's key."""
+        return codec_of(key, f"{self._path}.by")
+
+    def _check_key(self, rows: Facts) -> None:
+        """Refuse rows without the columns of the key, or with types that cannot be cast to the key's."""
+        rows.require_all("by", self._by)
+        if (row := rows.nulls()) is not None:
+            self._codec(arrow_schema(self._by)).canonical(row)
 
 
 @dataclass(frozen=True)
@@ -157,7 +184,7 @@ def layouts(processor: object) -> Mapping[str, Layout]:
     return declared() if declared is not None else {}
 
 
-class PerKey:
+class PerKey(Keyed):
     """Runs a function once per key of a batch, with that key's state. Readable, but each row costs Python time.
 
     - `store`: the name of its store; `by`, `state`: the columns of its key and value, with their types
@@ -184,7 +211,6 @@ class PerKey:
     ...                    output={"tailnum": "string", "best": "int64"})
     """
 
-    @known_arguments
     def __init__(
         self,
         store: str,
@@ -201,18 +227,17 @@ class PerKey:
         event_time: str | None = None,
         delay: Any = None,
     ) -> None:
-        self.store = store_name(store, "PerKey")
+        super().__init__("PerKey", store, by, ttl=ttl, time=time)
         self.event_time, self.delay = event_time, delay
-        path = f"PerKey({store!r})"
-        self._forgetting = forgetting(path, ttl, time)
-        check_function(function, f"{path}.function", arguments=["key", "rows", "state"])
+        check_function(function, f"{self._path}.function", arguments=["key", "rows", "state"])
         self._function = function
-        self._by, self._state = columns_of(by, f"{path}.by"), columns_of(state, f"{path}.state")
-        self._output = arrow_schema(columns_of(output, f"{path}.output", empty=True), f"{path}.output")
-        times = [field.name for field in self._output if is_time(field.type)]
-        if event_time is not None and (not isinstance(event_time, str) or event_time not in times):
+        self._state = columns_of(state, f"{self._path}.state")
+        path = f"{self._path}.output"
+        self._output = arrow_schema(columns_of(output, path, empty=True), path)
+        times = [field.name for field in self._output if holds_times(field.type)]
+        if event_time is not None and event_time not in times:
             raise InputError(
-                f"{path}.event_time",
+                f"{self._path}.event_time",
                 found=event_time,
                 expected=f"a timestamp or date column of its output: {times}",
                 hint=nearest(event_time, times),
@@ -227,19 +252,14 @@ class PerKey:
 
         The function may read any other columns.
         """
-        (rows,) = inputs
-        rows.require_all("by", self._by)
-        if (row := rows.nulls()) is not None:
-            codec_of(arrow_schema(self._by), f"PerKey({self.store!r}).by").canonical(row)
-        return Facts(
-            columns=columns_sent(dict(zip(self._output.names, self._output.types, strict=True))),
-            states={self.store: State()},
-        )
+        self._check_key(inputs[0])
+        columns = dict(zip(self._output.names, self._output.types, strict=True))
+        return Facts(columns=columns, states={self.store: State()})
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the function's output rows, key by key in order of first appearance."""
         store = context.store(self.store)
-        codec = codec_of(store.schema.key, f"PerKey({self.store!r}).by")
+        codec = self._codec(store.schema.key)
         groups: dict[bytes, list[dict[str, Any]]] = {}
         # Group by the encoded key, as the store does: NaN is one key there, but NaN != NaN in Python.
         for key, row in zip(codec.encode(rows), self._dicts(rows, "rows"), strict=True):
@@ -255,43 +275,43 @@ class PerKey:
         for row_number, (key_row, group, state, known) in enumerate(keyed):
             new, sent = self._answer(self._function(dict(key_row), group, state if known else None))
             for row in sent:
-                self._known_names(row, self._output.names, "output")
-                out.append(row)
+                out.append(self._known(row, self._output.names, "output"))
             if new is not None:
-                self._known_names(new, self._state, "state")
-                kept.append({**key_row, **new})
+                kept.append({**key_row, **self._known(new, self._state, "state")})
             elif known:
                 gone.append(row_number)
         if kept:
             columns = pa.schema([*store.schema.key, *store.schema.value])
-            store.put_many(table_of(kept, columns, f"PerKey({self.store!r}).state"))
+            store.put_many(table_of(kept, columns, f"{self._path}.state"))
         if gone:
             store.delete_many(keys.take(gone))
-        return table_of(out, self._output, f"PerKey({self.store!r}).output")
+        return table_of(out, self._output, f"{self._path}.output")
 
     def _answer(self, answer: Any) -> tuple[Any, Iterable[Any]]:
         """Return the new state and the rows to emit. Errors: `InputError` if the function returned anything else."""
-        state: Any
-        rows: Any
         state, rows = answer if isinstance(answer, tuple) and len(answer) == 2 else (0, 0)
-        dicts = isinstance(state, Mapping | None) and isinstance(rows, Iterable)
-        if not dicts or isinstance(rows, str | bytes | Mapping):
+        if (
+            not isinstance(state, Mapping | None)
+            or not isinstance(rows, Iterable)
+            or isinstance(rows, str | bytes | Mapping)
+        ):
             raise InputError(
-                f"PerKey({self.store!r}).function",
+                f"{self._path}.function",
                 found=answer,
                 expected="(the new state as a dict or None, the output rows as a list of dicts)",
             )
         return state, rows
 
-    def _known_names(self, row: Any, names: Iterable[str], part: str) -> None:
-        """Refuse a column that the state or the output does not have. A missing column is null."""
+    def _known(self, row: Any, names: Iterable[str], part: str) -> Any:
+        """Return a row; refuse a column that the state or the output does not have. A missing column is null."""
         known = set(names)
         if isinstance(row, Mapping) and (unknown := sorted(map(str, set(row) - known))):
             raise InputError(
-                f"PerKey({self.store!r}).{part}.{unknown[0]}",
-                found=f"a column that the {part} does not have",
+                f"{self._path}.{part}.{unknown[0]}",
+                found="an unknown column",
                 expected=f"one of {sorted(known)}",
             )
+        return row
 
     def _dicts(self, table: pa.Table, part: str) -> list[dict[str, Any]]:
-        return dicts_of(table, f"PerKey({self.store!r}).{part}", "filter such rows in a processor before")
+        return dicts_of(table, f"{self._path}.{part}", "filter such rows in a processor before")

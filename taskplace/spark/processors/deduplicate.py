@@ -10,18 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.arguments import known_arguments
-from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
+from taskplace.spark.processors.base import Context, Keyed, Layout
 from taskplace.spark.processors.facts import Facts, State, TimeColumn
 from taskplace.spark.processors.groups import Groups
-from taskplace.spark.state.rows import codec_of
-from taskplace.spark.types import arrow_schema
-from taskplace.validation import boolean
 
 _BATCH = "seen_in_batch"
 
 
-class Deduplicate:
+class Deduplicate(Keyed):
     """Emits the first row of each key and remembers the key. Later rows of the key are dropped.
 
     - `store`: the name of its store; `by`: the key's columns, with their types
@@ -47,7 +43,6 @@ class Deduplicate:
     {'seen': {'key': {'id': 'int64'}, 'value': {'seen_in_batch': 'int64'}}}
     """
 
-    @known_arguments
     def __init__(
         self,
         store: str,
@@ -57,17 +52,13 @@ class Deduplicate:
         time: str | None = None,
         over_changes: bool = False,
     ) -> None:
-        self.store = store_name(store, "Deduplicate")
-        self._by = columns_of(by, f"Deduplicate({store!r}).by")
-        self._forgetting = forgetting(f"Deduplicate({store!r})", ttl, time)
+        super().__init__("Deduplicate", store, by, ttl=ttl, time=time, over_changes=over_changes)
         if taken := sorted(name for name in (*self._by, *filter(None, [time])) if name.lower() == _BATCH):
             raise InputError(
-                f"Deduplicate({store!r})",
+                self._path,
                 found=f"a column {taken[0]!r}",
                 expected=f"another name: the store adds a column {_BATCH!r} itself",
             )
-        self._time = time
-        self._over_changes = boolean(over_changes, f"Deduplicate({store!r}).over_changes")
         self._kept = [time] if time is not None and time not in self._by else []
 
     def layouts(self) -> Mapping[str, Layout]:
@@ -82,13 +73,11 @@ class Deduplicate:
         intermediate rows.
         """
         (rows,) = inputs
-        rows.require_all("by", self._by)
+        self._check_key(rows)
         for column in self._kept:
             rows.require(column, "time", time=True)
-        if (row := rows.nulls()) is not None:
-            codec_of(arrow_schema(self._by), f"Deduplicate({self.store!r}).by").canonical(row)
         if rows.changes is not None and not self._over_changes:
-            raise rows.changes.refused(f"Deduplicate({self.store!r})", "the first row of a key among rows of")
+            raise rows.changes.refused(self._path, "the first row of a key among rows of")
         path = f"by.{self._time}" if self._time in self._by else "time"
         time = None if self._time is None else TimeColumn(0, self._time, path)
         return replace(rows, changes=None, time=time, states={self.store: State()})
@@ -100,8 +89,7 @@ class Deduplicate:
         store = context.store(self.store)
         if self._forgetting:
             rows = rows.filter(pa.array(~store.is_late(rows)))
-        canonical = codec_of(store.schema.key, f"Deduplicate({self.store!r}).by").canonical(rows)
-        groups = Groups(canonical.columns)
+        groups = Groups(self._codec(store.schema.key).canonical(rows).columns)
         first = groups.add("min", pa.chunked_array([pa.array(np.arange(rows.num_rows))]))
         candidates = rows.take(pa.array(np.sort(groups.of(first).to_numpy())))
         new = candidates.filter(pa.array(~store.contains_many(candidates)))

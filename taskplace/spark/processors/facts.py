@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -30,14 +29,14 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.processors.changes import Changes
 from taskplace.spark.processors.times import Times
-from taskplace.spark.types import arrow_schema, of_spark
+from taskplace.spark.types import arrow_schema, text
 from taskplace.validation import named, nearest
 from topology.errors import TopologyError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: By column name, the type as Spark or Arrow names it; "" for a type that is not known.
-Columns = Mapping[str, str]
+#: By column name, its type as in a task; null for a type that is not known yet.
+Columns = Mapping[str, pa.DataType]
 
 
 class TimeColumn(NamedTuple):
@@ -100,7 +99,7 @@ class Facts:
     """What is known of the rows that a node sends.
 
     A processor answers with these fields, each of them optional:
-    - `columns`: the columns and their types; None: not known
+    - `columns`: the columns and their types, which an answer may also name (`taskplace.spark.types`); None: not known
     - `times`: the time columns; None: the node's `event_time` and `delay` count, or there are none
     - `changes`: None: each row is final. By default, nothing is known of them behind a node that emits changes. Those
       of an input hold only for a processor that leaves out none of its rows
@@ -116,7 +115,7 @@ class Facts:
     >>> rows.require("at", "time", time=True)
     >>> rows.require("id", "time", time=True)
     Traceback (most recent call last):
-    taskplace.errors.InputError: time: found "'id', bigint", expected a timestamp or date column; cast the column in \
+    taskplace.errors.InputError: time: found "'id', int64", expected a timestamp or date column; cast the column in \
 the source, according to its unit
     """
 
@@ -127,6 +126,11 @@ the source, according to its unit
     routes: frozenset[Route] = frozenset()
     states: States = field(default_factory=dict)
     lag: int = 0
+
+    def __post_init__(self) -> None:
+        if self.columns is not None:
+            schema = arrow_schema(self.columns, "columns")
+            object.__setattr__(self, "columns", dict(zip(schema.names, schema.types, strict=True)))
 
     def routes_as(self, **renamed: str) -> frozenset[Route]:
         """Return the routes of rows whose key columns get new names. `renamed`: the new names, by old name.
@@ -149,11 +153,11 @@ the source, according to its unit
                 expected=f"one of {sorted(self.columns)}",
                 hint=nearest(name, self.columns),
             )
-        kind = _arrow_type(self.columns[name])
+        kind = self.columns[name]
         if time and not holds_times(kind) and not pa.types.is_null(kind):
             raise InputError(
                 path or name,
-                found=f"{name!r}, {self.columns[name]}",
+                found=f"{name!r}, {text(kind)}",
                 expected="a timestamp or date column",
                 hint="cast the column in the source, according to its unit",
             )
@@ -168,7 +172,9 @@ the source, according to its unit
 
         An operation that works on it works on columns of these types. A type that is not known is Arrow's null.
         """
-        return None if self.columns is None else row_of_nulls(arrow_types(self.columns))
+        if self.columns is None:
+            return None
+        return pa.table({name: pa.nulls(1, kind) for name, kind in self.columns.items()})
 
 
 def _renamed(route: Route, names: Mapping[str, str]) -> Route:
@@ -214,39 +220,6 @@ class _Passes:
 
     def __call__(self, inputs: tuple[Facts, ...]) -> Facts:
         return Facts(routes=inputs[0].routes_as(**self.renamed))
-
-
-def columns_sent(columns: Mapping[str, object]) -> dict[str, str]:
-    """Return the declared columns as output columns, with Arrow's names of the types.
-
-
-    >>> columns_sent({"id": "long", "day": "date"})
-    {'id': 'int64', 'day': 'date32[day]'}
-    """
-    return {field.name: str(field.type) for field in arrow_schema(columns)}
-
-
-def arrow_types(columns: Columns) -> dict[str, pa.DataType]:
-    """Return the types in which a task gets columns; null for a type that is not known.
-
-
-    >>> arrow_types({"id": "bigint", "took": "interval day to second"})
-    {'id': DataType(int64), 'took': DurationType(duration[us])}
-    """
-    return {name: _arrow_type(kind) for name, kind in columns.items()}
-
-
-@lru_cache(maxsize=1024)
-def _arrow_type(kind: str) -> pa.DataType:
-    try:
-        return of_spark(kind)
-    except ValueError:
-        return pa.null()
-
-
-def row_of_nulls(types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return one row of nulls. An operation that works on it works on columns of these types."""
-    return pa.table({name: pa.nulls(1, kind) for name, kind in types.items()})
 
 
 def is_time(kind: object) -> bool:

@@ -13,17 +13,16 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.casts import keeps_order
-from taskplace.spark.processors.arguments import known_arguments
-from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
-from taskplace.spark.processors.facts import Facts, State, TimeColumn, columns_sent
+from taskplace.spark.processors.base import Context, Keyed, Layout, columns_of
+from taskplace.spark.processors.facts import Facts, State, TimeColumn
 from taskplace.spark.processors.groups import Groups, in_order, not_before, ranks
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
-from taskplace.spark.types import arrow_schema
-from taskplace.validation import boolean, named
+from taskplace.spark.types import arrow_schema, column_of
+from taskplace.validation import named
 
 
-class TableJoin:
+class TableJoin(Keyed):
     """Keeps the table's rows in a store, and adds the columns of the key's table row to each stream row.
 
     - `store`: the name of its store
@@ -64,7 +63,6 @@ class TableJoin:
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}
     """
 
-    @known_arguments
     def __init__(
         self,
         store: str,
@@ -78,23 +76,18 @@ class TableJoin:
         time: str | None = None,
         over_changes: bool = False,
     ) -> None:
-        self.store = store_name(store, "TableJoin")
-        path = f"TableJoin({store!r})"
+        super().__init__("TableJoin", store, by, ttl=ttl, time=time, over_changes=over_changes)
         if not isinstance(how, str) or how not in ("left", "inner"):
-            raise InputError(f"{path}.how", found=how, expected="'left' or 'inner'")
-        self._by = columns_of(by, f"{path}.by")
-        self._columns = columns_of(columns, f"{path}.columns")
-        if not isinstance(order_by, list | tuple) or not all(isinstance(name, str) for name in order_by):
-            raise InputError(f"{path}.order_by", found=order_by, expected="a list of column names")
+            raise InputError(f"{self._path}.how", found=how, expected="'left' or 'inner'")
+        self._columns = columns_of(columns, f"{self._path}.columns")
+        if not isinstance(order_by, list | tuple):
+            raise InputError(f"{self._path}.order_by", found=order_by, expected="a list of column names")
         for name in order_by:
-            named(name, f"{path}.order_by", "the name of a column of the table")
+            named(name, f"{self._path}.order_by", "the name of a column of the table")
         if deleted is not None:
-            named(deleted, f"{path}.deleted", "the name of a column of the table")
+            named(deleted, f"{self._path}.deleted", "the name of a column of the table")
         self._how = how
-        self._forgetting = forgetting(f"TableJoin({store!r})", ttl, time)
         self.order_by, self.deleted = tuple(order_by), deleted
-        self._time = time
-        self._over_changes = boolean(over_changes, f"{path}.over_changes")
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the join's key, and the table's columns."""
@@ -107,29 +100,21 @@ class TableJoin:
         column that both sides have; and a table whose rows change their key, because outdated rows would stay.
         """
         stream, table = inputs
-        path = f"TableJoin({self.store!r})"
-        stream.require_all("by", self._by)
-        table.require_all("by", self._by)
+        self._check_key(stream)
+        self._check_key(table)
         table.require_all("columns", self._columns)
-        for column in self.order_by:
-            table.require(column, "order_by")
-        if self.deleted is not None:
-            table.require(self.deleted, "deleted")
-        key = codec_of(arrow_schema(self._by), f"{path}.by")
-        if (row := stream.nulls()) is not None:
-            key.canonical(row)
+        for option, columns in (("order_by", self.order_by), ("deleted", filter(None, [self.deleted]))):
+            for column in columns:
+                table.require(column, option)
         if (row := table.nulls()) is not None:
-            key.canonical(row)
-            codec_of(arrow_schema(self._columns), f"{path}.columns").canonical(row)
-            if self.deleted is not None and not pa.types.is_null(row.schema.field(self.deleted).type):
-                self._marks(row)
-            for column in self.order_by:
-                if not pa.types.is_null(row.schema.field(column).type):
-                    in_order(pa.table([self._ranks(row, column)], ["0"]))
+            codec_of(arrow_schema(self._columns), f"{self._path}.columns").canonical(row)
+            self._marks(row)
+            if self.order_by:
+                in_order(self._order(row))
         self._check_names(stream.columns or ())
         for name in table.changes.moving(self._by) if table.changes and not self._over_changes else ():
             raise table.changes.refused(  # type: ignore[union-attr]
-                f"{path}.by.{name}", f"a table's key column {name!r} that may change in rows of"
+                f"{self._path}.by.{name}", f"a table's key column {name!r} that may change in rows of"
             )
         changes = stream.changes
         if changes is not None and self._how == "inner":  # the last row of a key may find no match
@@ -139,7 +124,7 @@ class TableJoin:
             option = "by" if self._time in self._by else "columns"
             time = TimeColumn(1, self._time, f"{option}.{self._time}", strict=False)
         return Facts(
-            columns=None if stream.columns is None else {**stream.columns, **columns_sent(self._columns)},
+            columns=None if stream.columns is None else {**stream.columns, **self._columns},
             times=stream.times and replace(stream.times, never=stream.times.never | frozenset(self._columns)),
             changes=changes,
             time=time,
@@ -157,7 +142,7 @@ class TableJoin:
         store = context.store(self.store)
         self._check_names(stream.column_names)
         if table.num_rows:
-            keys = [self._column(table, name, f"TableJoin({self.store!r}).by") for name in self._by]
+            keys = [column_of(table, name, f"{self._path}.by") for name in self._by]
             self._update(store, table.filter(reduce(pc.and_, [key.is_valid() for key in keys])))
         values, present = store.get_many(stream)
         for name in self._columns:
@@ -169,7 +154,7 @@ class TableJoin:
         mine = {name.lower() for name in self._columns}
         if clash := sorted(name for name in stream if name.lower() in mine):
             raise InputError(
-                f"TableJoin({self.store!r})",
+                self._path,
                 found=f"the columns {clash} on both sides",
                 expected="different column names",
             )
@@ -182,7 +167,8 @@ class TableJoin:
             places = in_order(order)
             if set(self.order_by) <= {*self._by, *self._columns}:
                 kept, present = store.get_many(table)
-                older = present & ~not_before(order, self._order(self._beside(table, kept)))
+                stored = {**{n: table[n] for n in self._by}, **{n: kept[n] for n in self._columns}}
+                older = present & ~not_before(order, self._order(pa.table(stored)))
                 places = places.filter(pa.array(~older).take(places))
             table, gone = table.take(places), gone.take(places)
         if self.deleted is None:
@@ -191,7 +177,7 @@ class TableJoin:
         if self._forgetting:
             live = pa.array(~store.is_late(table))
             table, gone = table.filter(live), gone.filter(live)
-        groups = Groups(codec_of(store.schema.key, f"TableJoin({self.store!r}).by").canonical(table).columns)
+        groups = Groups(self._codec(store.schema.key).canonical(table).columns)
         last = groups.add("max", pa.chunked_array([pa.array(np.arange(table.num_rows))]))
         lasts = groups.of(last)
         table, gone = table.take(lasts), gone.take(lasts)
@@ -202,23 +188,19 @@ class TableJoin:
         """Return which rows remove their key's stored row."""
         if self.deleted is None:
             return pa.array(np.zeros(table.num_rows, np.bool_))
-        path = f"TableJoin({self.store!r}).deleted"
-        column = self._column(table, self.deleted, path)
-        if not pa.types.is_boolean(column.type):
+        path = f"{self._path}.deleted"
+        column = column_of(table, self.deleted, path)
+        if not pa.types.is_boolean(column.type) and not pa.types.is_null(column.type):
             raise InputError(path, found=f"{self.deleted!r}, {column.type}", expected="a boolean column")
-        return pc.fill_null(column, False)
+        return pc.fill_null(column.cast(pa.bool_()), False)
 
     def _order(self, table: pa.Table) -> pa.Table:
-        """Return the `order_by` columns. Stored ones have the store's type, so that they can be compared with stored
-        rows.
-        """
-        return pa.table(
-            [self._ranks(table, name) for name in self.order_by], list(map(str, range(len(self.order_by))))
-        )
+        """Return the `order_by` columns, stored ones in the store's type, to compare them with stored rows."""
+        return pa.table({str(i): self._ranks(table, name) for i, name in enumerate(self.order_by)})
 
     def _ranks(self, table: pa.Table, name: str) -> pa.ChunkedArray:
-        path = f"TableJoin({self.store!r}).order_by"
-        column = self._column(table, name, path)
+        path = f"{self._path}.order_by"
+        column = column_of(table, name, path)
         if (kind := {**self._by, **self._columns}.get(name)) is not None:
             schema = arrow_schema({name: kind})
             if not pa.types.is_null(column.type) and not keeps_order(column.type, schema.field(name).type):
@@ -232,13 +214,3 @@ class TableJoin:
         if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
             raise InputError(f"{path}.{name}", found=str(column.type), expected="values that can be compared")
         return ranks(column)
-
-    def _beside(self, table: pa.Table, kept: pa.Table) -> pa.Table:
-        """Return the rows as they are stored: keys and values."""
-        return pa.table({**{name: table[name] for name in self._by}, **{n: kept[n] for n in self._columns}})
-
-    @staticmethod
-    def _column(table: pa.Table, name: str, path: str) -> pa.ChunkedArray:
-        if name not in table.column_names:
-            raise InputError(path, found=table.column_names, expected=f"a column {name!r}")
-        return table[name]

@@ -7,8 +7,7 @@ own, so a kill in between loses no work. A damaged file is left out as long as t
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,10 +61,10 @@ class CatchingUp:
         fence: Fence | None = None,
         whole: Callable[[], History] | None = None,
     ) -> None:
-        self._copy, self._files = copy, files
-        self._ways = _Ways(history, done, whole)
-        self._done, self._fence = done, fence
-        self._counted, self._taken = history, 0  # the steps along this history
+        self._copy, self._files, self._done, self._fence = copy, files, done, fence
+        self._history, self._whole = history, whole
+        self._damaged: _DamagedFile | None = None
+        self._taken = 0  # steps along this history
 
     def step(self, begin: Callable[[], Transaction], *, back: bool = True) -> Progress:
         """Take the next step, in a transaction that `begin` returns.
@@ -78,13 +77,40 @@ class CatchingUp:
         while True:
             # Each time a new transaction: the one before has the part that was read before the damage was found.
             txn = begin()
-            if not back and txn.meta().at.version > self._ways.history.end.version:
+            if not back and txn.meta().at.version > self._history.end.version:
                 return Progress.BEYOND
-            with self._ways.tried():
+            try:
                 return self._step(txn)
+            except _DamagedFile as damaged:
+                around = without(self._history, damaged.part)
+                if around is None and self._widened():
+                    around = without(self._history, damaged.part)
+                if around is None:
+                    raise damaged.error from None
+                self._done.damaged.append(str(damaged))
+                self._history, self._damaged, self._taken = around, damaged, 0
+            except NoWay as error:
+                if self._widened():
+                    continue
+                if self._damaged is None:
+                    raise
+                raise CheckpointError(f"{self._damaged}; without this file, {error}") from None
+
+    def _widened(self) -> bool:
+        """Go on with the whole history, once; return whether it was not known yet.
+
+        Errors: `CheckpointError` if its end is another one: the checkpoint is not the one of the descriptor.
+        """
+        if self._whole is None:
+            return False
+        end, self._history, self._whole = self._history.end, self._whole(), None
+        if self._history.end != end:
+            raise CheckpointError(f"the manifests end at {self._history.end}, the driver has sent {end}")
+        self._taken = 0
+        return True
 
     def _step(self, txn: Transaction) -> Progress:
-        meta, end = txn.meta(), self._ways.history.end
+        meta, end = txn.meta(), self._history.end
         if meta.at == EMPTY and end != EMPTY and meta.restoring is None:
             self._done.scratch = True
         meta = self._fenced(txn, meta)
@@ -111,13 +137,10 @@ class CatchingUp:
 
     def _count(self, meta: Meta, step: Step) -> None:
         """Count a step along the history. Errors: `NoWay` after more than `next_step` promises: it is a circle."""
-        if self._counted is not self._ways.history:
-            self._counted, self._taken = self._ways.history, 0
         self._taken += not _continues(meta, step)
-        if self._taken > 3 + len(self._counted.changes):
-            raise NoWay(
-                f"{self._copy.name}: the changes up to version {self._counted.end.version} do not follow each other"
-            )
+        if self._taken > 3 + len(self._history.changes):
+            end = self._history.end.version
+            raise NoWay(f"{self._copy.name}: the changes up to version {end} do not follow each other")
 
     def _fenced(self, txn: Transaction, meta: Meta) -> Meta:
         """Return the metadata with the fence of the attempt, which must not be older than the copy's."""
@@ -133,11 +156,10 @@ class CatchingUp:
 
     def _next(self, meta: Meta) -> Step:
         """Return the next step: to finish a snapshot that was begun, or newer ones could restart it for ever."""
-        history = self._ways.history
-        for snapshot in history.snapshots:
+        for snapshot in self._history.snapshots:
             if meta.restoring is not None and _file_of(snapshot) == meta.restoring[0]:
                 return Step(Action.RESTORE, snapshot=snapshot)
-        return next_step(meta.at, meta.undo, history)
+        return next_step(meta.at, meta.undo, self._history)
 
     def _roll_back(self, txn: Transaction, meta: Meta) -> None:
         records = txn.undo()
@@ -221,51 +243,6 @@ class _DamagedFile(Exception):
     def __init__(self, part: Change | Snapshot, error: CheckpointError) -> None:
         super().__init__(str(error))
         self.part, self.error = part, error
-
-
-class _Ways:
-    """The files that lead to the end of a history, without those that were found damaged."""
-
-    def __init__(self, history: History, done: Recovery, whole: Callable[[], History] | None = None) -> None:
-        self.history = history
-        self._done, self._whole = done, whole
-        self._damaged: _DamagedFile | None = None
-
-    @contextmanager
-    def tried(self) -> Iterator[None]:
-        """Guard a step: if it finds a damaged file, the next steps do without the file.
-
-        Errors: `CheckpointError` naming the file, if the remaining files do not lead to the end.
-        """
-        try:
-            yield
-        except _DamagedFile as damaged:
-            around = without(self.history, damaged.part)
-            if around is None and self._widened():
-                around = without(self.history, damaged.part)
-            if around is None:
-                raise damaged.error from None
-            self._done.damaged.append(str(damaged))
-            self.history, self._damaged = around, damaged
-        except NoWay as error:
-            if self._widened():
-                return
-            if self._damaged is None:
-                raise
-            raise CheckpointError(f"{self._damaged}; without this file, {error}") from None
-
-    def _widened(self) -> bool:
-        """Go on with the whole history, once; return whether it was not known yet.
-
-        Errors: `CheckpointError` if its end is another one: the checkpoint is not the one of the descriptor.
-        """
-        if self._whole is None:
-            return False
-        end, history, self._whole = self.history.end, self._whole(), None
-        if history.end != end:
-            raise CheckpointError(f"the manifests end at {history.end}, the driver has sent {end}")
-        self.history = history
-        return True
 
 
 def _continues(meta: Meta, step: Step) -> bool:

@@ -103,10 +103,10 @@ class Copy:
 
         If so, these stores are emptied, in the transaction that `bring_to` began: what they have is of an earlier time.
         """
-        meta = self._held().meta()
+        meta = self._begun().meta()
         lacking = meta.at != EMPTY and meta.at.attempt == meta.followed
         if lacking:
-            self._held().empty(unlogged)
+            self._begun().empty(unlogged)
         return lacking
 
     def dump(self, rows: int, most: int | None = None) -> tuple[Position, Dumped]:
@@ -199,7 +199,7 @@ class Copy:
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each key, None for a missing key. O(keys x log size)."""
-        found = self._held().get(store, keys)
+        found = self._begun().get(store, keys)
         known = self._read_before.setdefault(store, found)
         if known is not found:
             known.update(found)
@@ -207,18 +207,18 @@ class Copy:
 
     def scan(self, store: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield all (key, value) from the key `start` on, in the order of their bytes."""
-        yield from self._held().scan(store, start)
+        yield from self._begun().scan(store, start)
 
     def count(self, store: str) -> int:
         """Return the number of keys in a store. O(1)."""
-        return self._held().count(store)
+        return self._begun().count(store)
 
     def commit(self, changes: Changes, to: Position) -> None:
         """Write `changes`, their undo record and the new position, and end the transaction.
 
         Errors: `InputError` if the overwritten values exceed an undo record, 4 GiB.
         """
-        txn = self._held()
+        txn = self._begun()
         meta = txn.meta()
         written = {store: in_order(entries) for store, entries in changes.items()}
         txn.write_undo(self._overwritten({store: keys for store, (keys, _) in written.items()}))
@@ -229,7 +229,7 @@ class Copy:
 
     def commit_unchanged(self) -> None:
         """End the transaction of `bring_to` without further changes."""
-        self._held().commit()
+        self._begun().commit()
 
     def _overwritten(self, written: Mapping[str, list[bytes]]) -> bytes:
         """Return the records that undo writes of these keys, which are in order."""
@@ -251,7 +251,7 @@ class Copy:
 
     # -- transactions
 
-    def _held(self) -> Transaction:
+    def _begun(self) -> Transaction:
         if self._txn is None or self._txn.ended:
             raise RuntimeError("bring_to() has to come first")
         return self._txn

@@ -44,14 +44,14 @@ def check_owner(path: Path, what: str, *, shared: bool = False) -> None:
     sticky = shared and bool(status.st_mode & stat.S_ISVTX)
     expected = "a directory that only this user can write to, or a path that does not exist yet"
     hint = "remove the write permission of others (chmod go-w), or set a directory below it, which is created private"
-    mode = f"its permissions are {stat.S_IMODE(status.st_mode):04o}"
-    if status.st_uid not in (os.geteuid(), 0) and not sticky:
-        owner = f"{path}, which belongs to user {status.st_uid}, while this is user {os.geteuid()}"
-        raise InputError(what, found=owner, expected=expected, hint=hint)
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
-        raise InputError(
-            what, found=f"{path}, which others can write to: {mode}", expected=expected, hint=hint
-        )
+    found = ""
+    if status.st_uid not in (os.geteuid(), 0):
+        found = f"{path}, which belongs to user {status.st_uid}, while this is user {os.geteuid()}"
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = stat.S_IMODE(status.st_mode)
+        found = f"{path}, which others can write to: its permissions are {mode:04o}"
+    if found and not sticky:
+        raise InputError(what, found=found, expected=expected, hint=hint)
 
 
 def check_commits(path: Path, what: str) -> None:
@@ -104,7 +104,7 @@ class _Probe:
 
     def __init__(self, path: Path, what: str, needed: str) -> None:
         self._what, self._needed = what, needed
-        self._folder = next(folder for folder in (path, *path.parents) if _is_there(folder))
+        self._folder = next(folder for folder in (path, *path.parents) if folder.exists())
         self.scratch = self._folder / f"{PROBE}{uuid.uuid4().hex}"
         self._tried = "create a directory"
 
@@ -113,7 +113,10 @@ class _Probe:
         self._tried = what
 
     def __enter__(self) -> _Probe:
-        self._remove_abandoned()
+        with suppress(OSError):  # of processes that were killed during their trial
+            for left in self._folder.glob(f"{PROBE}*"):
+                if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+                    shutil.rmtree(left, ignore_errors=True)
         try:
             self.scratch.mkdir(mode=0o700)
         except OSError as error:
@@ -134,22 +137,7 @@ class _Probe:
             expected=f"a directory that this user can write to, on a file system with {self._needed}",
         )
 
-    def _remove_abandoned(self) -> None:
-        """Remove the directories of processes that were killed during their trial."""
-        with suppress(OSError):
-            for left in self._folder.glob(f"{PROBE}*"):
-                with suppress(OSError):
-                    if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
-                        shutil.rmtree(left, ignore_errors=True)
-
 
 def reason(error: OSError | lmdb.Error) -> str:
     """Return the system's text for an error, without the file name of the trial."""
     return getattr(error, "strerror", None) or str(error)
-
-
-def _is_there(folder: Path) -> bool:
-    try:
-        return folder.exists()
-    except OSError:  # unreadable: the trial will fail in it, with a clear error
-        return True

@@ -26,7 +26,7 @@ from taskplace.spark.checkpoint.files import Changes, in_order, pieces
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.rows import RowCodec, codec_of
-from taskplace.spark.types import arrow_schema, column_of
+from taskplace.spark.types import Unreadable, arrow_schema, check_names, column_of
 from taskplace.validation import NO_SURROGATES, has_surrogates
 
 SCAN_ROWS = 65_536
@@ -80,7 +80,12 @@ class StoreSchema:
             raise InputError(
                 f"stores.{name}", found=sorted(shared), expected="no column in both key and value"
             )
-        _check_names(name, [*schemas["key"].names, *schemas["value"].names])
+        try:
+            check_names([*schemas["key"].names, *schemas["value"].names])
+        except Unreadable as error:
+            raise InputError(
+                f"stores.{name}", found=str(error), expected="names that Spark tells apart"
+            ) from None
         meaning = _meaning(options.get("meaning"), f"stores.{name}.meaning")
         time, ttl = options.get("time"), options.get("retention_ms")
         if (time is None) != (ttl is None):
@@ -133,18 +138,6 @@ class StoreSchema:
     def expired_at(self, times: pa.ChunkedArray, watermark: int | None) -> expiry.Mask:
         """Return which entries with these `times` have expired at a watermark, in a store with a time to live."""
         return expiry.expired(times, self.ttl, watermark, f"stores.{self.name}.{self.time}")
-
-
-def _check_names(store: str, names: Iterable[str]) -> None:
-    seen: dict[str, str] = {}
-    for name in names:
-        if (other := seen.setdefault(name.lower(), name)) != name:
-            raise InputError(
-                f"stores.{store}",
-                found=f"columns {other!r} and {name!r}, which Spark treats as one name",
-                expected="column names that differ by more than case",
-                hint="rename one of them",
-            )
 
 
 def _meaning(raw: object, path: str) -> tuple[tuple[str, str], ...]:

@@ -39,7 +39,6 @@ from taskplace.spark.worker import boundary, identity, schemas
 from taskplace.spark.worker.bin_context import BinContext
 from taskplace.spark.worker.external import bad_records
 from taskplace.spark.worker.guard import guarded, position_of, raising_disk_full
-from taskplace.spark.worker.program import Outputs
 
 
 @dataclass(frozen=True)
@@ -94,23 +93,23 @@ class _Attempt:
             return
         if position_of(self._copy, self._executor) is not None:
             return
-        while self._context.patience.left():
+        while time.monotonic() < self._context.waits_until:
             self._context.check_cancelled(self._descriptor.task)
             time.sleep(0.05)
 
     def run_on_copy(self) -> Attempted:
         """Open the task's copy, bring it to the attempt's base, and run; again on a larger map if the map is full."""
-        context, history = self._context, self._descriptor.history
-        fence = Fence(context.setting.epoch, context.setting.batch, context.setting.generation)
+        context, setting, descriptor = self._context, self._context.setting, self._descriptor
+        fence = Fence(setting.epoch, setting.batch, setting.generation)
         recovery = Recovery()  # one for all runs, so that work before a full map is counted
+        whole = partial(history_before, context.checkpoint, setting.batch, descriptor.task)
+        more = whole if descriptor.tail else None
         with (
             guarded(self._copy, self._executor, context.cancellation),
             Copy(self._copy, context.program.databases, fence=fence) as copy,
         ):
-            whole = partial(history_before, context.checkpoint, context.setting.batch, self._descriptor.task)
-            more = whole if self._descriptor.tail else None
             return copy.growing(
-                lambda: self.run(copy, copy.bring_to(history, context.checkpoint, recovery, more))
+                lambda: self.run(copy, copy.bring_to(descriptor.history, context.checkpoint, recovery, more))
             )
 
     def run(self, copy: Copy | None, recovery: Recovery) -> Attempted:
@@ -120,64 +119,54 @@ class _Attempt:
         """
         self._clock.lap("position")
         faults.point("attempt.positioned")
-        unlogged = {*self._context.program.databases} - self._context.program.logged
-        lacked = copy is not None and bool(unlogged) and copy.lacks(unlogged)
-        stores = self._stores(copy) if copy is not None else {}
-        outputs = self._process(stores)
+        program, setting, task = self._context.program, self._context.setting, self._descriptor.task
+        external = {topic: self._input.rows[topic] for topic in program.external}
+        lacked, stores = False, dict[str, Store]()
+        if copy is not None:
+            unlogged = {*program.databases} - program.logged
+            lacked = bool(unlogged) and copy.lacks(unlogged)
+            late = {**setting.late, **self._descriptor.held}
+            for name, schema in program.stores.items():
+                stores[name] = Store(schema, copy, late.get(schema.database))
+        outputs = program.run(task, setting.batch, self._input.rows, stores, setting.watermarks, setting.keys)
         self._clock.lap("process")
         faults.point("attempt.processed")
         writes = {name: entries for store in stores.values() for name, entries in store.changes().items()}
-        attempt = f"{self._context.setting.epoch}-{uuid.uuid4().hex}"  # a new id for each run
+        attempt = f"{setting.epoch}-{uuid.uuid4().hex}"  # a new id for each run
         rows = self._fitted(outputs.sinks)  # first: it may refuse them, and then nothing was written
         boundaries = self._boundaries(outputs.topics)
         change = self._change(attempt, writes) if writes else None
         self._clock.lap("seal")
         faults.point("attempt.sealed")
         if copy is not None:
-            if change is not None:
-                copy.commit(writes, change.position)
-            else:  # a copy whose state did not change keeps its position
-                copy.commit_unchanged()
+            # A copy whose state did not change keeps its position.
+            copy.commit(writes, change.position) if change is not None else copy.commit_unchanged()
         self._clock.lap("store")
         faults.point("attempt.stored")
-        program = self._context.program
         report = Report(
-            task=self._descriptor.task,
+            task=task,
             attempt=attempt,
             instance=self._instance,
             planned=self._descriptor.instance,
             change=change,
             sinks={},
             boundaries=boundaries,
-            rows=sum(self._input.rows[topic].num_rows for topic in program.external),
+            rows=sum(rows.num_rows for rows in external.values()),
             recovery=recovery,
             seconds=self._clock.laps,
-            staged_as={sink: schemas.columns_of(table.schema) for sink, table in rows.items()},
+            staged_as={sink: schemas.columns_of(staged.schema) for sink, staged in rows.items()},
             event_times=program.newest(self._input.rows),
             late=sum(store.late for store in stores.values()),
             expiring=any(store.expiring for store in stores.values()),
             watermarks=outputs.watermarks,
             behind=outputs.behind,
-            bad=bad_records({topic: self._input.rows[topic] for topic in program.external}),
+            bad=bad_records(external),
             read=self._input.read,
             brought=self._input.brought,
             fetched=self._input.fetched,
             lacked=lacked,
         )
         return Attempted(report, rows)
-
-    def _stores(self, copy: Copy) -> dict[str, Store]:
-        late = {**self._context.setting.late, **self._descriptor.held}
-        return {
-            name: Store(schema, copy, late.get(schema.database))
-            for name, schema in self._context.program.stores.items()
-        }
-
-    def _process(self, stores: Mapping[str, Store]) -> Outputs:
-        setting = self._context.setting
-        return self._context.program.run(
-            self._descriptor.task, setting.batch, self._input.rows, stores, setting.watermarks, setting.keys
-        )
 
     def _fitted(self, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """Return the rows to stage, for each sink with rows. Errors: also those of the targets' checks."""
@@ -192,14 +181,18 @@ class _Attempt:
 
     def _boundaries(self, topics: Mapping[str, pa.Table]) -> dict[str, Boundary]:
         """Write the rows for internal topics."""
-        task, batch = self._descriptor.task, self._context.setting.batch
-        written = {}
+        task, written = str(self._descriptor.task), {}
         for topic, rows in topics.items():
             to = self._context.program.repartitions[topic]
-            seed = zlib.crc32(f"{topic} {task} {batch}".encode())
-            file = self._context.files.boundary(topic)
+            seed = zlib.crc32(f"{topic} {task} {self._context.setting.batch}".encode())
             written[topic] = boundary.write(
-                file, rows, to.key, to.partitions, seed=seed, topic=topic, task=str(task)
+                self._context.files.boundary(topic),
+                rows,
+                to.key,
+                to.partitions,
+                seed=seed,
+                topic=topic,
+                task=task,
             )
         return written
 
@@ -207,20 +200,15 @@ class _Attempt:
         """Write the records of the stores with a changelog; nothing if there is no record."""
         logged = {name: entries for name, entries in writes.items() if name in self._context.program.logged}
         base, records = self._descriptor.history.end, sum(map(len, logged.values()))
-        change = Change(
-            version=self._context.setting.batch,
-            attempt=attempt,
-            base=base.attempt,
-            offset=base.offset + records,
-            records=records,
-        )
+        version, offset = self._context.setting.batch, base.offset + records
+        change = Change(version, attempt, base.attempt, offset, records)
         if not records:
             return change
         metadata = {
             "task": str(self._descriptor.task),
-            "version": str(change.version),
-            "attempt": change.attempt,
-            "base": change.base,
+            "version": str(version),
+            "attempt": attempt,
+            "base": base.attempt,
         }
         data = encode_changes(logged, metadata, self._context.setting.compression)
         segment = self._context.files.segment

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from taskplace.spark.worker.boundary import InternalRows
 from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
 from taskplace.spark.worker.guard import raising_disk_full
 from taskplace.spark.worker.program import Program
-from taskplace.spark.worker.topic_reader import ReadSetting, TopicReader, read_of
+from taskplace.spark.worker.topic_reader import ReadSetting, read_of
 from topology import TaskId
 
 BATCHES = 16
@@ -59,7 +59,7 @@ class Segment:
     last: int
     used: int
 
-    def good_for(self, batch: int, purpose: tuple[int, int]) -> bool:
+    def takes(self, batch: int, purpose: tuple[int, int]) -> bool:
         """Return whether it takes the changes of a batch."""
         fits = self.purpose == purpose and self.first <= batch <= self.last
         return fits and self.file.size < BYTES_LIMIT and self.file.usable()
@@ -74,21 +74,21 @@ OPEN: dict[Path, Segment] = {}
 
 
 def segment(checkpoint: Path, batch: int, epoch: int) -> SectionFile:
-    """Return the file for the changes of a batch: the one of the batch before, if that is good for this one as well."""
+    """Return the file for the changes of a batch: that of the batch before, if it takes those of this one."""
     purpose = (os.getpid(), epoch)
     with _lock:
-        held = OPEN.pop(checkpoint, None)
-        if held is None or not held.good_for(batch, purpose):
+        open_ = OPEN.pop(checkpoint, None)
+        if open_ is None or not open_.takes(batch, purpose):
             last = batch // BATCHES * BATCHES + BATCHES - 1
-            if held is not None:
-                last = min(last, batch + held.batches_that_fit() - 1)
+            if open_ is not None:
+                last = min(last, batch + open_.batches_that_fit() - 1)
             file = SectionFile(checkpoint, segment_file(last, epoch, uuid.uuid4().hex))
-            held = Segment(file, purpose, first=batch, last=last, used=batch)
-        held.used = max(held.used, batch)
-        OPEN[checkpoint] = held  # the last one used is the last one to be forgotten
-        while len(OPEN) > CHECKPOINTS:
+            open_ = Segment(file, purpose, first=batch, last=last, used=batch)
+        open_.used = max(open_.used, batch)
+        OPEN[checkpoint] = open_  # the last one used is the last one to be forgotten
+        if len(OPEN) > CHECKPOINTS:
             del OPEN[next(iter(OPEN))]
-        return held.file
+        return open_.file
 
 
 class BinFiles:
@@ -130,19 +130,6 @@ def cancellation_of(setting: Setting, program: Program) -> Path:
     return Path(setting.checkpoint) / cancellation_mark(setting, program.subtopology)
 
 
-class Patience:
-    """How long the attempts of one bin still wait, all together, for the driver to cancel their round."""
-
-    def __init__(self) -> None:
-        self._deadline: float | None = None
-
-    def left(self) -> bool:
-        """Return whether an attempt may wait longer. The first call starts the clock."""
-        if self._deadline is None:
-            self._deadline = time.monotonic() + ELSEWHERE_SECONDS
-        return time.monotonic() < self._deadline
-
-
 @dataclass(frozen=True)
 class TaskInput:
     """A task's rows by topic, and what it has read of the topics whose records it reads itself.
@@ -169,7 +156,6 @@ class BinContext:
     files: BinFiles
     external: ExternalRows | None = None
     internal: InternalRows | None = None
-    patience: Patience = field(default_factory=Patience)
 
     @cached_property
     def checkpoint(self) -> Path:
@@ -186,6 +172,11 @@ class BinContext:
         """The file that exists once the driver has cancelled the round."""
         return cancellation_of(self.setting, self.program)
 
+    @cached_property
+    def waits_until(self) -> float:
+        """The time until which attempts wait, all together, for the driver to cancel the round."""
+        return time.monotonic() + ELSEWHERE_SECONDS
+
     def cancelled(self) -> bool:
         """Return whether the driver has cancelled the round."""
         return os.path.exists(self.cancellation)  # noqa: PTH110 - asked before each task; `Path.exists` takes longer
@@ -193,8 +184,9 @@ class BinContext:
     def check_cancelled(self, task: TaskId) -> None:
         """Raise `Superseded` if the driver has cancelled the round."""
         if self.cancelled():
-            round_, batch = self.setting.round, self.setting.batch
-            raise Superseded(f"{task}: round {round_} of batch {batch} was cancelled")
+            raise Superseded(
+                f"{task}: round {self.setting.round} of batch {self.setting.batch} was cancelled"
+            )
 
     def input(self, task: TaskId) -> TaskInput:
         """Return a task's rows. Reads the records of the topics that tasks read themselves.
@@ -215,31 +207,23 @@ class BinContext:
             brought += rows.nbytes
             check_size(brought, str(task), most)
             inputs |= by_topic(rows, self.program.external)
-            left = most - brought
             for topic, reader in self.program.reads.items():
-                ranges = inputs[topic]
-                times: dict[int, int] = {}
-                inputs[topic] = self._read(topic, reader, ranges, max(left, 0), times)
-                left -= inputs[topic].nbytes
+                ranges, times = inputs[topic], dict[int, int]()
+                split = self.program.partitioned.get(topic)
+                setting = ReadSetting(
+                    most=max(most - brought - fetched, 0),
+                    folder=self.state_root,
+                    check=split.of_records if split is not None and split.checks_records else None,
+                    times=times,
+                    needs_key=split is not None and bool(split.key),
+                )
+                with raising_disk_full(self.state_root):
+                    inputs[topic] = reader.read(ranges, setting)
                 read |= read_of(topic, ranges, inputs[topic].num_rows, times)
                 fetched += inputs[topic].nbytes
         self.program.check_keys(inputs)
         self.program.check_samples(inputs, task.partition)
         return TaskInput(inputs, read, brought, fetched)
-
-    def _read(
-        self, topic: str, reader: TopicReader, ranges: pa.Table, most: int, times: dict[int, int]
-    ) -> pa.Table:
-        split = self.program.partitioned.get(topic)
-        setting = ReadSetting(
-            most=most,
-            folder=self.state_root,
-            check=split.of_records if split is not None and split.checks_records else None,
-            times=times,
-            needs_key=split is not None and bool(split.key),
-        )
-        with raising_disk_full(self.state_root):
-            return reader.read(ranges, setting)
 
     def check_size(self) -> None:
         """Log a warning if the rows of the bin's tasks, once read, take much more than `BIN_BYTES`.

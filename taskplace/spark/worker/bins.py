@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,18 +126,13 @@ class AttemptReports:
             for sink, rows in attempted.rows.items():
                 tables.setdefault((sink, rows.schema), []).append(rows)
         staged = {
-            (sink, schema): self._staged_file(sink, pa.concat_tables(parts), unsynced)
-            for (sink, schema), parts in tables.items()
+            key: self._staged_file(key[0], pa.concat_tables(of), unsynced) for key, of in tables.items()
         }
-        return ReportGroup(
-            tuple(
-                replace(
-                    attempted.report,
-                    sinks={sink: staged[sink, rows.schema] for sink, rows in attempted.rows.items()},
-                )
-                for attempted in attempts
-            )
-        )
+        reports = []
+        for attempted in attempts:
+            sinks = {sink: staged[sink, rows.schema] for sink, rows in attempted.rows.items()}
+            reports.append(replace(attempted.report, sinks=sinks))
+        return ReportGroup(tuple(reports))
 
     def _staged_file(self, sink: str, rows: pa.Table, unsynced: Unsynced) -> StagedFile:
         data = schemas.parquet(rows, sink)
@@ -187,8 +183,7 @@ def run_bin(
     Errors: as `run_attempt`; `TaskplaceError` for rows of other tasks.
     """
     if cancellation_of(setting, program).exists():
-        for _ in batches:  # Spark does not use a worker again that has left rows unread
-            pass
+        deque(batches, maxlen=0)  # Spark does not use a worker again that has left rows unread
         return
     tasks = frozenset(descriptor.task for descriptor in bin_.descriptors)
     external = None

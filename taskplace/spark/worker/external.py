@@ -14,7 +14,7 @@ error says how large the limit would have to be. Splitting is O(n log n) for n r
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -221,5 +221,4 @@ def with_batches(function: Callable[[Iterator[Any]], Iterable[Any]], pairs: Pair
     del first  # its batch is held only until it is read
     batches = (batch for _, batch in read if batch)
     yield from function(iter([(element, batches)]))
-    for _ in batches:  # Spark ends a worker that has not read all of its input
-        pass
+    deque(batches, maxlen=0)  # Spark ends a worker that has not read all of its input

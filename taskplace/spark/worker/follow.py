@@ -73,8 +73,11 @@ def visit(request: FollowRequest) -> FollowReport:
         home = identity.home(state_root, request.spark_app)
     here = Visit(request, budget, executor, home, done)
     here.follow_all()
-    here.make_snapshots()
-    here.remove_copies()
+    for task, history in request.snapshot.items():
+        if budget.left():
+            here.snapshot(task, history)
+    for task in request.remove:
+        here.remove(task)
     if request.orphans_after is not None:
         done.orphans.extend(identity.remove_orphans(state_root, request.orphans_after))
     here.report_copies()
@@ -127,35 +130,24 @@ class Visit:
 
     def follow_all(self) -> None:
         """Apply the histories of the request, as far as the budget lasts: at least one step, for any budget."""
-        for left, (task, history) in zip(
-            reversed(range(len(self.request.follow))), self.request.follow.items(), strict=True
-        ):
-            self._follow(task, history)
-            if left and not self.budget.left():
+        for number, (task, history) in enumerate(self.request.follow.items()):
+            if number and not self.budget.left():
                 self.done.unfinished = True
                 break
-
-    def make_snapshots(self) -> None:
-        """Make the snapshots of the request, as far as the budget lasts."""
-        for task, history in self.request.snapshot.items():
-            if not self.budget.left():
-                break
-            self.snapshot(task, history)
-
-    def remove_copies(self) -> None:
-        """Remove the copies that the request names."""
-        for task in self.request.remove:
-            self._remove(task)
+            self._follow(task, history)
 
     def report_copies(self) -> None:
         """Report the position of each usable copy of this executor."""
-        for task, path in _copies(self.home):
+        for path in sorted(self.home.glob("*_*")):
+            try:
+                task = TaskId.parse(path.name)
+            except ValueError:
+                continue  # a mark, or another file
             if (meta := position_of(path, self.executor)) is not None:
                 self.done.copies[task] = meta.certain
                 if meta.undo is not None:
                     self.done.attempted[task] = meta.at
-                sub = task.subtopology
-                if self.request.stores.get(sub) != self.request.logged.get(sub):
+                if self.request.stores.get(task.subtopology) != self.request.logged.get(task.subtopology):
                     self.done.followed[task] = meta.followed
 
     def _follow(self, task: TaskId, history: History) -> None:
@@ -179,19 +171,19 @@ class Visit:
 
     def snapshot(self, task: TaskId, history: History) -> None:
         """Make a snapshot of a copy if it is exactly at the committed end of `history`."""
-        if not (self.home / str(task) / DATA).exists():
+        path = self.home / str(task)
+        if not (path / DATA).exists():
             return
         try:
             with self._opened(task) as copy:
                 written = self._write_snapshot(task, copy, history.end)
-            if written is None:
-                return
-            self.done.snapshots[task] = self._place_snapshot(task, *written)
+            if written is not None:
+                self.done.snapshots[task] = self._place_snapshot(task, *written)
         except DAMAGED as error:
-            self.done.errors[task] = f"{_told(task, self.home / str(task), error)}; the copy is discarded"
-            self._remove(task)
+            self.done.errors[task] = f"{_told(task, path, error)}; the copy is discarded"
+            self.remove(task)
         except Exception as error:
-            self.done.errors[task] = _told(task, self.home / str(task), error)
+            self.done.errors[task] = _told(task, path, error)
 
     def _write_snapshot(self, task: TaskId, copy: Copy, end: Position) -> tuple[Path, Snapshot] | None:
         """Write a copy, piece by piece, into a file of its own; None if the copy is not at `end`."""
@@ -200,26 +192,14 @@ class Visit:
         if at != end:
             return None
         batches = (record_batch(stores.index(store), entries) for store, entries in pieces if store in stores)
-        metadata = {
-            "task": str(task),
-            "version": str(at.version),
-            "attempt": at.attempt,
-            "snapshot": "true",
-        }
+        metadata = {"task": str(task), "version": str(at.version), "attempt": at.attempt, "snapshot": "true"}
         file = snapshot_file(task, at.version, at.attempt)
         staging = self._root / f"{file}.{uuid.uuid4().hex}.tmp"
         with raising_disk_full(self._root), closing(pieces):
             made = write_records(staging, stores, batches, metadata, self.request.compression)
-        snapshot = Snapshot(
-            version=at.version,
-            attempt=at.attempt,
-            offset=at.offset,
-            records=made.records,
-            file=file,
-            size=made.size,
-            checksum=made.checksum,
+        return staging, Snapshot(
+            at.version, at.attempt, at.offset, made.records, file, size=made.size, checksum=made.checksum
         )
-        return staging, snapshot
 
     def _place_snapshot(self, task: TaskId, staging: Path, snapshot: Snapshot) -> Snapshot:
         """Give a written snapshot its name in the checkpoint, and return it with that name."""
@@ -234,7 +214,7 @@ class Visit:
         faults.point("snapshot.written")
         return snapshot
 
-    def _remove(self, task: TaskId) -> None:
+    def remove(self, task: TaskId) -> None:
         """Remove a copy. It is renamed first, so that an attempt of the task can start a new copy meanwhile."""
         copy = self.home / str(task)
         environment.WARM.drop(copy)
@@ -261,10 +241,3 @@ def _told(task: TaskId, copy: Path, error: Exception) -> str:
         if times is not None:
             log.warning("the copy of task %s cannot follow: %s%s, raised by\n%s", task, kind, times, where)
     return f"{type(error).__name__}: {error}"
-
-
-def _copies(home: Path) -> Iterator[tuple[TaskId, Path]]:
-    """Yield the directories of an executor that are named after a task, without marks and other files."""
-    for path in sorted(home.glob("*_*")):
-        with suppress(ValueError):
-            yield TaskId.parse(path.name), path

@@ -26,7 +26,7 @@ from taskplace.errors import TaskplaceError
 from taskplace.spark.checkpoint.files import open_file
 from taskplace.spark.messages import Meta, Opened, Owner
 from taskplace.spark.state import environment
-from taskplace.spark.state.view import read_meta
+from taskplace.spark.state.transaction import read_meta
 from taskplace.spark.worker.identity import alive, owner_of
 
 log = logging.getLogger(__name__)
@@ -43,13 +43,13 @@ _FULL = {
     errno.EFBIG: "the file is too large",
 }
 
-
 #: What a directory without the permission, an immutable one and a file system for reading only answer.
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NOTHING_LOST = "nothing is lost, and the batch is repeated when the stream is restarted"
 
 
 class DiskFull(TaskplaceError):
-    """A disk takes no more: it is full, or may not be written to. The message has the directory and the remedy.
+    """A disk takes no more: it is full, or may not be written to. The message has the directory and its free space.
 
     Nothing is lost: the batch is not committed.
     """
@@ -65,7 +65,7 @@ def position_of(copy: Path, executor: Owner) -> Meta | None:
     if not (copy / "data.mdb").exists():
         return None
     try:
-        with guarded(copy, executor, what="seen"):
+        with guarded(copy, executor, what="read"):
             return read_meta(copy)
     except OSError:  # a full disk takes no mark
         return read_meta(copy)
@@ -138,49 +138,29 @@ def raising_disk_full(*folders: Path) -> Iterator[None]:
 
 def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
     """Return the message for a full disk, or one that may not be written to; None if the error has another cause."""
-    if _refused(error, folders):
-        return (
-            f"not allowed to write ({error}). Let this user write there: `ls -ld` shows the permissions of a "
-            "directory, and `lsattr -d` whether it is immutable; nothing is lost, and the batch is repeated when the "
-            "stream is restarted"
-        )
-    left, least, room = [], NEARLY_FULL, "Free space there, or use a larger disk"
+    system = error if isinstance(error, OSError) else None
+
+    def means(number: int) -> bool:  # LMDB's errors have the system's text for the number
+        return system.errno == number if system is not None else os.strerror(number) in str(error)
+
+    named = system.filename if system is not None and isinstance(system.filename, str) else ""
+    ours = system is None or any(Path(named).is_relative_to(folder) for folder in folders)
+    if ours and any(map(means, _REFUSED)):
+        return f"not allowed to write ({error}): `ls -ld` or `lsattr -d` shows why; {_NOTHING_LOST}"
+    rooms = []
     for folder in folders:
-        while not folder.exists():
-            folder = folder.parent
         with suppress(OSError):
-            usage, files = shutil.disk_usage(folder), os.statvfs(folder)
-            inodes = ""
-            if files.f_files and not files.f_favail and error.args[:1] == (errno.ENOSPC,):
-                inodes = f", but none of {files.f_files} inodes"
-                room = "Remove files there, or use a file system with more inodes"
-            left.append(f"{folder}: {usage.free >> 20} of {usage.total >> 20} MiB free{inodes}")
-            least = min(least, usage.free)
-    if isinstance(error, OSError):
-        word = _FULL.get(error.errno or 0)
-    elif least < NEARLY_FULL and _mentions(
-        error, errno.EIO
-    ):  # LMDB raises this when a write fitted only in part
-        word = _FULL[errno.ENOSPC]
-    else:
-        word = next((word for number, word in _FULL.items() if _mentions(error, number)), None)
-    if word is None:
-        return None
-    return (
-        f"{word} ({error}); {'; '.join(left)}. {room}; nothing is lost, and the "
-        "batch is repeated when the stream is restarted. Copies without a role are removed after "
-        "state.cleanup.delay.ms, changelog segments when two snapshots of each of their tasks cover them"
-    )
+            rooms.append(_room(folder))
+    word = next((word for number, word in _FULL.items() if means(number)), None)
+    if system is None and means(errno.EIO) and min(rooms, default=(NEARLY_FULL, ""))[0] < NEARLY_FULL:
+        word = _FULL[errno.ENOSPC]  # LMDB raises EIO when a write fitted only in part
+    return word and f"{word} ({error}); {'; '.join(text for _, text in rooms)}; {_NOTHING_LOST}"
 
 
-def _refused(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> bool:
-    """Return whether the system did not allow something in one of the directories."""
-    if not isinstance(error, OSError):
-        return any(_mentions(error, number) for number in _REFUSED)
-    named = error.filename if isinstance(error.filename, str) else ""
-    return error.errno in _REFUSED and any(Path(named).is_relative_to(folder) for folder in folders)
-
-
-def _mentions(error: lmdb.Error, number: int) -> bool:
-    """Return whether the text of an LMDB error contains the system's text for an error number."""
-    return os.strerror(number) in str(error)
+def _room(folder: Path) -> tuple[int, str]:
+    """Return the free bytes of a directory's file system, and the text for an error."""
+    while not folder.exists():
+        folder = folder.parent
+    usage, files = shutil.disk_usage(folder), os.statvfs(folder)
+    inodes = f", but none of {files.f_files} inodes" if files.f_files and not files.f_favail else ""
+    return usage.free, f"{folder}: {usage.free >> 20} of {usage.total >> 20} MiB free{inodes}"

@@ -10,7 +10,7 @@ of them.
 `partition_of` equals `pmod(hash(keys), n)`. So all rows with a null key go to one fixed partition, that of the seed.
 They are kept, as in Spark, and not dropped, as in Kafka Streams.
 
-`partitions_of` computes the partition that Kafka's producers choose, on whole columns of serialized keys:
+`partitions_of` computes the partition that Kafka's producers choose, key by key: it gets a few samples of a batch.
 
 | name | producers | null keys | empty keys |
 |---|---|---|---|
@@ -29,7 +29,7 @@ Source: `Utils.murmur2` and `BuiltInPartitioner` in Kafka's clients; `rd_kafka_m
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -68,10 +68,7 @@ _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 
 #: Of a key that decides no partition.
 ANY = -1
-#: A numpy round costs about as much as hashing this many keys one by one.
 _ALIASES = {"murmur2_random": "murmur2", "fnv1a_random": "fnv1a"}
-_MULTIPLIER, _SEED = np.uint32(0x5BD1E995), np.uint32(0x9747B28C)
-_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 
 
 def partition_of(columns: Sequence[pa.Array | pa.ChunkedArray], partitions: int) -> npt.NDArray[np.int32]:
@@ -127,18 +124,11 @@ def _hash_column(array: pa.Array, seed: Words) -> Words:
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _hash_bytes(array.fill_null("" if pa.types.is_string(kind) else b""), seed)
-    if pa.types.is_boolean(kind) or pa.types.is_int32(kind):
-        return _hash_int(
-            array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint32), seed
-        )
-    if pa.types.is_date32(kind):
-        return _hash_int(
-            array.view(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint32), seed
-        )
-    if pa.types.is_int64(kind):
-        return _hash_long(array.fill_null(0).to_numpy(zero_copy_only=False), seed)
-    if pa.types.is_timestamp(kind) and kind.unit == "us":
-        return _hash_long(array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), seed)
+    if pa.types.is_boolean(kind) or pa.types.is_int32(kind) or pa.types.is_date32(kind):
+        numbers = array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+        return _hash_int(numbers.view(np.uint32), seed)
+    if pa.types.is_int64(kind) or (pa.types.is_timestamp(kind) and kind.unit == "us"):
+        return _hash_long(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), seed)
     if pa.types.is_float32(kind):
         return _hash_int(canonical_floats(array).view(np.uint32), seed)
     if pa.types.is_float64(kind):
@@ -245,89 +235,35 @@ def known_partitioner(name: object, path: str) -> str:
 def partitions_of(
     keys: pa.Array | pa.ChunkedArray, partitioner: str, partitions: int
 ) -> npt.NDArray[np.int64]:
-    """Return the partition of each serialized key, `ANY` for a key that decides none. O(bytes).
+    """Return the partition of each serialized key, `ANY` for a key that decides none. O(bytes), in Python.
 
     >>> partitions_of(pa.array([b"foobar", None, b""]), "murmur2", 12).tolist()
     [6, -1, 9]
     """
-    payloads = [key for key in keys.to_pylist() if key is not None]
-    hashed = _HASHES[partitioner](payloads).astype(np.int64) % partitions
-    if partitioner == "consistent_random":
-        hashed[[not payload for payload in payloads]] = ANY
-    found = np.full(len(keys), ANY, np.int64)
-    found[np.asarray(keys.is_valid())] = hashed
-    return found
+    hashed = _HASHES[partitioner]
+    found = [
+        ANY if key is None or (not key and partitioner == "consistent_random") else hashed(key) % partitions
+        for key in keys.to_pylist()
+    ]
+    return np.array(found, np.int64)
 
 
-def _by_length(payloads: Sequence[bytes]) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-    """Yield the places of the payloads of each length, and the length."""
-    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    order = np.argsort(lengths, kind="stable")
-    for places in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
-        if len(places):
-            yield places, int(lengths[places[0]])
-
-
-def _murmur2(payloads: Sequence[bytes]) -> Words:
+def _murmur2(key: bytes) -> int:
     """Return Kafka's murmur2, without its sign bit, as its producers use it."""
-    hashes = np.empty(len(payloads), np.uint32)
-    for places, length in _by_length(payloads):
-        if len(places) <= FEW:
-            hashes[places] = [murmur2(payloads[place]) for place in places]
-            continue
-        joined = np.frombuffer(b"".join(payloads[place] for place in places), np.uint8)
-        rows = joined.reshape(len(places), length)
-        whole = length & ~3
-        hashes[places] = _murmur2_of_rows(
-            np.ascontiguousarray(rows[:, :whole]).view("<u4").astype(np.uint32), rows[:, whole:], length
-        )
-    return hashes & np.uint32(0x7FFFFFFF)
+    return murmur2(key) & 0x7FFFFFFF
 
 
-def _murmur2_of_rows(words: Words, tails: npt.NDArray[np.uint8], length: int) -> Words:
-    """Return the hashes of keys of one length: one row of words each, and the bytes behind them."""
-    hashes = np.full(len(words), _SEED ^ np.uint32(length), np.uint32)
-    for word in words.T:
-        word = word * _MULTIPLIER
-        hashes = hashes * _MULTIPLIER ^ (word ^ word >> np.uint32(24)) * _MULTIPLIER
-    if tails.shape[1]:
-        for place, byte in enumerate(tails.T):
-            hashes ^= byte.astype(np.uint32) << np.uint32(8 * place)
-        hashes *= _MULTIPLIER
-    hashes = (hashes ^ hashes >> np.uint32(13)) * _MULTIPLIER
-    return hashes ^ hashes >> np.uint32(15)
-
-
-def _crc32(payloads: Sequence[bytes]) -> Words:
-    return np.fromiter(map(zlib.crc32, payloads), np.uint32, len(payloads))
-
-
-def _fnv1a(payloads: Sequence[bytes]) -> Words:
+def _fnv1a(key: bytes) -> int:
     """Return the 32-bit FNV-1a, as the absolute value of a signed number."""
-    hashes = np.empty(len(payloads), np.uint32)
-    for places, length in _by_length(payloads):
-        if len(places) <= FEW:
-            hashes[places] = [_fnv1a_of(payloads[place]) for place in places]
-            continue
-        joined = np.frombuffer(b"".join(payloads[place] for place in places), np.uint8)
-        values = np.full(len(places), _FNV_OFFSET, np.uint32)
-        for byte in joined.reshape(len(places), length).T:
-            values = (values ^ byte) * np.uint32(_FNV_PRIME)
-        hashes[places] = values
-    negative = hashes > np.uint32(0x7FFFFFFF)
-    return np.where(negative, ~hashes + np.uint32(1), hashes)
+    hashed = 0x811C9DC5
+    for byte in key:
+        hashed = (hashed ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return hashed if hashed < 1 << 31 else (1 << 32) - hashed
 
 
-def _fnv1a_of(payload: bytes) -> int:
-    hashed = _FNV_OFFSET
-    for byte in payload:
-        hashed = (hashed ^ byte) * _FNV_PRIME & 0xFFFFFFFF
-    return hashed
-
-
-_HASHES: Mapping[str, Callable[[Sequence[bytes]], Words]] = {
+_HASHES: Mapping[str, Callable[[bytes], int]] = {
     "murmur2": _murmur2,
-    "consistent": _crc32,
-    "consistent_random": _crc32,
+    "consistent": zlib.crc32,
+    "consistent_random": zlib.crc32,
     "fnv1a": _fnv1a,
 }

@@ -111,11 +111,9 @@ def home(root: Path, spark_app: str) -> Path:
     executor_id, owner = executor()
     path = root / file_name(f"{spark_app}.{executor_id}")
     with _locked(root):
-        owner_there = _read(path / OWNER)
-        if (
-            owner_there is not None and owner_there.boot != boot_id()
-        ):  # copies of another boot cannot be used: see `taskplace.spark.state.copy`
-            shutil.rmtree(path)
+        former = _read(path / OWNER)
+        if former is not None and former.boot != boot_id():
+            shutil.rmtree(path)  # copies of another boot cannot be used: see `taskplace.spark.state.copy`
         if not path.exists():
             check_copies(root, "state_dir")
             _adopt(root, path, owner)
@@ -131,8 +129,7 @@ def home(root: Path, spark_app: str) -> Path:
 
 def _tidy(path: Path) -> None:
     """Remove the files of dead workers, and copies whose removal was interrupted, so that they do not accumulate."""
-    for file in (path / WORKERS).glob("*"):
-        worker = _read(file)
+    for file, worker in _workers(path).items():
         if worker is not None and not alive(worker):
             file.unlink(missing_ok=True)
     for gone in path.glob(f"{REMOVED}*"):
@@ -146,9 +143,9 @@ def _adopt(root: Path, path: Path, owner: Owner) -> None:
     """
     orphans = []
     for candidate, former in _orphans(root):
-        if former.boot == boot_id():
+        if former is not None and former.boot == boot_id():
             orphans.append(candidate)
-        else:
+        elif former is not None:
             shutil.rmtree(candidate, ignore_errors=True)
     if orphans:
         freshest = max(orphans, key=_last_commit)
@@ -167,27 +164,23 @@ def remove_orphans(root: Path, older_than_seconds: float) -> list[str]:
     """
     removed = []
     with _locked(root):
-        for candidate in [*(path for path, _ in _orphans(root)), *_torn(root)]:
+        for candidate, _ in _orphans(root):
             if _orphaned_for(candidate) > older_than_seconds:
                 shutil.rmtree(candidate, ignore_errors=True)
                 removed.append(candidate.name)
     return removed
 
 
-def _orphans(root: Path) -> Iterator[tuple[Path, Owner]]:
-    """Yield the directories whose owner and workers are all dead."""
+def _orphans(root: Path) -> Iterator[tuple[Path, Owner | None]]:
+    """Yield the directories whose owner and workers are all dead.
+
+    An owner is None if it cannot be read, as a crash of the host leaves it.
+    """
     for candidate in sorted(root.iterdir()):
         owner = _read(candidate / OWNER)
-        if owner is not None and not alive(owner) and not any(alive(w) for w in _workers(candidate)):
+        dead = not alive(owner) if owner is not None else (candidate / OWNER).exists()
+        if dead and not any(alive(worker) for worker in _workers(candidate).values() if worker is not None):
             yield candidate, owner
-
-
-def _torn(root: Path) -> Iterator[Path]:
-    """Yield the directories with an unreadable owner and no living worker, as a crash of the host leaves them."""
-    for candidate in sorted(root.iterdir()):
-        torn = (candidate / OWNER).exists() and _read(candidate / OWNER) is None
-        if torn and not any(alive(worker) for worker in _workers(candidate)):
-            yield candidate
 
 
 def _orphaned_for(path: Path) -> float:
@@ -211,11 +204,9 @@ def _last_commit(path: Path) -> float:
     return max((file.stat().st_mtime for file in path.glob("*/data.mdb")), default=0.0)
 
 
-def _workers(path: Path) -> Iterator[Owner]:
-    for file in (path / WORKERS).glob("*"):
-        worker = _read(file)
-        if worker is not None:
-            yield worker
+def _workers(path: Path) -> dict[Path, Owner | None]:
+    """Return the workers of a directory, by file; None for a file that cannot be read."""
+    return {file: _read(file) for file in (path / WORKERS).glob("*")}
 
 
 def _write(path: Path, owner: Owner) -> None:
@@ -243,11 +234,14 @@ def _make(root: Path) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise InputError(
-            "state_dir",
-            found=f"{root}, where this failed: create a directory ({reason(error)})",
-            expected="a directory that this user can write to, on every executor",
+        raise _refused(
+            root, "create a directory", error, "that this user can write to, on every executor"
         ) from error
+
+
+def _refused(root: Path, what: str, error: OSError, needed: str) -> InputError:
+    found = f"{root}, where this failed: {what} ({reason(error)})"
+    return InputError("state_dir", found=found, expected=f"a directory {needed}")
 
 
 @contextmanager
@@ -258,11 +252,8 @@ def _locked(root: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError as error:
-            raise InputError(
-                "state_dir",
-                found=f"{root}, where this failed: lock a file ({reason(error)})",
-                expected="a directory on a file system with file locks, such as a local disk",
-            ) from error
+            needed = "on a file system with file locks, such as a local disk"
+            raise _refused(root, "lock a file", error, needed) from error
         yield
     finally:
         os.close(handle)

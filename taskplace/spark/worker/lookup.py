@@ -16,7 +16,7 @@ from taskplace.spark.checkpoint.files import pieces, private_directory
 from taskplace.spark.messages import Answer, Question
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import SCAN_BYTES, SCAN_ROWS, StoreSchema
-from taskplace.spark.state.view import View
+from taskplace.spark.state.transaction import View
 from taskplace.spark.worker import identity
 
 

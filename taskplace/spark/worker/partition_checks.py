@@ -1,11 +1,12 @@
 """Checks in a task that all rows of a state key reach it: by types, by the keys of its state, by sampled records.
 
 **Types** (`check_splits`). A store's key has the columns of the topic's key, cast to declared types. If the cast merges
-two values ("7" and "07" as an integer), their rows are in different tasks, and each task has a part of the state. Also,
-topics that share a store must be hashed by the same types. The driver checks sources before the stream starts. The
-types of a repartition are known only when rows come, so a task checks them before it writes anything. The type by which
-a topic was split is compared with the type in which the store keeps that column, whatever nodes are in between. A
-column without a type (pandas makes one from only nulls) is not checked: nulls of any type go to one partition.
+two values ("7" and "07" as an integer), their rows are in different tasks, and each task has a part of the state. The
+driver checks sources before the stream starts. The types of a repartition are known only when rows come, so a task
+checks them before it writes anything. The type by which a topic was split is compared with the type in which the store
+keeps that column, whatever nodes are in between. A column without a type (pandas makes one from only nulls) is not
+checked: nulls of any type go to one partition. The driver compares the types of different topics
+(`taskplace.spark.compile.keys.KeyTypes`).
 
 **Keys** (`Ownership`). If a node without a declaration lies between the topic and a store, the columns may have got
 other values on the way. So the task hashes the key columns of each key that is read or written, as the shuffle did: in
@@ -33,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskplace.errors import InputError, listed
+from taskplace.errors import InputError
 from taskplace.spark.casts import cast, keeps_apart
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.types import UNTYPED
@@ -76,44 +77,28 @@ class Split:
 
 
 def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.DataType]]) -> None:
-    """Check that the rows of each state key are in one task. `types`: by topic, the types of its known columns.
+    """Check that no store merges keys of different tasks. `types`: by topic, the types of its known columns.
 
     A topic that is not in `types` is not checked. O(splits x columns). Errors: `InputError` with node, column, both
     types, and the remedy.
     """
-    met: dict[tuple[str, tuple[str, ...]], dict[str, list[str]]] = {}
     for split in splits:
-        # A column without a type has only nulls, which have the same hash in every type.
-        known = {
-            name: kind for name, kind in types.get(split.topic, {}).items() if not pa.types.is_null(kind)
-        }
+        known = types.get(split.topic, {})
         for in_topic, name, kept in split.columns:
-            if in_topic in known and not keeps_apart(known[in_topic], kept):
-                kind, renamed = known[in_topic], f" (its column {in_topic!r})" if in_topic != name else ""
-                hint = (
-                    "columns of keys are flat: select a part of it, or cast it to string, in the source"
-                    if pa.types.is_nested(kind)
-                    else f"use the type {kind}; or cast the column to {kept} in the source, or in a processor "
-                    "followed by a repartition by it"
-                )
-                raise InputError(
-                    f"node {split.node!r}, column {name!r}",
-                    found=f"a state key of type {kept}, but {split.topic!r} is partitioned by {kind}{renamed}",
-                    expected=f"a type with a distinct value for every value of {kind}; otherwise the rows of "
-                    "one key reach several tasks",
-                    hint=f"{hint}; a column with new values needs a new name",
-                )
-        if all(column.in_topic in known for column in split.columns):
-            names = tuple(column.name for column in split.columns)
-            hashed = met.setdefault((split.store, names), {})
-            hashed[split.topic] = [hashed_as(known[column.in_topic]) for column in split.columns]
-            if any(other != hashed[split.topic] for other in hashed.values()):
-                raise InputError(
-                    f"node {split.node!r}",
-                    found=f"one state key from topics whose keys have different types ({listed(hashed)})",
-                    expected="equal types; otherwise equal keys reach different tasks",
-                    hint="cast the keys before the topics are partitioned",
-                )
+            kind = known.get(in_topic, pa.null())
+            if pa.types.is_null(kind) or keeps_apart(kind, kept):
+                continue  # a column without a type has only nulls, which have the same hash in every type
+            renamed = f" (its column {in_topic!r})" if in_topic != name else ""
+            raise InputError(
+                f"node {split.node!r}, column {name!r}",
+                found=f"a state key of type {kept}, but {split.topic!r} is partitioned by {kind}{renamed}",
+                expected=f"a type with a distinct value for every value of {kind}; otherwise the rows of one key "
+                "reach several tasks",
+                hint="columns of keys are flat: select a part of it, or cast it to string, in the source"
+                if pa.types.is_nested(kind)
+                else f"use the type {kind}; or cast the column to {kept} under a new name, in the source, or in a "
+                "processor followed by a repartition by it",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,38 +155,35 @@ class Ownership:
             try:
                 columns.append(kept[name] if kind == hashed else _back(kept[name], hashed))
             except (pa.ArrowException, OverflowError):
-                raise self._refused(
-                    name,
-                    f"values of type {rows[name].type} that {wanted} does not have, by which the rows were split",
-                ) from None
+                found = f"values of type {rows[name].type} that {wanted} does not have, by which the rows were split"
+                raise self._refused(name, found) from None
         other = np.flatnonzero(partition_of(columns, self._owned.partitions) != self._partition)
         if len(other):
-            names = ", ".join(name for name, _ in self._owned.columns)
-            types = ", ".join(str(rows[name].type) for name, _ in self._owned.columns)
+            types = ", ".join(str(rows[name].type) for name in kept.schema.names)
             raise self._refused(
-                names,
-                f"{len(other)} of {rows.num_rows} keys ({types}) that belong to other tasks than {self._partition} of "
-                f"{self._owned.partitions}, so the rows of one key reach several tasks",
+                self._names,
+                f"{len(other)} of {rows.num_rows} keys ({types}) "
+                f"that belong to other tasks than {self._partition} of {self._owned.partitions}",
             )
 
+    @property
+    def _names(self) -> str:
+        return ", ".join(name for name, _ in self._owned.columns)
+
     def _refused(self, column: str, found: str, hint: str = "") -> InputError:
-        owned = self._owned
-        expected = f"the values by which {' and '.join(map(repr, owned.topics))} is partitioned"
+        owned, remedy = self._owned, f"repartition the rows by ({self._names}) before the node"
+        if owned.changed_by == owned.node:
+            remedy += "; or say in `infer` what its entries belong to"
+        else:
+            remedy = (
+                f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
+                f"{remedy}"
+            )
         return InputError(
             f"node {owned.node!r}, column {column!r}",
             found=found,
-            expected=expected,
-            hint=hint or self._remedy(),
-        )
-
-    def _remedy(self) -> str:
-        owned = self._owned
-        by = ", ".join(name for name, _ in owned.columns)
-        if owned.changed_by == owned.node:
-            return f"repartition the rows by ({by}) before the node; or say in `infer` what its entries belong to"
-        return (
-            f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
-            f"repartition the rows by ({by}) before the node"
+            expected=f"the values by which {' and '.join(map(repr, owned.topics))} is partitioned",
+            hint=hint or remedy,
         )
 
 
@@ -256,8 +238,8 @@ class PartitionedTopic:
             f"topic {self.topic!r}, partition {partition}{place}",
             found=f"a null in {' and '.join(names)} ({pc.sum(without).as_py()} such rows)",
             expected="a key, because state is kept by it: producers put records without one into any partition",
-            hint="drop such rows before; or repartition the rows by another column before the state; or set "
-            "check_keys to false, and each partition has a state of its own for them",
+            hint="drop such rows before, or repartition them by another column; with check_keys: false, each "
+            "partition has a state of its own for them",
         )
 
     def of_records(self, partition: int, start: int, end: int) -> Callable[[pa.Table], None]:
@@ -287,19 +269,17 @@ class PartitionedTopic:
         if not len(wrong):
             return
         at = int(wrong[0])
+        place, which = "", f" {_described(keys[at].as_py())}"
         if OFFSET in sampled.column_names:
             place, which = f", offset {sampled[OFFSET][at].as_py()}", ""
-        else:
-            place, which = "", f" {_described(keys[at].as_py())}"
         raise InputError(
             f"topic {self.topic!r}, partition {partition}{place}",
             found=f"a key{which} that belongs to partition {found[at]} of {self.partitions} by {self.partitioner} "
             f"({len(wrong)} of {len(found)} sampled keys belong elsewhere)",
-            expected=f"keys that their producers put into the partition of the key by {self.partitioner}; otherwise "
-            "the rows of one key reach several tasks",
+            expected=f"keys that their producers put into the partition of the key by {self.partitioner}",
             hint="name the partitioner of the producers as key_partitioner; if they use several, or the topic got "
-            "more partitions, repartition the rows by the key instead of using partition_column; if the producers "
-            "choose partitions in another way, and equal keys meet all the same, set check_keys to false",
+            "more partitions, repartition the rows by the key; if equal keys meet all the same, set check_keys to "
+            "false",
         )
 
 

@@ -1,10 +1,18 @@
-"""The program of one subtopology: its operators and stores, in the form that is sent to executors."""
+"""The program of one subtopology: its operators and stores, in the form that is sent to executors.
+
+**Watermarks.** Each topic has a watermark. The watermark behind an operator is that of its slowest input. Due windows
+that are not sent yet hold it back: a batch sends a limited number of windows, and the rows of the others will follow.
+So behind the operator, time is not beyond the oldest of these windows. A store's watermark is that of its operator's
+input, less the operator's `lag` (`taskplace.spark.processors.times`). It never goes back below `late`, the store's
+watermark in the batch before. Units: microseconds since 1970 (UTC); None: unknown yet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -12,22 +20,111 @@ from taskplace.errors import InputError
 from taskplace.spark.casts import canonical_rows, concat
 from taskplace.spark.messages import Watermark
 from taskplace.spark.processors.base import Context, call, runs_every_batch
-from taskplace.spark.state.expiry import as_datetime, micros
+from taskplace.spark.state.expiry import as_datetime, check_time, micros
 from taskplace.spark.state.store import Store, StoreSchema
-from taskplace.spark.worker.clock import Clock, slowest
+from taskplace.spark.types import column_of
 from taskplace.spark.worker.hashing import hashed_as
-from taskplace.spark.worker.operators import Operator as Operator
-from taskplace.spark.worker.operators import RowCheck
 from taskplace.spark.worker.partition_checks import Owned, Ownership, PartitionedTopic, Split, check_splits
 from taskplace.spark.worker.topic_reader import TopicReader
+from topology.node import Kind
 from topology.tasks import TaskId
+
+
+class RowCheck(Protocol):
+    """Refuses rows that a target could not take after the commit. It is sent to executors, so it can be pickled.
+
+    Errors: `InputError`, with a path that begins with `sinks.<sink>`.
+    """
+
+    def check_columns(self, sink: str, schema: pa.Schema) -> None:
+        """Refuse columns. Called before the first batch, where they are known."""
+        ...
+
+    def check_rows(self, sink: str, rows: pa.Table) -> None:
+        """Refuse rows. Called in their task, before the batch is committed, under the sink's schema."""
+        ...
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One node: its kind, its parents and its processor.
+
+    - `reserved`: of a sink, the column names that its target reserves, in lower case
+    - `row_check`: of a sink, refuses rows that its target could not take
+    - `lag`: how far the node's time column is behind the watermark of its input, in microseconds
+    - `event_time`: the output column that the node declares as event time; "" if it declares none
+    """
+
+    name: str
+    kind: Kind
+    parents: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
+    topic: str = ""
+    key: tuple[str, ...] = ()
+    partitions: int = 0
+    processor: object = None
+    reserved: tuple[str, ...] = ()
+    row_check: RowCheck | None = None
+    lag: int = 0
+    event_time: str = ""
+
+
+def slowest(watermarks: Iterable[Watermark]) -> Watermark:
+    """Return the smallest watermark; None if one is unknown, or there are none.
+
+    >>> slowest([5, 3]), slowest([5, None]), slowest([])
+    (3, None, None)
+    """
+    given = list(watermarks)
+    known = [watermark for watermark in given if watermark is not None]
+    return min(known) if known and len(known) == len(given) else None
+
+
+class _Clock:
+    """Computes the watermark of each operator of a task from those of the topics. Call it for parents first."""
+
+    def __init__(self, topics: Mapping[str, Watermark]) -> None:
+        self._topics = topics
+        self._behind: dict[str, Watermark] = {}
+        self._stores: dict[str, Watermark] = {}
+
+    def before(self, operator: Operator) -> Watermark:
+        """Return the watermark of an operator's input."""
+        if operator.kind == "source":
+            return self._topics.get(operator.topic)
+        return slowest(self._behind[parent] for parent in operator.parents)
+
+    def at(self, operator: Operator) -> Watermark:
+        """Return the watermark of an operator: that of its input, less its lag."""
+        before = self.before(operator)
+        return None if before is None else before - operator.lag
+
+    def of_store(self, operator: Operator, schema: StoreSchema, late: Watermark) -> Watermark:
+        """Return the watermark of a store: the smallest of this operator and the earlier ones that use the store."""
+        users = [self.at(operator)]
+        if schema.database in self._stores:
+            users.append(self._stores[schema.database])
+        now = self._stores[schema.database] = slowest(users)
+        return max((w for w in (late, now) if w is not None), default=None)
+
+    def passed(self, operator: Operator, sent_by_time: Iterable[Store] = ()) -> None:
+        """Note that an operator has run. `sent_by_time`: its stores whose expired entries it emits."""
+        watermark = self.before(operator)
+        for store in sent_by_time:
+            if watermark is not None and store.held is not None:
+                watermark = min(watermark, store.held + store.schema.ttl + operator.lag - 1)
+        self._behind[operator.name] = watermark
+
+    def behind(self, operators: Iterable[Operator]) -> dict[str, Watermark]:
+        """Return the watermark of each internal topic that these operators write to."""
+        return {each.topic: self._behind[each.name] for each in operators if each.kind == "repartition"}
 
 
 @dataclass(frozen=True)
 class Outputs:
     """The output of a run: rows per sink, rows per internal topic, and watermarks.
 
-    `watermarks`: of each store that expires entries; `behind`: of each internal topic's rows.
+    `watermarks`: of each store that expires entries, by its name in copies; `behind`: of each internal topic's rows.
     """
 
     sinks: Mapping[str, pa.Table]
@@ -40,8 +137,13 @@ class Outputs:
 class Program:
     """The operators of one subtopology, parents first, and the layout of its stores.
 
-    `external` has the topics read from Spark, with the tag of each in the united input; `internal` has the topics
-    read from boundary files.
+    - `external`: the topics read from Spark, with the tag of each in the united input
+    - `internal`: the topics read from boundary files
+    - `event_times`: by external topic with an event time, its column
+    - `splits`: the nodes that keep state by the key of a topic
+    - `owned`: the stores whose keys a task checks, because a node may have changed the columns that rows are split by
+    - `partitioned`: the topics that are read here and are split by a partition column
+    - `reads`: the topics that are read here whose records a task reads itself
     """
 
     subtopology: int
@@ -50,16 +152,10 @@ class Program:
     external: Mapping[str, int] = field(default_factory=dict)
     internal: tuple[str, ...] = ()
     repartitions: Mapping[str, Operator] = field(default_factory=dict)
-    #: By external topic with an event time: the column.
     event_times: Mapping[str, str] = field(default_factory=dict)
-    #: The nodes that keep state by the key of a topic.
     splits: tuple[Split, ...] = ()
-    #: The stores whose keys a task checks, because a node may have changed the columns that rows are split by.
     owned: tuple[Owned, ...] = ()
-    #: The topics that are read here and are split by a partition column.
     partitioned: Mapping[str, PartitionedTopic] = field(default_factory=dict)
-
-    #: The topics that are read here whose records a task reads itself.
     reads: Mapping[str, TopicReader] = field(default_factory=dict)
 
     def check_samples(self, inputs: Mapping[str, pa.Table], partition: int) -> None:
@@ -78,7 +174,7 @@ class Program:
             },
         )
 
-    def hashed(
+    def _hashed(
         self, inputs: Mapping[str, pa.Table], bound: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
         """Return the types as which the key of each topic is hashed, as far as they are known.
@@ -158,9 +254,11 @@ class Program:
         rows: dict[str, pa.Table] = {}
         sinks: dict[str, pa.Table] = {}
         topics: dict[str, pa.Table] = {}
-        behind: dict[str, Watermark] = {}
-        clock = Clock(watermarks)
-        owned = self._ownership(task, inputs, bound)
+        clock = _Clock(watermarks)
+        hashed = self._hashed(inputs, bound)
+        checks = {
+            (o.node, o.store): Ownership(o, hashed, task.partition) for o in self.owned if o.partitions > 1
+        }
         last_user = {name: operator.name for operator in self.operators for name in operator.stores}
         for operator in self.operators:
             sends_expired: list[Store] = []
@@ -176,7 +274,7 @@ class Program:
             else:
                 own = {name: stores[name] for name in operator.stores}
                 for name, store in own.items():
-                    store.check_keys = owned.get((operator.name, name))
+                    store.check_keys = checks.get((operator.name, name))
                     store.now = clock.of_store(operator, store.schema, store.late_watermark)
                 rows[operator.name] = self._called(
                     operator, parents, task=task, batch_id=batch_id, stores=own, clock=clock
@@ -186,23 +284,8 @@ class Program:
                     if last_user[name] == operator.name:
                         store.expire(by_slot=True)
             clock.passed(operator, sends_expired)
-            if operator.kind == "repartition":
-                behind[operator.topic] = clock.behind(operator)
-        forgetting = {store.schema.database: store.now for store in stores.values() if store.schema.ttl}
-        return Outputs(sinks, topics, forgetting, behind)
-
-    def _ownership(
-        self, task: TaskId, inputs: Mapping[str, pa.Table], bound: Mapping[str, Sequence[str]]
-    ) -> dict[tuple[str, str], Ownership]:
-        """Return the checks of keys, by node and store."""
-        if not self.owned:
-            return {}
-        hashed = self.hashed(inputs, bound)
-        return {
-            (owned.node, owned.store): Ownership(owned, hashed, task.partition)
-            for owned in self.owned
-            if owned.partitions > 1
-        }
+        expiring = {store.schema.database: store.now for store in stores.values() if store.schema.ttl}
+        return Outputs(sinks, topics, expiring, clock.behind(self.operators))
 
     def _called(
         self,
@@ -212,17 +295,17 @@ class Program:
         task: TaskId,
         batch_id: int,
         stores: Mapping[str, Store],
-        clock: Clock,
+        clock: _Clock,
     ) -> pa.Table:
-        late = slowest(store.late_watermark for store in stores.values() if store.schema.ttl)
-        now = clock.at(operator)
         context = Context(
             task=str(task),
             partition=task.partition,
             batch_id=batch_id,
             stores=stores,
-            watermark=as_datetime(now),
-            late_watermark=as_datetime(late),
+            watermark=as_datetime(clock.at(operator)),
+            late_watermark=as_datetime(
+                slowest(store.late_watermark for store in stores.values() if store.schema.ttl)
+            ),
         )
         output = canonical_rows(call(operator.processor, context, *parents), operator.name)
         if output.num_rows and len(set(output.column_names)) != output.num_columns:
@@ -233,17 +316,8 @@ class Program:
                 hint="rename or drop one of them in the processor",
             )
         if operator.event_time and output.num_rows:
-            kind = (
-                output.schema.field(operator.event_time).type
-                if operator.event_time in output.schema.names
-                else None
-            )
-            if kind is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-                raise InputError(
-                    f"{operator.name}.event_time",
-                    found=f"{operator.event_time!r}, {'no column' if kind is None else kind}",
-                    expected=f"a timestamp or date column of its output: {output.schema.names}",
-                )
+            path = f"{operator.name}.event_time"
+            check_time(column_of(output, operator.event_time, path).type, path)
         return output
 
     def watermarks(
@@ -254,14 +328,14 @@ class Program:
         These hold for a task in which nothing holds time back; `run` returns the actual ones. `topics`: the watermarks
         of the topics that are read; `late`: the watermark of each store in the batch before.
         """
-        clock = Clock(topics)
+        clock = _Clock(topics)
         of_stores: dict[str, Watermark] = {}
         for operator in self.operators:
             for schema in (self.stores[name] for name in operator.stores):
                 if schema.ttl:
                     of_stores[schema.database] = clock.of_store(operator, schema, late.get(schema.database))
             clock.passed(operator)
-        return of_stores, {o.topic: clock.behind(o) for o in self.operators if o.kind == "repartition"}
+        return of_stores, clock.behind(self.operators)
 
     @staticmethod
     def _named(operator: Operator, rows: pa.Table) -> pa.Table:

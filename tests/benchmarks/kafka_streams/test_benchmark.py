@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import doctest
-import json
 
 import bench_kafka_streams as bench
 import pytest
@@ -19,26 +18,11 @@ def test_the_examples_hold(module):
     assert found.attempted > 0 and found.failed == 0
 
 
-def test_parts_and_variants_are_chosen_by_name():
-    args = bench.parsed(
-        ["--parts", "kill,stop", "--variants", "taskplace, 1 standby; Kafka Streams, classic, 1 standby"]
-    )
-    assert args.parts == ["kill", "stop"]
-    assert args.variants == ["taskplace, 1 standby", "Kafka Streams, classic, 1 standby"]
-    assert bench.parsed([]).parts == list(bench.PARTS) and bench.parsed([]).variants == list(bench.VARIANTS)
-
-
 def test_an_unknown_part_is_an_error():
     with pytest.raises(
         argparse.ArgumentTypeError, match="found 'kil', expected some of: scale-out; throughput"
     ):
         bench.listed("kil,stop", bench.PARTS, ",")
-
-
-def test_the_brokers_sessions_are_those_of_the_benchmark():
-    settings = bench.broker_settings(bench.parsed(["--session", "6"]))
-    assert settings["group.streams.session.timeout.ms"] == "6000"
-    assert settings["group.streams.heartbeat.interval.ms"] == "2000"
 
 
 LOSS = {"detection": 1.0, "takeover": 2.0, "both": 3.0, "first": 2.5, "others": 0.5, "settled": 60.0}
@@ -81,46 +65,6 @@ LATENCIES = [
 def test_rows_are_medians_with_ranges(part, found, rows):
     assert tables.row(part, found) == rows
     assert {len(cells) for cells in rows} == {len(tables.HEADS[part])}
-
-
-class Printed:
-    """What was printed: headings, and the first cells of each table's rows."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, text):
-        self.lines.append(text.strip())
-
-    def table(self, head, rows):
-        self.lines += [head[0], *(row[0] for row in rows)]
-
-
-def test_a_part_without_figures_has_no_table():
-    out = Printed()
-    tables.show(out, {"a": {"kill": [LOSS]}, "b": {}}, ["throughput", "kill", "stop"])
-    assert out.lines == ["kill: medians, and ranges", "variant", "a"]
-
-
-class Kept(Printed):
-    def keep(self, name, figures):
-        self.lines.append(json.dumps(figures))
-
-
-def test_a_run_that_is_cut_off_prints_what_it_has():
-    def figures():
-        yield "kill", LOSS
-        raise KeyboardInterrupt
-
-    out, results = Kept(), {"a": {}, "b": {}}
-    with pytest.raises(KeyboardInterrupt):
-        bench.keep(out, results, "a", figures())
-    assert out.lines == [
-        json.dumps({"a": {"kill": [LOSS]}, "b": {}}),
-        "kill: medians, and ranges",
-        "variant",
-        "a",
-    ]
 
 
 def test_nothing_new_begins_after_the_minutes():

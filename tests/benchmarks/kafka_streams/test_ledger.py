@@ -45,22 +45,10 @@ def test_a_count_above_the_orders_is_an_error(ledger):
         receive(ledger, 4)
 
 
-def test_an_output_of_a_window_without_orders_is_an_error(ledger):
-    with pytest.raises(WrongResultError, match="at most 0"):
-        receive(ledger, 1, window=30_000)
-
-
 def test_a_wrong_region_is_an_error(ledger):
     with pytest.raises(WrongResultError, match="found region 'east', expected 'north'"):
         receive(ledger, 1, region="east")
     assert ledger.done == 0
-
-
-def test_a_time_is_in_the_window_of_its_millisecond():
-    ledger = Ledger({"ann": "north"}, window_ms=10_000)
-    ledger.sent("ann", 19.9996)  # Kafka's time of the record is 20,000 ms
-    receive(ledger, 1, window=20_000, at=21.0)
-    assert ledger.missing == 0
 
 
 def test_partitions_are_back_with_an_order_that_was_sent_after_the_loss():

@@ -21,12 +21,6 @@ def test_balanced_is_every_task_once_and_even_numbers():
     assert not placed().balanced(set())
 
 
-def test_an_instance_that_is_not_there_does_not_count():
-    placements = placed(a=([0, 1], []), b=([2, 3], []), dead=([0, 1], []))
-    assert placements.balanced({"a", "b"})
-    assert not placements.balanced({"a", "b", "new"})
-
-
 def test_settled_is_every_standby_and_no_warmup():
     even = {"a": ([0, 1], [2, 3]), "b": ([2, 3], [0, 1])}
     assert placed(1, **even).settled({"a", "b"})

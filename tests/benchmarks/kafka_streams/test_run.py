@@ -225,12 +225,6 @@ def test_losses_are_told_apart(run, traffic):
     assert traffic.system.hits == [KILL] * ARGS.repeats + [STOP] * ARGS.repeats + [CUT] * ARGS.repeats
 
 
-def test_after_the_minutes_the_repetition_ends_and_no_other_begins(run, traffic, monkeypatch):
-    monkeypatch.setattr(bench, "over", lambda args: len(traffic.system.hits) == 1)
-    found = run("kill", "stop")
-    assert list(found) == ["kill", "checked"] and len(found["kill"]) == 1
-
-
 def test_what_does_not_happen_is_told_with_the_placement(run, traffic, monkeypatch):
     monkeypatch.setattr(bench, "PATIENCE", 0.1)
     monkeypatch.setattr(traffic.system, "settled", lambda instances: False)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from kafka_streams.network import RELAYED_HOST
 from kafka_streams.placed_app import conf
-from kafka_streams.programs import ProgramError, family, wait_for
+from kafka_streams.programs import family, wait_for
 from kafka_streams.setup import Setup
 from kafka_streams.systems import CUT, STOP, OnTaskplace, Streams
 
@@ -32,11 +32,6 @@ def setup(tmp_path):
         probing_ms=60_000,
         folder=str(tmp_path),
     )
-
-
-def test_a_setup_passes_a_command_line(setup):
-    assert Setup.read(setup.text()) == setup
-    assert setup.heartbeat_ms == 2_000
 
 
 def test_executors_reach_the_driver_through_relays_if_there_are_some(setup):
@@ -59,11 +54,6 @@ class Wire:
 
     def heal(self):
         self.told.append("healed")
-
-
-def test_a_system_without_relays_cannot_be_cut_off(setup):
-    with pytest.raises(ProgramError, match="without relays"):
-        OnTaskplace(setup).cut(1)
 
 
 class TestTaskplace:

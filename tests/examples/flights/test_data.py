@@ -64,17 +64,6 @@ def test_every_row_is_there_and_repeats_come_with_it_or_one_file_later(hours, sh
     assert sum(map(len, out)) == len(hours) if share == 0 else True
 
 
-def test_spans_are_two_weeks_in_order_of_time():
-    spans = data.by_weeks(flights([14 * 24, 0, 14 * 24 - 1, 28 * 24]))
-    assert [span["flight"].to_pylist() for span in spans] == [[1, 2], [0], [3]]
-
-
-def test_about_two_percent_are_repeated(tmp_path):
-    data.prepare(tmp_path / "in", small(days=365))
-    rows = pq.read_table(tmp_path / "in" / "flights").num_rows
-    assert 1.01 < rows / (365 * 4) < 1.03
-
-
 def test_files_are_ordered_by_their_times_and_cover_the_same_weeks(tmp_path):
     assert data.prepare(tmp_path / "in", small())
     for name in ("flights", "weather"):
@@ -90,14 +79,6 @@ def test_files_are_ordered_by_their_times_and_cover_the_same_weeks(tmp_path):
             assert i in days
 
 
-def test_both_streams_have_the_same_key_types(tmp_path):
-    data.prepare(tmp_path / "in", small())
-    for name in ("flights", "weather"):
-        schema = pq.read_schema(tmp_path / "in" / name / "00.parquet")
-        assert schema.field("origin").type == pa.string()
-        assert schema.field("time_hour").type == pa.timestamp("us", tz="UTC")
-
-
 def test_preparing_again_writes_nothing_and_the_same_seed_gives_the_same_rows(tmp_path):
     assert data.prepare(tmp_path / "a", small())
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "a").rglob("*")}
@@ -105,11 +86,6 @@ def test_preparing_again_writes_nothing_and_the_same_seed_gives_the_same_rows(tm
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "a").rglob("*")}
     assert data.prepare(tmp_path / "b", small())
     assert pq.read_table(tmp_path / "a" / "flights").equals(pq.read_table(tmp_path / "b" / "flights"))
-
-
-def test_only_the_first_files_when_asked_for(tmp_path):
-    data.prepare(tmp_path / "in", small(), files=2)
-    assert [p.name for p in sorted((tmp_path / "in" / "flights").iterdir())] == ["00.parquet", "01.parquet"]
 
 
 def test_a_copy_without_the_times_of_its_files_is_refused(tmp_path):

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from taskplace.record.events import BatchDone, ExecutorLost, Finish, InstanceView
+from taskplace.record.events import ExecutorLost, Finish
 from taskplace.record.html import RunRecorder
 from taskplace.record.html.live import LivePage
 from taskplace.record.html.values import CopyLag, Figure, InputRow, InstanceRow, Now, Reason, Report, State
 from tests.support.browser import ActionChains, Keys
-from tests.support.run_events import BEGAN, SUMMARY, Clock, tell_events
+from tests.support.run_events import SUMMARY, Clock, tell_events
 
 
 @dataclass
@@ -143,28 +143,6 @@ def test_a_zoom_stays_until_a_double_click(browser, told, served):
     assert browser.errors() == []
 
 
-def test_lines_that_come_leave_the_zoom_and_the_hidden_lines(browser, told, served):
-    told.tell(until=5.0)
-    browser.open(served.url)
-    names = "#lag .u-legend .u-series th"
-    browser.wait(lambda: browser.texts(names) == ["time", "all copies"])
-    told.tell(until=12.0, after=5.0)
-    with_copies = ["time", "all copies", "0_0 on executor-2", "0_1 on executor-2"]
-    browser.wait(lambda: browser.texts(names) == with_copies)
-    zoom(browser, "lag")
-    zoomed = shown_time(browser, "lag")
-    browser.script("arguments[0].focus()", browser.all(names)[1])
-    browser.press(Keys.ENTER)
-    browser.wait(lambda: "u-off" in browser.all("#lag .u-legend .u-series")[1].get_attribute("class"))
-    told.recorder.clock.set(BEGAN + 13.0)
-    view = InstanceView("executor-0", 3, 1, 0, 900)
-    told.recorder.batch(BatchDone(2, 4, 10, 0.5, {}, (view,), 2, {"executor-0": {"0_3": 900}}, 1))
-    browser.wait(lambda: "0_3 on executor-0" in browser.texts(names))
-    assert "u-off" in browser.all("#lag .u-legend .u-series")[1].get_attribute("class")
-    assert (browser.focus(), shown_time(browser, "lag")) == ("all copies", zoomed)
-    assert browser.errors() == []
-
-
 def test_search_text_and_focus_stay(browser, told, served):
     told.tell(until=8.5)
     browser.open(served.url)
@@ -205,15 +183,6 @@ def test_an_executor_that_is_lost_stays_in_the_table(browser, told, served):
     browser.wait(lambda: "executor-9" in text(browser, "#now tbody"))
     assert any(row.startswith("executor-9lost") for row in browser.texts("#now tbody tr"))
     assert browser.texts("#now h2") == ["Executors"]
-
-
-def test_reasons_are_asked_for_when_there_is_a_new_assignment(browser, told, served):
-    told.generation = 1
-    browser.open(served.url)
-    browser.wait(lambda: "of generation 1" in text(browser, "#reasons tbody"))
-    told.generation = 2
-    told.tell(until=1.0)
-    browser.wait(lambda: "of generation 2" in text(browser, "#reasons tbody"))
 
 
 def test_it_says_when_the_driver_is_gone_and_when_there_is_one_again(browser, told):

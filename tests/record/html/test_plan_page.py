@@ -42,14 +42,6 @@ def test_the_figures_are_those_of_the_plan(opened, plan):
     assert "the fewest possible" in notes
 
 
-def test_the_instances_have_the_counts_of_the_plan(opened, plan):
-    rows = [text.split("|") for text in opened.script(ROWS, "#now")]
-    expected = [
-        [name, "up", *(str(len(tasks)) for tasks in roles)] for name, roles in sorted(plan.assignment.items())
-    ]
-    assert [row[:5] for row in rows] == expected
-
-
 #: The cells of a section's first table, a text for each row.
 ROWS = """return [...document.querySelector(`${arguments[0]} table.rows tbody`).rows]
   .map((row) => [...row.cells].map((cell) => cell.textContent.trim()).join("|"))"""
@@ -100,14 +92,6 @@ for (const line of document.querySelectorAll('.matrix .space .line')) {
   found[line.querySelector('.task').textContent] = Object.fromEntries(cells.filter(([, said]) => said !== 'none'));
 }
 return found"""
-
-
-def test_only_changes_can_be_shown(opened, plan):
-    opened.one("#placement input[type=checkbox]").click()
-    moved = {str(move.task) for move in plan.moves}
-    output = opened.one("#placement output")
-    opened.wait(lambda: output.text.startswith(f"{len(moved)} of "))
-    assert set(opened.script(CELLS)) == moved
 
 
 def test_the_reasons_are_those_of_explain_and_can_be_searched(opened, plan, problem):

@@ -94,12 +94,6 @@ def test_batches_losses_and_recoveries_are_those_of_the_events(opened):
     assert (recovery["new places after"], recovery["all standbys after"]) == ("0.5 s", "12.0 s")
 
 
-def test_reasons_can_be_searched(opened):
-    opened.press("reason 7", on=opened.one("#reasons input[type=search]"))
-    opened.wait(lambda: opened.one("#reasons output").text == "1 of 12 tasks")
-    assert opened.texts("#reasons tbody th") == ["0_7"]
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_all_text_has_enough_contrast(browser, run_page, dark):
     browser.open(run_page, dark=dark)

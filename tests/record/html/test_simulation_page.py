@@ -37,7 +37,7 @@ def test_the_charts_are_drawn(opened):
 
 def test_a_loss_is_on_the_timeline_and_its_recovery_in_the_table(opened, trajectory):
     rows = opened.script(ROWS, "#timeline")
-    assert any("loss|kill executor-1" in row for row in rows)
+    assert any("loss|lost executor-1 in batch" in row for row in rows)
     lost = next(one for one in trajectory.rounds if any(event.kind == "kill" for event in one.events))
     [recovery] = opened.document()["recoveries"]
     assert recovery["promoted"] == lost.promoted

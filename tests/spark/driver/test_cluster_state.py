@@ -327,7 +327,7 @@ def test_an_executor_can_go_once_another_copy_is_within_the_acceptable_lag():
     loop.rebalance_if_needed([Task(task, end_offset=101)], state.instances(), lags=state.lags)
     assert state.removal("executor-1").alone
     state.join(Executor("2", "h", 1), {task: Position(1, "a", 79)}, pid=1)
-    assert state.removal("executor-1").waits == (Wait(task, "active", "executor-2", 21),)
+    assert state.removal("executor-1").waits == (Wait(str(task), "active", "executor-2", 21),)
     state.moved("executor-2", task, Position(1, "a", 80))
     assert state.removal("executor-1").safe
     state.moved("executor-2", task, Position(1, "a", 70))

@@ -15,7 +15,7 @@ from taskplace.errors import Fenced, InputError
 from taskplace.model.schema import schema
 from taskplace.spark.compile import programs
 from taskplace.spark.driver import read_topics as input_lag
-from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.inspection.driver import driver_of
 from taskplace.spark.inspection.now import now_of
 from taskplace.spark.inspection.report import report_of_checkpoint
 from taskplace.spark.messages import TopicRead
@@ -138,7 +138,7 @@ def test_all_that_show_the_stream_show_the_same(placed, world, capsys):
     placed.lag.turn()
     placed._runner.operations._write()
     status = placed._runner.operations.status()
-    seen = look(placed.checkpoint)
+    seen = driver_of(placed.checkpoint)
     said = "\n".join(lines(seen, 80))
     assert "input lag: 3 (records, 1 min 31 s behind)" in said
     assert [line.split() for line in inputs(status, 80)][1:] == [

@@ -12,7 +12,7 @@ import pytest
 from taskplace.errors import CheckpointError
 from taskplace.logs import RepeatedWarnings
 from taskplace.spark.driver import operations
-from taskplace.spark.inspection.driver_seen import ask
+from taskplace.spark.inspection.driver import ask
 from taskplace.spark.inspection.now import state_of
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
@@ -101,13 +101,6 @@ def test_a_status_is_written_for_news_and_as_a_heartbeat_only(world, monkeypatch
     now[0] += 0.5
     turn(placed)
     assert work.written == 3
-
-
-def test_the_last_status_says_that_the_driver_has_ended(world):
-    placed = stream(world)
-    placed.close()
-    assert status_of(world).ended
-    placed.close()
 
 
 def test_a_driver_that_never_ran_a_batch_writes_nothing(world):
@@ -362,15 +355,6 @@ def test_requests_to_other_drivers_are_not_followed(world):
     assert [path.name for path in requests.iterdir()] == ["later.json"]
     assert not new.state.draining
     assert not (new.checkpoint / "answers").exists()
-
-
-def test_a_request_that_nobody_takes_is_withdrawn(world):
-    placed = stream(world)
-    turn(placed)
-    placed_status = status_of(world)
-    answer = ask(placed.checkpoint, placed_status, "drain", ["1"], timeout=0.0)
-    assert answer is None
-    assert list((placed.checkpoint / "requests").iterdir()) == []
 
 
 def test_answers_that_nobody_reads_and_requests_of_dead_drivers_are_removed(world, monkeypatch):

@@ -115,7 +115,7 @@ def test_a_stream_goes_on_without_records_that_are_gone(world, caplog):
     assert batch(0, {0: (0, 3), 1: (0, 2)}) == ("id", {0: 3, 1: 2}, {}, 3) and not caplog.records
     assert batch(1, {0: (7, 9)}) == ("id", {0: 9, 1: 2}, {0: 4}, 5)
     assert "the stream goes on without records that are gone, because" in caplog.text
-    with pytest.raises(CheckpointError, match=r"Spark's checkpoint is behind"):
+    with pytest.raises(CheckpointError, match="it is behind"):
         batch(2, {0: (8, 10)})
     reader.topic_id = "new"
     assert batch(2, {0: (12, 12)}) == ("id", {0: 12, 1: 2}, {0: 3}, 5), "planned, and gone before it was read"
@@ -229,13 +229,13 @@ def test_sparks_checkpoint_is_compared_before_the_query_starts(placed, world):
     for wrong, message in (
         (
             offset(p0=12, p1=2),
-            "0: .* at offset 12: Spark's checkpoint is ahead, .* 3 offsets would be skipped",
+            "0: .* at offset 12: it is ahead, .* 3 offsets would be skipped",
         ),
         (
             offset(p0=9, p1=0),
-            "1: .* at offset 0: Spark's checkpoint is behind, .* 2 offsets would count twice",
+            "1: .* at offset 0: it is behind, .* 2 offsets would count twice",
         ),
-        (offset(p0=9), "partition 1: .* at no offset: Spark's checkpoint does not have this partition"),
+        (offset(p0=9), "partition 1: .* at no offset: it does not have this partition"),
         (offset("other", p0=9, p1=2), "topic 'in' had the id id, found other"),
     ):
         planned(again, {"logOffset": 3}, wrong)

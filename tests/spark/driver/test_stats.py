@@ -15,7 +15,7 @@ def test_it_prints_a_table():
     lines = str(measured()).splitlines()
     assert lines[0] == "since this driver started"
     assert lines[2].split() == ["rows", "12,000"]
-    assert lines[3].split() == ["late", "rows", "4"]
+    assert lines[3].split() == ["late", "rows", "since", "this", "driver", "started", "4"]
     assert lines[-6:-3] == [
         "since the checkpoint was created",
         f"  rows{'50,000':>{len(lines[-5]) - 6}}",
@@ -37,7 +37,7 @@ def test_its_representation_has_no_list_of_times():
 def test_a_notebook_shows_the_same_rows():
     html = measured()._repr_html_()
     assert html.startswith("<table>")
-    assert '<td>late rows</td><td style="text-align:right">4</td>' in html
+    assert '<td>late rows since this driver started</td><td style="text-align:right">4</td>' in html
     assert html.count("<th") == 3
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from taskplace.spark.driver import operations
 from taskplace.spark.driver.status import StatusBoard
-from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.inspection.driver import driver_of
 from taskplace.spark.operator_messages import WAITING_FILE, WaitingDriver, read
 from tests.support.operators import run, stream, write_status
 from tests.support.word_counts import counts
@@ -22,8 +22,8 @@ def test_a_driver_waits_until_its_first_batch_or_its_end(world):
     again = world.open(counts(world))
     again._runner.operations.wait()
     assert read(file, WaitingDriver).driver.pid == os.getpid()
-    assert " has ended, " in look(placed.checkpoint).why
-    assert "waits for its first batch, with which it takes over" in look(placed.checkpoint).why
+    assert " has ended, " in driver_of(placed.checkpoint).why
+    assert "waits for its first batch, with which it takes over" in driver_of(placed.checkpoint).why
     run(world, again, 1)
     assert not file.exists()
     again._runner.operations.wait()
@@ -42,22 +42,22 @@ def test_a_driver_in_charge_is_so_before_it_has_rows_of_its_own(world):
     again = world.open(counts(world))
     run(world, again, 0)
     write_status(again)
-    assert look(again.checkpoint).runs
+    assert driver_of(again.checkpoint).runs
     world.follow(again)
     write_status(again)
-    seen = look(again.checkpoint).status
+    seen = driver_of(again.checkpoint).status
     assert (seen.epoch, seen.batch, seen.ended) == (2, 0, False)
     again.close()
-    assert " has ended, " in look(again.checkpoint).why
+    assert " has ended, " in driver_of(again.checkpoint).why
 
 
 def test_a_query_that_is_stopped_and_started_again_stays_in_charge(world):
     placed = stream(world)
     placed.close()
-    assert not look(placed.checkpoint).runs
+    assert not driver_of(placed.checkpoint).runs
     placed._runner.operations.wait()
     write_status(placed)
-    assert look(placed.checkpoint).runs
+    assert driver_of(placed.checkpoint).runs
     assert not (placed.checkpoint / WAITING_FILE).exists()
 
 
@@ -83,5 +83,5 @@ def test_a_last_status_is_written_without_spark_too(world, monkeypatch):
     monkeypatch.setattr(placed._runner.replicator, "stop", gone)
     with pytest.raises(ConnectionRefusedError):
         placed.close()
-    seen = look(placed.checkpoint)
+    seen = driver_of(placed.checkpoint)
     assert not seen.runs and " has ended, " in seen.why

@@ -21,7 +21,7 @@ from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.checkpoint.manifests import history_before, path_of
 from taskplace.spark.codec import sealed, unsealed
 from taskplace.spark.inspection.checkpoint import inspect
-from taskplace.spark.inspection.driver_seen import look
+from taskplace.spark.inspection.driver import driver_of
 from taskplace.spark.messages import Change, History
 from taskplace.spark.operator_messages import STATUS_FILE, Status, read
 from taskplace.spark.state.copy import Copy
@@ -166,7 +166,7 @@ def test_what_is_no_file_is_damage_wherever_it_is(world, by, kind, capsys):
         with pytest.raises(
             CheckpointError, match=r"status\.json: (damaged \(it is not a file\)|it cannot be read)"
         ):
-            look(placed.checkpoint)
+            driver_of(placed.checkpoint)
         assert main(["status", str(placed.checkpoint)]) == 1
         assert "Traceback" not in capsys.readouterr().err
     elif kind != "tick":

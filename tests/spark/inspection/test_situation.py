@@ -10,7 +10,7 @@ from msgspec.structs import replace as replace_field
 from taskplace.model.problem import Problem
 from taskplace.refine.parking import with_parked
 from taskplace.spark.inspection.checkpoint import committed
-from taskplace.spark.inspection.situation import situation
+from taskplace.spark.inspection.situation import status_explainer
 from taskplace.spark.operator_messages import STATUS_FILE, RunningBatch, Status, read, write
 from taskplace.spark.state.copy import Copy
 from tests.support.operators import STRICT
@@ -33,7 +33,7 @@ def status_problem(placed) -> Problem:
     write(path, placed._runner.operations.status())
     histories, _ = committed(placed.checkpoint)
     ends = {str(task): history.end.offset for task, history in histories.items()}
-    return situation(read(path, Status), ends).problem
+    return status_explainer(read(path, Status), ends).problem
 
 
 def same(placed) -> None:
@@ -88,7 +88,7 @@ def test_a_copy_that_cannot_follow_is_named_until_it_does(world, monkeypatch):
         status = placed._runner.operations.status()
         error = status.executors["executor-2"].errors[str(task)].partition(". ")[0]
         assert error.startswith("DiskFull: no space left")
-        seen = situation(status, {}).seen["executor-2", task]
+        seen = status_explainer(status, {}).seen["executor-2", task]
         assert seen.stalled == f"executor-2 cannot follow: {error}"
         assert seen.remedy == "make room on the disk of executor-2 (host-2); the copy then goes on by itself"
         text = placed.explain(task).text
@@ -127,7 +127,8 @@ def test_a_visit_that_fails_as_a_whole_is_named_until_one_succeeds(world, monkey
         status = placed._runner.operations.status()
         assert status.executors["executor-2"].error == "ValueError"
         assert (
-            situation(status, {}).seen["executor-2", task].stalled == "visits to executor-2 fail: ValueError"
+            status_explainer(status, {}).seen["executor-2", task].stalled
+            == "visits to executor-2 fail: ValueError"
         )
     world.follow(placed)
     assert placed._runner.operations.status().executors["executor-2"].error == ""
@@ -145,7 +146,7 @@ def test_a_planned_step_says_what_it_waits_for(world):
     ends = {str(task): placed.journal.end_offset(task) for task in placed.rebalancer.task_ids}
 
     def explained(status, *, runs=True):
-        return situation(status, ends, runs=runs).explainer().task(task)
+        return status_explainer(status, ends, runs=runs).task(task)
 
     at_once = explained(status)
     assert at_once.progress.state == "now"

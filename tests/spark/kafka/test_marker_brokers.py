@@ -16,7 +16,8 @@ from taskplace.errors import SinkError
 from taskplace.spark import faults
 from taskplace.spark.kafka import brokers as questions
 from taskplace.spark.kafka import sink_topics as marker
-from taskplace.spark.kafka.clients import ClientOptions, Clients
+from taskplace.spark.kafka.clients import Clients
+from taskplace.spark.kafka.options import ClientOptions
 from taskplace.spark.kafka.sink_topics import Marker, MarkerKey, MarkerTopic, configuration
 from tests.support.kafka_broker import NewTopic, make_topics
 from tests.support.kafka_sinks import Stream
@@ -42,20 +43,23 @@ def markers_of(brokers: Brokers, name: str) -> MarkerTopic:
     return MarkerTopic(Clients(ClientOptions("test", brokers.bootstrap, {}), "test"), name, None)
 
 
+def partitions_of(brokers: Brokers, name: str):
+    return questions.Admin(admin_of(brokers), SECONDS).metadata().topics[name].partitions
+
+
 def only_partition(brokers: Brokers, name: str):
-    (partition,) = questions.Admin(admin_of(brokers), SECONDS).describe(name, also=questions.NEW).partitions
+    (partition,) = partitions_of(brokers, name).values()
     return partition
 
 
 def in_sync(brokers: Brokers, name: str) -> set[int]:
     """Return the brokers that are in sync in any partition of a topic."""
-    partitions = questions.Admin(admin_of(brokers), SECONDS).describe(name, also=questions.NEW).partitions
-    return {node.id for partition in partitions for node in partition.isr}
+    return {id_ for partition in partitions_of(brokers, name).values() for id_ in partition.isrs}
 
 
 def in_sync_needed(brokers: Brokers, name: str) -> str:
     clients = Clients(ClientOptions("test", brokers.bootstrap, {}), "test")
-    return configuration(clients, admin_of(brokers), name)["min.insync.replicas"]
+    return configuration(clients, name)["min.insync.replicas"]
 
 
 def written(stream: Stream) -> list[int]:
@@ -70,7 +74,7 @@ def test_it_is_made_and_read_while_a_broker_is_down(brokers, tmp_path, caplog, d
     wait_until(lambda: down not in in_sync(brokers, stream.topic), "the others know that it is down", SECONDS)
     stream.opened().publish_commit(stream.commit(0))
     made = only_partition(brokers, stream.markers)
-    assert sorted(node.id for node in made.replicas) == [*NUMBERS], "the broker that is down has a replica"
+    assert sorted(made.replicas) == [*NUMBERS], "the broker that is down has a replica"
     assert down not in in_sync(brokers, stream.markers)
     assert in_sync_needed(brokers, stream.markers) == "2"
     assert not [each for each in caplog.records if each.name == marker.__name__], "fewer replicas"

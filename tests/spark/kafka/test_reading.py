@@ -10,9 +10,10 @@ from confluent_kafka import KafkaError
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka import reading
-from taskplace.spark.kafka.clients import ClientOptions
+from taskplace.spark.kafka.clients import Clients
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.formats import Raw
+from taskplace.spark.kafka.options import ClientOptions
 from tests.support.decoding import decode
 from tests.support.mock_kafka import mock_kafka as mock_kafka
 
@@ -141,13 +142,8 @@ def test_a_consumer_is_closed_when_its_password_has_changed(mock_kafka, tmp_path
 @pytest.mark.parametrize("given, wait", [({}, 10), ({"fetch.wait.max.ms": 700}, 700)])
 def test_a_range_does_not_wait_for_the_last_fetch_of_the_range_before(mock_kafka, monkeypatch, given, wait):
     """A broker holds a fetch back that finds no record, and a consumer sends no other one meanwhile."""
-    properties, made = [], reading.made
-
-    def noted(kind, options, own, defaults):
-        properties.append({**defaults, **options.resolved(), **own})
-        return made(kind, options, own, defaults)
-
-    monkeypatch.setattr(reading, "made", noted)
+    properties, consumer = [], reading.Consumer
+    monkeypatch.setattr(reading, "Consumer", lambda given: properties.append(given) or consumer(given))
     mock_kafka.send("t", 1, *MANY)
     assert offsets(read(mock_kafka, 48, 50, **given)) == [48, 49]
     assert [each["fetch.wait.max.ms"] for each in properties] == [wait]
@@ -166,7 +162,7 @@ def message(offset: int, error: int | None = None) -> SimpleNamespace:
 
 
 def reached(*events, start: int = 10, end: int = 20) -> tuple[bool, list[int]]:
-    of = reading._Range("t", 1, start, end, ClientOptions("test", "nowhere:1", {}))
+    of = reading._Range("t", 1, start, end, Clients(ClientOptions("test", "nowhere:1", {}), "t"))
     of.take(events)
     return of.done, of.piece()["offset"].to_pylist()
 
@@ -192,7 +188,7 @@ def test_where_a_range_ends(events, done, kept):
 
 
 def test_a_marker_of_a_transaction_moves_the_position():
-    of = reading._Range("t", 1, 10, 20, ClientOptions("test", "nowhere:1", {}))
+    of = reading._Range("t", 1, 10, 20, Clients(ClientOptions("test", "nowhere:1", {}), "t"))
     assert of.take([message(18)]) and not of.done
     assert not of.moved_to(19) and not of.done
     assert of.moved_to(20) and of.done
@@ -202,8 +198,8 @@ def test_a_marker_of_a_transaction_moves_the_position():
     "code, message_",
     [
         (KafkaError.UNKNOWN_TOPIC_OR_PART, "found 'no such topic any more', .* it was deleted; restore it"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "allow `Read` on the topic to this user"),
-        (KafkaError._AUTHENTICATION, "check the credentials in the options of the source"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "allow `Read` on the topic"),
+        (KafkaError._AUTHENTICATION, "check the credentials in the options"),
         (KafkaError.OFFSET_OUT_OF_RANGE, "offset 10: found 'records that the broker no longer has"),
     ],
 )

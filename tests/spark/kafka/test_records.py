@@ -255,34 +255,8 @@ def test_wrong_options_of_a_source(mock_kafka, options, message):
         programs(topo.build())
 
 
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        ({"starting": "last"}, "starting: found 'last'"),
-        ({"most_records": 0}, "most_records: found 0"),
-        ({"patience": "soon"}, "patience"),
-        ({"options": {"isolation.level": "read_uncommitted"}}, "isolation.level"),
-        ({"decoder": "json"}, "KafkaRecords.decoder: found 'json', expected a Decoder"),
-        ({"servers": ""}, "servers: found ''"),
-    ],
-)
-def test_wrong_arguments(given, message):
-    with pytest.raises(InputError, match=message):
-        KafkaRecords(**{"topic": "t", "servers": "nowhere:1", "decoder": DECODER, **given})
-
-
 def test_it_can_be_sent_with_its_file_of_a_secret_and_without_the_secret(tmp_path):
     (tmp_path / "password").write_text("hunter2")
     made = KafkaRecords("t", "h:1", DECODER, options={"sasl.password_file": str(tmp_path / "password")})
     sent = cloudpickle.dumps(made)
     assert b"hunter2" not in sent and "hunter2" not in repr(cloudpickle.loads(sent))
-
-
-def test_offsets_of_a_stream():
-    made = KafkaRecords("t", "h:1", DECODER)
-    start = {"topic_id": "id", "offsets": {"0": 5, "1": 7, "10": 0}}
-    end = {"topic_id": "id", "offsets": {"0": 9, "1": 7, "10": 3}}
-    assert list(made.ranges(start, end)) == [("id", 0, 5, 9, []), ("id", 10, 0, 3, [])]
-    assert list(made.ranges(end, end)) == []
-    more = {0: 9, 1: 8, 10: 4}  # a partition with a backlog need not have a range
-    assert list(made.ranges(start, end, more)) == [("id", 0, 5, 9, [1, 10]), ("id", 10, 0, 3, [1, 10])]

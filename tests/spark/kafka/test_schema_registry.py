@@ -160,13 +160,6 @@ def test_wrong_declarations(given, message):
         Avro(NEW, registry=given)
 
 
-def test_a_property_that_the_client_does_not_know_is_an_error_of_the_declaration():
-    with pytest.raises(
-        InputError, match=r"^Avro.registry: found 'ValueError: Unrecognized properties: tmeout'"
-    ):
-        Avro(NEW, registry={"url": "http://a", "tmeout": 3}).read([header(1)])
-
-
 # ------------------------------------------------------------------------------------- the sink
 
 ROWS = pa.table({"id": pa.array([1], pa.int64()), "day": pa.array([3], pa.date32())})

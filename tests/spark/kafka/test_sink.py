@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +15,8 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import read
 from taskplace.redaction import scrubbed
 from taskplace.spark import yaml_application
-from taskplace.spark.kafka.clients import ALIASES, ClientOptions
-from taskplace.spark.kafka.sink import DELIVERIES, KafkaSink
+from taskplace.spark.kafka.options import ClientOptions
+from taskplace.spark.kafka.sink import KafkaSink
 from taskplace.spark.worker import identity
 from taskplace.spark.yaml_application import YamlApplication
 from taskplace.spec.application import Settings
@@ -27,57 +25,38 @@ from taskplace.spec.nodes import KafkaOutput, Output
 SECRET = "hunter2"
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"topic": ""}, r"topic: found '', expected the name of a topic"),
-        ({"servers": " "}, r"servers: found ' ', expected brokers"),
-        ({"key": []}, r"key: found \[\], expected the name of a column"),
-        ({"key": ["a", "a"]}, r"key: .*each column once"),
-        ({"key_format": "jsn", "key": "a"}, r"key_format: found 'jsn', .*did you mean 'json'"),
-        ({"key_format": "raw", "key": ["a", "b"]}, r"key: .*one column for the format raw"),
-        ({"value_format": "raw"}, r"value: found nothing, expected one column"),
-        ({"value_format": "avro"}, r"value_schema: found 'no schema'"),
-        ({"value_schema": '"long"'}, r"value_schema: found 'a schema beside the format json'"),
-        ({"value_format": "avro", "value_schema": {"type": "recrd"}}, r"value_schema: found .*recrd"),
-        ({"value_format": "avro", "value_schema": "no/such.avsc"}, r"value_schema: .*No such file"),
-        ({"deleted": "gone"}, r"deleted: .*expected `key` as well"),
-        ({"key_format": "json"}, r"key_format: .*expected `key` as well"),
-        ({"dead_letters": "yes"}, r"dead_letters: found 'yes', expected true or false"),
-        (
-            {"dead_letters": True, "key": "k"},
-            r"key: found 'k', expected no `key`: a dead letter is the record",
-        ),
-        ({"dead_letters": True, "value_format": "raw"}, r"value_format: found 'raw', expected no"),
-        ({"changed_topics": "go on"}, r"changed_topics: found 'go on', .*did you mean 'go-on'"),
-        ({"delivery": "exactly once"}, r"delivery: .*did you mean 'exactly-once'"),
-        ({"marker_topic": "out"}, r"marker_topic: .*another topic"),
-        ({"replication": 0}, r"replication: found 0, expected an integer of at least 1"),
-        ({"patience": "soon"}, r"patience: found 'soon'"),
-        ({"options": {"transactional.id": "x"}}, r"options\.transactional\.id: .*does not set itself"),
-        ({"options": {"bootstrap.servers": "x"}}, r"options\.bootstrap\.servers: .*set `servers`"),
-        ({"options": {"transaction.timeout.ms": "soon"}}, r"options\.transaction\.timeout\.ms: found 'soon'"),
-        (
-            {"options": {"transaction.timeout.ms_env": "TIMEOUT"}},
-            r"options\.transaction\.timeout\.ms_env: .*expected `transaction\.timeout\.ms` with the value itself",
-        ),
-        (
-            {"options": {"message.max.bytes_file": "bytes"}, "delivery": "at-least-once"},
-            r"options\.message\.max\.bytes_file: .*expected `message\.max\.bytes` with the value itself",
-        ),
-        ({"options": {"linger.ms": None}}, r"options\.linger\.ms: found 'NoneType'"),
-        (
-            {"options": {"sasl.password_env": "X", "sasl.password_file": "x"}},
-            r"options\.sasl\.password_file: .*one value: sasl\.password_env is the same property",
-        ),
-        ({"options": {"metadata.broker.list": "x"}}, r"options\.metadata\.broker\.list: .*set `servers`"),
-        ({"options": {"auto.commit.enable": True}}, r"options\.auto\.commit\.enable: .*does not set itself"),
-        (
-            {"options": {"linger.ms": 5, "queue.buffering.max.ms": 50}},
-            r"options\.queue\.buffering\.max\.ms: .*one value: linger\.ms is the same property",
-        ),
-    ],
-)
+REFUSED = [
+    ({"topic": ""}, r"topic: found '', expected name"),
+    ({"servers": " "}, r"servers: found ' ', expected brokers"),
+    ({"key": []}, r"key: found \[\], expected the name of a column"),
+    ({"key": ["a", "a"]}, r"key: .*each column once"),
+    ({"key_format": "jsn", "key": "a"}, r"key_format: found 'jsn', .*did you mean 'json'"),
+    ({"key_format": "raw", "key": ["a", "b"]}, r"key: .*one column for the format raw"),
+    ({"value_format": "raw"}, r"value: found nothing, expected one column"),
+    ({"value_format": "avro"}, r"value_schema: found 'no schema'"),
+    ({"value_schema": '"long"'}, r"value_schema: found 'a schema beside the format json'"),
+    ({"value_format": "avro", "value_schema": "no/such.avsc"}, r"value_schema: .*No such file"),
+    ({"deleted": "gone"}, r"deleted: .*expected `key` as well"),
+    ({"key_format": "json"}, r"key_format: .*expected `key` as well"),
+    ({"dead_letters": True, "key": "k"}, r"key: found 'k', expected no `key`: a dead letter is the record"),
+    ({"marker_topic": "out"}, r"marker_topic: .*another topic"),
+    ({"replication": 0}, r"replication: found 0, expected an integer of at least 1"),
+    ({"options": {"transactional.id": "x"}}, r"options\.transactional\.id: .*does not set itself"),
+    ({"options": {"metadata.broker.list": "x"}}, r"options\.metadata\.broker\.list: .*set `servers`"),
+    ({"options": {"transaction.timeout.ms": "soon"}}, r"options\.transaction\.timeout\.ms: found 'soon'"),
+    (
+        {"options": {"message.max.bytes_file": "x"}},
+        r"options\.message\.max\.bytes_file: .* with the value itself",
+    ),
+    ({"options": {"linger.ms": None}}, r"options\.linger\.ms: found 'NoneType'"),
+    (
+        {"options": {"sasl.password_env": "X", "sasl.password_file": "x"}},
+        r"options\.sasl\.password_\w+: .*one value",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), REFUSED)
 def test_options_that_are_refused(options, says):
     with pytest.raises(InputError, match=rf"^KafkaSink\.{says}"):
         KafkaSink(**{"topic": "out", "servers": "nowhere:9092"} | options)
@@ -101,55 +80,13 @@ def test_a_secret_that_is_missing_is_named_with_the_process_that_lacks_it(
     assert re.search(says, scrubbed(str(raised.value)))
 
 
-def test_a_property_that_librdkafka_does_not_know_is_found_by_the_probe():
-    sink = KafkaSink("out", servers="nowhere:9092", options={"linger.mss": 5})
-    with pytest.raises(
-        InputError, match=r'^KafkaSink\.options: found .*No such configuration property: "linger.mss"'
-    ):
-        sink.probe()
-
-
-def test_the_aliases_are_those_of_librdkafka(tmp_path):
-    """librdkafka prints its properties itself."""
-    import confluent_kafka
-
-    beside = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
-    if not (libraries := [*beside.glob("librdkafka*.so*")]):
-        pytest.skip("librdkafka is not beside its package")
-    (library,) = libraries
-    rdkafka, libc = ctypes.CDLL(str(library)), ctypes.CDLL(None)
-    libc.fopen.restype, libc.fopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_char_p]
-    libc.fclose.argtypes = rdkafka.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
-    file = libc.fopen(str(tmp_path / "properties").encode(), b"w")
-    rdkafka.rd_kafka_conf_properties_show(file)
-    libc.fclose(file)
-    listed = re.findall(r"^(\S+) .*\bAlias for `([^`]+)`", (tmp_path / "properties").read_text(), re.M)
-    assert dict(listed) == {alias: name for name, aliases in ALIASES.items() for alias in aliases}
-
-
-@pytest.mark.parametrize("delivery", DELIVERIES)
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"compression.type": "zipp"},
-        {"acks": 1},
-        {"partitioner": "murmur3"},
-        {"max.in.flight.requests.per.connection": 10},
-        {"retries": 0},
-    ],
-    ids=lambda option: next(iter(option)),
-)
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("option", [{"linger.mss": 5}, {"compression.type": "zipp"}, {"acks": 1}])
 def test_a_property_that_producers_refuse_is_found_by_the_probe(delivery, option):
     sink = KafkaSink("out", servers="nowhere:9092", delivery=delivery, options=option)
     with pytest.raises(
         InputError, match=r"^KafkaSink\.options: found .*expected properties that librdkafka knows"
     ):
-        sink.probe()
-
-
-def test_a_property_that_does_not_fit_transactions_is_found_by_the_probe():
-    sink = KafkaSink("out", servers="nowhere:9092", options={"message.timeout.ms": 100_000})
-    with pytest.raises(InputError, match=r"`message\.timeout\.ms` must be set <= `transaction\.timeout\.ms`"):
         sink.probe()
 
 
@@ -200,7 +137,7 @@ def test_a_property_with_a_wrong_secret_does_not_show_it():
     assert SECRET not in repr(sink)
 
 
-def settings(kafka: object, *, key: str = "customer") -> Settings:
+def settings(kafka: object) -> Settings:
     return Settings.from_mapping(
         {
             "application": {"id": "orders"},
@@ -226,35 +163,19 @@ def test_yaml_has_the_arguments_of_the_class():
     assert arguments == set(KafkaOutput.__struct_fields__) - {"servers_env"}
     given = {"topic": "totals", "servers": "nowhere:9092", "key": "customer", "options": {"linger.ms": 5}}
     sink = yaml_application._target("output.totals", read(Output, {"kafka": given}, "output.totals"))
-    assert isinstance(sink, KafkaSink)
-    assert "'linger.ms': 5" in repr(sink)
-    YamlApplication(settings(given | {"options": {"sasl.password_env": "SECRET"}}))
-
-
-def test_the_environment_may_have_the_brokers(monkeypatch):
-    given = {"topic": "totals", "servers_env": "TOTALS_BROKERS"}
-    with pytest.raises(ConfigError, match=r"^output\.totals\.kafka\.servers_env: found 'TOTALS_BROKERS'"):
-        YamlApplication(settings(given))
-    monkeypatch.setenv("TOTALS_BROKERS", "nowhere:9092")
-    assert "'bootstrap.servers': 'nowhere:9092'" in repr(
-        yaml_application._kafka("output.totals.kafka", read(KafkaOutput, given, "output.totals.kafka"))
-    )
+    assert isinstance(sink, KafkaSink) and "'linger.ms': 5" in repr(sink)
 
 
 @pytest.mark.parametrize(
     ("kafka", "says"),
     [
-        ("totals", r"kafka: found 'totals', expected a mapping"),
         ({"topic": "totals"}, r"kafka\.servers: found nothing"),
         ({"topic": "t", "servers": "s", "kee": "customer"}, r"kafka\.kee: .*did you mean 'key'"),
         ({"topic": "t", "servers": "s", "key": "custmer"}, r"kafka\.key: found 'custmer', .*'customer'"),
-        ({"topic": "t", "servers": "s", "value_format": "xml"}, r"kafka\.value_format: found 'xml'"),
-        (
-            {"topic": "t", "servers": "s", "options": {"sasl.password": SECRET}},
-            r"kafka\.options\.sasl\.password: .*`sasl\.password_env`.*`sasl\.password_file`",
-        ),
+        ({"topic": "t", "servers": "s", "value_format": "raw"}, r"kafka\.value: found nothing, expected one column"),
+        ({"topic": "t", "servers": "s", "options": {"sasl.password": SECRET}}, r"kafka\.options\.sasl\.password"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_in_yaml_have_their_path(kafka, says):
     with pytest.raises(ConfigError, match=rf"^output\.totals\.{says}") as raised:
         YamlApplication(settings(kafka))

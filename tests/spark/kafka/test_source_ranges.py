@@ -13,9 +13,10 @@ pytest.importorskip("confluent_kafka")
 import msgspec
 
 from taskplace.errors import InputError
+from taskplace.spark.kafka.brokers import Topic
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.formats import Raw
-from taskplace.spark.kafka.offsets import Described, MissingTopic
+from taskplace.spark.kafka.offsets import MissingTopic
 from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.source import _source
 from taskplace.spark.worker.topic_reader import StreamOffset
@@ -32,7 +33,7 @@ class Growing:
         self.questions = 0
 
     def described(self) -> Any:
-        return Described("id", 2)
+        return Topic("t", "id", 2)
 
     def starts(self, partitions: int) -> dict[int, int]:
         return dict.fromkeys(range(partitions), 0)
@@ -44,7 +45,7 @@ class Growing:
 
 def reader(starting: str) -> Any:
     records = KafkaRecords("t", "nowhere:9092", Decoder(value=Raw("v", "binary")), starting=starting)
-    records._offsets = Growing()  # type: ignore[assignment]
+    records._asked = Growing()  # type: ignore[assignment]
     return _source("ranges", records)({}).streamReader(None)
 
 
@@ -91,7 +92,7 @@ class Broken:
         self.firsts, self.stops = {0: 0, 1: 0}, {0: 0, 1: 0}
 
     def described(self) -> Any:
-        return Described(f"id{self.number}", 2)
+        return Topic("t", f"id{self.number}", 2)
 
     def starts(self, partitions: int) -> dict[int, int]:
         return dict(self.firsts)
@@ -127,7 +128,7 @@ def test_a_stream_that_goes_on_reads_each_record_once_and_only_what_is_there(see
         changed_topics="go-on",
         most_records=7,
     )
-    records._offsets = topic  # type: ignore[assignment]
+    records._asked = topic  # type: ignore[assignment]
     stream = _source("ranges", records)({}).streamReader(None)
     topic.live_on()
     at, found_so_far = stream.initialOffset(), set()
@@ -162,7 +163,7 @@ class Gone(Growing):
 
 def test_a_topic_that_was_deleted_is_told_as_such_also_beside_its_own_batches():
     records = KafkaRecords("t", "nowhere:9092", Decoder(value=Raw("v", "binary")))
-    records._offsets = records._watch = Gone()  # type: ignore[assignment]
+    records._asked = records._watched = Gone()  # type: ignore[assignment]
     for ask in (records.ends, lambda: records.extent({})):
         with pytest.raises(MissingTopic, match="it was deleted"):
             ask()
@@ -172,7 +173,7 @@ def test_a_stream_that_begins_at_a_time_has_read_nothing_there():
     topic, decoder = Broken(random.Random(0)), Decoder(value=Raw("v", "binary"))
     topic.stops = {0: 9, 1: 9}
     records = KafkaRecords("t", "nowhere:9092", decoder, starting="1970-01-01T00:00:00.006Z")
-    records._offsets = topic  # type: ignore[assignment]
+    records._asked = topic  # type: ignore[assignment]
     start = records.first()
     assert start["offsets"] == {"0": 6, "1": 6} and records.available(start).unread
     assert records.extent({}).unread and not records.extent({"id0": {0: 6, 1: 7}}).unread

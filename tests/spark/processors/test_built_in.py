@@ -17,7 +17,7 @@ from taskplace.spark.compile.programs import programs
 from taskplace.spark.processors import Count, Deduplicate, Facts, PerKey, State, TableJoin
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL
-from taskplace.spark.yaml_paths import YamlPaths, option_path
+from taskplace.spark.yaml_paths import YamlPaths, key_path
 from topology import Topology, TopologyError
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -88,7 +88,7 @@ def test_a_name_of_yaml_makes_the_class_that_the_stubs_say(name):
 
 @pytest.mark.parametrize("name", sorted(STATEFUL))
 def test_an_error_about_a_processor_has_the_path_of_its_option(name):
-    assert option_path(f"{STATEFUL[name]}('n').by.k", OPTIONS[name]) == "by.k"
+    assert key_path(OPTIONS[name], f"{STATEFUL[name]}('n').by.k") == "by.k"
     join, options = name == "table-join", OPTIONS[name]
     node = {"join_table" if join else "process": ["in", "table"] if join else "in", "processor": name}
     source = {"key": "k", "partitions": 2}

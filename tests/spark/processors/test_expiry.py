@@ -262,7 +262,7 @@ def test_state_per_key_is_forgotten(runs):
     [
         (
             lambda: Deduplicate("s", by={"k": "string"}, ttl="1 day"),
-            r"Deduplicate\('s'\).time: found nothing, expected the time column .* both ttl and time, or neither",
+            r"Deduplicate\('s'\).time: found nothing, expected both ttl and time, or neither",
         ),
         (lambda: Deduplicate("s", by={"k": "string"}, ttl="soon", time="at"), r"ttl: found 'soon'"),
         (

@@ -130,9 +130,9 @@ def test_the_function_may_change_what_it_was_given(bench, tmp_path):
         (({"x": 1}, {"k": "a"}), r"function: found"),
         (
             ({"x": 1}, [{"kk": 1}]),
-            r"PerKey\('s'\)\.output\.kk: found 'a column that the output does not have'",
+            r"PerKey\('s'\)\.output\.kk: found 'an unknown column'",
         ),
-        (({"y": 1}, []), r"PerKey\('s'\)\.state\.y: found 'a column that the state does not have'"),
+        (({"y": 1}, []), r"PerKey\('s'\)\.state\.y: found 'an unknown column'"),
     ],
 )
 def test_an_answer_of_another_form_is_refused(bench, tmp_path, answer, message):

@@ -249,7 +249,7 @@ class Lives(RuleBasedStateMachine):
         with Copy(self.path(copy), STORES, fence=Fence(self.epoch, self.batch)) as open_copy:
             open_copy.bring_to(self.history, self.root)
             for store, entries in writes.items():
-                open_copy._held().put(store, [*entries], [*entries.values()])
+                open_copy._begun().put(store, [*entries], [*entries.values()])
         self.catch_up_with_fence(copy)
 
     @rule(
@@ -304,7 +304,7 @@ class Lives(RuleBasedStateMachine):
         with Copy(self.path(copy), STORES) as open_copy:
             open_copy.bring_to(self.history, self.root)
             assert self.contents(open_copy) == self.state
-            meta = open_copy._held().meta()
+            meta = open_copy._begun().meta()
             assert (meta.at, meta.undo) == (self.history.end, None)
             open_copy.commit_unchanged()
 

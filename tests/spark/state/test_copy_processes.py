@@ -13,15 +13,14 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from taskplace.spark.checkpoint.files import Changes, encode_records, record_batch, write_file
-from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
+from taskplace.spark.checkpoint.files import Changes
+from taskplace.spark.messages import EMPTY, Change, Fence, History, Position
 from taskplace.spark.state import environment
 from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA, META, ReadOnly
-from taskplace.spark.state.view import View
-from tests.support.copies import peek
+from taskplace.spark.state.transaction import View
+from tests.support.copies import peek, snapshot_of
 
 STORES = ["s", "t"]
 SMALL_MAP = 1 << 17
@@ -96,11 +95,7 @@ def test_it_grows_while_it_catches_up(tmp_path, monkeypatch, way, committed, con
         )
     state = {b"%d-%d" % (batch, i): b"x" * 300 for batch in range(4) for i in range(500)}
     if way == "restore":
-        data = encode_records(["s"], [record_batch(0, sorted(state.items()))], {}, None)
-        write_file(tmp_path / "snap", data, sync=False)
-        end = history.end
-        snapshot = Snapshot(end.version, end.attempt, end.offset, 2000, "snap", data.size, checksum_of(data))
-        history = History((), (snapshot,))
+        history = History((), (snapshot_of(tmp_path, [("s", sorted(state.items()))], history.end),))
     with Copy(tmp_path / "c", STORES) as copy:
         done = copy.growing(lambda: copy.follow(history, tmp_path))
         assert done is not None and bool(done.restored) == (way == "restore")
@@ -207,7 +202,7 @@ def test_a_killed_holder_lets_go(tmp_path, other, committed, contents):
     def doomed() -> Iterator[object]:
         with Copy(tmp_path / "c", STORES) as copy:
             copy.bring_to(history, tmp_path)
-            copy._held().put("s", [b"k", b"l"], [b"2", b"x" * 100_000])
+            copy._begun().put("s", [b"k", b"l"], [b"2", b"x" * 100_000])
             yield "has written, not committed"
 
     advance = other(doomed)

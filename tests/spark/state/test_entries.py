@@ -113,3 +113,8 @@ def test_only_long_data_is_left_to_the_package(monkeypatch, length, long):
     data = b"v" * length
     assert crc32(data) == zlib.crc32(data) == next(crc32_all([b""], [data]))
     assert calls == [length] * 2 * long
+
+
+def test_a_key_is_never_empty():
+    with pytest.raises(ValueError, match="never empty"):
+        physical(b"")

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from taskplace.errors import InputError
 from taskplace.spark.messages import Change, History
 from taskplace.spark.processors import PerKey, Tumbling
-from taskplace.spark.processors.base import Context
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import FIRST, LAST, SECOND
 from taskplace.spark.state.store import Store, StoreSchema
-from taskplace.spark.worker.program import Operator, Program
-from topology import TaskId
+from taskplace.spark.worker.program import Program
 
 #: Microseconds per unit, as a fraction.
 UNITS = {
@@ -75,13 +73,6 @@ def test_an_entry_has_expired_when_its_time_and_ttl_are_at_or_before_the_waterma
         at is not None and at * multiplier + ttl * divisor <= watermark * divisor for at in raw
     ]  # in integers without limits
     assert expiry.expired(column(kind, raw), ttl, watermark).tolist() == expected
-
-
-@pytest.mark.parametrize("edge", [FIRST - 1, FIRST, FIRST + 1, LAST - 1, LAST, LAST + 1])
-def test_the_first_and_the_last_possible_time_expire_as_any_other(edge):
-    raw = [FIRST, FIRST + 1, LAST - 1, LAST]
-    found = expiry.expired(column(pa.timestamp("us"), raw), 7, edge + 7)
-    assert found.tolist() == [at <= edge for at in raw]
 
 
 @settings(print_blob=True, deadline=None, max_examples=300)
@@ -156,25 +147,6 @@ def test_a_store_forgets_what_has_expired_and_nothing_else_at_the_limits_too(tim
         late = Store(schema, copy, newest)
         late.put_many(rows)
         assert late.late == len(times) - len(live)
-
-
-@pytest.mark.parametrize(
-    "watermark", [FIRST - 10**15, -62_135_596_800_000_001, 253_402_300_800_000_000, LAST]
-)
-def test_operators_run_whatever_the_watermark_is(watermark):
-    seen = []
-
-    def look(context: Context, rows: pa.Table) -> pa.Table:
-        seen.append(context.watermark)
-        return rows
-
-    operators = (
-        Operator("a", "source", topic="A"),
-        Operator("one", "processor", ("a",), processor=look),
-        Operator("two", "processor", ("one",), processor=look),
-    )
-    Program(0, operators, {}).run(TaskId(0, 0), 0, {"A": pa.table({"x": [1]})}, {}, {"A": watermark})
-    assert seen == 2 * [(datetime.min if watermark < 0 else datetime.max).replace(tzinfo=UTC)]
 
 
 def test_the_newest_event_time_is_found_in_any_unit():

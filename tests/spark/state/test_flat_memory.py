@@ -10,10 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
-from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import FollowReport, FollowRequest, Snapshot
+from taskplace.spark.messages import FollowReport, FollowRequest
 from taskplace.spark.worker import follow, identity, lookup
+from tests.support.copies import snapshot_of
 from tests.support.flat_memory import PIECE, filled, restore
 from topology import TaskId
 
@@ -41,10 +40,7 @@ def test_memory_does_not_grow_with_the_copy(tmp_path):
 
 def test_a_snapshot_that_was_made_as_one_piece_is_restored(tmp_path):
     entries = [(b"%04d" % i, b"v" * 100) for i in range(3_000)]
-    data = encode_records(["s"], [record_batch(0, entries)], {}, "lz4")
-    write_file(tmp_path / "old.arrow", data, sync=False)
-    made = Snapshot(3, "a", 3_000, 3_000, "old.arrow", data.size, checksum_of(data))
-    restore(tmp_path, made)
+    restore(tmp_path, snapshot_of(tmp_path, [("s", entries)]))
 
 
 def test_nothing_is_left_of_a_snapshot_that_could_not_be_written(tmp_path, monkeypatch):

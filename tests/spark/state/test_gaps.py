@@ -7,19 +7,18 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import lmdb
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced, InputError
-from taskplace.spark.checkpoint.files import encode_records, lasting_directory, record_batch, write_file
+from taskplace.spark.checkpoint.files import lasting_directory, write_file
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, FollowRequest, History, Position, Snapshot
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.view import View
+from taskplace.spark.state.transaction import View
 from taskplace.spark.worker.follow import visit
-from tests.support.copies import peek
+from tests.support.copies import peek, snapshot_of
 from topology import TaskId
 
 FLIGHTS = [("a", 1), ("b", 2)]
@@ -81,9 +80,7 @@ def test_what_a_wipe_leaves_of_other_stores_is_not_taken_up_again(tmp_path, comm
     with Copy(tmp_path / "c", ["x", "y"]) as copy:
         copy.bring_to(history, tmp_path)
         copy.commit_unchanged()
-    data = encode_records(["x"], [record_batch(0, [(b"k", b"2")])], {}, None)
-    write_file(tmp_path / "s", data, sync=False)
-    later = History((), (Snapshot(5, "a5", 9, 1, "s", data.size, checksum_of(data)),))
+    later = History((), (snapshot_of(tmp_path, [("x", [(b"k", b"2")])], Position(5, "a5", 9)),))
     with Copy(tmp_path / "c", ["x"]) as copy:
         copy.follow(later, tmp_path)
     with Copy(tmp_path / "c", ["x", "y"]) as copy:
@@ -108,31 +105,11 @@ def test_a_visit_survives_copies_that_were_cut(ran):
         file.write_bytes(whole)
 
 
-def test_damage_that_shows_late_is_healed(tmp_path, committed, contents):
-    history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
-    with Copy(tmp_path / "c", ["s"]) as copy:
-        copy.bring_to(history, tmp_path)
-        copy.commit_unchanged()
-    tries = []
-
-    def work():
-        tries.append(copy.bring_to(history, tmp_path).scratch)
-        if len(tries) == 1:
-            raise lmdb.CorruptedError("Located page was wrong type")
-        return contents(copy)
-
-    with Copy(tmp_path / "c", ["s"]) as copy:
-        assert copy.growing(work) == {"s": {b"k": b"1"}}
-    assert tries == [False, True]
-
-
 def test_a_restore_that_was_begun_is_finished_though_newer_snapshots_appear(tmp_path, contents):
     def snapshot(version):
         entries = [(f"{i:03}".encode(), b"%d" % version) for i in range(60)]
-        pieces = [record_batch(0, entries[i : i + 10]) for i in range(0, 60, 10)]
-        data = encode_records(["s"], pieces, {}, None)
-        write_file(tmp_path / f"s{version}", data, sync=False)
-        return Snapshot(version, f"a{version}", version, 60, f"s{version}", data.size, checksum_of(data))
+        pieces = [("s", entries[i : i + 10]) for i in range(0, 60, 10)]
+        return snapshot_of(tmp_path, pieces, Position(version, f"a{version}", version), f"s{version}")
 
     kept = [snapshot(0)]
     with Copy(tmp_path / "c", ["s"]) as copy:

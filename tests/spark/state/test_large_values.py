@@ -22,21 +22,18 @@ from taskplace.spark.checkpoint.files import (
     RecordFile,
     decode_records,
     encode_changes,
-    encode_records,
     pieces,
     read_sealed,
-    record_batch,
-    write_file,
 )
-from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import FollowRequest, History, Position, Question, Snapshot
+from taskplace.spark.messages import FollowRequest, History, Position, Question
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.keys import physical
-from taskplace.spark.state.view import View
+from taskplace.spark.state.transaction import View
 from taskplace.spark.worker import follow, lookup
 from taskplace.spark.worker.follow import visit
 from taskplace.spark.worker.lookup import answer
+from tests.support.copies import snapshot_of
 from topology import TaskId
 
 STORES = ["s", "t"]
@@ -159,18 +156,13 @@ def test_a_snapshot_is_written_in_pieces_and_restored_in_them(runtime, monkeypat
     assert runtime.contents(TaskId(0, 0), "2") == truth
 
 
-def snapshot_in_pieces(root, entries, rows, name) -> Snapshot:
-    parts = [record_batch(0, entries[i : i + rows]) for i in range(0, len(entries), rows)]
-    data = encode_records(["s"], parts, {}, None)
-    write_file(root / name, data, sync=False)
-    return Snapshot(3, "a3", 200, len(entries), name, data.size, checksum_of(data))
-
-
 def test_a_restore_goes_on_in_the_very_file_that_it_began_with(tmp_path, contents):
     """Another file of the same attempt, from before pieces were cut by bytes, has its pieces elsewhere."""
     state = wide(95)
+    entries = sorted(state.items())
     small, large = (
-        snapshot_in_pieces(tmp_path, sorted(state.items()), rows, f"{rows}.arrow") for rows in (10, 40)
+        snapshot_of(tmp_path, [("s", entries[i : i + n]) for i in range(0, 95, n)], file=f"{n}.arrow")
+        for n in (10, 40)
     )
     for begun, other in ((small, large), (large, small)):
         path = tmp_path / f"from-{begun.file}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
+from unittest.mock import MagicMock
 
 import lmdb
 import numpy as np
@@ -13,14 +14,13 @@ import pytest
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.messages import Change, History, Position
-from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state import directories, expiry
 from taskplace.spark.state import rows as rows_module
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.directories import PROBE, check_commits, check_copies
 from taskplace.spark.state.environment import META, UNDO
-from taskplace.spark.state.expiry import FIRST, LAST, SECOND
-from taskplace.spark.state.keys import CHECKSUM, DamagedEntry, restore_all, store_entry
+from taskplace.spark.state.expiry import SECOND
+from taskplace.spark.state.keys import DamagedEntry, restore_all, store_entry
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.types import arrow_schema, name_of, parse
@@ -90,19 +90,6 @@ def test_a_value_that_is_none_of_the_type_is_refused_itself(kind: pa.DataType, v
 # ------------------------------------------------------------------------------------------- times
 
 
-@pytest.mark.parametrize(
-    ("kind", "multiplier"), [(pa.timestamp("s"), SECOND), (pa.timestamp("ms"), 1000), (pa.timestamp("us"), 1)]
-)
-def test_times_at_the_limits_of_64_bits_are_exact_and_beyond_them_the_nearest(
-    kind: pa.DataType, multiplier: int
-) -> None:
-    least, most = -(-FIRST // multiplier), LAST // multiplier
-    raw = [at for edge in (least, most) for at in (edge - 1, edge, edge + 1) if FIRST <= at <= LAST]
-    times, known = expiry.micros(pa.array(raw, pa.int64()).view(kind))
-    assert known.all()
-    assert times.tolist() == [max(FIRST, min(at * multiplier, LAST)) for at in raw]
-
-
 TTL = 100 * SECOND
 SCHEMA = StoreSchema.of(
     "s",
@@ -125,19 +112,6 @@ def test_an_entry_of_this_batch_is_removed_when_it_expires_or_by_slot_when_its_s
 
 
 # ------------------------------------------------------------------------------------------- rows and entries
-
-
-@pytest.mark.parametrize(("most", "whole"), [(2000, True), (1999, False)])
-def test_a_column_is_one_array_as_long_as_an_array_holds_it(monkeypatch, most: int, whole: bool) -> None:
-    table = pa.table({"a": ["x" * 96] * 20})
-    codec = RowCodec(table.schema)
-    rows = codec.encode(table)
-    total = sum(map(len, rows))
-    monkeypatch.setattr(rows_module, "AT_A_TIME", 500)
-    monkeypatch.setattr(rows_module, "LARGEST", most * total // 2000)
-    found = codec.decode(rows)
-    assert (found["a"].num_chunks == 1) is whole
-    assert found["a"].to_pylist() == table["a"].to_pylist()
 
 
 def test_values_that_no_array_holds_are_refused(monkeypatch) -> None:
@@ -170,26 +144,7 @@ def test_entries_that_are_lost_or_out_of_order_are_told(entries, count: int, mes
         list(restore_all(entries, count))
 
 
-def test_all_entries_are_restored() -> None:
-    assert list(restore_all(ENTRIES, 3)) == [(b"a", b"v"), (b"b", b"v"), (b"c", b"v")]
-
-
 # ------------------------------------------------------------------------------------------- copies
-
-
-def test_an_undo_record_is_as_long_as_a_value_may_be(tmp_path, monkeypatch) -> None:
-    def commit(name: str, most: int) -> None:
-        monkeypatch.setattr(copy_module, "LARGEST_STORED", most + CHECKSUM)
-        with Copy(tmp_path / name, ["s"]) as copy:
-            copy.bring_to(History(), tmp_path)
-            copy.commit({"s": {b"k": b"v"}}, Position(0, "a", 1))
-
-    with pytest.raises(InputError, match=r"task 0_0: found '\d+ bytes of state") as caught:
-        commit("0_0", 0)
-    size = int(str(caught.value.found).partition(" ")[0])
-    commit("0_1", size)
-    with pytest.raises(InputError, match=rf"task 0_2: found '{size} bytes of state .*at most {size - 1}"):
-        commit("0_2", size - 1)
 
 
 def test_an_undo_record_that_is_gone_is_told(tmp_path) -> None:
@@ -236,33 +191,10 @@ def test_a_copy_is_made_anew_once(tmp_path, faults: int, ends: bool) -> None:
 # ------------------------------------------------------------------------------------------- directories
 
 
-class Forgetful:
-    """An environment that reads other data than what was written."""
-
-    def __init__(self, path, names) -> None:
-        self.databases = dict.fromkeys(names)
-
-    def begin(self, write: bool = False) -> Forgetful:
-        return self
-
-    def __enter__(self) -> Forgetful:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Change nothing."""
-
-    def put(self, key: bytes, value: bytes, db: object) -> None:
-        """Forget it."""
-
-    def get(self, key: bytes, db: object) -> bytes:
-        return b"other"
-
-    def close(self) -> None:
-        """Change nothing."""
-
-
 def test_a_file_system_that_reads_other_data_than_was_written_is_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(directories, "Environment", Forgetful)
+    environment = MagicMock()
+    environment.begin().__enter__().get.return_value = b"other"
+    monkeypatch.setattr(directories, "Environment", lambda *_: environment)
     with pytest.raises(InputError, match=r"write and read .*the data read differs from the data written"):
         check_copies(tmp_path, "state_dir")
 

@@ -8,22 +8,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import zlib
-from pathlib import Path
 
 import lmdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
-from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import EMPTY, History, Position, Snapshot
+from taskplace.spark.messages import EMPTY, History
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA
 from taskplace.spark.state.keys import SHORT, crc32, store_all, store_entry
+from tests.support.copies import AT, snapshot_of
 
 STORES = ["s", "t"]
-AT = Position(3, "a3", 200)
 Entries = list[tuple[bytes, bytes]]
 
 short = st.binary(min_size=1, max_size=3)
@@ -32,16 +29,6 @@ alike = st.binary(max_size=2).map(lambda end: b"p" * SHORT + end)
 keys = st.lists(short | near_the_edge | alike, max_size=12)
 #: Pieces of a snapshot in any order, with keys that come again: each is a store and some entries of it.
 pieces_of_any_order = st.lists(st.tuples(st.sampled_from(["s", "t", "gone"]), keys), max_size=6)
-
-
-def snapshot_of(root: Path, pieces: list[tuple[str, Entries]]) -> Snapshot:
-    """Write a snapshot that has just these pieces."""
-    names = sorted({*STORES, *(store for store, _ in pieces)})
-    batches = [record_batch(names.index(store), entries) for store, entries in pieces]
-    data = encode_records(names, batches, {}, "lz4")
-    write_file(root / "snapshots" / "a3.arrow", data, sync=False)
-    count = sum(len(entries) for _, entries in pieces)
-    return Snapshot(3, "a3", 200, count, "snapshots/a3.arrow", data.size, checksum_of(data))
 
 
 def entries_of(pieces: list[tuple[str, Entries]]) -> dict[str, dict[bytes, bytes]]:
@@ -62,7 +49,7 @@ def numbered(pieces: list[tuple[str, list[bytes]]]) -> list[tuple[str, Entries]]
 def test_any_order_of_pieces_and_entries(tmp_path_factory, contents, pieces, stops):
     """Some pieces are loaded by a process each, as if the one before had been killed."""
     root = tmp_path_factory.mktemp("order")
-    snapshot = snapshot_of(root, numbered(pieces))
+    snapshot = snapshot_of(root, numbered(pieces), stores=STORES)
     history = History((), (snapshot,))
     for number in range(len(pieces) + 1):
         with Copy(root / "c", STORES) as copy:
@@ -91,7 +78,7 @@ def test_what_a_snapshot_restores_is_what_it_was_made_of(tmp_path_factory, commi
         copy.bring_to(history, root)
         copy.commit_unchanged()
         _, dumped = copy.dump(rows)
-        snapshot = snapshot_of(root, list(dumped))
+        snapshot = snapshot_of(root, dumped, stores=STORES)
     with Copy(root / "restored", STORES) as copy:
         copy.bring_to(History((), (snapshot,)), root)
         assert contents(copy) == states

@@ -11,7 +11,7 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.messages import History, Position
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA, META, UNDO
-from taskplace.spark.state.view import View
+from taskplace.spark.state.transaction import View
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from taskplace.spark.messages import History, Position
 from taskplace.spark.state import environment as warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA, LOCK
-from taskplace.spark.state.view import View
+from taskplace.spark.state.transaction import View
 from tests.support.copies import peek
 
 
@@ -97,33 +97,6 @@ def test_those_that_were_used_last_are_kept(tmp_path, pool, history, monkeypatch
     assert paths == ["0_1"]
 
 
-def test_a_copy_that_was_made_anew_is_another_one(tmp_path, pool, history):
-    bring(tmp_path / "0_0", history)
-    shutil.rmtree(tmp_path / "0_0")
-    assert peek(tmp_path / "0_0") is None
-    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
-    pool.tidy()
-    assert len(pool) == 1, "the file of the first one is closed"
-
-
-def test_a_file_that_was_removed_from_its_directory_is_made_anew(tmp_path, pool, history):
-    bring(tmp_path / "0_0", history)
-    (tmp_path / "0_0" / DATA).unlink()
-    assert peek(tmp_path / "0_0") is None
-    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
-    assert len(pool) == 1
-
-
-def test_a_file_that_was_replaced_is_another_one(tmp_path, pool, history):
-    bring(tmp_path / "0_0", history)
-    data = tmp_path / "0_0" / DATA
-    other = data.with_name("other")
-    shutil.copy(data, other)
-    other.rename(data)
-    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
-    assert [environment.file_id[1] for environment in pool._kept.values()] == [data.stat().st_ino]
-
-
 APPLY = """
 import sys
 from pathlib import Path
@@ -154,21 +127,32 @@ def test_behind_a_lock_file_that_was_replaced_a_copy_is_opened_anew(tmp_path, po
     assert [environment.lock_id[1] for environment in pool._kept.values()] == [lock]
 
 
-def test_a_lock_file_that_is_gone_is_made_anew(tmp_path, pool, history, monkeypatch):
-    bring(tmp_path / "0_0", history)
-    (tmp_path / "0_0" / LOCK).unlink()
-    paths = opened(monkeypatch)
-    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
-    assert paths == ["0_0"]
-    assert (tmp_path / "0_0" / LOCK).exists()
+def replace_data(path: Path) -> None:
+    other = path / "other"
+    shutil.copy(path / DATA, other)
+    other.rename(path / DATA)
 
 
-def test_a_directory_that_was_renamed_is_opened_under_its_new_name(tmp_path, pool, history, monkeypatch):
+@pytest.mark.parametrize(
+    "harm",
+    [shutil.rmtree, lambda path: (path / DATA).unlink(), lambda path: (path / LOCK).unlink(), replace_data],
+    ids=["directory gone", "data gone", "lock gone", "data replaced"],
+)
+@pytest.mark.parametrize("name", ["0_0", "0_7"])
+def test_a_copy_with_other_files_is_opened_anew(tmp_path, pool, history, monkeypatch, harm, name):
+    """Also under another name. LMDB must not open a file, or a path, twice."""
     bring(tmp_path / "0_0", history)
-    (tmp_path / "0_0").rename(tmp_path / "0_7")
+    harm(tmp_path / "0_0")
+    if name != "0_0" and (tmp_path / "0_0").exists():
+        (tmp_path / "0_0").rename(tmp_path / name)
     paths = opened(monkeypatch)
-    assert bring(tmp_path / "0_7", history) == {"s": {b"k": b"1"}}
-    assert paths == ["0_7"]
+    assert bring(tmp_path / name, history) == {"s": {b"k": b"1"}}
+    assert name in paths
+    pool.tidy()
+    kept = pool._kept[tmp_path / name]
+    assert (kept.file_id[1], kept.lock_id[1]) == tuple(
+        (tmp_path / name / f).stat().st_ino for f in (DATA, LOCK)
+    )
     assert len(pool) == 1
 
 
@@ -213,18 +197,6 @@ def test_a_file_that_was_overwritten_meanwhile_is_noticed(tmp_path, pool, histor
 def test_a_further_store_is_there(tmp_path, pool, history):
     bring(tmp_path / "0_0", history)
     assert bring(tmp_path / "0_0", history, ("s", "t")) == {"s": {b"k": b"1"}, "t": {}}
-
-
-def test_a_view_reads_a_copy_that_is_kept_open(tmp_path, pool, history, monkeypatch):
-    bring(tmp_path / "0_0", history)
-    paths = opened(monkeypatch)
-    for _ in range(3):
-        with View(tmp_path / "0_0", "s", history) as view:
-            assert view.position == history.end
-            assert view.get_many([b"k"]) == [b"1"]
-    bring(tmp_path / "0_0", history)
-    assert paths == []
-    assert len(pool) == 1
 
 
 def test_a_view_of_a_copy_that_is_kept_open_takes_back_what_is_not_committed(
@@ -307,45 +279,11 @@ def test_a_view_of_a_store_that_the_open_copy_lacks_opens_it_anew(tmp_path, pool
     assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
 
 
-def test_a_view_of_an_open_copy_that_was_cut_is_an_error(tmp_path, pool, history):
-    bring(tmp_path / "0_0", history)
-    os.truncate(tmp_path / "0_0" / DATA, 2 * 4096)
-    with pytest.raises(CheckpointError, match=r"^0_0: the copy cannot be read \(.*the file is shorter"):
-        View(tmp_path / "0_0", "s", history)
-    assert len(pool) == 0
-
-
-def test_a_view_of_an_open_copy_that_was_overwritten_is_an_error(tmp_path, pool, history):
-    bring(tmp_path / "0_0", history)
-    with (tmp_path / "0_0" / DATA).open("r+b") as file:
-        file.write(b"garbage " * 4096)
-    with pytest.raises(CheckpointError, match=r"^0_0: the copy cannot be read \("):
-        View(tmp_path / "0_0", "s", history)
-    assert len(pool) == 0
-
-
 def in_another_process(work) -> None:
     worker = multiprocessing.get_context("fork").Process(target=work)
     worker.start()
     worker.join(60)
     assert worker.exitcode == 0
-
-
-def test_what_another_process_writes_is_read_also_when_the_map_has_grown(tmp_path, pool, history, committed):
-    bring(tmp_path / "0_0", history)
-    large = {key.to_bytes(4, "big"): bytes(1000) for key in range(80_000)}  # more than the first map
-    later = committed(history, tmp_path, {"s": large}, 1)
-    with Copy(tmp_path / "0_0", ["s"]) as copy:  # a fork closes what is kept, so this one is in use meanwhile
-
-        def work():
-            with Copy(tmp_path / "other" / "0_0", ["s"]) as other:
-                other.growing(lambda: other.bring_to(later, tmp_path))
-                other.commit_unchanged()
-
-        in_another_process(work)
-        copy.bring_to(history, tmp_path)
-        copy.commit_unchanged()
-    assert len(pool) == 1
 
 
 def test_a_fork_closes_what_is_kept(tmp_path, pool, history, monkeypatch):

@@ -3,70 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import pickle
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from taskplace.errors import CheckpointError, InputError
+from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.checkpoint.files import decode_records, open_section
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import EMPTY, AttemptDescriptor, BinDescriptor, History, Report, reports_dir
+from taskplace.spark.messages import (
+    EMPTY,
+    AttemptDescriptor,
+    BinDescriptor,
+    History,
+    Report,
+    cancellation_mark,
+    reports_dir,
+)
 from taskplace.spark.processors import Deduplicate
-from taskplace.spark.state import environment
+from taskplace.spark.state.catching_up import Superseded
 from taskplace.spark.state.store import StoreSchema
+from taskplace.spark.worker import bin_context
 from taskplace.spark.worker.bins import run_stage
-from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
 from tests.support.attempt_files import decoded, reports_in
-from tests.support.attempts import BATCHES, PLANES, sink_rows
+from tests.support.attempts import BATCHES, PLANES
 from topology import TaskId
-
-
-def test_several_batches_add_up(runtime):
-    flights, worst, days = Counter(), {}, Counter()
-    for batch, rows in enumerate(BATCHES):
-        reports = runtime.run_batch(rows, PLANES if batch == 0 else ())
-        touched = {tail for tail, _ in rows}
-        for tail, delay in rows:
-            flights[tail] += 1
-            worst[tail] = max(worst.get(tail, delay), delay)
-            days[delay] += 1
-        assert sink_rows(runtime, reports, "out") == sorted(
-            ({"tailnum": t, "flights": flights[t], "worst": worst[t]} for t in touched), key=repr
-        )
-        assert sink_rows(runtime, reports, "days-out") == sorted(
-            ({"delay": d, "count": days[d]} for d in {delay for _, delay in rows}), key=repr
-        )
-        assert sum(report.rows for report in reports[:2]) == len(rows) + (len(PLANES) if batch == 0 else 0)
-        passed_on = [report.boundaries["by-delay"].slices.values() for report in reports[:2]]
-        assert sum(piece.rows for pieces in passed_on for piece in pieces) == len(rows)
-        assert not any(report.rows for report in reports[2:]), "none of theirs is from outside"
-    stored = [row for task in (TaskId(0, 0), TaskId(0, 1)) for row in runtime.contents(task)["totals"]]
-    assert {row["tailnum"]: row["flights"] for row in stored} == flights
-    stored = [
-        row for task in (TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)) for row in runtime.contents(task)["days"]
-    ]
-    assert {row["delay"]: row["count"] for row in stored} == days
-
-
-def test_rows_of_the_second_subtopology_come_joined_and_where_spark_would_put_them(runtime):
-    first = [runtime.attempt(TaskId(0, p), BATCHES[0], PLANES) for p in range(2)]
-    delays = [delay for _, delay in BATCHES[0]]
-    at = partition_of([pa.array(delays, pa.int64())], 3)
-    for partition in range(3):
-        report = runtime.attempt(TaskId(1, partition), reports=first)
-        here = Counter(delay for delay, place in zip(delays, at, strict=True) if place == partition)
-        assert {row["delay"]: row["count"] for row in sink_rows(runtime, [report], "days-out")} == here
-
-
-def test_a_report_says_as_what_the_keys_of_internal_topics_were_hashed(runtime):
-    first = [runtime.attempt(TaskId(0, p), BATCHES[0], PLANES) for p in range(2)]
-    assert {report.boundaries["by-delay"].key for report in first} == {("int64",)}
-    assert Report.decode(first[0].encode()).boundaries == first[0].boundaries
-    assert runtime.attempt(TaskId(0, 0)).boundaries["by-delay"].key == ()
 
 
 def test_changes_form_a_chain_that_replays(runtime):
@@ -115,34 +78,6 @@ def test_the_report_is_in_the_checkpoint(runtime):
     assert report.attempt.startswith(f"{runtime.epoch}-")
     assert (report.task, report.instance, report.planned) == (TaskId(0, 0), "executor-1", "executor-1")
     assert set(report.seconds) == {"read", "position", "process", "seal", "store"}
-
-
-def test_either_of_two_attempts_may_win(runtime):
-    """Spark ran a task twice, on two executors; the loser's copy follows the winner's next time."""
-    runtime.run_batch(BATCHES[0], PLANES)
-    for winner in (0, 1):
-        rows = [("N1", 50 + winner), ("N7", 60), ("N3", 1), ("N8", 2)]
-        for task in (TaskId(0, 0), TaskId(0, 1)):
-            two = [runtime.attempt(task, rows, executor=executor) for executor in ("1", "2")]
-            assert two[0].attempt != two[1].attempt
-            assert two[0].change.records == two[1].change.records
-            old = runtime.history.get(task, History())
-            runtime.history[task] = History((*old.changes, two[winner].change))
-        runtime.batch += 1
-    for task in (TaskId(0, 0), TaskId(0, 1)):
-        again = runtime.attempt(task, [], executor="1")
-        assert again.recovery.rolled_back and again.recovery.replayed > 0 and not again.recovery.scratch
-        assert runtime.contents(task, "1") == runtime.contents(task, "2")
-
-
-def test_an_attempt_run_again_by_the_same_executor_starts_from_what_is_committed(runtime):
-    runtime.run_batch(BATCHES[0])
-    lost = [runtime.attempt(task, BATCHES[1]) for task in (TaskId(0, 0), TaskId(0, 1))]
-    again = [runtime.attempt(task, BATCHES[1]) for task in (TaskId(0, 0), TaskId(0, 1))]
-    for one, other in zip(lost, again, strict=True):
-        assert other.recovery.rolled_back == (one.change is not None)
-        assert sink_rows(runtime, [one], "out") == sink_rows(runtime, [other], "out")
-    assert any(report.change is not None for report in lost)
 
 
 def test_a_promoted_copy_replays_its_tail_only(runtime):
@@ -203,17 +138,6 @@ def test_a_damaged_changelog_is_named(runtime):
         runtime.attempt(task, BATCHES[1], executor="2")
 
 
-def test_a_full_map_is_grown_and_one_report_is_left(runtime, monkeypatch):
-    monkeypatch.setattr(environment, "INITIAL_MAP", 1 << 17)
-    many = [(f"N{i}", i) for i in range(5000)]
-    reports = runtime.run_batch(many)
-    assert [report.task for report in reports_in(runtime.checkpoint, 0, 0)] == [TaskId(0, 0), TaskId(0, 1)]
-    assert sum(report.change.records for report in reports[:2]) == 5000
-    assert sum(len(runtime.contents(task)["totals"]) for task in (TaskId(0, 0), TaskId(0, 1))) == 5000
-    staged = {report.sinks["out"].file for report in reports[:2]}
-    assert sum(pq.read_metadata(runtime.checkpoint / file).num_rows for file in staged) == 5000
-
-
 def stateless(runtime):
     """A program without a store: flights go straight to the sink."""
     operators = (Operator("f", "source", topic="flights"), Operator("out", "sink", ("f",)))
@@ -263,3 +187,55 @@ def test_the_seal_in_the_report_is_that_of_the_file(runtime):
         data = (runtime.checkpoint / named.file).read_bytes()[getattr(named, "start", 0) :]
         assert (named.size, named.checksum) == (len(data), checksum_of(data))
     assert json.loads(report.encode())["change"]["size"] == report.change.size
+
+
+# -- attempts that are not wanted
+
+
+def test_older_work_is_refused(runtime):
+    runtime.run_batch(BATCHES[0])
+    runtime.epoch = 2
+    runtime.attempt(TaskId(0, 0), BATCHES[1])
+    runtime.epoch = 1
+    before = runtime.files()
+    with pytest.raises(Fenced):
+        runtime.attempt(TaskId(0, 0), BATCHES[1])
+    assert runtime.files() == before
+
+
+def test_an_attempt_elsewhere_gives_way_when_its_round_is_cancelled(runtime):
+    runtime.run_batch(BATCHES[0])
+    task = next(t for t in runtime.history if t.subtopology == 0)
+    mark = runtime.checkpoint / cancellation_mark(runtime.setting(runtime.first), 0)
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    with pytest.raises(Superseded, match="was cancelled"):
+        runtime.attempt(task, BATCHES[1], executor="2", planned="executor-1")
+    assert runtime.attempt(task, BATCHES[1], executor="1").instance == "executor-1", "the planned one goes on"
+
+
+def test_an_attempt_elsewhere_goes_on_when_nobody_calls_it_off(runtime, monkeypatch):
+    monkeypatch.setattr(bin_context, "ELSEWHERE_SECONDS", 0.0)
+    runtime.run_batch(BATCHES[0])
+    task, history = next((t, h) for t, h in runtime.history.items() if t.subtopology == 0)
+    report = runtime.attempt(task, BATCHES[1], executor="2", planned="executor-1")
+    assert (report.instance, report.planned, report.recovery.scratch) == ("executor-2", "executor-1", True)
+    assert report.recovery.replayed == history.end.offset
+
+
+def test_work_of_an_older_generation_is_refused(runtime):
+    """Its round was cancelled, and the task was assigned again."""
+    runtime.run_batch(BATCHES[0])
+    runtime.attempt(TaskId(0, 0), BATCHES[1], generation=5)
+    before = runtime.files()
+    with pytest.raises(Superseded, match="generation=4"):
+        runtime.attempt(TaskId(0, 0), BATCHES[1], generation=4)
+    assert runtime.files() == before
+    runtime.commit(runtime.attempt(TaskId(0, 0), BATCHES[1], generation=6))
+
+
+def test_what_is_superseded_is_not_fenced_and_survives_pickling():
+    """`Fenced` means that another driver has taken over, and only that."""
+    error = pickle.loads(pickle.dumps(Superseded("0_0: called off")))  # noqa: S301
+    assert type(error) is Superseded and str(error) == "0_0: called off"
+    assert not isinstance(error, Fenced)

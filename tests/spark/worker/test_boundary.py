@@ -1,24 +1,32 @@
-"""Rows between subtopologies: each arrives once, in the partition that Spark's hash says, in its order."""
+"""Rows between subtopologies: each task of a bin gets its rows, in the order of their writers, from files opened once.
+
+The list of slices is sorted by topic, partition and writer, and refused if it is damaged.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskplace.errors import CheckpointError, InputError
+from taskplace.errors import CheckpointError, InputError, TaskplaceError
 from taskplace.spark.checkpoint.files import SectionFile
-from taskplace.spark.messages import Boundary
+from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, Boundary, History, Slice
+from taskplace.spark.worker import bins as attempt_reports
 from taskplace.spark.worker import boundary
+from taskplace.spark.worker.bins import run_stage
+from taskplace.spark.worker.boundary import read_listing, write_listing
 from taskplace.spark.worker.hashing import partition_of
-from tests.support.boundaries import read
+from tests.support.attempt_files import decoded
+from tests.support.attempts import BATCHES, PLANES, sink_rows
+from tests.support.boundaries import read, rows_of_bin
+from topology import TaskId
 
 SCHEMA = pa.schema([("name", pa.string()), ("day", pa.int64()), ("n", pa.int64())])
-names = st.none() | st.sampled_from(["a", "b", "N14228", "日本"])
-days = st.none() | st.integers(-3, 3)
 
 
 def table(keys: list[tuple[str | None, int | None]], first: int = 0) -> pa.Table:
@@ -29,31 +37,6 @@ def table(keys: list[tuple[str | None, int | None]], first: int = 0) -> pa.Table
 
 def write(root: Path, number: int, rows: pa.Table, partitions: int) -> Boundary:
     return boundary.write(SectionFile(root, f"topics/t/{number}.arrow"), rows, ["name", "day"], partitions)
-
-
-@settings(print_blob=True, deadline=None, max_examples=40)
-@given(st.lists(st.lists(st.tuples(names, days), max_size=15), min_size=1, max_size=4), st.integers(1, 6))
-def test_every_row_arrives_once_where_spark_would_put_it(tmp_path_factory, writers, partitions):
-    root = tmp_path_factory.mktemp("boundary")
-    tables = [table(keys, 100 * i) for i, keys in enumerate(writers)]
-    written = [write(root, i, rows, partitions) for i, rows in enumerate(tables)]
-    # What the driver passes on has been through JSON.
-    passed_on = [Boundary.decode(b.encode()) for b in written]
-    assert passed_on == written
-    whole = pa.concat_tables(tables)
-    at = partition_of([whole["name"], whole["day"]], partitions)
-    for partition in range(partitions):
-        found = read(root, passed_on, partition)
-        assert found.schema == SCHEMA
-        assert found["n"].to_pylist() == [
-            n for n, p in zip(whole["n"].to_pylist(), at, strict=True) if p == partition
-        ]
-        assert found.select(["name", "day"]).to_pylist() == [
-            row
-            for row, p in zip(whole.select(["name", "day"]).to_pylist(), at, strict=True)
-            if p == partition
-        ]
-    assert sum(piece.rows for b in written for piece in b.slices.values()) == whole.num_rows
 
 
 def test_no_rows_make_no_file(tmp_path):
@@ -71,12 +54,6 @@ def test_a_boundary_says_as_what_its_key_was_hashed(tmp_path):
         assert Boundary.decode(written.encode()) == written
 
 
-def test_an_empty_partition_has_the_columns(tmp_path):
-    some = write(tmp_path, 0, table([("a", 1)]), 50)
-    empty = next(p for p in range(50) if p not in some.slices)
-    assert read(tmp_path, [some], empty).equals(SCHEMA.empty_table())
-
-
 def test_columns_come_from_a_writer_that_had_rows(tmp_path):
     """A function that had nothing to do may return a table whose types say nothing."""
     untyped = pa.table({"name": pa.nulls(0), "day": pa.nulls(0), "n": pa.nulls(0)})
@@ -85,48 +62,9 @@ def test_columns_come_from_a_writer_that_had_rows(tmp_path):
         assert read(tmp_path, written, partition).schema == SCHEMA
 
 
-@pytest.fixture
-def one(tmp_path):
-    written = write(tmp_path, 0, table([("a", i) for i in range(30)]), 3)
-    return tmp_path, written, tmp_path / written.file
-
-
-def test_a_changed_slice_is_told_and_the_others_are_read(one):
-    root, written, path = one
-    victim = written.slices[1]
-    data = bytearray(path.read_bytes())
-    data[victim.offset + victim.length // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=f"{path}: the slice of partition 1 is damaged"):
-        read(root, [written], 1)
-    assert read(root, [written], 0).num_rows == written.slices[0].rows
-    assert read(root, [written], 2).num_rows == written.slices[2].rows
-
-
-def test_a_torn_file_is_told(one):
-    root, written, path = one
-    path.write_bytes(path.read_bytes()[: written.slices[2].offset + 5])
-    with pytest.raises(CheckpointError, match=f"{path}: the slice of partition 2 is damaged"):
-        read(root, [written], 2)
-
-
-def test_a_missing_file_is_told(one):
-    root, written, path = one
-    path.unlink()
-    with pytest.raises(
-        CheckpointError, match=rf"{path}: the file is missing; it has \d+ rows of partition 0"
-    ):
-        read(root, [written], 0)
-
-
 def test_a_topic_that_nobody_wrote_is_told(tmp_path):
     with pytest.raises(CheckpointError, match="no boundary file"):
         read(tmp_path, [], 0)
-
-
-def test_a_missing_key_column_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"no column \['day'\].*expected one of name"):
-        write(tmp_path, 0, pa.table({"name": ["a"]}), 3)
 
 
 def test_writers_that_disagree_are_told(tmp_path):
@@ -135,12 +73,6 @@ def test_writers_that_disagree_are_told(tmp_path):
     written = [write(tmp_path, 0, rows, 1), write(tmp_path, 1, other, 1)]
     with pytest.raises(InputError, match=r"column 'n': found 'string from task .*int64 from task"):
         read(tmp_path, written, 0)
-
-
-def test_an_attempt_never_overwrites_another(one):
-    root, _, _ = one
-    with pytest.raises(FileExistsError):
-        write(root, 0, table([("a", 1)]), 3)
 
 
 @pytest.mark.parametrize(("count", "partitions"), [(1, 3), (7, 3), (3, 7), (1000, 12), (12, 12)])
@@ -164,15 +96,6 @@ def test_rows_without_a_key_are_spread_by_their_bytes(tmp_path):
     assert max(sizes) - min(sizes) <= 16_384 + 2 * 50_000  # a turn, and the largest record at both ends
 
 
-def test_few_rows_of_many_tasks_do_not_all_go_to_one_partition(tmp_path):
-    rows = pa.table({"n": [1]})
-    taken = {
-        next(iter(boundary.write(SectionFile(tmp_path, f"{s}"), rows, [], 6, seed=s).slices))
-        for s in range(60)
-    }
-    assert taken == set(range(6))
-
-
 @pytest.mark.parametrize(
     "kind", [pa.large_list(pa.string()), pa.decimal128(9, 2), pa.list_(pa.int64()), pa.timestamp("ns")]
 )
@@ -187,30 +110,238 @@ def test_a_key_that_is_not_hashed_is_named_with_its_topic(tmp_path, kind):
         boundary.write(SectionFile(tmp_path, "x"), rows, ["q"], 2, topic="again")
 
 
-@pytest.mark.parametrize(
-    ("kind", "like"),
-    [
-        (pa.large_string(), pa.string()),
-        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
-        (pa.dictionary(pa.int32(), pa.large_string()), pa.string()),
-        (pa.dictionary(pa.int8(), pa.int16()), pa.int32()),
-        (pa.large_binary(), pa.binary()),
-        (pa.binary(2), pa.binary()),
-    ],
-)
-def test_a_key_in_another_layout_goes_where_the_plain_values_go(tmp_path, kind, like):
-    """A null may also be among the values of a dictionary."""
-    values = [11, 22, None, 33] if pa.types.is_integer(like) else ["aa", "bc", None, "de"]
-    plain = pa.array(values * 5).cast(like)
-    column = (
-        plain.cast(kind.value_type).dictionary_encode("encode") if pa.types.is_dictionary(kind) else plain
+# -- bins
+
+
+#: The types that writers give to the column "v"; one type holds the values of all.
+KINDS = (pa.null(), pa.int8(), pa.int64())
+TEXTS = (pa.string(), pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.dictionary(pa.int32(), pa.string())))
+
+
+def typed_table(keys: list[int], writer: int, kind: pa.DataType, text: pa.DataType) -> pa.Table:
+    """Return rows whose `n` is in the order of the writers, and of the rows of each."""
+    words = [f"{writer}-{key}" for key in keys]
+    return pa.table(
+        {
+            "k": pa.array(keys, pa.int64()),
+            "n": pa.array(range(100 * writer, 100 * writer + len(keys)), pa.int64()),
+            "v": pa.array(keys).cast(kind) if kind != pa.null() else pa.nulls(len(keys)),
+            "text": pa.array([[word] for word in words] if pa.types.is_list(text) else words, text),
+        }
     )
-    rows = {"k": column.cast(kind), "n": range(20)}
-    one = boundary.write(SectionFile(tmp_path, "one"), pa.table(rows), ["k"], 7)
-    other = boundary.write(SectionFile(tmp_path, "other"), pa.table({**rows, "k": plain}), ["k"], 7)
-    assert one.key == other.key == (str(like),)
-    for partition in range(7):
-        assert (
-            read(tmp_path, [one], partition)["n"].to_pylist()
-            == read(tmp_path, [other], partition)["n"].to_pylist()
-        )
+
+
+@st.composite
+def topics(draw):
+    """Keys and types of each writer, in order."""
+    text = draw(st.sampled_from(TEXTS))
+    keys = st.lists(st.integers(-20, 20), max_size=12)
+    writers = draw(st.lists(st.tuples(keys, st.sampled_from(KINDS)), min_size=1, max_size=6))
+    return [typed_table(keys, number, kind, text) for number, (keys, kind) in enumerate(writers)]
+
+
+@settings(print_blob=True, deadline=None, max_examples=60)
+@given(topics(), st.integers(1, 6), st.data())
+def test_each_task_of_a_bin_gets_its_rows_in_the_order_of_their_writers(
+    tmp_path_factory, writers, partitions, data
+):
+    root = tmp_path_factory.mktemp("bin")
+    written = [
+        boundary.write(SectionFile(root, f"topics/t/0_{i}-a.arrow"), rows, ["k"], partitions)
+        for i, rows in enumerate(writers)
+    ]
+    bin_ = data.draw(st.sets(st.integers(0, partitions - 1), min_size=1))
+    rows = rows_of_bin(root, written, bin_)
+    sent = [row for one in writers for row in one.to_pylist()]
+    keys = pa.array([row["k"] for row in sent], pa.int64())
+    at = partition_of([keys], partitions) if sent else []
+    schemas = {rows.of(partition)["t"].schema for partition in bin_}
+    assert len(schemas) == 1, "all tasks get one schema"
+    for partition in sorted(bin_, reverse=True):
+        expected = [
+            {**row, "v": None if writers[row["n"] // 100].schema.field("v").type == pa.null() else row["v"]}
+            for row, p in zip(sent, at, strict=True)
+            if p == partition
+        ]
+        assert rows.of(partition)["t"].to_pylist() == expected
+        assert rows.of(partition)["t"].equals(read(root, written, partition)), "it can be asked again"
+
+
+@settings(print_blob=True, deadline=None, max_examples=20)
+@given(topics(), st.integers(1, 6))
+def test_the_bytes_of_a_partition_are_those_of_its_slices(tmp_path_factory, writers, partitions):
+    root = tmp_path_factory.mktemp("bin")
+    written = [
+        boundary.write(SectionFile(root, f"topics/t/0_{i}-a.arrow"), rows, ["k"], partitions)
+        for i, rows in enumerate(writers)
+    ]
+    rows = rows_of_bin(root, written, range(partitions))
+    for partition in range(partitions):
+        expected = sum(one.slices[partition].length for one in written if partition in one.slices)
+        assert rows.size_of(partition) == expected
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two writers with rows for each of four partitions, and one without rows."""
+    tables = [
+        typed_table(list(range(30)), 0, pa.int64(), pa.string()),
+        typed_table([], 1, pa.int64(), pa.string()),
+    ]
+    tables.append(typed_table(list(range(30, 60)), 2, pa.int64(), pa.string()))
+    written = [
+        boundary.write(SectionFile(tmp_path, f"topics/t/0_{i}-a.arrow"), rows, ["k"], 4)
+        for i, rows in enumerate(tables)
+    ]
+    assert [sorted(one.slices) for one in written] == [[0, 1, 2, 3], [], [0, 1, 2, 3]]
+    return tmp_path, written
+
+
+def test_a_bin_opens_each_file_once(two, monkeypatch):
+    root, written = two
+    opened = []
+    really_open = Path.open
+    monkeypatch.setattr(
+        Path,
+        "open",
+        lambda path, *args, **options: opened.append(path.name) or really_open(path, *args, **options),
+    )
+    rows = rows_of_bin(root, written, {0, 1, 3})
+    assert sum(rows.of(partition)["t"].num_rows for partition in (0, 1, 3)) == sum(
+        one.slices[partition].rows for one in written if one.slices for partition in (0, 1, 3)
+    )
+    assert [name for name in opened if name.endswith(".arrow")] == ["0_0-a.arrow", "0_2-a.arrow"]
+
+
+def test_a_partition_outside_the_bin_is_an_error_and_not_empty(two):
+    root, written = two
+    with pytest.raises(TaskplaceError, match=r"partition 2 is not in the bin of \[0, 1\]"):
+        rows_of_bin(root, written, {0, 1}).of(2)
+
+
+def test_a_damaged_slice_fails_the_bins_that_read_it_and_no_others(two):
+    root, written = two
+    path, slices = root / written[2].file, written[2].slices
+    data = bytearray(path.read_bytes())
+    data[slices[3].offset + slices[3].length - 1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=f"{path}: the slice of partition 3 is damaged"):
+        rows_of_bin(root, written, {0, 3}).of(0)
+    rows = rows_of_bin(root, written, {0, 1, 2})
+    assert sum(rows.of(p)["t"].num_rows for p in range(3)) == 60 - sum(
+        one.slices[3].rows for one in (written[0], written[2])
+    )
+
+
+def test_a_lost_file_fails_the_bin_with_its_name(two):
+    root, written = two
+    (root / written[2].file).unlink()
+    rows = written[2].slices[1].rows
+    message = f"{root / written[2].file}: the file is missing; it has {rows} rows of partition 1"
+    with pytest.raises(CheckpointError, match=message):
+        rows_of_bin(root, written, {1, 2}).of(2)
+
+
+def test_a_bin_that_runs_again_reads_only_what_its_other_tasks_need(runtime, truth, monkeypatch):
+    """The first bin died after 1_0. The slices of 1_0 are damaged by now, and nobody needs them."""
+    monkeypatch.setattr(attempt_reports, "SECONDS_LIMIT", 0.0)  # each attempt is reported as soon as it ends
+    reports = [runtime.attempt(TaskId(0, p), BATCHES[0], PLANES) for p in range(2)]
+    setting = runtime.setting(runtime.second, reports, run="r")
+    tasks = [TaskId(1, partition) for partition in range(3)]
+    descriptors = tuple(AttemptDescriptor(task, "executor-1", History()) for task in tasks)
+    runtime.be("1")
+    died = run_stage(runtime.second, setting.encode(), [BinDescriptor(descriptors).encode()])
+    (before,) = decoded([next(died)])
+    died.close()
+    for report in reports:
+        written = report.boundaries["by-delay"]
+        if piece := written.slices.get(0):
+            path = runtime.checkpoint / written.file
+            data = bytearray(path.read_bytes())
+            data[piece.offset : piece.offset + piece.length] = bytes(piece.length)
+            path.write_bytes(data)
+    runtime.be("2")
+    second = decoded(run_stage(runtime.second, setting.encode(), [BinDescriptor(descriptors).encode()]))
+    assert [report.instance for report in second] == ["executor-1", "executor-2", "executor-2"]
+    assert second[0] == before
+    expected = truth.run_batch(BATCHES[0], PLANES)
+    assert sink_rows(runtime, second, "days-out") == sink_rows(truth, expected, "days-out")
+    with pytest.raises(CheckpointError, match="the slice of partition 0 is damaged"):
+        runtime.attempt(TaskId(1, 0), reports=reports)
+
+
+# -- the list of slices
+
+
+LARGE = 2**40
+TOPICS = {
+    "one/topic": [
+        Boundary("a", b"x", {3: Slice(0, 8, 1, 2**32 - 1), 0: Slice(8, LARGE, LARGE, 7)}, task="0_0"),
+        Boundary("", b"nothing", {}),
+        Boundary("b", b"y", {0: Slice(LARGE, 16, 2, 0)}, task="0_2"),
+        Boundary("a", b"x", {3: Slice(96, 8, 1, 5)}, task="0_3"),
+    ],
+    "without rows": [Boundary("", b"first", {}), Boundary("", b"second", {})],
+    "without writers": [],
+    "another": [Boundary("d", b"z", {1: Slice(0, 24, 3, 9)})],
+}
+
+
+def test_what_is_written_is_read(tmp_path):
+    found = read_listing(tmp_path, write_listing(tmp_path, "inputs/1", TOPICS))
+    assert list(found) == list(TOPICS)
+    one = found["one/topic"]
+    assert (one.head.files, one.head.schemas) == (("a", "b"), (b"x", b"y"))
+    assert one.head.writers == ("0_0", "0_2", "0_3")
+    assert (one.head.written_to, one.head.written_as) == ((0, 1, 0), (0, 1, 0))
+    assert one.slices.tolist() == [
+        (0, 0, 8, LARGE, LARGE, 7),
+        (0, 1, LARGE, 16, 2, 0),
+        (3, 0, 0, 8, 1, 2**32 - 1),
+        (3, 2, 96, 8, 1, 5),
+    ]
+    none = found["without rows"]
+    assert (none.head.files, none.head.schemas, len(none.slices)) == (("",), (b"first",), 0)
+    assert found["without writers"].head.writers == ()
+    assert found["another"].slices.tolist() == [(1, 0, 0, 24, 3, 9)]
+
+
+@pytest.mark.parametrize(
+    "harm", [lambda data: data[:-1], lambda data: data[:-1] + b"?", lambda data: b"?" + data]
+)
+def test_a_damaged_listing_is_refused(tmp_path, harm):
+    listing = write_listing(tmp_path, "inputs/1", TOPICS)
+    path = tmp_path / listing.file
+    path.write_bytes(harm(path.read_bytes()))
+    with pytest.raises(CheckpointError, match=f"{path}: found"):
+        read_listing(tmp_path, listing)
+
+
+def test_a_missing_listing_is_refused(tmp_path):
+    listing = write_listing(tmp_path, "inputs/1", TOPICS)
+    (tmp_path / listing.file).unlink()
+    with pytest.raises(CheckpointError, match=f"{tmp_path / listing.file}: the file is missing"):
+        read_listing(tmp_path, listing)
+
+
+def test_slices_are_chosen_by_partition(tmp_path):
+    found = read_listing(tmp_path, write_listing(tmp_path, "inputs/1", TOPICS))
+    one = found["one/topic"]
+    assert one.of({3, 0}).tolist() == one.slices.tolist()
+    assert one.of([3]).tolist() == one.slices.tolist()[2:]
+    assert one.of([1, 2, 4, 100]).tolist() == []
+    assert one.of([]).tolist() == []
+    assert found["without rows"].of([0, 1]).tolist() == []
+    assert found["another"].of([1]).tolist() == found["another"].slices.tolist()
+
+
+@given(st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=5), st.sets(st.integers(0, 10)))
+def test_those_of_some_partitions_are_the_listed_ones_in_their_order(writers, partitions):
+    boundaries = [
+        Boundary(f"f{number}", b"s", {partition: Slice(partition, 8, 1, 1) for partition in written})
+        for number, written in enumerate(writers)
+    ]
+    with TemporaryDirectory() as name:
+        listing = read_listing(Path(name), write_listing(Path(name), "inputs/1", {"t": boundaries}))["t"]
+    expected = [one for one in listing.slices.tolist() if one[0] in partitions]
+    assert listing.of(partitions).tolist() == expected

@@ -11,7 +11,7 @@ import pytest
 
 from taskplace.spark import faults
 from taskplace.spark.checkpoint.files import RecordFile, decode_records, read_sealed
-from taskplace.spark.messages import EMPTY, FollowRequest, History, Position
+from taskplace.spark.messages import EMPTY, History
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker import identity
 from tests.support.attempt_files import damage
@@ -22,17 +22,6 @@ from topology import TaskId
 
 def ends(runtime):
     return {task: history.end for task, history in runtime.history.items()}
-
-
-def test_orders_travel(ran):
-    given = orders(
-        ran,
-        follow=ran.history,
-        snapshot={TaskId(0, 0): ran.history[TaskId(0, 0)]},
-        remove=(TaskId(1, 1),),
-        orphans_after=3.5,
-    )
-    assert FollowRequest.decode(given.encode()) == given
 
 
 def test_a_newcomer_follows_to_the_end(ran):
@@ -91,23 +80,6 @@ def test_a_snapshot_is_the_whole_state(ran):
     for task in ran.history:
         assert ran.contents(task, "3") == ran.contents(task, "2")
     assert not ran.files("*.tmp")
-
-
-def test_life_goes_on_from_a_snapshot(ran):
-    made = visit(ran, orders(ran, follow=ran.history, snapshot=ran.history))
-    for task, snapshot in made.snapshots.items():
-        ran.history[task] = History((), (snapshot,))
-    reports = ran.run_batch([("N1", 4), ("N7", 4)], executor="3")
-    assert [r.recovery.restored > 0 for r in reports if r.task in made.snapshots] == [
-        s.records > 0 for _, s in sorted(made.snapshots.items())
-    ]
-    assert all(
-        r.change.base == made.snapshots[r.task].attempt
-        for r in reports
-        if r.change and r.task in made.snapshots
-    )
-    for task in ran.history:
-        assert ran.contents(task, "1") == ran.contents(task, "3"), "the old copy goes on, too"
 
 
 def test_a_snapshot_whose_report_was_lost_is_reported_again(ran):
@@ -221,15 +193,6 @@ def test_copies_that_are_no_copies_do_not_count(ran):
     damaged = ran.copy(sorted(ran.history)[0], "2") / "data.mdb"
     damaged.write_bytes(b"x" * 9000)
     assert set(visit(ran, orders(ran)).copies) == set(ran.history) - {TaskId.parse(damaged.parent.name)}
-
-
-def test_a_position_that_is_only_local_is_not_reported(ran):
-    stores = sorted(ran.first.stores)
-    visit(ran, orders(ran, follow=ran.history))
-    with Copy(ran.copy(TaskId(0, 0), "2"), stores) as copy:
-        copy.bring_to(ran.history[TaskId(0, 0)], ran.checkpoint)
-        copy.commit({"totals": {b"k": b"v"}}, Position(99, "mine", 1))
-    assert visit(ran, orders(ran)).copies[TaskId(0, 0)] == ran.history[TaskId(0, 0)].end
 
 
 def kill_at_the_second_piece(path, stores, history, root, folder):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.worker.hashing import hashed_as, partition_of, spark_hash
+from tests.differential.hashing import hashed
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "spark_hashes.json").read_text())
@@ -65,11 +66,6 @@ def test_a_row_has_one_hash_whatever_is_beside_it(rows, partitions):
     assert together.tolist() == alone
     assert together.dtype == np.int32
     assert not len(rows) or (together.min() >= 0 and together.max() < partitions)
-
-
-def test_null_keys_share_one_partition():
-    for kind in (pa.string(), pa.int64(), pa.float64(), pa.bool_()):
-        assert spark_hash([pa.nulls(2, kind), pa.nulls(2, kind)]).tolist() == [42, 42]
 
 
 @pytest.mark.parametrize(
@@ -132,38 +128,8 @@ def test_what_is_hashed_otherwise_is_called_otherwise():
 
 def _one_by_one(keys: list[bytes]) -> list[int]:
     """Return the hashes by the definition: word by word, then byte by byte."""
-
-    def mixed(hashed: int, word: int) -> int:
-        word = word * 0xCC9E2D51 & 0xFFFFFFFF
-        word = (word << 15 | word >> 17) * 0x1B873593 & 0xFFFFFFFF
-        hashed ^= word
-        return ((hashed << 13 | hashed >> 19) * 5 + 0xE6546B64) & 0xFFFFFFFF
-
-    found = []
-    for key in keys:
-        hashed, whole = 42, len(key) // 4 * 4
-        for at in range(0, whole, 4):
-            hashed = mixed(hashed, int.from_bytes(key[at : at + 4], "little"))
-        for byte in key[whole:]:
-            hashed = mixed(hashed, (byte - 256 if byte > 127 else byte) & 0xFFFFFFFF)
-        hashed ^= len(key)
-        hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & 0xFFFFFFFF
-        hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
-        hashed ^= hashed >> 16
-        found.append(hashed - (1 << 32) if hashed >> 31 else hashed)
-    return found
-
-
-def test_the_definition_is_spark_s():
-    keys = [text.encode() for text in CASES["string"]["c0"].to_pylist() if text is not None]
-    wanted = [
-        hashed
-        for text, hashed in zip(
-            CASES["string"]["c0"].to_pylist(), RECORDED["cases"]["string"]["hashes"], strict=True
-        )
-        if text is not None
-    ]
-    assert _one_by_one(keys) == wanted
+    found = [hashed(key, "binary", 42) for key in keys]
+    return [one - (1 << 32) if one >> 31 else one for one in found]
 
 
 @settings(print_blob=True, deadline=None, max_examples=30)

@@ -80,23 +80,14 @@ def owner_of(path: Path) -> Owner:
 # -- processes
 
 
-def test_a_process_is_alive_until_it_ends(process):
+@pytest.mark.parametrize("reap", [True, False])
+def test_a_process_is_alive_until_it_ends_and_one_with_its_id_is_another(process, reap):
     one = process()
     assert identity.alive(one.owner)
-    assert not identity.alive(one.end())
-
-
-def test_a_zombie_is_dead(process):
-    one = process()
-    one.end(reap=False)
-    assert psutil.Process(one.popen.pid).status() == psutil.STATUS_ZOMBIE
+    assert not identity.alive(replace(one.owner, started=one.owner.started - 100))
+    assert not identity.alive(replace(one.owner, boot="another boot"))
+    one.end(reap=reap)  # a zombie is dead
     assert not identity.alive(one.owner)
-
-
-def test_a_recycled_id_is_another_process(process):
-    living = process().owner
-    assert not identity.alive(replace(living, started=living.started - 100))
-    assert not identity.alive(replace(living, boot="another boot"))
 
 
 def test_setting_the_clock_does_not_kill_anybody(process, monkeypatch):
@@ -131,24 +122,34 @@ def test_the_directory_of_a_dead_owner_is_taken_over(root, be_executor, process)
     assert [file.name for file in (path / WORKERS).iterdir()] == [str(os.getpid())]
 
 
-def test_a_living_owner_keeps_its_directory(root, be_executor, process):
-    old = directory(root, "old.1", process().owner)
-    be_executor("3")
-    path = home(root, "app")
-    assert old.exists() and not (path / "0_0").exists()
-    assert remove_orphans(root, -1.0) == []
-
-
-def test_a_living_worker_of_a_dead_owner_keeps_it(root, be_executor, process):
-    """The executor's JVM was killed; one of its Python workers is still writing."""
-    worker = process()
-    old = directory(root, "old.1", process().end(), process().end(), worker.owner)
+@pytest.mark.parametrize("who", ["owner", "worker"])
+def test_a_directory_in_which_somebody_lives_is_kept(root, be_executor, process, who):
+    """The executor's JVM may have been killed, while one of its Python workers is still writing."""
+    living = process()
+    old = (
+        directory(root, "old.1", living.owner)
+        if who == "owner"
+        else directory(root, "old.1", process().end(), process().end(), living.owner)
+    )
     be_executor("3")
     assert not (home(root, "app") / "0_0").exists() and old.exists()
     assert remove_orphans(root, -1.0) == []
-    worker.end()
+    living.end()
     be_executor("4")
     assert (home(root, "app") / "0_0").exists() and not old.exists()
+
+
+@pytest.mark.parametrize("name", ["old.1", "app.3"])
+def test_copies_of_another_boot_are_removed(root, be_executor, process, name):
+    """Also its own: a cluster manager may start an application again under its old id."""
+    lost = directory(root, name, replace(process().end(), boot="before the crash"))
+    (lost / "0_0" / "lost").touch()
+    good = directory(root, "old.2", process().end())
+    be_executor("3")
+    path = home(root, "app")
+    assert not good.exists() and not list(root.glob("*/0_0/lost"))
+    assert (path / "0_0" / "data.mdb").read_text() == "old.2"
+    assert owner_of(path) == identity.executor()[1]
 
 
 def used(path: Path, seconds_ago: float) -> None:
@@ -209,25 +210,6 @@ def test_of_two_executors_one_gets_it(root, be_executor, process):
         one.join(30)
 
 
-def test_copies_of_another_boot_are_removed(root, be_executor, process):
-    before = replace(process().end(), boot="before the crash")
-    lost = directory(root, "old.1", before)
-    good = directory(root, "old.2", process().end())
-    be_executor("3")
-    path = home(root, "app")
-    assert not lost.exists() and not good.exists()
-    assert (path / "0_0" / "data.mdb").read_text() == "old.2"
-
-
-def test_its_own_directory_of_another_boot_is_no_use_either(root, be_executor, process):
-    """A cluster manager may start an application again under its old id."""
-    be_executor("3")
-    directory(root, "app.3", replace(process().end(), boot="before the crash"))
-    path = home(root, "app")
-    assert not (path / "0_0").exists()
-    assert owner_of(path) == identity.executor()[1]
-
-
 def test_its_own_directory_gets_its_new_owner(root, be_executor, process):
     be_executor("3")
     directory(root, "app.3", process().end())
@@ -235,12 +217,6 @@ def test_its_own_directory_gets_its_new_owner(root, be_executor, process):
     assert (path / "0_0").exists() and owner_of(path) == identity.executor()[1]
     be_executor("4")
     assert not (home(root, "app") / "0_0").exists(), "and nobody takes it from under its feet"
-
-
-def test_a_directory_whose_owner_was_never_written_is_owned_by_the_next_worker(root, be_executor):
-    be_executor("3")
-    (root / "app.3" / WORKERS).mkdir(parents=True)
-    assert owner_of(home(root, "app")) == identity.executor()[1]
 
 
 @pytest.mark.parametrize("killed_before", ["replace", "rename", "rmtree"])
@@ -310,16 +286,6 @@ def test_orphans_are_removed_when_nobody_came_for_so_long(root, process, copies)
     assert not old.exists() and recent.exists() and living.exists()
 
 
-def test_how_long_a_copy_was_not_written_is_no_matter(root, be_executor, process):
-    """On a quiet stream the copies of an executor that has just died are old, and good."""
-    path = directory(root, "old.1", process().end())
-    for file in path.glob("*/data.mdb"):
-        os.utime(file, (time.time() - 7000,) * 2)
-    assert remove_orphans(root, 600.0) == []
-    be_executor("3")
-    assert (home(root, "app") / "0_0").exists()
-
-
 @pytest.mark.parametrize("mark", ["", "{}", '{"boot": "another", "since": -9e9}', "null"])
 def test_a_mark_that_says_nothing_here_is_made_again(root, process, mark):
     old = directory(root, "old.1", process().end())
@@ -363,11 +329,6 @@ def test_a_worker_finds_the_id_in_its_ancestors_command_line():
     )
     out, _ = jvm.communicate(timeout=60)
     assert out.split() == ["17", str(jvm.pid)]
-
-
-def test_without_an_executor_it_is_the_driver():
-    executor_id, owner = identity.executor()
-    assert executor_id == "driver" and identity.alive(owner)
 
 
 def test_what_workers_that_have_gone_left_is_removed_by_the_next_one(root, be_executor, process):

@@ -1,11 +1,20 @@
-"""Which changes share a changelog segment."""
+"""Which changes share a changelog segment, and what covers a lost one."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
+from msgspec.structs import replace
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.messages import FollowRequest
 from taskplace.spark.worker import bin_context as segments
 from taskplace.spark.worker.bin_context import BATCHES, segment
+from taskplace.spark.worker.follow import visit
+from tests.support.attempts import BATCHES as ROWS
+from tests.support.attempts import PLANES
+from topology import TaskId
 
 
 def used(root, batch, epoch=1):
@@ -72,3 +81,33 @@ def test_a_full_segment_is_followed_by_segments_for_as_many_batches_as_fit(tmp_p
     quiet = batches([1] * 12, 4)
     assert quiet[0] != quiet[1] and len(set(quiet[1:])) == 1, "the next one is for the rest"
     assert int(quiet[-1].split("/")[1].split("-")[0]) == BATCHES - 1
+
+
+@pytest.mark.parametrize("harm", [os.unlink, lambda path: os.truncate(path, 10)])
+def test_a_segment_of_several_batches_is_not_needed_if_a_snapshot_covers_all_of_them(runtime, harm):
+    task = TaskId(0, 0)
+    for rows in ROWS[:3]:
+        runtime.run_batch(rows, PLANES)
+    history = runtime.history[task]
+    (segment,) = {part.file for part in history.changes}
+    assert len(history.changes) > 1
+    stores = {p.subtopology: sorted(p.databases) for p in (runtime.first, runtime.second)}
+    order = FollowRequest(
+        instance="executor-1",
+        checkpoint=str(runtime.checkpoint),
+        state_root=str(runtime.state),
+        spark_app="app",
+        stores=stores,
+        logged=stores,
+        snapshot={task: history},
+    )
+    runtime.be("1")
+    snapshot = visit(order).snapshots[task]
+    truth = runtime.contents(task)
+    harm(runtime.checkpoint / segment)
+    runtime.be("2")
+    with pytest.raises(CheckpointError, match=rf"{segment}: (found|the file is missing)"):
+        runtime.contents(task, "2")
+    large = replace(snapshot, records=10**6)  # so the changes are the first choice
+    runtime.history[task] = replace(history, snapshots=(large,))
+    assert runtime.contents(task, "2") == truth
