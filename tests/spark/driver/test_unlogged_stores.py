@@ -10,7 +10,6 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.driver import operations
 from taskplace.spark.inspection.driver import ask
-from taskplace.spark.inspection.situation import status_explainer
 from taskplace.spark.operator_messages import STATUS_FILE, Status, read
 from taskplace.spark.processors import Count
 from taskplace.spark.sinks import ParquetSink
