@@ -34,9 +34,9 @@ test: java kafka-jars chromium $(STAMP) ## run the everyday tests (about 8 minut
 test-long: java kafka-jars chromium $(STAMP) ## run the tests with Spark that `make test` leaves out (about 15 minutes on 2 cores)
 	@TASKPLACE_TEST_CLUSTERS=2 $(PYTEST) -n 2 -m "long and not slow" $(ARGS)
 
-test-all: java kafka-jars chromium $(STAMP) ## run all tests, with the long forms and the oldest Spark (hours)
+test-all: java kafka-jars chromium $(STAMP) ## run all tests, with the long forms and other versions of Spark (hours)
 	@$(PYTEST) $(ARGS)
-	@scripts/test-oldest.sh
+	@scripts/test-versions.sh
 
 bench-engine: $(STAMP) ## measure the engine, topologies and partition assignment, without Spark
 	@$(BIN)/python benchmarks/bench_topology.py --limit 2

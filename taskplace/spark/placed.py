@@ -43,10 +43,13 @@ from taskplace.spark.live_run import LiveRun, ServedRun, explainer_of
 from taskplace.spark.messages import SPARK_CHECKPOINT
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import ReadOptions, StoreReader
+from taskplace.spark.versions import PLANNED_SOURCES
 from taskplace.wording import count
 from topology import BuiltTopology, TaskId, Topology
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
     from taskplace.record.http_server import HttpServer
 
 
@@ -139,7 +142,8 @@ class Placed:
         checks.check_sources(sources, streaming=True)
         self._runner.takeover.check_start()
         spark_checkpoint = self.checkpoint / SPARK_CHECKPOINT
-        united = self.unite(sources, ticks=self._runner.no_data_batches.wants_ticks(spark_checkpoint))
+        ticks = self._runner.no_data_batches.wants_ticks(spark_checkpoint)
+        united = self.unite(sources, ticks=ticks)
         writer = united.writeStream.foreachBatch(self.process_batch)
         writer = writer.option("checkpointLocation", str(spark_checkpoint))
         if name:
@@ -148,7 +152,12 @@ class Placed:
             writer = writer.trigger(**triggered)
         query = start_query(writer, united.sparkSession)
         self._runner.operations.wait()
-        return PlacedQuery(self, query)
+        ends_early = "availableNow" in triggered and not PLANNED_SOURCES and ticks
+
+        def start_again() -> StreamingQuery | None:
+            return start_query(writer, united.sparkSession) if self.due() else None
+
+        return PlacedQuery(self, query, start_again if ends_early else None)
 
     def unite(self, sources: Mapping[str, DataFrame], *, ticks: bool = False) -> DataFrame:
         """Return the one data frame that `process_batch` takes, for a topology with several sources.

@@ -6,6 +6,9 @@ Idea: code that waits for, watches or stops a `StreamingQuery` works with this h
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from taskplace.spark.bridge.queries import jvm_running
@@ -34,6 +37,8 @@ class PlacedQuery(Generic[PlacedT]):
 
     - `placed`: the stream that the query runs
     - `query`: Spark's own handle
+    - `start_again`: starts the query again after its end if work is due by event time, else returns None. Before
+      PySpark 4.2, an `availableNow` run ends where it was to end at its start, so this work takes further runs
 
     `stop` ends the replication as well, and so does `awaitTermination` when the query has ended without an error. After
     an error, call `stop`.
@@ -46,9 +51,25 @@ class PlacedQuery(Generic[PlacedT]):
             print(query.placement())
     """
 
-    def __init__(self, placed: PlacedT, query: StreamingQuery) -> None:
+    def __init__(
+        self,
+        placed: PlacedT,
+        query: StreamingQuery,
+        start_again: Callable[[], StreamingQuery | None] | None = None,
+    ) -> None:
         self.placed = placed
         self.query = query
+        self._start_again = start_again
+
+    def _goes_on(self) -> bool:
+        """Return whether the query runs. One that has ended without an error is started again if work is due."""
+        if self.query.isActive:
+            return True
+        if self._start_again is None or self.query.exception() is not None:
+            return False
+        again = self._start_again()
+        self.query = again or self.query
+        return again is not None
 
     @property
     @jvm_running()
@@ -72,7 +93,7 @@ class PlacedQuery(Generic[PlacedT]):
     @jvm_running()
     def isActive(self) -> bool:  # noqa: N802
         """Whether the query is running."""
-        return self.query.isActive
+        return self._goes_on()
 
     @property
     @jvm_running()
@@ -103,10 +124,14 @@ class PlacedQuery(Generic[PlacedT]):
 
         Return whether it has ended; None without a timeout, as Spark does. Errors: the error that ended the query.
         """
-        ended = self.query.awaitTermination(timeout)
-        if not self.query.isActive:
-            self.placed.close()
-        return ended
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while self.query.awaitTermination(timeout) is not False:
+            if not self._goes_on():
+                self.placed.close()
+                return None if timeout is None else True
+            if timeout is not None:
+                timeout = max(1, math.ceil(deadline - time.monotonic()))
+        return False
 
     @jvm_running()
     def processAllAvailable(self) -> None:  # noqa: N802
@@ -119,6 +144,7 @@ class PlacedQuery(Generic[PlacedT]):
     @jvm_running()
     def stop(self) -> None:
         """Stop the query and the replication. A running batch is cancelled; a restart runs it again."""
+        self._start_again = None
         try:
             self.query.stop()
         finally:  # also if Spark's process is gone

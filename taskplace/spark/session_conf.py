@@ -75,9 +75,14 @@ def later_properties(settings: Settings) -> Iterator[SparkProperty]:
 
 def query_properties() -> Iterator[SparkProperty]:
     """Yield the properties of a placed query alone, which `Placed.start` sets where the session leaves them open."""
-    if installed().startswith(f"{TESTED}."):  # in other versions the class has another name
+    release = [int(part) for part in installed().split(".")[:2]]
+    if [3, 5] <= release <= [4, 3]:  # in other versions the class may have another name
+        package = _PACKAGE if release >= [4, 1] else _PACKAGE.removesuffix(".checkpointing")
         why = "checkpoints are on a POSIX file system; the default starts processes for each file"
-        yield SparkProperty(_MANAGER, f"{_PACKAGE}.FileSystemBasedCheckpointFileManager", why=why)
+        yield SparkProperty(_MANAGER, f"{package}.FileSystemBasedCheckpointFileManager", why=why)
+    if [4, 0] <= release < [4, 2]:
+        why = "an availableNow run with the source of ticks has as many batches as it would have without"
+        yield SparkProperty("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "true", why=why)
     why = "a stream goes on after its last batch only"
     yield SparkProperty("spark.sql.streaming.minBatchesToRetain", f"{BATCHES_RETAINED}", why=why)
 

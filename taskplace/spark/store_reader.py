@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.lag.ranking import lag_of
@@ -31,6 +30,7 @@ from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.types import table_given
 from taskplace.spark.values import dicts_of, table_of
+from taskplace.spark.versions import from_arrow_schema, from_arrow_type
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.lookup import answer_all
 from taskplace.validation import nearest

@@ -101,7 +101,7 @@ class YamlRecords:
 
     def schema(self, timestamp: str) -> StructType:
         """Return the schema of the decoded rows."""
-        from pyspark.sql.pandas.types import from_arrow_schema
+        from taskplace.spark.versions import from_arrow_schema
 
         return from_arrow_schema(self._records.columns)
 

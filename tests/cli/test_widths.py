@@ -163,8 +163,6 @@ def test_can_remove_is_folded_and_a_command_to_copy_is_not(placed, capsys, termi
     assert last == f"nothing was changed; to do it: taskplace drain {path} executor-2 --yes"
 
 
-
-
 def test_large_numbers_of_a_simulation_are_under_their_headings():
     from taskplace.simulation.run import HEAD, Trajectory
     from taskplace.simulation.run import WIDTHS as LEAST

@@ -20,7 +20,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, InheritableThread, SparkContext
 from pyspark.serializers import NoOpSerializer, PairDeserializer
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge.jobs import POLL_SECONDS, Job, Pinned
@@ -28,10 +27,11 @@ from taskplace.spark.bridge.queries import JVM_ENDED, register_source
 from taskplace.spark.bridge.shuffles import Shuffles
 from taskplace.spark.cluster import DECOMMISSION_POLLS, ArrowInput, Executor, JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent
-from taskplace.spark.session_conf import LOCALITY_WAIT, TESTED
+from taskplace.spark.session_conf import LOCALITY_WAIT
+from taskplace.spark.versions import SUPPORTED, DataSource, class_name, supported
 from taskplace.spark.worker.external import with_batches
 
-WORKS = f"taskplace works with PySpark classic {TESTED}.x on Java 17 or newer"
+WORKS = f"taskplace works with PySpark classic {SUPPORTED}"
 #: So many elements are paired with as many ranges at once: `n` of them make `n * (n + 1)` partitions, most never run.
 PAIRED_AT_ONCE = 100
 #: In the error of a job, if all jobs of the application were cancelled.
@@ -221,10 +221,10 @@ class Bridge:
                 of_one = new_list()
                 if location:
                     of_one.add(location)
-                places[location] = to_scala(of_one).toSeq()
+                places[location] = to_scala(of_one)
         for element, location in zip(elements, locations, strict=True):
             add(pair(element, places[location]))
-        return self._jsc.makeRDD(to_scala(pairs).toSeq(), tag).toJavaRDD()
+        return self._jsc.makeRDD(to_scala(pairs), tag).toJavaRDD()
 
     @cached_property
     def _no_rows(self) -> Any:
@@ -237,7 +237,7 @@ class Bridge:
         return (
             self._jvm.java.util.ArrayList,
             self._jvm.scala.Tuple2,
-            self._jvm.scala.jdk.javaapi.CollectionConverters.asScala,
+            self._jvm.PythonUtils.toSeq,  # Scala's own converters differ between 2.12 and 2.13
             self._jvm.scala.reflect.ClassTag.apply(self._jvm.java.lang.Class.forName("java.lang.Object")),
         )
 
@@ -370,13 +370,11 @@ def probe(spark: SparkSession) -> None:
             f"found a Spark Connect session, which cannot reach executors; {WORKS}, not with Spark Connect"
         )
     release = f"PySpark {pyspark.__version__}"
-    if not pyspark.__version__.startswith("4."):
+    if not supported():
         raise UnsupportedSpark(f"found {release}; {WORKS}")
-    if not hasattr(DataFrame, "repartitionById"):
-        raise UnsupportedSpark(f"{release} has no DataFrame.repartitionById; {WORKS}")
     jvm: Any = spark.sparkContext._jvm
     for name, methods in NEEDED.items():
-        there = _methods(jvm, name)
+        there = _methods(jvm, class_name(name))
         if missing := [method for method in methods if method not in there]:
             raise UnsupportedSpark(f"{release} has no {name.rpartition('.')[2]}.{missing[0]}; {WORKS}")
 

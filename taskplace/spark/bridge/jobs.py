@@ -25,6 +25,7 @@ from pyspark import RDD, InheritableThread, SparkContext
 
 from taskplace.errors import CheckpointError, Fenced, InputError, TaskplaceError
 from taskplace.spark.sending import Sending
+from taskplace.spark.versions import python_error
 from taskplace.spark.worker.guard import DiskFull
 
 log = logging.getLogger(__name__)
@@ -206,7 +207,7 @@ class Job:
                 raise RuntimeError(f"{self.tag}: cancelled before it began")
             self._found = list(sc.runJob(self._pinned.rdd, function, self._pinned.of(self._partitions)))
         except BaseException as error:
-            self.error = error
+            self.error = python_error(error)
         finally:
             if sent is not None:
                 sent.destroy()

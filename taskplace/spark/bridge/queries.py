@@ -16,10 +16,10 @@ from weakref import WeakKeyDictionary
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceRegistration
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.session_conf import query_properties
+from taskplace.spark.versions import DataSource
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -73,6 +73,8 @@ def register_source(spark: SparkSession, name: str, source: Callable[[], type[Da
 
     Spark would use the executors' Python for the planning, which may not be installed on the driver.
     """
+    from pyspark.sql.datasource import DataSourceRegistration
+
     if name in _registered.setdefault(spark, set()):
         return
     here: Any = SimpleNamespace(

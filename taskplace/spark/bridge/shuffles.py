@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from taskplace.spark.bridge.queries import temporary_conf
 from taskplace.spark.cluster import ArrowInput
 from taskplace.spark.session_conf import ROWS_OF_A_BATCH, WHILE_PLANNING
+from taskplace.spark.versions import repartition_by_id, to_arrow_schema
 
 #: An Arrow batch has so many bytes at most, if rows are about equally large, and so many rows.
 BYTES_AT_ONCE, MOST_ROWS_AT_ONCE = 8 << 20, 10_000
@@ -44,16 +43,11 @@ class Shuffles:
     def run(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
         """Run the map side of a shuffle; see `Cluster.arrow_input`."""
         position = {partition: at for at, partition in enumerate(order)}
-        by = f"`{partition_id}`"
-        if any(partition != at for at, partition in enumerate(order)):
-            listed = ",".join(str(position[partition]) for partition in range(len(order)))
-            by = f"element_at(array({listed}), {by} + 1)"
         with temporary_conf(df.sparkSession, WHILE_PLANNING):
-            placed = df.repartitionById(len(order), F.expr(by))
+            placed = repartition_by_id(df, [position[p] for p in range(len(order))], partition_id)
             exchange = _exchange(placed)
         sizes = self._shuffled(exchange, len(order))
-        # Spark's timestamps are microseconds in UTC, for every time zone of the session.
-        schema = to_arrow_schema(placed.schema, timezone="UTC").serialize().to_pybytes()
+        schema = to_arrow_schema(placed.schema).serialize().to_pybytes()
         by_partition = tuple(sizes[position[partition]] for partition in range(len(order)))
         return ArrowInput(
             Shuffle(placed, exchange, _rows_at_once(exchange)), schema, tuple(order), by_partition

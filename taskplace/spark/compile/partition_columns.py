@@ -36,7 +36,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     ByteType,
@@ -49,6 +48,7 @@ from pyspark.sql.types import (
 )
 
 from taskplace.errors import InputError
+from taskplace.spark.versions import from_arrow_schema
 from taskplace.spark.worker.hashing import known_partitioner
 from taskplace.spark.worker.partition_checks import Owned, PartitionedTopic
 from taskplace.spark.worker.topic_reader import RANGES, TopicReader

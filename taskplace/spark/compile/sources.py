@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from taskplace.errors import InputError, listed
@@ -34,6 +33,7 @@ from taskplace.spark.compile.partition_columns import check_schema, partition_co
 from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.facts import Columns, Facts
 from taskplace.spark.types import UNTYPED
+from taskplace.spark.versions import to_arrow_type
 from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.partition_checks import check_splits
 from taskplace.validation import NO_SURROGATES, has_surrogates, nearest
@@ -133,7 +133,7 @@ def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | Non
 def _passed(topic: str, field: StructField) -> pa.DataType:
     """Return the type in which a task gets a column. Refuses one that Spark cannot pass: all columns are passed."""
     try:
-        return to_arrow_type(field.dataType, timezone="UTC")
+        return to_arrow_type(field.dataType)
     except (PySparkTypeError, ValueError):  # ValueError: a decimal without digits
         raise InputError(
             f"sources.{topic}",

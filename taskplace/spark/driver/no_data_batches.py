@@ -21,11 +21,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from taskplace.durations import Duration, milliseconds
-from taskplace.errors import InputError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.checkpoint.manifests import numbered
 from taskplace.spark.cluster import Cluster
@@ -33,6 +31,13 @@ from taskplace.spark.codec import read_file
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.stages import IdleTasks
+from taskplace.spark.versions import (
+    DATA_SOURCES,
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    SupportsTriggerAvailableNow,
+)
 from taskplace.spark.worker.guard import raising_disk_full
 
 DAY = 86_400_000_000  # microseconds
@@ -180,8 +185,21 @@ class NoDataBatches:
         Logs a warning if the source would be useful, but the checkpoint was made without it.
         """
         carried = carries_ticks(spark_checkpoint)
+        if carried is None and not DATA_SOURCES and self._definition.driven_by_time:
+            log.warning(
+                "%s: this PySpark has no data sources in Python, so there are no ticks: while all sources are silent, "
+                "windows do not close and state does not expire until the next rows arrive. PySpark 4.0 has them",
+                self._definition.checkpoint,
+            )
+            self._warned_without_ticks = True
+            return False
         if carried is None:
             return self._definition.driven_by_time
+        if carried and not DATA_SOURCES:
+            raise CheckpointError(
+                f"{spark_checkpoint}: was created with the source of ticks, which needs PySpark 4.0 or newer; go on "
+                "with a newer PySpark, or start a new checkpoint in another directory"
+            )
         if not carried and self._definition.driven_by_time:
             log.warning(
                 "%s: the checkpoint was created without the source of ticks, and Spark cannot add a source to a "
@@ -307,12 +325,13 @@ def _source() -> type[DataSource]:
 
     class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def __init__(self, path: str) -> None:
-            self.path = path
+            self.path, self._newest = path, 0
 
         def initialOffset(self) -> dict[str, int]:  # noqa: N802
             return {OFFSET: 0}
 
-        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
+        def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
+            start = start or {OFFSET: self._newest}  # before 4.2, Spark does not say where the batch begins
             try:
                 with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)) as file:
                     text = file.read()
@@ -320,7 +339,11 @@ def _source() -> type[DataSource]:
                 return start
             if not text.endswith(END) or not text.strip().isdecimal():
                 return start
-            return {OFFSET: max(start[OFFSET], int(text))}
+            self._newest = max(start[OFFSET], int(text))
+            return {OFFSET: self._newest}
+
+        def commit(self, end: dict[str, int]) -> None:
+            self._newest = max(self._newest, end[OFFSET])
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             """Do not fix an end offset: work that becomes due during the run is part of the run."""

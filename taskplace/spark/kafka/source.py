@@ -19,15 +19,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from taskplace.errors import UnsupportedSpark
 from taskplace.spark.kafka.alignment import Alignment, alignment
 from taskplace.spark.kafka.decoding import RECORD, Decoder
 from taskplace.spark.kafka.records import KafkaRecords, going_on, offset_of
 from taskplace.spark.messages import SPARK_CHECKPOINT
+from taskplace.spark.versions import (
+    PLANNED_SOURCES,
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    SupportsTriggerAvailableNow,
+    from_arrow_schema,
+)
 from taskplace.spark.worker.topic_reader import RANGES
 from topology import BuiltTopology
 
@@ -85,7 +92,13 @@ def ranges_of(records: KafkaRecords, spark: Any, register: Register, aligned: Al
     """Return the data frame of `stream_of`, before there is a `Placed`. `aligned`: from `beside`.
 
     `records` is part of the data source's code, and not of its options, which Spark logs.
+    Errors: `UnsupportedSpark` before PySpark 4.2, whose data sources in Python do not learn where a batch begins.
     """
+    if not PLANNED_SOURCES:
+        raise UnsupportedSpark(
+            f"topic {records.topic!r}: tasks read topics from PySpark 4.2 on, found {pyspark.__version__}; read it "
+            "with Spark's connector for Kafka and `taskplace.spark.kafka.source.decoded`"
+        )
     name = f"taskplace-kafka-{uuid.uuid4().hex}"
     register(spark, name, partial(_source, name, records, aligned))
     frame: DataFrame = spark.readStream.format(name).load()

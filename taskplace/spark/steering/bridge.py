@@ -30,9 +30,11 @@ from taskplace.spark.steering.layout import (
     SparkSettings,
     StateOperator,
     layout,
+    operators_in,
     read_operators,
     that_ran,
 )
+from taskplace.spark.versions import STATE_METADATA, supported
 from topology.tasks import TaskId
 
 RECENT_JOBS = 8
@@ -40,9 +42,6 @@ RECENT_JOBS = 8
 OVERHEAD_SECONDS = 0.05
 """Added to the time of each task, so that two very short tasks do not differ in load."""
 
-_VERSIONS = re.compile(r"4\.[0-3](?!\d)")
-"""Private methods may mean something else under the same name in another version, so any other is refused. In 4.1 and
-4.2 they have the signatures of 4.0 and 4.3, between which they lie; there they have not been run."""
 _STATE_RDD = re.compile(r"\bStateStore\w*RDD\b")
 _Store = tuple[int, int, str]
 
@@ -58,16 +57,14 @@ class StateBridge(Bridge):
                     f"found a query of Spark Connect, which cannot reach the driver's state stores; {WORKS}"
                 )
             raise InputError("query", found=query, expected="a running StreamingQuery")
-        if not _VERSIONS.match(pyspark.__version__):
+        if not supported():  # in another version, private methods may mean something else under the same name
             raise UnsupportedSpark(f"found PySpark {pyspark.__version__}; {WORKS}")
         super().__init__(_session_of(self._query))
         self.run_id, self.id, self.name = query.runId, query.id, query.name
         self._package = self._jvm.org.apache.spark.sql.execution.streaming.state
         self._run_uuid = self._jvm.java.util.UUID.fromString(self.run_id)
         self._stores: dict[_Store, Any] = {}
-        self._nobody = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(
-            self._jvm.java.util.ArrayList()
-        ).toSeq()
+        self._nobody = self._jvm.PythonUtils.toSeq(self._jvm.java.util.ArrayList())
         self._mapper: Any = None
         self._ended: Any = None  # the progress of the last batch
         self._searched: str | None = None  # the progress that had the recent ones searched
@@ -145,10 +142,15 @@ class StateBridge(Bridge):
             return QueryLayout() if planned else None
         if not planned and not any(name.isdecimal() for name in self._names(f"{root}/commits")):
             return None
-        rows = self.spark.read.format("state-metadata").load(root).collect()
-        operators = read_operators([row.asDict() for row in rows])
-        operators = that_ran(operators, self._partitions(operators), planned=planned)
         plan = self._execution.lastExecution().executedPlan().toString() if planned else None
+        if STATE_METADATA:
+            rows = self.spark.read.format("state-metadata").load(root).collect()
+            operators = read_operators([row.asDict() for row in rows])
+        elif plan is not None:
+            operators = operators_in(plan, lambda number: self._names(f"{root}/state/{number}/0"))
+        else:
+            return None
+        operators = that_ran(operators, self._partitions(operators), planned=planned)
         return layout(operators, plan)
 
     def _partitions(self, operators: Iterable[StateOperator]) -> dict[int, int]:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from topology.tasks import TaskId
 
-WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
+WORKS = "steering works with classic PySpark 3.5 to 4.3, not with Spark Connect"
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,27 @@ def read_operators(rows: Sequence[Mapping[str, object]]) -> tuple[StateOperator,
         StateOperator(number, name, tuple(sorted(stores)), partitions)
         for number, (name, partitions, stores) in sorted(operators.items())
     )
+
+
+_STATEFUL = re.compile(
+    r"(?P<name>\w+)[^\n]*state info \[.*?\bopId = (?P<id>\d+).*?\bnumPartitions = (?P<partitions>\d+)"
+)
+
+
+def operators_in(plan: str, names: Callable[[int], Iterable[str]]) -> tuple[StateOperator, ...]:
+    """Return the operators in the text of a plan, for Spark 3.5, which keeps no metadata of them.
+
+    `names`: what is in the directory of an operator's first partition. A store that has a name is a directory there.
+
+    >>> operators_in("StateStoreSave [k], state info [ opId = 0, ver = 1, numPartitions = 2]", lambda operator: ())
+    (StateOperator(id=0, name='StateStoreSave', stores=('default',), partitions=2),)
+    """
+    found = {}
+    for node in _STATEFUL.finditer(plan):
+        number = int(node["id"])
+        stores = [name for name in names(number) if re.match(r"(left|right)-", name)] or ["default"]
+        found[number] = StateOperator(number, node["name"], tuple(sorted(stores)), int(node["partitions"]))
+    return tuple(found[number] for number in sorted(found))
 
 
 def stages_of(plan: str) -> tuple[tuple[tuple[int, ...], ...], bool]:

@@ -23,7 +23,7 @@ from taskplace.spark.state.expiry import SECOND
 from taskplace.spark.state.keys import DamagedEntry, restore_all, store_entry
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.store import Store, StoreSchema
-from taskplace.spark.types import arrow_schema, name_of, parse
+from taskplace.spark.types import arrow_schema, parse
 from taskplace.spark.values import table_of
 
 # ------------------------------------------------------------------------------------------- types and values
@@ -35,13 +35,6 @@ from taskplace.spark.values import table_of
 )
 def test_names_of_types_are_read_in_any_case(name: str, kind: pa.DataType) -> None:
     assert parse(name) == kind
-
-
-@pytest.mark.parametrize(
-    ("word", "name"), [("`", "`"), ("``", ""), ("`a`", "a"), ("`a``b`", "a`b"), ("a", "a")]
-)
-def test_the_name_in_backticks_is_what_is_between_them(word: str, name: str) -> None:
-    assert name_of(word) == name
 
 
 @pytest.mark.parametrize("columns", [["id"], "id", None, 5])
