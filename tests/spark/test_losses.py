@@ -101,7 +101,7 @@ def test_a_loss_between_batches(pipeline):
         p.placed.can_remove("no-such")
 
 
-def test_a_visit_that_hangs_and_its_executors_death_hold_up_no_other_follower(pipeline, fault_orders):
+def test_a_follow_job_that_hangs_and_its_executors_death_hold_up_no_other_follower(pipeline, fault_orders):
     p = pipeline(follower_share=1.0)
     for batch in range(3):
         p.run(batch)
@@ -111,7 +111,7 @@ def test_a_visit_that_hangs_and_its_executors_death_hold_up_no_other_follower(pi
     (fault_orders / point).write_text("hold")
     try:
         p.run(3)
-        wait_until(lambda: held.exists() and held.read_text(), "a visit is held")
+        wait_until(lambda: held.exists() and held.read_text(), "a follow job is held")
         above = {process.pid for process in psutil.Process(int(held.read_text())).parents()}
         members = p.placed.state.members
         victim = next(name for name, member in members.items() if member.pid in above)
@@ -121,8 +121,8 @@ def test_a_visit_that_hangs_and_its_executors_death_hold_up_no_other_follower(pi
             wait_until(lambda: p.followers_caught_up(others), "the other executors have followed")
         assert not p.followers_caught_up({victim})
         kill_executor(p.placed, victim)
-        visits = p.placed._runner.jobs
-        wait_until(lambda: victim not in visits.running(), "its visit has ended with it")
+        jobs = p.placed._runner.jobs
+        wait_until(lambda: victim not in jobs.running(), "its job has ended with it")
         p.run(6)
         wait_until(lambda: p.followers_caught_up(others), "the surviving executors have followed")
     finally:

@@ -40,7 +40,7 @@ class Chaos:
     The draws of a batch depend only on the seed and the batch. Executors take their orders from files, and it is random
     which one is first. The driver runs in the test's process. So its crash is an exception at a point, after which
     another driver opens the checkpoint and gets the same batch again, as from Spark. Every second crashed driver
-    continues to visit executors for a while, like one that only hung. Executors are drained one at a time, and
+    continues to have executors follow for a while, like one that only hung. Executors are drained one at a time, and
     undrained when they are empty, if they are still alive.
     """
 

@@ -2,7 +2,7 @@
 
 Executors are names, and tasks run where they are pinned, one after the other. Each executor has its own state
 directory, as on its own disk. A later executor may take over the directory of a dead one. The replicator's thread never
-runs; tests call its rounds. Jobs that are started, such as visits, have ended before `start` returns.
+runs; tests call its rounds. Jobs that are started, such as follow jobs, have ended before `start` returns.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class World:
     - `running`: the executor whose task is running, or None
     - `query`: the id of Spark's query; `offsets`: the directory of its offsets, None: unknown
     - `adopted`: how often an executor took over the directory of a dead one
-    - `threads`: the threads that drivers have requested for visits
+    - `threads`: the threads that drivers have requested for follow jobs
     """
 
     local = False

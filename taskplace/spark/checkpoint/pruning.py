@@ -6,7 +6,7 @@ ones elsewhere (`taskplace.spark.checkpoint.compaction`).
 A checkpoint has a directory of snapshots for each task, and few of them change in a batch. `Listings` lists a directory
 again only after it has changed: asking for its time of change is cheaper, most of all on a network. What it lists is
 what listing anew would show, as far as a file system keeps times. Two changes within one tick of its clock have the
-same time. So a directory counts as unchanged only if it was listed `SETTLED_SECONDS` after its time was first seen. No
+same time. So a directory counts as unchanged only if it was listed `SETTLED_SECONDS` after its time was first found. No
 other clock is compared with that of the file system.
 """
 
@@ -45,10 +45,13 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A directory as it was listed. `state`: its inode and its time of change; `seen`, `listed`: monotonic times."""
+    """A directory as it was listed. Times are monotonic.
+
+    - `state`: its inode and its time of change; `since`: when that was first found
+    """
 
     state: tuple[int, int]
-    seen: float
+    since: float
     listed: float
     names: Sequence[str]
 
@@ -82,13 +85,13 @@ class Listings:
         try:
             status = folder.stat()
             state, now = (status.st_ino, status.st_mtime_ns), self._clock()
-            seen = now
+            since = now
             if known is not None and known.state == state:
-                if known.listed - known.seen >= SETTLED_SECONDS:
+                if known.listed - known.since >= SETTLED_SECONDS:
                     return known
-                seen = known.seen
+                since = known.since
             with os.scandir(folder.path) as entries:
-                return _Known(state, seen, now, tuple(entry.name for entry in entries))
+                return _Known(state, since, now, tuple(entry.name for entry in entries))
         except _GONE:
             return None
 

@@ -42,18 +42,18 @@ class Takeover:
         self._check_pending(upcoming)
         self._publisher.check_outputs(self._journal.declaration.id, self._journal.last, upcoming)
 
-    def take(self, batch_id: int, query: str | None, look: Callable[[], object]) -> None:
-        """Take the checkpoint over, unless this driver has done so. `look` first checks the batch's data frame.
+    def take(self, batch_id: int, query: str | None, check: Callable[[], object]) -> None:
+        """Take the checkpoint over, unless this driver has done so. `check` first checks the batch's data frame.
 
         Errors: `CheckpointError` if the checkpoint belongs to another query, if Spark's checkpoint is at another batch,
         if the batch has output for a sink that is gone, or if another driver has changed the declaration since this
-        driver started; any error of `look`.
+        driver started; any error of `check`.
         """
         self._journal.bind("query", query)
         if self.taken:
             return
 
-        def check(declaration: Declaration) -> None:
+        def compare(declaration: Declaration) -> None:
             if declaration != self._compared:
                 raise CheckpointError(
                     f"{self._journal.root}: another driver has changed the checkpoint since this Placed was created; "
@@ -64,8 +64,8 @@ class Takeover:
             self._publisher.check_outputs(declaration.id, self._journal.last, batch_id)
 
         if not self._journal.epoch:
-            look()
-            self._journal.take_over(check)
+            check()
+            self._journal.take_over(compare)
         self._publisher.bind(self._journal.declaration.id)
         self._publisher.open(self._journal.last, batch_id, self._journal.check_epoch)
         self.taken = True

@@ -210,7 +210,7 @@ def test_a_damaged_section_stays_with_those_beside_it_and_is_told(tmp_path, capl
     assert sections[0].file in caplog.text
 
 
-def test_a_segment_that_a_visit_reads_stays_until_the_visit_ends(tmp_path, often):
+def test_a_segment_that_a_follow_job_reads_stays_until_it_ends(tmp_path, often):
     journal = Journal(tmp_path, {})
     journal.commit(0, 1, {RARE: logged(journal, RARE, 0)}, {}, {})
     for batch in range(1, 10):

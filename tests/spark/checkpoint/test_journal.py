@@ -87,7 +87,7 @@ def test_a_restart_finds_every_history_as_it_was(tmp_path, monkeypatch):
 
 
 def test_pruning_lists_the_directories_of_tasks_whose_snapshots_have_changed(tmp_path, monkeypatch):
-    """What somebody else leaves there, such as a visit that was given up, goes as before."""
+    """What somebody else leaves there, such as a follow job that was given up, goes as before."""
     now, listed, stamps = [0.0], [], itertools.count(1)
     journal, tasks = Journal(tmp_path, {}), [TaskId(0, partition) for partition in range(5)]
     journal._listings = Listings(clock=lambda: now[0])
@@ -135,7 +135,7 @@ def request(**what):
     return FollowRequest("executor-1", "checkpoint", "state", "app", {}, {}, **what)
 
 
-def test_what_a_visit_makes_and_reads_is_not_pruned_until_it_ends(tmp_path):
+def test_what_a_follow_job_makes_and_reads_is_not_pruned_until_it_ends(tmp_path):
     """Nobody knows yet of a snapshot that was just made."""
     task = TaskId(0, 0)
     journal = Journal(tmp_path, {})
@@ -187,8 +187,8 @@ def test_a_snapshot_that_is_being_restored_outlives_newer_ones(tmp_path):
     assert Journal(tmp_path, {}).history == journal.history
 
 
-def test_visits_without_a_break_do_not_make_the_checkpoint_grow(tmp_path):
-    """On a fast machine the next visit begins before the batch thread gets to prune, every time."""
+def test_follow_jobs_without_a_break_do_not_make_the_checkpoint_grow(tmp_path):
+    """On a fast machine the next job begins before the batch thread gets to prune, every time."""
     journal = Journal(tmp_path, {})
     kept = []
     for batch in range(40):
@@ -197,7 +197,7 @@ def test_visits_without_a_break_do_not_make_the_checkpoint_grow(tmp_path):
             named |= {s.file for h in journal.history.values() for s in h.snapshots}
             journal.commit(batch, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), batch)}, {}, {})
             journal.prune()
-            assert named <= files(journal)  # what the visit's orders may name
+            assert named <= files(journal)  # what the job's request may name
             if batch % 3 == 0:
                 journal.add_snapshots({TaskId(0, 0): snapshot(journal, TaskId(0, 0))})
         kept.append(len(files(journal)) + len(list((tmp_path / "manifests").iterdir())))

@@ -99,7 +99,7 @@ def test_the_reporter_is_told_of_a_batch_when_it_is_published(world):
     assert listener.batches == [told]
 
 
-def test_followers_are_visited_from_the_first_batch_on_and_not_after_the_stream_has_ended(world):
+def test_followers_are_served_from_the_first_batch_on_and_not_after_the_stream_has_ended(world):
     placed = world.open(counts(world))
     assert world.threads == []
     for batch in range(2):

@@ -172,7 +172,7 @@ def test_an_application_in_yaml_is_judged_before_anything_starts(tmp_path):
         "output": {"out": {"path": str(tmp_path)}},
     }
     with pytest.raises(
-        ConfigError, match=r"^topology\.nodes\.total\.options\.aggregates\.total\.sum: found .*rows of 'n'"
+        ConfigError, match=r"^topology\.nodes\.total\.options\.aggregates\.total: found .*rows of 'n'"
     ):
         YamlApplication(Settings.from_mapping(document))
     totals["over_changes"] = True

@@ -65,7 +65,7 @@ def state(journal):
     return ClusterState(journal, loop, tags={"h1": {"zone": "a"}}, clock=lambda: 0.0)
 
 
-def test_a_visit_makes_a_member_and_what_it_found_is_what_the_engine_sees(state):
+def test_a_follow_job_makes_a_member_and_what_it_found_is_what_the_engine_sees(state):
     state.join(Executor("1", "h1", 4), {TASK: at(0)}, pid=1)
     state.join(Executor("2", "h2", 2), {TASK: EMPTY}, pid=2)
     first, second = state.instances()

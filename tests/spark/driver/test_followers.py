@@ -24,7 +24,7 @@ from taskplace.spark.state.catching_up import CheckpointFiles
 from taskplace.spark.worker import bin_context as bin_files
 from taskplace.spark.worker import follow
 from tests.support.ended_jobs import Ended
-from tests.support.held_visits import HeldVisits
+from tests.support.held_jobs import HeldJobs
 from tests.support.visits import orders, visit
 from tests.support.word_counts import counts, words
 from topology import TaskId
@@ -97,14 +97,14 @@ class Driver:
         return served, set(done.snapshots)
 
 
-def test_with_time_for_one_task_a_visit_all_that_are_always_behind_are_served_in_turn(ran):
+def test_with_time_for_one_task_a_job_all_that_are_always_behind_are_served_in_turn(ran):
     follows = sorted(ran.history)
     assert len(follows) > 3
     driver = Driver(ran, follows)
     turns = []
     for _ in range(3 * len(follows)):
         behind = set(follows)
-        while behind:  # every task gets something new before every visit
+        while behind:  # every task gets something new before every job
             ran.run_batch([(f"N{i}", ran.batch * 7 + i) for i in range(12)])
             behind -= {t for t in follows if ran.history[t].end != driver.member.copies.get(t)}
         (served,), _ = driver.visit(ran, budget=-1.0)
@@ -113,7 +113,7 @@ def test_with_time_for_one_task_a_visit_all_that_are_always_behind_are_served_in
         assert sorted(turns[start : start + len(follows)]) == follows
 
 
-def test_a_task_that_joins_those_that_wait_has_its_turn_within_as_many_visits(ran):
+def test_a_task_that_joins_those_that_wait_has_its_turn_within_as_many_jobs(ran):
     follows = sorted(ran.history)[:-1]
     late = sorted(ran.history)[-1]
     driver = Driver(ran, follows)
@@ -150,13 +150,13 @@ def test_snapshots_have_their_turn_though_followers_use_all_the_time_up(ran, mon
 # -- when
 @pytest.fixture
 def clock(monkeypatch):
-    """Sets the time by which the driver visits."""
+    """Sets the time by which the driver makes jobs."""
     now = SimpleNamespace(seconds=1000.0)
     monkeypatch.setattr(followers, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     return now
 
 
-def test_while_a_batch_runs_visits_take_no_more_than_their_share_of_the_slots(ran, clock):
+def test_while_a_batch_runs_jobs_take_no_more_than_their_share_of_the_slots(ran, clock):
     driver = Driver(ran, sorted(ran.history), share=0.1)
     (given,) = driver.requests()
     assert given.follow
@@ -218,8 +218,8 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
     assert journal.spared == set()
 
 
-def test_reading_a_large_snapshot_is_not_most_of_a_visit(ran, monkeypatch):
-    """Whoever has read and checked it loads more than the one piece that each visit loads at least."""
+def test_reading_a_large_snapshot_is_not_most_of_a_job(ran, monkeypatch):
+    """Whoever has read and checked it loads more than the one piece that each job loads at least."""
     made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
     ran.history[TaskId(0, 0)] = History((), (made.snapshots[TaskId(0, 0)],))
     now = SimpleNamespace(seconds=0.0)
@@ -235,7 +235,7 @@ def test_reading_a_large_snapshot_is_not_most_of_a_visit(ran, monkeypatch):
     assert not done.unfinished and done.copies == {TaskId(0, 0): made.snapshots[TaskId(0, 0)].position}
 
 
-# -- visits that run at the same time: none waits for another, and each ends for itself
+# -- jobs that run at the same time: none waits for another, and each ends for itself
 
 
 SECONDS = 30
@@ -265,9 +265,9 @@ def a_segment_for_each_bin(monkeypatch):
 
 
 def begin(placed) -> list[str]:
-    """Begin visits, and return the ids of the executors."""
+    """Begin jobs, and return the ids of the executors."""
     runner = placed._runner
-    return [visit.executor.id for visit in runner.jobs.begin(runner.followers.jobs)]
+    return [job.executor.id for job in runner.jobs.begin(runner.followers.jobs)]
 
 
 def behind(placed) -> set[str]:
@@ -281,32 +281,32 @@ def behind(placed) -> set[str]:
     }
 
 
-def test_a_loss_ends_the_visit_to_the_lost_executor_and_the_reports_of_the_others_count(
+def test_a_loss_ends_the_job_on_the_lost_executor_and_the_reports_of_the_others_count(
     world, placed, monkeypatch
 ):
-    held, visits = HeldVisits(world, monkeypatch, "1", "3"), placed._runner.jobs
+    held, jobs = HeldJobs(world, monkeypatch, "1", "3"), placed._runner.jobs
     begin(placed)
     world.lose("1")
-    ended = visits.collect()
-    assert [(visit.executor.id, visit.lost, visit.error) for visit in ended] == [
+    ended = jobs.collect()
+    assert [(job.executor.id, job.lost, job.error) for job in ended] == [
         ("1", True, None),
         ("2", False, None),
     ]
     assert held.jobs["1"].cancelled.is_set()
-    assert visits.running() == {"executor-3"}
+    assert jobs.running() == {"executor-3"}
     held.jobs["3"].go_on()
-    visits.collect()
+    jobs.collect()
     assert behind(placed) == {"1"}, "it is a member until the next batch"
     world.batch(placed, 1, **{"in": words(*"abcdefgh")})
     assert placed.stats.scratch == 0
 
 
 def test_an_executor_that_is_decommissioned_is_looked_for_at_times(world, placed, monkeypatch):
-    HeldVisits(world, monkeypatch, "1")
+    HeldJobs(world, monkeypatch, "1")
     begin(placed)
     world.leave("1")
-    visits = placed._runner.jobs
-    assert any(visit.lost for _ in range(10) for visit in visits.collect())
+    jobs = placed._runner.jobs
+    assert any(job.lost for _ in range(10) for job in jobs.collect())
 
 
 def test_a_job_that_fails_with_its_executor_is_no_error(world, placed, monkeypatch):
@@ -316,7 +316,7 @@ def test_a_job_that_fails_with_its_executor_is_no_error(world, placed, monkeypat
 
     monkeypatch.setattr(world, "start", die)
     begin(placed)
-    assert [(visit.lost, visit.error) for visit in placed._runner.jobs.collect()] == [(True, None)] * 3
+    assert [(job.lost, job.error) for job in placed._runner.jobs.collect()] == [(True, None)] * 3
 
 
 def named(placed, file: str) -> bool:
@@ -324,10 +324,10 @@ def named(placed, file: str) -> bool:
 
 
 @snapshots_often
-def test_files_that_a_visit_reads_stay_until_it_ends(world, placed, monkeypatch):
-    held, runner = HeldVisits(world, monkeypatch, "1"), placed._runner
-    (visit, *_) = runner.jobs.begin(runner.followers.jobs)
-    history = next(iter(visit.request.follow.values()))
+def test_files_that_a_job_reads_stay_until_it_ends(world, placed, monkeypatch):
+    held, runner = HeldJobs(world, monkeypatch, "1"), placed._runner
+    (job, *_) = runner.jobs.begin(runner.followers.jobs)
+    history = next(iter(job.request.follow.values()))
     read = world.folder / "checkpoint" / history.changes[0].file
     batch = 1
     while named(placed, history.changes[0].file):
@@ -345,9 +345,9 @@ def test_files_that_a_visit_reads_stay_until_it_ends(world, placed, monkeypatch)
 
 
 @snapshots_often
-def test_a_snapshot_that_a_visit_makes_is_ordered_from_no_other(world, placed, monkeypatch):
+def test_a_snapshot_that_a_job_makes_is_ordered_from_no_other(world, placed, monkeypatch):
     world.follow(placed)
-    held, runner, asked = HeldVisits(world, monkeypatch, "1", "2", "3"), placed._runner, []
+    held, runner, asked = HeldJobs(world, monkeypatch, "1", "2", "3"), placed._runner, []
     for batch in range(1, 4):
         world.batch(placed, batch, **{"in": words(*"abcdefgh")})
         for _ in range(3):  # who has followed could make the snapshot, too
@@ -360,16 +360,16 @@ def test_a_snapshot_that_a_visit_makes_is_ordered_from_no_other(world, placed, m
     assert len(asked) == len(set(asked))
 
 
-def test_the_answers_of_the_others_are_not_lost_with_an_executor_that_is_lost_at_its_first_visit(
+def test_the_answers_of_the_others_are_not_lost_with_an_executor_that_is_lost_at_its_first_job(
     world, monkeypatch
 ):
     world.come(2)
     placed = world.open(counts(world))
-    start, members, visited = world.start, [], []
+    start, members, asked = world.start, [], []
 
     def lose_one(job, *args, **kwargs):
         id = job.locations[0].rpartition("_")[2]
-        visited.append(id)
+        asked.append(id)
         members.append(set(placed.state.members))
         if id == "2" and id in world.there:
             world.lose(id)
@@ -378,12 +378,12 @@ def test_the_answers_of_the_others_are_not_lost_with_an_executor_that_is_lost_at
 
     monkeypatch.setattr(world, "start", lose_one)
     world.batch(placed, 0, **{"in": words("a")})
-    assert visited == ["1", "2", "3", "1", "3"]
+    assert asked == ["1", "2", "3", "1", "3"]
     assert members[3] == {"executor-1", "executor-3"}
 
 
-def test_visits_that_are_made_wait_for_one_that_runs_already(world, placed, monkeypatch):
-    held, runner = HeldVisits(world, monkeypatch, "1"), placed._runner
+def test_jobs_that_are_made_wait_for_one_that_runs_already(world, placed, monkeypatch):
+    held, runner = HeldJobs(world, monkeypatch, "1"), placed._runner
     begin(placed)
     runner.jobs.collect()
     others = runner.followers.jobs()
@@ -424,7 +424,7 @@ def test_executors_that_are_lost_again_and_again_are_named_as_the_reason(world, 
     assert "60 s" not in str(error.value)
 
 
-def test_visits_that_run_elsewhere_are_named_as_the_reason(world, monkeypatch):
+def test_jobs_that_run_elsewhere_are_named_as_the_reason(world, monkeypatch):
     monkeypatch.setattr(world, "start", lambda *_, **__: Ended([]))
     placed = world.open(counts(world))
     with pytest.raises(TaskplaceError, match=r"5 rounds of jobs.* no executor was lost") as error:
@@ -475,7 +475,7 @@ def test_a_crash_before_the_second_manifest_leaves_copies_that_roll_back(world):
     assert (second.stats.scratch, second.stats.replayed) == (0, 0)
 
 
-def test_an_executor_whose_visit_ran_elsewhere_is_asked_again(world, monkeypatch):
+def test_an_executor_whose_job_ran_elsewhere_is_asked_again(world, monkeypatch):
     world.come(2)
     first = world.open(counts(world))
     world.batch(first, 0, **{"in": words(*"abcdefgh")})

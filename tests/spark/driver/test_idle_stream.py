@@ -32,7 +32,7 @@ def test_only_tasks_with_rows_run_and_those_whose_copy_is_behind(pipeline):
     assert attempts(p, 2, 0) == {TaskId(0, place["k5"])}
     assert attempts(p, 2, 1) == {TaskId(1, place["g1"])}
     p.check()
-    p.reopen()  # what this driver knows of copies comes from visits alone
+    p.reopen()  # what this driver knows of copies comes from follow jobs alone
     p.run(3, rows=0)
     assert attempts(p, 3, 1) == set()
     p.settle()

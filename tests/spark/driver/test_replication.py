@@ -15,10 +15,9 @@ from taskplace.errors import InputError
 from taskplace.logs import RepeatedWarnings
 from taskplace.model.problem import Problem
 from taskplace.spark.driver import followers as replication
-from taskplace.spark.driver import followers as visits
 from taskplace.spark.driver import rebalancer
 from tests.support.ended_jobs import Ended
-from tests.support.held_visits import HeldVisits
+from tests.support.held_jobs import HeldJobs
 from tests.support.placed_harness import wait_until
 from tests.support.word_counts import counts, words
 from topology import TaskId
@@ -50,28 +49,27 @@ def lag(placed, *executors: str) -> int:
 # -- when
 @pytest.fixture
 def clock(monkeypatch):
-    """Sets the time by which visits are made; each look at it takes a moment. Nothing is waited for."""
+    """Sets the time by which jobs are made; each reading takes a moment. Nothing is waited for."""
     now = SimpleNamespace(seconds=time.monotonic())
 
     def monotonic() -> float:
         now.seconds += 1e-6
         return now.seconds
 
-    for module in (replication, visits):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr(visits.FollowJobs, "wait", lambda *_: None)
+    monkeypatch.setattr(replication, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(replication.FollowJobs, "wait", lambda *_: None)
     return now
 
 
 def turn(replicator, held) -> list[str]:
-    """Let the replicator look for work once, and return the ids of the executors that it visits."""
+    """Let the replicator check for work once, and return the ids of the executors that get a job."""
     before = len(held.begun)
     replicator._turn()
     return held.begun[before:]
 
 
-def test_while_a_visit_hangs_the_others_follow_every_batch(world, placed, monkeypatch, clock):
-    held, replicator = HeldVisits(world, monkeypatch, "1"), placed._runner.replicator
+def test_while_a_follow_job_hangs_the_others_follow_every_batch(world, placed, monkeypatch, clock):
+    held, replicator = HeldJobs(world, monkeypatch, "1"), placed._runner.replicator
     assert turn(replicator, held) == ["1", "2", "3"]
     for batch in range(1, 4):
         turn(replicator, held)
@@ -86,7 +84,7 @@ def test_while_a_visit_hangs_the_others_follow_every_batch(world, placed, monkey
     assert not lag(placed, "1", "2", "3")
 
 
-def test_a_failed_visit_makes_a_pause_for_its_executor_only(world, placed, monkeypatch, clock, caplog):
+def test_a_failed_job_makes_a_pause_for_its_executor_only(world, placed, monkeypatch, clock, caplog):
     world.follow(placed)
     start = world.start
 
@@ -96,7 +94,7 @@ def test_a_failed_visit_makes_a_pause_for_its_executor_only(world, placed, monke
         return start(job, *args, **kwargs)
 
     monkeypatch.setattr(world, "start", fail)
-    held, replicator = HeldVisits(world, monkeypatch), placed._runner.replicator
+    held, replicator = HeldJobs(world, monkeypatch), placed._runner.replicator
     world.batch(placed, 1, **{"in": words(*"abcdefgh")})
     clock.seconds += 1
     assert turn(replicator, held) == ["1", "2", "3"]
@@ -115,11 +113,11 @@ def test_a_failed_visit_makes_a_pause_for_its_executor_only(world, placed, monke
     assert turn(replicator, held) == ["1"]
 
 
-def test_a_visit_that_fails_again_and_again_is_logged_seldom_and_its_end_is_logged(
+def test_a_follow_job_that_fails_again_and_again_is_logged_seldom_and_its_end_is_logged(
     world, placed, monkeypatch, clock, caplog
 ):
     world.follow(placed)
-    held, replicator = HeldVisits(world, monkeypatch), placed._runner.replicator
+    held, replicator = HeldJobs(world, monkeypatch), placed._runner.replicator
     replicator._repeated = RepeatedWarnings(clock=lambda: clock.seconds)
     start, fails = world.start, [True]
 
@@ -145,13 +143,11 @@ def test_a_visit_that_fails_again_and_again_is_logged_seldom_and_its_end_is_logg
     ]
 
 
-def test_an_executor_whose_visit_made_no_progress_waits_for_a_wake_or_a_tick(
-    world, placed, monkeypatch, clock
-):
+def test_an_executor_whose_job_made_no_progress_waits_for_a_wake_or_a_tick(world, placed, monkeypatch, clock):
     """A copy that cannot follow stays behind: each look for work finds it."""
     replicator = placed._runner.replicator
     monkeypatch.setattr(placed._runner.jobs, "_absorb", lambda reports: frozenset())
-    held = HeldVisits(world, monkeypatch)
+    held = HeldJobs(world, monkeypatch)
     clock.seconds += 1
     assert turn(replicator, held) == ["1", "2", "3"]
     assert turn(replicator, held) == []
@@ -167,8 +163,8 @@ def test_an_executor_whose_visit_made_no_progress_waits_for_a_wake_or_a_tick(
     assert turn(replicator, held) == ["1", "2", "3"]
 
 
-def test_a_wake_counts_for_a_visit_that_ends_after_it(world, placed, monkeypatch, clock):
-    held, replicator = HeldVisits(world, monkeypatch, "1"), placed._runner.replicator
+def test_a_wake_counts_for_a_follow_job_that_ends_after_it(world, placed, monkeypatch, clock):
+    held, replicator = HeldJobs(world, monkeypatch, "1"), placed._runner.replicator
     monkeypatch.setattr(placed._runner.jobs, "_absorb", lambda reports: frozenset())
     turn(replicator, held)
     replicator.wake()
@@ -187,8 +183,8 @@ def threads(world, placed, monkeypatch):
     placed._runner.replicator.stop(timeout=0.0)
 
 
-def test_a_loss_ends_a_visit_without_waiting_for_its_job(world, placed, threads, monkeypatch):
-    held, runner = HeldVisits(world, monkeypatch, "1", "3"), placed._runner
+def test_a_loss_ends_a_follow_job_without_waiting_for_its_job(world, placed, threads, monkeypatch):
+    held, runner = HeldJobs(world, monkeypatch, "1", "3"), placed._runner
     runner.replicator.start()
     for _ in range(2):
         assert held.held.acquire(timeout=SECONDS)
@@ -197,12 +193,12 @@ def test_a_loss_ends_a_visit_without_waiting_for_its_job(world, placed, threads,
     held.executors.clear()
     held.jobs["3"].go_on()
     wait_until(lambda: not lag(placed, "2", "3"), "the other executors have followed")
-    wait_until(lambda: not runner.jobs.running(), "no visit runs")
+    wait_until(lambda: not runner.jobs.running(), "no job runs")
     assert not held.jobs["1"].done.is_set()
 
 
-def test_a_stop_waits_for_the_visits_that_run_and_takes_their_reports_in(world, placed, threads, monkeypatch):
-    held, replicator = HeldVisits(world, monkeypatch, "1"), placed._runner.replicator
+def test_a_stop_waits_for_the_jobs_that_run_and_takes_their_reports_in(world, placed, threads, monkeypatch):
+    held, replicator = HeldJobs(world, monkeypatch, "1"), placed._runner.replicator
     replicator.start()
     assert held.held.acquire(timeout=SECONDS)
     stop = threading.Thread(target=replicator.stop)
@@ -215,8 +211,8 @@ def test_a_stop_waits_for_the_visits_that_run_and_takes_their_reports_in(world, 
     assert not held.jobs["1"].cancelled.is_set()
 
 
-def test_a_stop_cancels_a_visit_that_hangs_and_it_can_start_again(world, placed, threads, monkeypatch):
-    held, runner = HeldVisits(world, monkeypatch, "1"), placed._runner
+def test_a_stop_cancels_a_follow_job_that_hangs_and_it_can_start_again(world, placed, threads, monkeypatch):
+    held, runner = HeldJobs(world, monkeypatch, "1"), placed._runner
     for number in range(1, 3):
         runner.replicator.start()
         assert held.held.acquire(timeout=SECONDS)

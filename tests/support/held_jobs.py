@@ -1,4 +1,4 @@
-"""Visits that do not end until a test lets them, in a world without Spark."""
+"""Follow jobs that do not end until a test lets them, in a world without Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.placed_without_spark import World
 
 
 class Held:
-    """A visit's job that does nothing until `go_on`."""
+    """A follow job that does nothing until `go_on`."""
 
     def __init__(self, run: Callable[[], Job], on_done: Callable[[], None]) -> None:
         self.done, self.cancelled = threading.Event(), threading.Event()
@@ -33,13 +33,13 @@ class Held:
         self.cancelled.set()
 
 
-class HeldVisits:
-    """Holds the visits to some executors of a world.
+class HeldJobs:
+    """Holds the follow jobs on some executors of a world.
 
     - `executors`: the ids of these executors
     - `jobs`: by id, the last job that is held
     - `held`: released once for each job that is held
-    - `begun`: the ids of all visited executors, in order
+    - `begun`: the ids of all executors that got a job, in order
     """
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, *executors: str) -> None:
