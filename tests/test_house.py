@@ -29,14 +29,14 @@ OF_OTHERS |= {"my_processors.py", "my_sinks.py", "make_orders.py", "stream.py"}
 #: Lines of code of a package, without blank lines, comments and docstrings, and the most that it may have. A feature
 #: costs its lines for ever: raise a number only for what users need.
 BUDGET = {
-    "taskplace": 1290,
+    "taskplace": 1270,
     "taskplace/assign": 1750,
     "taskplace/cli": 3000,
     "taskplace/doctor": 610,
     "taskplace/explanation": 850,
     "taskplace/groups": 4080,
     "taskplace/lag": 190,
-    "taskplace/model": 2180,
+    "taskplace/model": 2050,
     "taskplace/rebalance": 250,
     "taskplace/record": 2230,
     "taskplace/refine": 280,
@@ -50,10 +50,10 @@ BUDGET = {
     "taskplace/spark/kafka": 3360,
     "taskplace/spark/processors": 1360,
     "taskplace/spark/state": 1630,
-    "taskplace/spark/steering": 2020,
+    "taskplace/spark/steering": 1970,
     "taskplace/spark/worker": 2420,
     "taskplace/spec": 930,
-    "topology": 1810,
+    "topology": 1800,
 }
 LONGEST_FUNCTION = 70  # lines, with its docstring
 MOST_BY_POSITION = 6  # arguments
