@@ -53,7 +53,7 @@ BUDGET = {
     "taskplace/spark/steering": 1970,
     "taskplace/spark/worker": 2420,
     "taskplace/spec": 930,
-    "topology": 1800,
+    "topology": 1810,
 }
 LONGEST_FUNCTION = 70  # lines, with its docstring
 MOST_BY_POSITION = 6  # arguments
