@@ -7,7 +7,7 @@
     ...
     built = topo.build()
 
-Reading order: `node` (the values), `builder` (the description), `graph` (subtopologies), `partitions`
+Reading order: `node` (the values), `builder` and `draft` (the description), `graph` (subtopologies), `partitions`
 (co-partitioning and counts), `tasks`, `built` (the result), then `structure` and `evolution`, `describe`, `document`
 and `entry_fields` (the written form). `names`, `stores` and `errors` check arguments; `verify` checks results.
 
@@ -18,9 +18,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from topology.builder import Stream as Stream
     from topology.builder import Topology as Topology
     from topology.built import BuiltTopology as BuiltTopology
+    from topology.draft import Stream as Stream
     from topology.errors import TopologyError as TopologyError
     from topology.errors import TopologyNotReady as TopologyNotReady
     from topology.evolution import Evolution as Evolution
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from topology.verify import violations as violations
 
 _NAMES = {
-    "builder": "Stream Topology",
+    "builder": "Topology",
     "built": "BuiltTopology",
+    "draft": "Stream",
     "errors": "TopologyError TopologyNotReady",
     "evolution": "Evolution compare",
     "node": "Node Readiness Reason Store Subtopology TopicPartition",

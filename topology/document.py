@@ -40,15 +40,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
-from topology.builder import Topology
+from topology.draft import TopologyDraft
 from topology.entry_fields import PARAMETERS, SOURCE, STORE, TOPOLOGY, VERBS, check_options
 from topology.errors import TopologyError, nearest, shown
 from topology.names import check_key, check_name
 from topology.node import Store
 
 Registry = Mapping[str, Callable[..., Any]]
+DraftT = TypeVar("DraftT", bound=TopologyDraft)
 
 _LISTED = ", ".join(VERBS)
 _JOINS: dict[str, Literal["table", "stream"]] = {"join_table": "table", "join_stream": "stream"}
@@ -56,17 +57,18 @@ _OWN = re.compile(r"(?:node|store|source|repartition) '([^']*)'(?=[.:])")
 
 
 def read_document(
-    new: Callable[[str], Topology],
     document: Mapping[str, Any],
     registry: Registry,
     targets: Mapping[str, Any] | None,
-) -> Topology:
+    new: Callable[[str], DraftT],
+) -> DraftT:
     """Create a topology with `new(name)`, and add everything that the document describes.
 
     `registry` maps names to processor factories.
 
+    >>> from topology import Topology
     >>> written = {"name": "t", "sources": {"a": None}, "nodes": [{"process": "a", "processor": "upper"}]}
-    >>> topo = read_document(Topology, written, {"upper": lambda: str.upper}, None)
+    >>> topo = read_document(written, {"upper": lambda: str.upper}, None, new=Topology)
     >>> topo.build().node("a-process").processor is str.upper
     True
     """
@@ -120,7 +122,7 @@ def _ancestors(name: str, above: dict[str, tuple[str, ...]]) -> set[str]:
     return ancestors
 
 
-def _add_source(topo: Topology, name: str, spec: Any) -> None:
+def _add_source(topo: TopologyDraft, name: str, spec: Any) -> None:
     path = f"sources.{name}"
     given = _fields(spec, path, SOURCE)
     options = _options(given, path, reserved=PARAMETERS["source"])
@@ -163,7 +165,7 @@ class _NodeEntry:
     fields: Mapping[str, Any]
 
     def add(
-        self, topo: Topology, registry: Registry, outputs: Mapping[str, str], targets: Mapping[str, Any]
+        self, topo: TopologyDraft, registry: Registry, outputs: Mapping[str, str], targets: Mapping[str, Any]
     ) -> None:
         """Add the node to the topology."""
         for reference in self.inputs:
@@ -231,7 +233,7 @@ class _NodeEntry:
         raise TopologyError(f"{self.path}.{field}: {text}", node=self.name) from cause
 
 
-def _nodes(nodes: Any, topo: Topology, sources: Iterable[str]) -> Iterator[_NodeEntry]:
+def _nodes(nodes: Any, topo: TopologyDraft, sources: Iterable[str]) -> Iterator[_NodeEntry]:
     """Yield all nodes without adding them, so that they may refer to each other in any order."""
     unnamed = isinstance(nodes, list | tuple)
     entries: list[tuple[str | None, Any]]

@@ -29,7 +29,7 @@ from taskplace.spark.sinks import ParquetSink
 from tests.differential.case import Case, Node, Row, Shape, canonical, kept_as, shapes, store_of
 from tests.differential.values import digits
 from topology import Topology
-from topology.builder import Stream
+from topology.draft import Stream
 
 ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
