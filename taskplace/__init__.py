@@ -9,89 +9,52 @@ The engine in three lines: describe the cluster as a `Problem`, ask for its `pla
 {'a': ['0_0'], 'b': ['0_1']}
 """
 
-from __future__ import annotations
-
-import importlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskplace.explanation import explain
-    from taskplace.lag import LagIndex
-    from taskplace.model.config import PlacementConfig
-    from taskplace.model.plan import Move, Optimality, Plan, Roles
-    from taskplace.model.problem import Instance, Problem, Task
-    from taskplace.planner import plan
-    from taskplace.verify import Violation, check
-    from topology.tasks import TaskId
+    from taskplace.explanation import explain as explain
+    from taskplace.groups.partitions import assign_partitions as assign_partitions
+    from taskplace.lag import LagIndex as LagIndex
+    from taskplace.model.config import PlacementConfig as PlacementConfig
+    from taskplace.model.plan import Move as Move
+    from taskplace.model.plan import Optimality as Optimality
+    from taskplace.model.plan import Plan as Plan
+    from taskplace.model.plan import Roles as Roles
+    from taskplace.model.problem import Instance as Instance
+    from taskplace.model.problem import Problem as Problem
+    from taskplace.model.problem import Task as Task
+    from taskplace.planner import plan as plan
+    from taskplace.simulation.run import simulate as simulate
+    from taskplace.verify import Violation as Violation
+    from taskplace.verify import check as check
+    from topology.tasks import TaskId as TaskId
 
 __version__ = "0.1.0"
 
 #: Names that are imported when they are first used. Workers of Spark import this package and need none of them.
-_WHERE = {
-    "Instance": "taskplace.model.problem",
-    "LagIndex": "taskplace.lag",
-    "Move": "taskplace.model.plan",
-    "Optimality": "taskplace.model.plan",
-    "PlacementConfig": "taskplace.model.config",
-    "Plan": "taskplace.model.plan",
-    "Problem": "taskplace.model.problem",
-    "Roles": "taskplace.model.plan",
-    "Task": "taskplace.model.problem",
-    "TaskId": "topology.tasks",
-    "Violation": "taskplace.verify",
-    "check": "taskplace.verify",
-    "explain": "taskplace.explanation",
-    "plan": "taskplace.planner",
+_NAMES = {
+    "taskplace.explanation": "explain",
+    "taskplace.groups.partitions": "assign_partitions",
+    "taskplace.lag": "LagIndex",
+    "taskplace.model.config": "PlacementConfig",
+    "taskplace.model.plan": "Move Optimality Plan Roles",
+    "taskplace.model.problem": "Instance Problem Task",
+    "taskplace.planner": "plan",
+    "taskplace.simulation.run": "simulate",
+    "taskplace.verify": "Violation check",
+    "topology.tasks": "TaskId",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_WHERE[name]), name)
-    globals()[name] = value
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-def simulate(*args: Any, **options: Any) -> Any:
-    """Return how a cluster develops; `taskplace.simulation.run.simulate`, which is loaded when first used.
-
-    >>> trajectory = simulate({"tasks": [{"id": "0_0"}], "instances": [{"id": "a"}]})
-    >>> trajectory.stable
-    True
-    """
-    return importlib.import_module("taskplace.simulation.run").simulate(*args, **options)
-
-
-def assign_partitions(*args: Any, **options: Any) -> Any:
-    """Return who gets which topic partitions; `taskplace.groups.partitions.assign_partitions`, loaded when first used.
-
-    >>> group = {"topics": {"t": 2}, "members": {"C0": {"topics": ["t"]}, "C1": {"topics": ["t"]}}}
-    >>> assign_partitions(group).to_dict()["assignment"]
-    {'C0': [['t', 0]], 'C1': [['t', 1]]}
-    """
-    return importlib.import_module("taskplace.groups.partitions").assign_partitions(*args, **options)
-
-
-__all__ = [
-    "Instance",
-    "LagIndex",
-    "Move",
-    "Optimality",
-    "PlacementConfig",
-    "Plan",
-    "Problem",
-    "Roles",
-    "Task",
-    "TaskId",
-    "Violation",
-    "assign_partitions",
-    "check",
-    "explain",
-    "plan",
-    "simulate",
-]

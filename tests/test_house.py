@@ -29,7 +29,7 @@ OF_OTHERS |= {"my_processors.py", "my_sinks.py", "make_orders.py", "stream.py"}
 #: Lines of code of a package, without blank lines, comments and docstrings, and the most that it may have. A feature
 #: costs its lines for ever: raise a number only for what users need.
 BUDGET = {
-    "taskplace": 1290,
+    "taskplace": 1270,
     "taskplace/assign": 1750,
     "taskplace/cli": 2370,
     "taskplace/doctor": 540,

@@ -50,7 +50,7 @@ def for_type_checkers(package: ModuleType) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("package", "loaded"),
     [
-        (taskplace, taskplace._WHERE),
+        (taskplace, taskplace._HOME),
         (taskplace.spark, {name: f"taskplace.spark.{home}" for name, home in taskplace.spark._HOME.items()}),
     ],
 )

@@ -168,11 +168,6 @@ class Readiness:
         return not self.reasons
 
     @property
-    def ready(self) -> bool:
-        """The same as `bool(self)`."""
-        return not self.reasons
-
-    @property
     def reason(self) -> str:
         """All reasons in one line; "" if the topology is ready."""
         return "; ".join(r.text for r in self.reasons)

@@ -166,7 +166,7 @@ def test_a_missing_source_is_a_state_until_metadata_comes() -> None:
     with pytest.raises(TopologyNotReady, match="topology 't' is not ready: topic 'flights': missing"):
         built.tasks()
     ready = built.with_partitions({"flights": 3})
-    assert ready.readiness().ready and ready.readiness().reason == ""
+    assert ready.readiness() and ready.readiness().reason == ""
     assert (ready.node("flights").partitions, len(ready.tasks())) == (3, 3)
     assert not built.readiness(), "the old object stays as it was"
     gone = ready.with_partitions({"flights": None})

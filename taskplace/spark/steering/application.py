@@ -15,7 +15,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from taskplace.errors import InputError
@@ -35,101 +34,7 @@ log = logging.getLogger("taskplace.spark.steering")
 MOST_TRIES = 3
 """A removal whose request fails is given up after this many tries, over all handles together."""
 RETRY_POLLS = 20
-"""A failed request is repeated after this many polls, which is about a second."""
-
-
-@dataclass(frozen=True)
-class SteeredApplication:
-    """The Spark application as one handle sees it. `queries` are shared by all handles of the application."""
-
-    bridge: StateBridge
-    queries: SteeredQueries
-    executors: Executors
-
-    @classmethod
-    def of(cls, bridge: StateBridge) -> SteeredApplication:
-        """Return the application of the bridge's query."""
-        return cls(bridge, SteeredQueries.of(bridge.app_id), Executors(bridge))
-
-    @property
-    def run_id(self) -> str:
-        """The id of this run of the query, by which it is published."""
-        return self.bridge.run_id
-
-    @property
-    def query_name(self) -> str:
-        """The name of the query in logs and the status."""
-        return self.bridge.name or self.bridge.id
-
-    def finished_batch(self) -> int:
-        """Return the last batch that has ended, -1 before the first."""
-        finished = self.bridge.finished_batch()
-        return -1 if finished is None else finished
-
-    def waits_after(self, batch: int) -> bool:
-        """Return whether the query waits, and has begun no batch since `batch`."""
-        return self.bridge.between_batches() and self.finished_batch() == batch
-
-
-class Executors:
-    """The executors as one handle last read them, by instance.
-
-    Lifetime: `refresh` replaces `present` and `ending`. Executors in `present` may run tasks. Spark is decommissioning
-    those in `ending` and gives them no tasks. `known` has all executors that were ever read.
-    """
-
-    def __init__(self, bridge: StateBridge) -> None:
-        self.present: dict[str, Executor] = {}
-        self.ending: frozenset[str] = frozenset()
-        self.known: frozenset[str] = frozenset()
-        self._bridge = bridge
-        self._read = False
-        self._polls = 0
-
-    def refresh(self) -> None:
-        """Read the executors from Spark."""
-        self._read = True
-        present = {executor.instance: executor for executor in self._bridge.executors()}
-        # Set `ending` first, so that an executor is always in `present` or in `ending`.
-        self.ending = self._bridge.decommissioned() - present.keys()
-        self.present = present
-        self.known |= self.present.keys() | self.ending
-
-    @property
-    def gone(self) -> frozenset[str]:
-        """The executors that existed once, but not at the last `refresh`."""
-        return self.known - self.present.keys() - self.ending
-
-    def changed(self) -> bool:
-        """Return whether the executors that may run tasks changed since the last `refresh`. Mostly one short call.
-
-        Before the first `refresh` nothing has changed. After a `refresh` without executors, the first executor is a
-        change.
-        """
-        if not self._read:
-            return False
-        present = {executor.id for executor in self.present.values()}
-        ending = {name.removeprefix("executor-") for name in self.ending}
-        self._polls += 1
-        if self._polls % DECOMMISSION_POLLS and self._bridge.alive() == present | ending:
-            return False
-        # These are no changes: an executor that has not reported its cores yet, and the end of an ending executor.
-        self.ending = self._bridge.decommissioned() - self.present.keys()
-        return {executor.id for executor in self._bridge.executors()} != present
-
-    def name_of(self, executor: object, *, gone: bool = False, ask: bool = True) -> str:
-        """Return the instance that `executor` names. It must exist; with `gone`, it may also have existed.
-
-        Without `ask`, only known executors count, without a call to Spark. Errors: `InputError` for any other.
-        """
-        name = instance_name(executor)
-        names = self.known if gone else frozenset()
-        if name not in names and ask:
-            names |= {running.instance for running in self._bridge.executors()}
-        if name not in names:
-            known = sorted(names)
-            raise InputError("executor", found=executor, expected=f"one of {', '.join(known)}")
-        return name
+"""A failed request is repeated after this many polls of all handles, which is about a second."""
 
 
 class Blocker(NamedTuple):
@@ -207,7 +112,8 @@ class SteeredQueries:
     - `to_remove`: those of them whose removal was requested once they are empty
 
     Lifetime: `_names` from `join` to `leave`, `_published` from the first `publish` to `leave`. `_draining_since` has
-    the version of the drains with which an executor began to drain. `_tries` counts failed removals.
+    the version of the drains with which an executor began to drain. `_tries` counts failed removals; `_waits`, the
+    polls until the next one.
 
     >>> queries = SteeredQueries()
     >>> queries.publish("one", {TaskId(0, 0): "executor-1"}, {})
@@ -228,7 +134,8 @@ class SteeredQueries:
         self.drains_version = 0
         self._draining_since: dict[str, int] = {}
         self._tries: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._waits: Counter[str] = Counter()
+        self._lock = threading.RLock()
         self._removing = threading.Lock()
 
     @classmethod
@@ -325,8 +232,8 @@ class SteeredQueries:
             self._draining_since.setdefault(instance, self.drains_version)
             self.draining |= {instance}
             if remove:
+                self.cancel_removal(instance)
                 self.to_remove |= {instance}
-                del self._tries[instance]
 
     def undrain(self, instance: str) -> None:
         """Take back the drain of an executor, and its removal."""
@@ -334,8 +241,13 @@ class SteeredQueries:
             self.drains_version += 1
             self._draining_since.pop(instance, None)
             self.draining -= {instance}
+            self.cancel_removal(instance)
+
+    def cancel_removal(self, instance: str) -> None:
+        """Cancel the removal of an executor; it still drains."""
+        with self._lock:
             self.to_remove -= {instance}
-            del self._tries[instance]
+            del self._tries[instance], self._waits[instance]
 
     def empty(self, instance: str) -> bool:
         """Return whether no task of a steered query belongs on `instance`, nor ran there in its query's last batch.
@@ -357,8 +269,6 @@ class SteeredQueries:
         )
         return tuple(blocker for blocker in blockers if blocker)
 
-    # -- removals
-
     def remove(self, instance: str, request: Callable[[], bool | None]) -> bool | None:
         """Call `request` if the executor's removal is pending and the executor is empty; return its answer.
 
@@ -370,28 +280,22 @@ class SteeredQueries:
         try:
             if instance not in self.to_remove or not self.empty(instance):
                 return None
+            if self._waits[instance] > 0:
+                self._waits[instance] -= 1
+                return None
             try:
                 answer = request()
             except Exception:
                 with self._lock:
                     self._tries[instance] += 1
+                    self._waits[instance] = RETRY_POLLS
                     if self._tries[instance] >= MOST_TRIES:
-                        self.to_remove -= {instance}
+                        self.cancel_removal(instance)
                 raise
             self.cancel_removal(instance)
             return answer
         finally:
             self._removing.release()
-
-    def tries(self, instance: str) -> int:
-        """Return how many requests to remove an executor have failed since its drain was requested."""
-        with self._lock:
-            return self._tries[instance]
-
-    def cancel_removal(self, instance: str) -> None:
-        """Cancel the removal of an executor; it still drains."""
-        with self._lock:
-            self.to_remove -= {instance}
 
 
 def _numbered(own: PublishedTasks, number: int) -> list[NeighbourTask]:
@@ -404,91 +308,143 @@ def _numbered(own: PublishedTasks, number: int) -> list[NeighbourTask]:
     return tasks
 
 
-class Drains:
-    """Follows up the drains for one handle: requests removals, and logs the queries that keep tasks on executors.
+class SteeredApplication:
+    """The Spark application as one handle sees it. `queries` are shared by all handles of the application.
 
-    Lifetime: `errors` counts this handle's failed requests. `_failed` has, for each executor, the number of failed
-    requests of all handles at the last poll, and the poll at which that number changed. `_requested` has the drains
-    requested on this handle, each with the stuck queries that were logged.
+    Lifetime: `refresh` replaces `present` and `ending`, by instance. Executors in `present` may run tasks. Spark is
+    decommissioning those in `ending` and gives them no tasks. `known` has all executors that were ever read.
+    `errors` counts this handle's failed requests of removals. `_requested` has the drains requested on this handle, and
+    `_stuck` the queries that were logged to keep these executors.
     """
 
-    def __init__(
-        self, queries: SteeredQueries, bridge: StateBridge, log_event: Callable[[str], None]
-    ) -> None:
+    def __init__(self, bridge: StateBridge, log_event: Callable[[str], None] = log.info) -> None:
+        self.bridge = bridge
+        self.queries = SteeredQueries.of(bridge.app_id)
+        self.run_id, self.query_name = bridge.run_id, bridge.name or bridge.id
+        self.present: dict[str, Executor] = {}
+        self.ending: frozenset[str] = frozenset()
+        self.known: frozenset[str] = frozenset()
         self.errors = 0
-        self._queries, self._bridge, self._log_event = queries, bridge, log_event
+        self._log_event = log_event
+        self._read = False
         self._polls = 0
-        self._failed: dict[str, tuple[int, int]] = {}
-        self._requested: dict[str, frozenset[str]] = {}
+        self._requested: set[str] = set()
+        self._stuck: frozenset[tuple[str, str]] = frozenset()
 
-    def drain(self, instance: str, *, remove: bool) -> None:
+    # -- the query
+
+    def finished_batch(self) -> int:
+        """Return the last batch that has ended, -1 before the first."""
+        finished = self.bridge.finished_batch()
+        return -1 if finished is None else finished
+
+    def waits_after(self, batch: int) -> bool:
+        """Return whether the query waits, and has begun no batch since `batch`."""
+        return self.bridge.between_batches() and self.finished_batch() == batch
+
+    # -- the executors
+
+    def refresh(self) -> None:
+        """Read the executors from Spark."""
+        self._read = True
+        present = {executor.instance: executor for executor in self.bridge.executors()}
+        # Set `ending` first, so that an executor is always in `present` or in `ending`.
+        self.ending = self.bridge.decommissioned() - present.keys()
+        self.present = present
+        self.known |= self.present.keys() | self.ending
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """The executors that existed once, but not at the last `refresh`."""
+        return self.known - self.present.keys() - self.ending
+
+    def changed(self) -> bool:
+        """Return whether the executors that may run tasks changed since the last `refresh`. Mostly one short call.
+
+        Before the first `refresh` nothing has changed. After a `refresh` without executors, the first executor is a
+        change.
+        """
+        if not self._read:
+            return False
+        present = {executor.id for executor in self.present.values()}
+        ending = {name.removeprefix("executor-") for name in self.ending}
+        self._polls += 1
+        if self._polls % DECOMMISSION_POLLS and self.bridge.alive() == present | ending:
+            return False
+        # These are no changes: an executor that has not reported its cores yet, and the end of an ending executor.
+        self.ending = self.bridge.decommissioned() - self.present.keys()
+        return {executor.id for executor in self.bridge.executors()} != present
+
+    def name_of(self, executor: object, *, gone: bool = False, ask: bool = True) -> str:
+        """Return the instance that `executor` names. It must exist; with `gone`, it may also have existed.
+
+        Without `ask`, only known executors count, without a call to Spark. Errors: `InputError` for any other.
+        """
+        name = instance_name(executor)
+        names = self.known if gone else frozenset()
+        if name not in names and ask:
+            names |= {running.instance for running in self.bridge.executors()}
+        if name not in names:
+            raise InputError("executor", found=executor, expected=f"one of {', '.join(sorted(names))}")
+        return name
+
+    # -- drains
+
+    def drain(self, executor: object, *, remove: bool) -> None:
         """Drain an executor for all queries; with `remove`, request its removal once it is empty."""
-        self._queries.drain(instance, remove=remove)
-        self._requested[instance] = frozenset()
-        self._log_event(f"drain of {instance} requested" + (", and its removal once empty" if remove else ""))
+        name = self.name_of(executor)
+        running = {executor.instance for executor in self.bridge.executors()}
+        if not running - self.queries.draining - {name}:
+            expected = "at least one other executor that can take its tasks"
+            raise InputError("drain", found=name, expected=expected)
+        self.queries.drain(name, remove=remove)
+        self._requested.add(name)
+        self._log_event(f"drain of {name} requested" + (", and its removal once empty" if remove else ""))
 
-    def undrain(self, instance: str) -> None:
+    def undrain(self, executor: object) -> None:
         """Take back a drain, whichever handle it was requested on."""
-        self._queries.undrain(instance)
-        self._log_event(f"undrain of {instance} requested: it may run tasks again")
+        name = self.name_of(executor, gone=True)
+        self.queries.undrain(name)
+        self._log_event(f"undrain of {name} requested: it may run tasks again")
 
     def kept(self) -> dict[str, tuple[str, ...]]:
         """Return, for each draining executor that is not empty, which queries keep tasks there, and why."""
-        blockers = {name: self._queries.blockers(name) for name in sorted(self._queries.draining)}
+        draining = sorted(self.queries.draining - self.gone)
+        blockers = {name: self.queries.blockers(name) for name in draining}
         return {name: tuple(map(str, blocking)) for name, blocking in blockers.items() if blocking}
 
-    def poll(self) -> None:
-        """Request the removals that are due, and log newly stuck queries."""
-        self._polls += 1
-        to_remove, draining = self._queries.to_remove, self._queries.draining
-        gone = self._gone(to_remove | draining.intersection(list(self._requested)))
-        for name in sorted(to_remove):
+    def follow_drains(self) -> None:
+        """Request the removals that are due, and log newly stuck queries, each once."""
+        wanted = self.queries.to_remove | self._requested
+        alive = self.bridge.alive() if wanted else frozenset()
+        gone = {name for name in wanted if name.removeprefix("executor-") not in alive}
+        self._requested -= gone
+        for name in sorted(self.queries.to_remove):
             if name in gone:
-                self._queries.cancel_removal(name)
-            elif self._due(name):
-                self._remove(name)
-        for name in list(self._requested):
-            if name in gone:
-                del self._requested[name]
+                self.queries.cancel_removal(name)
             else:
-                self._log_stuck(name, drains=name in draining)
-
-    def _log_stuck(self, name: str, *, drains: bool) -> None:
-        """Log the queries that keep tasks on an executor until a user acts, each query once."""
-        stuck = [blocker for blocker in self._queries.blockers(name) if blocker.stuck] if drains else []
-        logged = self._requested[name]
-        self._requested[name] = frozenset(blocker.query for blocker in stuck)
-        for blocker in stuck:
-            if blocker.query not in logged:
-                self._log_event(f"{name} is not empty: {blocker}")
-
-    def _gone(self, names: Collection[str]) -> set[str]:
-        """Return those executors that have ended. One short call, none without names."""
-        alive = self._bridge.alive() if names else frozenset()
-        return {name for name in names if name.removeprefix("executor-") not in alive}
-
-    def _due(self, name: str) -> bool:
-        """Return whether to request a removal: no request has failed, or `RETRY_POLLS` polls have passed since."""
-        tries = self._queries.tries(name)
-        known, since = self._failed.get(name, (0, 0))
-        if tries != known:
-            self._failed[name] = (tries, self._polls)
-            return not tries
-        return not tries or self._polls - since >= RETRY_POLLS
+                self._remove(name)
+        drains = [name for name in list(self._requested) if name in self.queries.draining]
+        stuck = {
+            (name, each.query): each for name in drains for each in self.queries.blockers(name) if each.stuck
+        }
+        for (name, query), each in stuck.items():
+            if (name, query) not in self._stuck:
+                self._log_event(f"{name} is not empty: {each}")
+        self._stuck = frozenset(stuck)
 
     def _remove(self, name: str) -> None:
+        id_ = name.removeprefix("executor-")
         try:
-            accepted = self._queries.remove(name, partial(self._request, name.removeprefix("executor-")))
+            accepted = self.queries.remove(
+                name, lambda: self.bridge.remove(id_) if id_ in self.bridge.alive() else None
+            )
         except Exception as error:
             log.warning("cannot request the removal of %s", name, exc_info=True)
             self.errors += 1
-            next_ = "will be requested again" if name in self._queries.to_remove else "is given up"
+            next_ = "will be requested again" if name in self.queries.to_remove else "is given up"
             self._log_event(f"{name} is empty: {type(error).__name__}, its removal {next_}")
             return
         if accepted is not None:
             answer = "was requested" if accepted else "was refused by the cluster manager"
             self._log_event(f"{name} is empty: its removal {answer}")
-
-    def _request(self, id_: str) -> bool | None:
-        """Ask the cluster manager to remove an executor; None if it has ended by itself."""
-        return self._bridge.remove(id_) if id_ in self._bridge.alive() else None

@@ -192,8 +192,8 @@ class SteeringRounds:
         app, memory = self._app, self.memory
         if not (app.bridge.active() and app.waits_after(memory.batch)):
             return
-        app.executors.refresh()
-        usable = {n: e for n, e in app.executors.present.items() if n not in app.queries.draining}
+        app.refresh()
+        usable = {n: e for n, e in app.present.items() if n not in app.queries.draining}
         origins = memory.sent.to_return(app.bridge.places(memory.layout), usable)
         if origins and app.waits_after(memory.batch):  # again, since reading the places took a while
             app.bridge.send(memory.layout, [(task, usable[name]) for task, name in origins.items()])
@@ -203,7 +203,7 @@ class SteeringRounds:
         """Return the status after a round that took so many seconds."""
         memory, state, last = self.memory, self.memory.state, self.memory.decision
         running, intended = Counter(memory.places.values()), Counter(state.target.places.values())
-        names = sorted({*self._app.executors.present, *(name for name in running if name)})
+        names = sorted({*self._app.present, *(name for name in running if name)})
         weights = {str(task): state.weights.of(task) for task in memory.places}
         return replace(
             before,
@@ -239,7 +239,7 @@ class SteeringRounds:
         Refreshes the executors; changes nothing else. Errors: any of Spark's.
         """
         app, before = self._app, self.memory
-        app.executors.refresh()
+        app.refresh()
         places, settings = app.bridge.places(before.layout), app.bridge.settings()
         sent = before.sent.observed(places)
         memory, load = replace(before, batch=batch, places=places, sent=sent), None
@@ -257,9 +257,9 @@ class SteeringRounds:
         observation = Observation(
             batch=batch,
             cluster=ExecutorSlots(
-                slots={name: executor.cores for name, executor in app.executors.present.items()},
-                draining=app.queries.draining & app.executors.present.keys(),
-                ending=app.executors.ending,
+                slots={name: executor.cores for name, executor in app.present.items()},
+                draining=app.queries.draining & app.present.keys(),
+                ending=app.ending,
             ),
             places=places,
             load=load,
@@ -272,8 +272,8 @@ class SteeringRounds:
 
     def _publish(self, decision: Decision, drains_version: int) -> None:
         """Publish to the other queries where the tasks of this query belong, and where they ran."""
-        memory, executors = self.memory, self._app.executors
-        alive = executors.present.keys() | executors.ending
+        memory = self.memory
+        alive = self._app.present.keys() | self._app.ending
         ran = None if memory.ran is None else {n for n in memory.ran.values() if n and n in alive}
         self._app.queries.publish(
             self._app.run_id,
@@ -291,11 +291,11 @@ class SteeringRounds:
         moves = {
             task: name
             for task, name in decision.intended.items()
-            if memory.places[task] != name and name in app.executors.present
+            if memory.places[task] != name and name in app.present
         }
         sent = memory.sent.send(memory.places, moves)
         self._remember(sent=sent)
-        app.bridge.send(memory.layout, [(t, app.executors.present[name]) for t, name in moves.items()])
+        app.bridge.send(memory.layout, [(t, app.present[name]) for t, name in moves.items()])
         if moves and not app.waits_after(memory.batch):  # a batch may have been running meanwhile
             self._remember(sent=replace(sent, certain_from=app.finished_batch() + UNCERTAIN_BATCHES))
 

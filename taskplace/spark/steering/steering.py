@@ -19,12 +19,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.model.plan import Move
-from taskplace.spark.steering.application import Drains, SteeredApplication
+from taskplace.spark.steering.application import SteeredApplication
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.layout import WORKS
 from taskplace.spark.steering.rounds import SteeringRounds
@@ -80,11 +80,9 @@ class Steering:
     """
 
     def __init__(self, bridge: StateBridge, config: SteeringConfig) -> None:
-        self._app = SteeredApplication.of(bridge)
+        self._app = SteeredApplication(bridge, self._log_event)
         self._rounds = SteeringRounds(self._app, config, self._log_event)
-        self._drains = Drains(self._app.queries, bridge, self._log_event)
         self._schedule = RoundSchedule(self._app)
-        self._failures = Failures()
         self._changes: deque[str] = deque(maxlen=EVENTS_KEPT)
         self._event_count = 0
         self._shown = SteeringStatus(self._app.query_name, SteeringPhase.WAITING)  # as of the last round
@@ -116,10 +114,10 @@ class Steering:
         return replace(
             self._shown,
             state=self._shown.state if self._over else memory.phase,
-            draining=tuple(sorted(self._app.queries.draining | self._app.executors.ending)),
-            kept=self._kept(),
+            draining=tuple(sorted(self._app.queries.draining | self._app.ending)),
+            kept=self._app.kept(),
             reason=str(down) if down else "",
-            errors=self._failures.total + self._drains.errors,
+            errors=self._schedule.errors + self._app.errors,
             changes=changes,
             event_count=event_count,
         )
@@ -128,13 +126,11 @@ class Steering:
         """Return the decision that a fresh start would make now; nothing moves. Errors: `InputError` after the end."""
         self._require_open()
         with self._lock:
-            before = self._app.executors.present.keys()
+            before = self._app.present.keys()
             decision = self._rounds.plan()
-            if (
-                self._app.executors.present.keys() != before
-            ):  # refreshed here, so the thread would see no change
+            if self._app.present.keys() != before:  # refreshed here, so the thread would see no change
                 self._schedule.requested = True
-            return replace(decision, kept=self._kept())
+            return replace(decision, kept=self._app.kept())
 
     def drain(self, executor: str | int) -> None:
         """Empty an executor for all steered queries: a few tasks after each batch, and while a query waits.
@@ -159,7 +155,7 @@ class Steering:
         Errors: `InputError` for an executor that never existed, or after the end.
         """
         self._require_open()
-        self._drains.undrain(self._named(executor))
+        self._app.undrain(executor)
         self._request_round()
 
     def drained(self, executor: str | int) -> bool:
@@ -171,8 +167,8 @@ class Steering:
         query also answers so after it was stopped. The status names the queries that keep an executor.
         Errors: `InputError` for an executor that never existed.
         """
-        name = self._named(executor)
-        if name in self._app.executors.gone:
+        name = self._app.name_of(executor, gone=True, ask=not self._over)
+        if name in self._app.gone:
             return True
         if not self._over and name.removeprefix("executor-") not in self._app.bridge.alive():
             return True
@@ -183,7 +179,7 @@ class Steering:
         self._require_open()
         with self._lock:
             self._rounds.resume()
-            self._failures = self._failures.forgiven()
+            self._schedule.forgive()
         self._log_event("resumed")
         self._request_round()
 
@@ -225,7 +221,7 @@ class Steering:
     def _turn(self) -> bool:
         """Follow up on drains, and run a round if one is due; return whether it was."""
         began = time.perf_counter()
-        self._drains.poll()
+        self._app.follow_drains()
         due = self._schedule.due(self._rounds.memory.batch)
         if due is None:
             return False
@@ -243,8 +239,7 @@ class Steering:
     def _run_round(self, due: DueRound, began: float) -> None:
         self._schedule.begin(due)
         self._rounds.run(due.batch, ran=due.ran)
-        self._schedule.succeeded()
-        self._failures = self._failures.after_success(after_batch=due.ran)
+        self._schedule.succeeded(due)
         self._shown = self._rounds.describe(self._shown, time.perf_counter() - began)
 
     def _query_runs(self) -> bool:
@@ -257,15 +252,18 @@ class Steering:
         """Count a failure; repeat the round once the query waits, or stand down."""
         with self._lock:
             batch = self._schedule.failed_batch
-            self._failures = self._failures.add(after_batch=batch is not None)
+            self._schedule.failed()
             self._rounds.failed()
-            if self._failures.in_a_row == 1:
+            if self._schedule.in_a_row == 1:
                 log.warning(
                     "steering of query %s failed; the query continues", self._app.run_id, exc_info=True
                 )
-            self._schedule.requested = not self._failures.too_many
-            if self._failures.too_many and not self._over:
-                self._rounds.give_up(batch, self._failures.stand_down(error))
+            if not self._schedule.requested and not self._over:
+                reason = (
+                    f"{MOST_ERRORS} errors in a row inside steering, the last {type(error).__name__}: {error}"
+                )
+                why = StandDown(reason, "see the log for the first of them, then resume()")
+                self._rounds.give_up(batch, why)
 
     def _end(self, phase: SteeringPhase) -> None:
         with self._lock:
@@ -275,7 +273,7 @@ class Steering:
                 try:
                     self._rounds.take_back()
                 except Exception:
-                    self._failures = replace(self._failures, total=self._failures.total + 1)
+                    self._schedule.errors += 1
                     log.warning("cannot revert moves that have not run yet", exc_info=True)
             self._shown = replace(self._shown, state=phase)
             for name in self._app.queries.leave(self._app.run_id):
@@ -290,23 +288,8 @@ class Steering:
 
     def _drain(self, executor: str | int, *, remove: bool) -> None:
         self._require_open()
-        name = self._app.executors.name_of(executor)
-        running = {executor.instance for executor in self._app.bridge.executors()}
-        if not running - self._app.queries.draining - {name}:
-            raise InputError(
-                "drain", found=name, expected="at least one other executor that can take its tasks"
-            )
-        self._drains.drain(name, remove=remove)
+        self._app.drain(executor, remove=remove)
         self._request_round()
-
-    def _named(self, executor: str | int) -> str:
-        """Return the instance that the argument names; it exists or has existed."""
-        return self._app.executors.name_of(executor, gone=True, ask=not self._over)
-
-    def _kept(self) -> dict[str, tuple[str, ...]]:
-        """Return which queries keep tasks on draining executors, without the executors that are gone."""
-        gone = self._app.executors.gone
-        return {name: why for name, why in self._drains.kept().items() if name not in gone}
 
     def _request_round(self) -> None:
         self._schedule.requested = True
@@ -339,15 +322,19 @@ class DueRound(NamedTuple):
 
 
 class RoundSchedule:
-    """Decides when rounds of one query are due.
+    """Decides when rounds of one query are due, and counts the rounds that failed.
 
     Lifetime: any thread sets `requested`; the start of a round clears it. `failed_batch` is the batch whose
-    round is running, or has failed last. `_drains_version` is that of the last round.
+    round is running, or has failed last. `_drains_version` is that of the last round. `errors` counts all failures;
+    `in_a_row`, those since the last success that counts. Once a round after a batch has failed, only the success of
+    such a round counts, because a round between batches may have nothing to send.
     """
 
     def __init__(self, app: SteeredApplication) -> None:
         self.requested = True  # run one round as soon as possible
         self.failed_batch: int | None = None
+        self.errors = self.in_a_row = 0
+        self._failed_after_batch = False
         self._app = app
         self._drains_version = app.queries.drains_version
 
@@ -368,47 +355,22 @@ class RoundSchedule:
         self.requested = False
         self.failed_batch = due.batch if due.ran else None
 
-    def succeeded(self) -> None:
+    def succeeded(self, due: DueRound) -> None:
         """Note that the round has succeeded."""
         self.failed_batch = None
+        if due.ran or not self._failed_after_batch:
+            self.forgive()
+
+    def failed(self) -> None:
+        """Note that the round has failed. It is requested again, unless too many have failed."""
+        self.errors, self.in_a_row = self.errors + 1, self.in_a_row + 1
+        self._failed_after_batch |= self.failed_batch is not None
+        self.requested = self.in_a_row < MOST_ERRORS
+
+    def forgive(self) -> None:
+        """Count failures in a row anew."""
+        self.in_a_row, self._failed_after_batch = 0, False
 
     def _is_requested(self) -> bool:
         drains = self._app.queries.drains_version != self._drains_version
-        return self.requested or drains or self._app.executors.changed()
-
-
-@dataclass(frozen=True)
-class Failures:
-    """Failed rounds. Immutable.
-
-    `total`: all failed rounds. `in_a_row`: those since the last success that counts. `after_batch`: one of those in a
-    row was a round after a batch. Then only the success of a round after a batch counts, because a round between
-    batches may have nothing to send.
-    """
-
-    total: int = 0
-    in_a_row: int = 0
-    after_batch: bool = False
-
-    def add(self, *, after_batch: bool) -> Failures:
-        """Return the failures with one more."""
-        return Failures(self.total + 1, self.in_a_row + 1, self.after_batch or after_batch)
-
-    def after_success(self, *, after_batch: bool) -> Failures:
-        """Return the failures after a round that succeeded."""
-        return self.forgiven() if after_batch or not self.after_batch else self
-
-    def forgiven(self) -> Failures:
-        """Return the failures with the count in a row reset."""
-        return replace(self, in_a_row=0, after_batch=False)
-
-    @property
-    def too_many(self) -> bool:
-        """Whether to stand down."""
-        return self.in_a_row >= MOST_ERRORS
-
-    @staticmethod
-    def stand_down(last: Exception) -> StandDown:
-        """Return why steering stands down after too many failures."""
-        reason = f"{MOST_ERRORS} errors in a row inside steering, the last {type(last).__name__}: {last}"
-        return StandDown(reason, "see the log for the first of them, then resume()")
+        return self.requested or drains or self._app.changed()

@@ -137,18 +137,6 @@ def test_the_versions_that_were_tried_are_let_in(monkeypatch, version):
         steer(classic())
 
 
-def test_a_spark_whose_internals_are_elsewhere_is_one_clear_error(monkeypatch):
-    from taskplace.spark import steer
-    from taskplace.spark.steering import bridge as bridge_state
-
-    # What a session of some later version might look like: nothing is where it was.
-    monkeypatch.setattr(bridge_state, "_has", lambda *_: False)
-    monkeypatch.setattr(bridge_state, "_session_of", lambda query: object())
-    classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
-    with pytest.raises(UnsupportedSpark, match="whose queries do not show their execution"):
-        steer(classic())
-
-
 def test_what_is_no_query_is_one_clear_error():
     from taskplace.spark import steer
 

@@ -5,7 +5,6 @@ Tasks that Spark runs elsewhere than intended, and when that ends in a stand-dow
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 from taskplace.spark.steering.config import SteeringConfig
@@ -20,7 +19,6 @@ from tests.support.steering_simulation import (
     grid,
     observed,
     slots,
-    spread_with_a_hot_one,
 )
 from topology.tasks import TaskId
 
@@ -48,22 +46,6 @@ def test_what_drains_is_left_first_however_little_it_has_and_then_the_busiest():
     assert sorted(run.counts().values()) == [0, 5, 5, 6]
 
 
-def test_what_drains_is_no_share_of_what_others_are_to_have():
-    tasks = grid(1, 6)
-    at = {t: "executor-0" if t.partition < 4 else "executor-1" for t in tasks}
-    run = cluster(tasks, slots(3), at)
-    run.seen = changed(run.seen, draining=frozenset({"executor-2"}))
-    run.settle()
-    assert run.counts() == {"executor-0": 3, "executor-1": 3, "executor-2": 0}
-
-
-def test_when_all_drain_nothing_moves():
-    tasks = grid(1, 4)
-    run = cluster(tasks, slots(2), dict.fromkeys(tasks))
-    run.settle()
-    assert not run.batch(draining=frozenset(slots(2))).moves
-
-
 def test_moves_that_do_not_pay_are_left_and_made_once_they_do():
     tasks = grid(1, 4)
     run = cluster(tasks, slots(2), dict.fromkeys(tasks, "executor-0"), worth_batches=10)
@@ -73,22 +55,6 @@ def test_moves_that_do_not_pay_are_left_and_made_once_they_do():
     assert not decision.verdict.worth
     assert "not worth it" in str(decision)
     assert len(run.batch(costs=Costs(task=5.0, reload=5.0)).moves) == 2
-
-
-def test_before_anything_is_measured_only_what_has_to_move_moves():
-    tasks = grid(1, 4)
-    places = {**dict.fromkeys(tasks, "executor-0"), tasks[0]: None}
-    run = cluster(tasks, slots(2), places)
-    run.seen = changed(run.seen, costs=Costs())
-    assert [move.why for move in run.batch().moves] == ["it ran nowhere"]
-    assert [move.why for move in run.batch(costs=CHEAP).moves] == ["balance"]
-
-
-def test_zero_batches_means_always():
-    tasks = grid(1, 4)
-    run = cluster(tasks, slots(2), dict.fromkeys(tasks, "executor-0"), worth_batches=0)
-    run.seen = changed(run.seen, costs=Costs(task=0.0, reload=100.0))
-    assert len(run.batch().moves) == 2
 
 
 def test_overruled_tasks_are_sent_again_and_then_steering_stands_down():
@@ -138,14 +104,6 @@ def test_a_dry_run_changes_nothing():
     assert real.to_dict() == trial.to_dict()
 
 
-def test_a_dry_run_weighs_as_was_observed():
-    run = spread_with_a_hot_one(11.0)
-    run.settle()
-    trial = dry_run(run.config, run.state, run.seen)
-    assert not trial.moves
-    assert sorted(Counter(trial.target.values()).values()) == [1, 5, 6]
-
-
 def test_the_walk_in_the_documentation_is_what_is_decided():
     text = " ".join((Path(__file__).parents[3] / "docs" / "steering.md").read_text().split())
     tasks = grid(1, 6)
@@ -167,13 +125,6 @@ def test_the_walk_in_the_documentation_is_what_is_decided():
 TASKS = [TaskId(0, p) for p in range(6)]
 
 
-def test_a_task_whose_instance_is_gone_was_not_overruled():
-    watch = OverrideWatch().send({TASKS[0]: "a", TASKS[1]: "b"})
-    watch = watch.verify({TASKS[0]: "b", TASKS[1]: "b"}, ["b"])
-    assert watch.overruled == ()
-    assert watch.verdict(SparkSettings(), patience=1) is None
-
-
 def test_stragglers_among_many_tasks_are_no_reason_to_stand_down():
     watch, many = OverrideWatch(), [TaskId(0, p) for p in range(200)]
     for batch in range(9):
@@ -181,16 +132,6 @@ def test_stragglers_among_many_tasks_are_no_reason_to_stand_down():
         watch = watch.verify({**dict.fromkeys(many, "a"), many[batch]: "b"}, ["a", "b"])
         assert watch.verdict(SparkSettings(), patience=3) is None
     assert watch.total == 9
-
-
-def test_the_same_task_again_and_again_is():
-    watch, many = OverrideWatch(), [TaskId(0, p) for p in range(200)]
-    said = []
-    for _ in range(3):
-        watch = watch.send(dict.fromkeys(many, "a"))
-        watch = watch.verify({**dict.fromkeys(many, "a"), many[7]: "b"}, ["a", "b"])
-        said.append(watch.verdict(SparkSettings(), patience=3) is not None)
-    assert said == [False, False, True]
 
 
 def test_a_share_of_the_tasks_again_and_again_is_whichever_they_are():
@@ -201,11 +142,3 @@ def test_a_share_of_the_tasks_again_and_again_is_whichever_they_are():
         watch = watch.verify({**dict.fromkeys(TASKS, "a"), **dict.fromkeys(elsewhere, "b")}, ["a", "b"])
         said.append(watch.verdict(SparkSettings(), patience=2) is not None)
     assert said == [False, True]
-
-
-def test_a_long_wait_names_the_other_causes():
-    watch = OverrideWatch().send({TASKS[0]: "a"}).verify({TASKS[0]: "b"}, ["a", "b"])
-    assert (
-        "no free slot within spark.locality.wait (3000 ms)"
-        in watch.verdict(SparkSettings(), patience=1).reason
-    )

@@ -17,9 +17,9 @@ from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
 from taskplace.spark.steering import rounds as steering_round
 from taskplace.spark.steering.application import SteeredQueries
-from taskplace.spark.steering.layout import QueryLayout, SparkSettings
+from taskplace.spark.steering.layout import QueryLayout
 from tests.support.steering_simulation import Decider, observed
-from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of, turned, unreadable
+from tests.support.steering_stand_in import Spark, on, pair, polled, steering_of, turned, unreadable
 from tests.support.steering_streams import wait_until
 from topology.tasks import TaskId
 
@@ -46,7 +46,7 @@ def test_an_executor_that_a_round_under_way_is_about_to_send_tasks_to_is_not_dra
         assert steering.status().kept == {
             "executor-2": ("query run has not planned since the drain was requested",)
         }
-        steering._drains.poll()
+        steering._app.follow_drains()
         return decide(config, state, seen)
 
     with monkeypatch.context() as patched:
@@ -59,21 +59,6 @@ def test_an_executor_that_a_round_under_way_is_about_to_send_tasks_to_is_not_dra
         spark.ran()
         polled(steering)
     assert spark.removed == ["2"]
-
-
-def test_nor_is_one_that_another_query_has_had_no_round_since_but_one_with_nothing_to_steer_need_not():
-    _, _, one, other = pair("no round")
-    nothing = Spark("no round", 6, 3, run="nothing")
-    nothing.found = QueryLayout()
-    polled(steering_of(nothing))
-    steered = SteeredQueries.of("no round")
-    steered.drain("executor-3")
-    assert [keeper.query for keeper in steered.blockers("executor-3")] == ["a", "b"]
-    polled(one)
-    assert [keeper.query for keeper in steered.blockers("executor-3")] == ["b"]
-    steered.drain("executor-3")  # once more, since the same time
-    polled(other)
-    assert steered.empty("executor-3")
 
 
 def test_the_last_executor_that_does_not_drain_is_not_drained():
@@ -106,26 +91,6 @@ def test_an_executor_is_drained_once_the_moves_of_all_queries_have_run_not_when_
     assert a.removed + b.removed == ["2"]
 
 
-@pytest.mark.parametrize("what", ["plan", "undrain"])
-def test_no_round_between_batches_makes_what_was_sent_count_as_run(what):
-    spark = Spark(f"own {what}", 6, 3, spread=True)
-    steering = steering_of(spark, 6)
-    polled(steering)
-    steering.decommission("2")
-    polled(steering)
-    if what == "plan":
-        steering.plan()
-    else:
-        steering.undrain("0")
-    polled(steering)
-    assert on(spark.running, "executor-2") == 2
-    assert not steering.drained("2")
-    assert not spark.removed
-    spark.ran()
-    polled(steering)
-    assert spark.removed == ["2"]
-
-
 def test_before_a_query_is_known_nothing_is_drained_and_no_executor_ends():
     spark, other = Spark("unknown", 6, 3, spread=True), Spark("unknown", 6, 3, run="other", spread=True)
     one = steering_of(spark, 6)
@@ -148,15 +113,6 @@ def test_before_a_query_is_known_nothing_is_drained_and_no_executor_ends():
     one.stop()
 
 
-def test_an_executor_that_has_ended_is_drained_though_nothing_has_run_since():
-    spark = Spark("has ended", 6, 3, spread=True)
-    steering = steering_of(spark)
-    polled(steering)
-    assert not steering.drained("2")
-    spark.there.pop()
-    assert steering.drained("2")
-
-
 def test_a_handle_with_nothing_to_steer_knows_that_nothing_is_there_stopped_or_not():
     spark = Spark("nothing there", 6, 3)
     spark.found = QueryLayout()
@@ -165,47 +121,6 @@ def test_a_handle_with_nothing_to_steer_knows_that_nothing_is_there_stopped_or_n
     assert steering.drained("2")
     steering.stop()
     assert steering.drained("2")
-
-
-def test_where_a_batch_has_run_is_known_though_nothing_can_be_sent():
-    a, b, one, other = pair("not sent", budget=6)
-    one.drain("2")
-    for query, steering in ((a, one), (b, other)):
-        polled(steering)
-        query.ran()
-        polled(steering)
-    assert one.drained("2")
-    b.at[TaskId(0, 0)] = "executor-2"  # there was no slot elsewhere
-    b.ran()
-    b.send = failing(1, b.send)
-    with pytest.raises(OSError, match="a passing error"):
-        polled(other)
-    assert not one.drained("2")
-
-
-def test_of_a_drain_that_was_taken_back_nothing_more_is_said():
-    *_, b, one, other = pair("no longer")
-    one.drain("2")
-    one.undrain("2")
-    b.settings = lambda: SparkSettings(unload_on_commit=True)
-    b.ran()
-    polled(other)
-    polled(one)
-    assert not any("is not empty" in line for line in one.status().changes)
-
-
-def test_what_keeps_an_executor_for_a_while_is_in_the_status_and_nothing_to_log():
-    a, _, one, other = pair("for a while", budget=6)
-    one.drain("2")
-    assert one.status().kept == {"executor-2": ("query a has 2 tasks there", "query b has 2 tasks there")}
-    polled(one)
-    polled(other)
-    to_run = "ran tasks there in its last batch; they have to run elsewhere first"
-    assert one.status().kept == {"executor-2": (f"query a {to_run}", f"query b {to_run}")}
-    a.ran()
-    polled(one)
-    assert one.status().kept == {"executor-2": (f"query b {to_run}",)}
-    assert not any("is not empty" in line for line in one.status().changes)
 
 
 TASKS = [TaskId(0, p) for p in range(6)]
@@ -220,25 +135,6 @@ def test_two_queries_do_not_put_the_odd_task_on_the_same_instance():
         found[query] = Decider().decide(seen).target
         steered.publish(query, found[query], {})
     assert sorted(list(found["one"].values()) + list(found["two"].values())) == ["a"] * 3 + ["b"] * 3
-
-
-def test_a_drain_holds_for_all_until_it_is_taken_back():
-    steered = SteeredQueries()
-    steered.publish("one", {TASKS[0]: "a"}, {})
-    steered.drain("a")
-    assert steered.draining == {"a"}
-    assert not steered.empty("a")
-    steered.publish("one", {TASKS[0]: "b"}, {})
-    assert steered.empty("a")
-    steered.undrain("a")
-    assert not steered.draining
-    steered.leave("one")
-    assert steered.neighbours("two") == (0, [])
-
-
-def test_an_application_has_one_set_of_steered_queries():
-    assert SteeredQueries.of("app-1") is SteeredQueries.of("app-1")
-    assert SteeredQueries.of("app-1") is not SteeredQueries.of("app-2")
 
 
 def test_an_instance_ends_once_whoever_asks():
@@ -270,54 +166,6 @@ def test_what_has_stood_down_and_has_not_planned_since_a_drain_is_not_stuck_for_
     assert blocker.stuck
 
 
-def test_a_query_that_waits_ends_the_executor_once_another_has_left_it():
-    a, b, one, other = pair("last")
-    one.decommission("2")
-    polled(one)
-    a.ran()
-    polled(one)
-    assert not a.removed
-    polled(other)
-    b.ran()
-    polled(other, 1)
-    assert not b.removed, "it has only had a round"
-    polled(one)
-    assert a.removed == ["2"]
-    polled(other)
-    assert not b.removed, "one of them asks, once"
-    assert "executor-2 is empty: its removal was requested" in one.status().changes
-
-
-def test_with_threads_of_their_own_an_executor_ends_though_one_query_waits_after_one_batch():
-    a, b, one, other = pair("threads")
-    for steering in (one, other):
-        steering.start()
-    try:
-        one.decommission("2")
-        wait_until(lambda: on(a.at, "executor-2") == on(b.at, "executor-2") == 0, "both were told")
-        for query in (a, b):
-            query.ran()
-        wait_until(lambda: a.removed or b.removed, "its end is asked for")
-        assert a.removed + b.removed == ["2"]
-    finally:
-        one.stop()
-        other.stop()
-
-
-def test_a_decommission_that_another_handle_took_back_is_forgotten_by_all():
-    a, b, one, other = pair("taken back")
-    one.decommission("2")
-    other.undrain("2")
-    other.drain("2")
-    for _ in range(6):
-        for query, steering in ((a, one), (b, other)):
-            query.ran()
-            polled(steering)
-    assert one.drained("2")
-    assert not a.removed
-    assert not b.removed
-
-
 def test_a_decommission_outlives_the_handle_that_was_told():
     a, b, one, other = pair("outlives")
     one.start()
@@ -344,37 +192,6 @@ def test_with_the_last_handle_a_decommission_is_given_up_and_that_is_said_but_th
     later = steering_of(Spark("given up", 6, 3, run="later", spread=True))
     polled(later)
     assert later.status().draining == ("executor-2",)
-
-
-def test_an_end_that_could_not_be_asked_for_is_asked_for_again():
-    spark = Spark("asks again", 6, 3, spread=True)
-    steering = steering_of(spark)
-    polled(steering)
-    answers = [OSError("nobody"), OSError("nobody")]
-    really = spark.remove
-    spark.remove = lambda id_: (_ for _ in ()).throw(answers.pop()) if answers else really(id_)
-    steering.decommission("2")
-    for _ in range(6):
-        spark.ran()
-        polled(steering)
-    assert spark.removed == ["2"]
-    assert steering.status().errors == 2
-    assert "executor-2 is empty: OSError, its removal will be requested again" in steering.status().changes
-
-
-def test_an_end_that_can_never_be_asked_for_is_given_up_and_that_is_said():
-    spark = Spark("never asked", 6, 3, spread=True)
-    steering = steering_of(spark)
-    polled(steering)
-    asked = []
-    spark.remove = lambda id_: asked.append(id_) or 1 / 0
-    steering.decommission("2")
-    for _ in range(9):
-        spark.ran()
-        polled(steering)
-    assert asked == ["2"] * 3
-    assert "executor-2 is empty: ZeroDivisionError, its removal is given up" in steering.status().changes
-    assert steering.status().state == "steering"
 
 
 def test_an_end_that_can_never_be_asked_for_is_given_up_after_three_times_by_whichever_handles():
@@ -421,16 +238,6 @@ def test_what_is_gone_is_kept_by_nobody_and_no_end_is_asked_for():
     one.stop()
     other.stop()
     assert not any("will not be removed" in change for change in other.status().changes)
-
-
-def test_a_handle_with_nothing_to_steer_ends_an_executor_too():
-    spark = Spark("stateless", 6, 3)
-    spark.found = QueryLayout()
-    steering = steering_of(spark)
-    polled(steering)
-    steering.decommission("2")
-    polled(steering)
-    assert spark.removed == ["2"]
 
 
 def test_an_executor_that_ended_by_itself_is_not_asked_to():

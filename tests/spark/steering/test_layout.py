@@ -138,17 +138,3 @@ def test_before_the_first_batch_of_a_new_query_nobody_knows_what_runs():
     known = [StateOperator(0, "stateStoreSave", ("default",), 6)]
     assert that_ran(known, {0: 0}, planned=False) == ()
     assert that_ran(known, {0: 0}, planned=True) == tuple(known)
-
-
-@given(st.sets(st.integers(0, 300)))
-def test_partitions_are_counted_by_the_names_of_their_directories(found):
-    from taskplace.spark.steering.bridge import count_partitions
-
-    names = ["_metadata", ".crc", *map(str, found)]
-    assert count_partitions(names) == max(found, default=-1) + 1
-
-
-def test_operators_that_the_plan_does_not_have_are_left_alone():
-    known = [StateOperator(number, "stateStoreSave", ("default",), 6) for number in (0, 1, 2, 7)]
-    assert [[op.id for op in group] for group in layout(known, CHAINED).subtopologies] == [[0], [1, 2]]
-    assert layout([], None) == QueryLayout((), chained=False)

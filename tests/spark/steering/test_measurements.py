@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from statistics import median
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from taskplace.spark.steering.measurements import (
     FEWEST,
-    HEAVIEST,
-    MIN_RELOAD_SECONDS,
-    MIN_TASK_SECONDS,
     SAME,
     Costs,
     MeasuredCosts,
@@ -60,22 +56,6 @@ def test_rocksdb_s_own_load_time_is_what_a_reload_costs():
     moved = {**quiet, "customMetrics": {"rocksdbLoadLatencyMs": 900, "rocksdbLoadFromSnapshotLatencyMs": 800}}
     assert learning.after_batch([moved], tasks=4, loaded=2).reload == 0.45
     assert learning.after_batch([quiet], tasks=4, loaded=0).reload == 0.45
-
-
-def test_what_every_batch_spends_on_loading_is_no_reload():
-    learning = Learning(bytes_per_second=1e9)
-    quiet = {"commitTimeMs": 1000, "customMetrics": {"rocksdbLoadLatencyMs": 600}}
-    assert (
-        learning.after_batch([quiet], tasks=200, loaded=1).reload == MIN_RELOAD_SECONDS
-    )  # nothing to compare with
-    learning.after_batch([quiet], tasks=200, loaded=0)
-    moved = {**quiet, "customMetrics": {"rocksdbLoadLatencyMs": 1000}}
-    assert learning.after_batch([moved], tasks=200, loaded=2).reload == pytest.approx(0.2)
-
-
-def test_prices_are_never_nothing():
-    costs = Learning(bytes_per_second=1e9).after_batch([{"numRowsTotal": 0}], tasks=4, loaded=0)
-    assert (costs.task, costs.reload) == (MIN_TASK_SECONDS, MIN_RELOAD_SECONDS)
 
 
 def test_observed_tasks_come_before_the_operators_own_times():
@@ -139,28 +119,6 @@ def hot(loads: Measured) -> None:
         loads.measure({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0})
 
 
-def test_a_weight_needs_more_than_one_observation():
-    loads = Measured()
-    for _ in range(FEWEST - 1):
-        assert not loads.measure({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0})
-    assert loads.weight(TASKS[0]) == 1.0
-
-
-def test_one_slow_run_is_forgotten():
-    loads = Measured()
-    usual = dict.fromkeys(TASKS, 1.0)
-    for _ in range(FEWEST):
-        loads.measure(usual)
-    assert not loads.measure({**usual, TASKS[0]: 50.0})
-    assert loads.weight(TASKS[0]) == 1.0
-
-
-def test_subtopologies_are_compared_with_themselves():
-    loads = Measured()
-    other = {TaskId(1, p): 100.0 for p in range(6)}
-    assert not loads.measure({**dict.fromkeys(TASKS, 1.0), **other})
-
-
 def test_a_weight_that_has_left_one_stays_until_it_is_left_again():
     loads = Measured()
     hot(loads)
@@ -178,19 +136,6 @@ def test_what_has_something_to_do_never_weighs_less_than_what_has_nothing_howeve
     assert [w for _, w in sorted(zip(rows, weights, strict=True))] == sorted(weights)
     if 0 in rows and max(rows) > 0:
         assert max(weights) > 2 * min(weights)
-
-
-def test_where_most_have_nothing_the_usual_is_the_mean():
-    loads = Measured()
-    for _ in range(FEWEST):
-        loads.measure({**dict.fromkeys(TASKS, 0.0), TASKS[0]: 600.0, TASKS[1]: 120.0})
-    assert [loads.weight(t) for t in TASKS[:3]] == [5.0, 1.0, 1 / HEAVIEST]
-
-
-def test_what_is_gone_is_forgotten():
-    loads = Measured()
-    hot(loads)
-    assert loads.weights.only(TASKS[1:]).of(TASKS[0]) == 1.0
 
 
 class Ticking:
@@ -218,12 +163,3 @@ def test_changed_weights_count_ever_more_rarely_but_none_is_lost(changes):
                 break
         after = len(changes) - 1 - changes[::-1].index(True)
         assert last or counted[-1] >= after, "the last one counts in the end"
-
-
-def test_after_a_long_calm_weights_count_at_once_again():
-    calm = Ticking()
-    for _ in range(20):
-        calm.tick(True)
-    for _ in range(11 + 2 * (32 + 16 + 8 + 4 + 2)):  # the last change waits, and then five are forgotten
-        calm.tick(False)
-    assert [calm.tick(True) for _ in range(3)] == [True, False, True]

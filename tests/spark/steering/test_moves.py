@@ -19,22 +19,6 @@ def test_going_nowhere_gains_and_costs_nothing(places):
     assert (verdict.gain, verdict.cost, verdict.worth) == (0.0, 0.0, True)
 
 
-def test_forced_moves_are_no_gain_of_the_optional_ones():
-    a, b, c = TASKS[:3]
-    there, target = dict.fromkeys([a, b, c], "x"), {a: "x", b: "y", c: "y"}
-    slots = {"x": 1, "y": 1}
-    seconds = dict.fromkeys([a, b, c], 1.0)
-    assert judged(seconds, there, target, [b, c], slots).gain == 1.0
-    assert judged(seconds, there, target, [c], slots).gain == 0.0
-
-
-def test_shares_are_by_slot():
-    slots, there = {"x": 2, "y": 1}, dict.fromkeys(TASKS, "x")
-    target = dict(zip(TASKS, "xxxxyy", strict=True))
-    assert gained(dict.fromkeys(TASKS, 1.0), there, target, slots) == 2.0
-    assert gained(dict.fromkeys(TASKS, 1.0) | {TASKS[0]: 2.0}, there, target, slots) == 2.0
-
-
 def test_what_is_levelled_below_the_busiest_is_a_gain_too():
     there = dict(zip(TASKS, "xxyyzz", strict=True))
     target = {**there, TASKS[0]: "w"}
@@ -116,22 +100,6 @@ def test_what_a_hot_task_has_beside_it_is_a_gain_to_lose_though_it_is_heavier_th
     assert gained(seconds, there, {**there, TASKS[1]: "z"}, slots) == 1.0
     assert gained(seconds, there, {**there, TASKS[1]: "y"}, slots) == 1.0, "the busiest comes first"
     assert gained(seconds, there, {**there, TASKS[2]: "z", TASKS[3]: "z"}, slots) == 2.0
-
-
-def test_tasks_that_are_moved_anyway_are_neither_gain_nor_cost():
-    """Such as those of other queries that leave a draining instance, or whose target is one that is gone."""
-    a, b, c, d = TASKS[:4]
-    there, target = {a: "x", b: "x", c: "drains", d: "x"}, {a: "x", b: "y", c: "y", d: "gone"}
-    verdict = judged(dict.fromkeys(there, 1.0), there, target, [b, c, d], {"x": 1, "y": 1})
-    assert (verdict.moves, verdict.cost) == (1, 1.0)
-
-
-def test_the_only_tasks_of_two_stages_side_by_side_gain_by_leaving_each_other():
-    """Each of them is best off where most slots are; both together are one too many there."""
-    slots, tasks = {**dict.fromkeys("vwxyz", 1), "big": 3}, [TaskId(0, 0), TaskId(1, 0)]
-    there = dict.fromkeys(tasks, "big")
-    verdict = judged(dict.fromkeys(tasks, 1.0), there, {**there, tasks[1]: "v"}, tasks[1:], slots)
-    assert (verdict.gain, verdict.worth) == (0.5, True)
 
 
 def test_what_a_stage_of_unequal_tasks_gains_is_not_lost_by_what_others_have_below_the_busiest_slot():

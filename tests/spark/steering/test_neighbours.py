@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from taskplace.spark.steering.application import SteeredQueries
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.measurements import FEWEST, Costs
-from tests.support.steering_simulation import CHEAP, Decider, cluster, even, grid, observed, slots
-from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of, turned, unreadable
+from tests.support.steering_simulation import Decider, cluster, even, grid, observed, slots
+from tests.support.steering_stand_in import failing, on, pair, polled, turned, unreadable
 from topology.tasks import TaskId
 
 
@@ -103,14 +102,6 @@ def test_what_gains_only_once_several_queries_move_is_judged_by_all_their_moves(
     assert misses(together, names) == 0
 
 
-@pytest.mark.parametrize("down", [(), (0, 1), (2, 3), (0, 2), (1, 3), (0, 1, 2), (3,)])
-def test_queries_of_one_task_even_out_around_those_that_have_stood_down(down):
-    found = queries([{TaskId(0, 0): "executor-0"} for _ in range(4)], slots(2, 1), down)
-    together = Counter(name for places in found for name in places.values())
-    assert together["executor-0"] == max(2, len(down))
-    assert all(found[i][TaskId(0, 0)] == "executor-0" for i in down)
-
-
 def misses(places, names) -> int:
     """How many of these tasks are above a share, and missing to one."""
     counts, total = Counter(places), sum(names.values())
@@ -172,39 +163,6 @@ def test_queries_come_to_rest_beside_one_that_has_stood_down_and_runs_elsewhere_
     assert not any(moves for batch, moves in moved if 15 <= batch < 30 or batch >= 45), moved
 
 
-def test_what_has_stood_down_on_an_executor_that_drains_is_in_nobody_s_way():
-    names, task = slots(3, 1), TaskId(0, 0)
-    layouts = [{task: "executor-2"}, {task: "executor-0"}, {task: "executor-0"}]
-    found = queries(layouts, names, down=[0], draining=frozenset({"executor-2"}))
-    assert [own[task] for own in found] in (
-        ["executor-2", "executor-0", "executor-1"],
-        ["executor-2", "executor-1", "executor-0"],
-    )
-
-
-@pytest.mark.parametrize("down", [0, 1])
-def test_a_query_that_stands_down_before_it_has_moved_as_planned_leaves_that_to_the_other(down):
-    steered, names, task = SteeredQueries(), slots(2, 1), TaskId(0, 0)
-    runs = [cluster([task], names, {task: "executor-0"}) for _ in range(2)]
-    for prices in (Costs(), CHEAP, CHEAP):  # nothing is moved before anything was measured
-        for query, run in enumerate(runs):
-            neighbours = steered.neighbours(str(query))
-            decision = run.batch(costs=prices, neighbours=neighbours)
-            steered.publish(str(query), decision.intended, {}, stood_down=str(decision.stood_down or ""))
-        if prices == Costs():
-            runs[down].stand_down()
-    assert runs[down].seen.places == {task: "executor-0"}
-    assert runs[1 - down].seen.places == {task: "executor-1"}
-
-
-def test_a_query_whose_neighbour_has_stood_down_elsewhere_leaves_that_alone_and_levels_what_it_can():
-    names = slots(2, 1)
-    piled = dict.fromkeys(grid(1, 5), "executor-0")
-    stays, moved = queries([piled, piled], names, down=[0])
-    assert stays == piled
-    assert Counter(moved.values()) == {"executor-0": 2, "executor-1": 3}, "the odd one is where less is"
-
-
 def test_no_task_of_a_query_that_has_stood_down_is_counted_on_to_make_room_for_a_hot_one():
     steered, names, tasks = SteeredQueries(), slots(2, 1), grid(1, 4)
     run = cluster(tasks, names, {t: f"executor-{t.partition % 2}" for t in tasks})
@@ -217,24 +175,6 @@ def test_no_task_of_a_query_that_has_stood_down_is_counted_on_to_make_room_for_a
         steered.publish("own", decision.intended, run.weights(tasks))
     assert not decision.moves
     assert run.seen.places == dict.fromkeys(tasks, "executor-0") | {tasks[1]: "executor-1"}
-
-
-def test_what_the_hot_task_of_one_query_has_put_off_balance_does_not_disturb_another():
-    steered, names = SteeredQueries(), slots(3, 1)
-    runs = {}
-    for query in ("hot", "even"):
-        tasks = grid(1, 12)
-        runs[query] = cluster(tasks, names, {t: f"executor-{t.partition % 3}" for t in tasks})
-    moved = []
-    for _ in range(12):
-        for query, run in runs.items():
-            neighbours = steered.neighbours(query)
-            load = {t: 11.0 if query == "hot" and t.partition == 0 else 1.0 for t in run.seen.places}
-            decision = run.batch(load=load, neighbours=neighbours)
-            steered.publish(query, decision.intended, run.weights(run.seen.places))
-            moved += [query] * len(decision.moves)
-    assert moved == ["hot"] * 3
-    assert sorted(runs["hot"].counts().values()) == [1, 5, 6]
 
 
 def test_a_query_that_cannot_be_read_keeps_executors_and_the_one_that_was_asked_says_so(caplog):
@@ -263,29 +203,6 @@ def test_a_query_that_cannot_be_read_keeps_executors_and_the_one_that_was_asked_
     assert a.removed == ["2"]
 
 
-def test_once_it_can_be_read_and_is_resumed_it_leaves_too():
-    a, b, one, other = unreadable("read later")
-    one.decommission("2")
-    b.layout = lambda *, planned: b.found
-    for _ in range(2):
-        for query, steering in ((a, one), (b, other)):
-            query.ran()
-            turned(steering)
-    assert one.status().kept == {
-        "executor-2": (
-            f"query b has stood down, and has 2 tasks there: {other.status().reason}; or stop() its handle",
-        )
-    }, "it is known again where they are"
-    other.resume()
-    for _ in range(3):
-        for query, steering in ((a, one), (b, other)):
-            query.ran()
-            turned(steering)
-    assert one.drained("2")
-    assert a.removed + b.removed == ["2"]
-    assert one.status().kept == {}
-
-
 def test_of_a_query_whose_rounds_have_failed_nobody_knows_what_was_seen_before():
     """Spark may have run its tasks elsewhere meanwhile."""
     a, b, one, other = pair("lost sight", budget=6)
@@ -306,62 +223,3 @@ def test_of_a_query_whose_rounds_have_failed_nobody_knows_what_was_seen_before()
     b.ran()
     turned(other)
     assert one.drained("2"), "until a round tells"
-
-
-def test_nor_does_its_handle_know_once_it_is_stopped_as_long_as_the_executor_is_there():
-    spark = Spark("stopped unknown", 6, 3, spread=True)
-    steering = steering_of(spark, 6)
-    polled(steering)
-    spark.there.pop()
-    polled(steering)
-    spark.ran()
-    spark.places = failing(3, spark.places)
-    turned(steering)
-    assert not steering.drained("1")
-    steering.stop()
-    assert not steering.drained("1")
-    assert steering.drained("2"), "it had gone before"
-
-
-def test_a_stood_down_query_is_told_of_whoever_is_asked_itself_too():
-    _, b, one, other = pair("told")
-    b.settings = lambda: SparkSettings(unload_on_commit=True)
-    b.ran()
-    polled(other)
-    for steering in (one, other):
-        steering.drain("2")
-        polled(steering)
-        (said,) = [line for line in steering.status().changes if "is not empty: query b" in line]
-        assert (
-            "has stood down, and has 2 tasks there: spark.sql.streaming.stateStore.unloadOnCommit=true"
-            in said
-        )
-        assert said.endswith("restart the query; or stop() its handle")
-        steering.undrain("2")
-        polled(steering)
-    assert one.status().kept == {}
-
-
-def test_beside_a_query_that_has_stood_down_and_is_run_elsewhere_in_each_batch_another_rests():
-    queries = [Spark("wanders", partitions, 4, run=run) for run, partitions in (("a", 10), ("b", 5))]
-    handles = [steering_of(query, 4) for query in queries]
-    a, b = queries
-    b.settings = lambda: SparkSettings(unload_on_commit=True)
-    random, sent = Random(0), []
-    for _ in range(30):
-        places = [
-            "executor-0",
-            "executor-1",
-            "executor-2",
-            "executor-3",
-            None,
-        ]  # unloaded once it is committed
-        b.at = {task: random.choice(places) for task in b.found.tasks}
-        for query, steering in zip(queries, handles, strict=True):
-            query.ran()
-            polled(steering, 2)
-        sent.append(a.sent)
-    assert sent[-1] == sent[9] > 0
-    assert b.sent == 0
-    counts = [on(a.at, executor.instance) for executor in a.there]
-    assert max(counts) - min(counts) <= 1

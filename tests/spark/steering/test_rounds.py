@@ -15,20 +15,16 @@ from hypothesis import strategies as st
 
 from taskplace.spark.bridge import Executor
 from taskplace.spark.steering import rounds as steering_round
-from taskplace.spark.steering.application import Executors
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.rounds import UNCERTAIN_BATCHES, SentMoves
 from taskplace.spark.steering.steering import Steering
 from tests.support.steering_simulation import grid
 from tests.support.steering_stand_in import (
-    POLLS,
     Spark,
-    failing,
     polled,
     reloads_counted,
     steering_of,
-    turned,
 )
 
 
@@ -64,22 +60,6 @@ def test_what_spark_decommissions_is_noticed_while_the_query_waits_and_emptied_a
     assert steering.drained("2")
 
 
-def test_what_replaces_the_loss_of_all_executors_is_noticed_while_the_query_waits():
-    spark = Spark("all lost", 6, 3, spread=True)
-    steering = steering_of(spark)
-    polled(steering)
-    spark.there = []
-    assert polled(steering) == 1, "one round, and no more of them"
-    spark.there = [Executor(str(i), "host", 2) for i in (3, 4, 5)]
-    assert polled(steering) == 1
-    assert sorted(spark.at.values()) == sorted(["executor-3", "executor-4", "executor-5"] * 2)
-
-
-def test_before_the_first_round_no_executor_is_news():
-    executors = Executors(Spark("never read", 6, 3))
-    assert not any(executors.changed() for _ in range(POLLS))
-
-
 def test_the_reason_for_the_tasks_of_a_dead_executor_is_its_death(caplog):
     spark = Spark("dies", 6, 3, spread=True)
     steering = steering_of(spark)
@@ -100,21 +80,6 @@ def test_a_dry_run_does_not_hide_a_change_from_the_thread():
     assert spark.sent == 0
     assert polled(steering) == 1
     assert spark.sent == 1
-
-
-def test_a_new_executor_gets_its_share_however_long_after_the_last_observation_it_comes():
-    """Tasks take half a second each, of which the operators' own times are next to nothing; a reload takes four."""
-    for joins in range(4, 34, 3):
-        spark = Spark(f"joins after {joins}", 12, 3, spread=True)
-        spark.state_operators = lambda: [{"commitTimeMs": 24, "memoryUsedBytes": 1_000_000_000}]
-        spark.task_load = lambda found, by: dict.fromkeys(found.tasks, 0.5)
-        steering = Steering(spark, SteeringConfig())
-        for batch in range(joins + 2):
-            if batch == joins:
-                spark.there.append(Executor("3", "host", 2))
-            polled(steering, 3)
-            spark.ran()
-        assert list(spark.at.values()).count("executor-3") == 3
 
 
 def test_sizes_are_listed_once_the_moves_are_sent_and_count_from_the_next_batch_on(monkeypatch):
@@ -177,12 +142,6 @@ def test_a_batch_that_obeys_runs_all_that_is_on_the_way_and_leaves_nothing(place
     assert (left.moved, left.on_the_way, left.origins) == (moves.on_the_way, 0, {})
 
 
-@given(PLACES, SENDS)
-def test_a_batch_that_runs_all_tasks_where_they_were_moves_none(places, sends):
-    moves, _ = send(places, sends)
-    assert moves.after_batch(places).moved == 0
-
-
 @given(PLACES, SENDS, st.sets(st.sampled_from("abc")))
 def test_what_is_sent_back_goes_to_its_origin_if_that_is_usable(places, sends, usable):
     moves, now = send(places, sends)
@@ -223,48 +182,6 @@ def test_reloads_are_priced_by_all_that_was_sent_since_the_batch_before(monkeypa
     assert asked == [None, 2, 2, 0], "nobody knows what the first batch had to load"
 
 
-def test_no_reload_is_priced_by_a_batch_in_which_spark_loaded_more_than_was_sent(monkeypatch):
-    spark = Spark("more", 8, 2, spread=True)
-    asked = reloads_counted(monkeypatch)
-    steering = steering_of(spark)
-    polled(steering)
-    spark.ran()
-    polled(steering)
-    spark.at[next(iter(spark.at))] = "executor-1"  # there is no slot on the other one
-    spark.ran()
-    polled(steering)
-    spark.ran()
-    polled(steering)
-    for _ in range(2):  # one of them has ended unseen
-        spark.ran()
-    polled(steering)
-    spark.ran()
-    polled(steering)
-    assert asked == [None, 0, None, 1, None, 0]
-
-
-def test_nor_by_the_first_batch_of_a_query_that_was_placed_before_it_nor_after_one_that_was_given_up(
-    monkeypatch,
-):
-    spark = Spark("first", 8, 2)
-    asked = reloads_counted(monkeypatch)
-    steering = steering_of(spark)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark, "finished_batch", lambda: None)
-        spark.at = dict.fromkeys(spark.at)
-        polled(steering)
-        assert spark.sent == 8
-    polled(steering)
-    spark.ran()
-    polled(steering)
-    spark.state_operators = failing(3, spark.state_operators)
-    for _ in range(2):
-        spark.ran()
-        turned(steering)
-    assert steering.status().state == "stood down"
-    assert asked == [None, 0, None]
-
-
 def test_what_was_sent_when_the_next_batch_had_begun_teaches_no_price_for_nobody_knows_which_loads_it(
     monkeypatch,
 ):
@@ -297,44 +214,6 @@ def test_what_was_sent_when_the_next_batch_had_begun_teaches_no_price_for_nobody
     polled(steering)
     assert asked[-1] == 4
     assert steering._rounds.memory.costs.costs.reload == pytest.approx(5.0)
-
-
-def test_what_is_sent_there_and_back_before_it_has_run_is_no_move(monkeypatch):
-    spark = Spark("there and back", 12, 3, spread=True)
-    asked = reloads_counted(monkeypatch)
-    steering = steering_of(spark, 8)
-    for _ in range(2):
-        spark.ran()
-        polled(steering)
-    steering.drain("2")
-    polled(steering)
-    steering.undrain("2")
-    polled(steering)
-    moves = sum(name != spark.running[task] for task, name in spark.at.items())
-    assert moves < spark.sent == 8
-    assert steering.status().moved == moves
-    spark.ran()
-    polled(steering)
-    assert asked == [None, 0, moves]
-    assert steering.status().moved == moves
-
-
-def test_what_spark_did_not_run_where_it_was_sent_counts_as_moved_once_it_has():
-    spark = Spark("sent again", 12, 3, spread=True)
-    steering = steering_of(spark, 4)
-    polled(steering)
-    steering.drain("2")
-    polled(steering)
-    stays = next(task for task, name in spark.running.items() if name == "executor-2")
-    for _ in range(2):
-        spark.at[stays] = "executor-2"  # there was no slot elsewhere
-        spark.ran()
-        polled(steering)
-        assert steering.status().moved == 3 + 1, "it is on its way again"
-    spark.ran()
-    polled(steering)
-    assert spark.sent == 4 + 2
-    assert steering.status().moved == 4
 
 
 @pytest.mark.parametrize("first", [60_000, 24])

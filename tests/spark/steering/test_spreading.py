@@ -25,43 +25,6 @@ from tests.support.steering_simulation import (
 )
 
 
-def test_what_is_piled_up_is_spread_a_few_moves_at_a_time():
-    tasks = grid(1, 12)
-    run = cluster(tasks, slots(3), dict.fromkeys(tasks, "executor-0"), per_batch=3)
-    batches = run.settle()
-    assert run.counts() == {"executor-0": 4, "executor-1": 4, "executor-2": 4}
-    assert [len(m) for m in run.moves] == [3, 3, 2, 0]
-    assert batches == 3
-
-
-def test_tasks_that_ran_nowhere_are_sent_at_once():
-    tasks = grid(2, 9)
-    run = cluster(tasks, slots(3), dict.fromkeys(tasks), per_batch=1)
-    assert len(run.batch().moves) == 18
-    assert run.counts() == {"executor-0": 6, "executor-1": 6, "executor-2": 6}
-
-
-def test_a_new_instance_gets_its_share_and_the_reason_is_told():
-    tasks = grid(1, 6)
-    run = cluster(tasks, slots(2), dict.fromkeys(tasks))
-    run.settle()
-    decision = run.batch(slots=slots(3))
-    assert [str(why) for why in decision.why] == ["membership: executor-2 joined"]
-    assert {move.to for move in decision.moves} == {"executor-2"}
-    run.settle()
-    assert set(run.counts().values()) == {2}
-
-
-def test_a_lost_instance_s_tasks_go_where_there_is_room():
-    tasks = grid(1, 6)
-    run = cluster(tasks, slots(3), dict.fromkeys(tasks), per_batch=1)
-    run.settle()
-    decision = run.batch(slots={name: 2 for name in slots(3) if name != "executor-1"})
-    assert len(decision.moves) == 2
-    assert {move.why for move in decision.moves} == {"executor-1 is gone"}
-    assert run.counts() == {"executor-0": 3, "executor-2": 3}
-
-
 def test_what_spark_decommissions_is_emptied_at_once_and_the_reason_is_told():
     tasks = grid(1, 9)
     run = cluster(tasks, slots(3), dict.fromkeys(tasks), per_batch=1)
@@ -120,19 +83,6 @@ def test_the_budget_is_for_a_batch_that_ran_however_many_rounds_there_are():
         seen = changed(seen, places=dict(decision.intended))
     assert sent == [4, 0, 0, 0]
     assert len(decider.decide(changed(seen, batch=1, slots=slots(5), ran=True)).moves) == 4
-
-
-def test_capacity_is_cores():
-    tasks = grid(1, 12)
-    run = cluster(tasks, {"executor-0": 4, "executor-1": 2}, dict.fromkeys(tasks, "executor-1"))
-    run.settle()
-    assert run.counts() == {"executor-0": 8, "executor-1": 4}
-
-
-def test_without_instances_nothing_is_decided():
-    decision = Decider().decide(observed(0, {}, dict.fromkeys(grid(1, 4))))
-    assert not decision.intended
-    assert not decision.moves
 
 
 @settings(deadline=None)  # a plan loads the solver, on a busy machine

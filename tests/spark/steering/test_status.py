@@ -27,12 +27,6 @@ def test_a_status_reads_as_text_and_as_json():
     assert json.loads(json.dumps(status.to_dict()))["executors"]["executor-2"] == {"tasks": 2, "intended": 3}
 
 
-def test_before_the_first_round_the_status_has_nothing_to_name():
-    status = steering_of(Spark("not yet", 4, 2)).status()
-    assert (status.executors, status.weights, status.kept) == ({}, {}, {})
-    assert status.to_dict()["executors"] == {}
-
-
 def test_the_changes_are_counted_beyond_those_that_are_kept():
     steering = steering_of(Spark("many", 4, 2, spread=True))
     polled(steering)
@@ -44,12 +38,3 @@ def test_the_changes_are_counted_beyond_those_that_are_kept():
     assert status.event_count == before + 30
     assert status.changes[-1] == "undrain of executor-1 requested: it may run tasks again"
     assert len(status.changes) <= 20
-
-
-def test_a_dry_run_leaves_the_status_as_it_was():
-    spark = Spark("dry status", 6, 3)
-    steering = steering_of(spark)
-    polled(steering)
-    before = str(steering.status())
-    steering.plan()
-    assert str(steering.status()) == before

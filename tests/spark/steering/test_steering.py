@@ -68,17 +68,6 @@ def test_an_executor_that_never_was_is_one_clear_error(method, bad):
         getattr(steering, method)(bad)
 
 
-@pytest.mark.parametrize("name", ["1", 1, "executor-1"])
-def test_an_executor_is_named_by_its_id_or_its_instance(name):
-    steering = steering_of(Spark(f"called {name!r}", 4, 2, spread=True))
-    polled(steering)
-    steering.drain(name)
-    assert steering.status().draining == ("executor-1",)
-    assert not steering.drained(name)
-    steering.undrain(name)
-    assert steering.status().draining == ()
-
-
 @pytest.mark.parametrize("call", ["plan", "resume", "drain", "undrain", "decommission"])
 def test_a_handle_that_is_stopped_refuses_what_it_cannot_do(call):
     steering = steering_of(Spark("stopped", 4, 2))
@@ -154,17 +143,6 @@ def test_a_batch_whose_round_has_failed_is_observed_once_more(part):
     assert (steering.status().state, steering.status().errors) == ("steering", 2)
 
 
-def test_it_waits_for_that_until_the_query_does():
-    spark = Spark("busy", 12, 3)
-    steering = steering_of(spark, 2)
-    polled(steering)
-    spark.ran()
-    spark.places, spark.between_batches = failing(1, spark.places), lambda: False
-    assert turned(steering) == 0
-    spark.ran()
-    assert turned(steering) == 1, "the next batch is observed when it has ended"
-
-
 def test_what_fails_after_each_batch_and_never_between_them_stands_down():
     spark = Spark("after each", 6, 2)
     steering = steering_of(spark)
@@ -178,46 +156,6 @@ def test_what_fails_after_each_batch_and_never_between_them_stands_down():
     spark.ran()
     turned(steering)
     assert steering.status().errors == 4, "one round a batch, to know what is there"
-
-
-def test_after_a_stand_down_that_was_resumed_errors_have_to_come_in_a_row_again():
-    spark = Spark("in a row", 6, 2)
-    steering = steering_of(spark)
-    polled(steering)
-    places = spark.places
-    spark.ran()
-    spark.places = failing(3, places)
-    turned(steering)
-    assert steering.status().state == "stood down"
-    steering.resume()
-    for _ in range(4):
-        assert turned(steering) == 1
-        assert steering.status().state == "steering"
-        spark.places = failing(1, places)
-        steering.undrain("0")
-
-
-def test_what_can_be_seen_and_never_sent_stands_down_too():
-    """Between batches there is nothing left to send, so the round that is repeated does not fail."""
-    spark = Spark("never sent", 12, 3)
-    fails = failing(10**6, None)
-    spark.send = lambda found, intended: fails() if intended else None
-    steering = steering_of(spark)
-    for rounds in (1, 1, 0):
-        assert turned(steering) == rounds
-        spark.ran()
-    assert steering.status().state == "stood down"
-    assert "OSError: a passing error" in steering.status().reason
-
-
-def test_stopping_takes_moves_back_that_have_not_run():
-    spark = Spark("takes back", 12, 3)
-    steering = steering_of(spark, 4)
-    polled(steering)
-    assert spark.at != spark.running
-    steering.stop()
-    assert spark.at == spark.running
-    assert steering.status().changes[-2:] == ("4 moves that have not run yet are reverted", "stopped")
 
 
 def test_stopping_takes_moves_back_after_errors_too_unless_a_batch_has_run_since():
@@ -261,20 +199,6 @@ def test_stopping_takes_back_nothing_once_a_batch_has_begun_or_the_query_has_end
     assert not any("taken back" in change for change in steering.status().changes)
 
 
-def test_stopping_takes_back_nothing_that_has_run_or_may_be_running():
-    for what in ("ran, unseen", "runs"):
-        spark = Spark(f"too late: {what}", 12, 3)
-        steering = steering_of(spark, 4)
-        polled(steering)
-        sent = dict(spark.at)
-        if what == "runs":
-            spark.between_batches = lambda: False
-        else:
-            spark.ran()
-        steering.stop()
-        assert spark.at == sent
-
-
 def test_stopping_sends_nothing_back_to_an_executor_that_is_gone_or_drains():
     for what in ("gone", "drains", "decommissioned"):
         spark = Spark(f"no way back: {what}", 6, 3, spread=True)
@@ -292,16 +216,6 @@ def test_stopping_sends_nothing_back_to_an_executor_that_is_gone_or_drains():
         assert "executor-2" not in spark.at.values()
 
 
-def test_stopping_sends_nothing_back_to_an_executor_that_has_just_gone():
-    spark = Spark("just gone", 12, 3)
-    steering = steering_of(spark, 4)
-    polled(steering)
-    spark.there.pop(0)
-    steering.stop()
-    assert spark.sent == 4
-    assert steering.status().errors == 0
-
-
 def test_a_stop_that_cannot_take_moves_back_stops_all_the_same():
     spark = Spark("cannot", 12, 3)
     steering = steering_of(spark, 4)
@@ -310,18 +224,6 @@ def test_a_stop_that_cannot_take_moves_back_stops_all_the_same():
     steering.stop()
     assert steering.status().state == "stopped"
     assert steering.status().errors == 1
-
-
-def test_an_error_after_the_stop_does_not_bring_the_query_back():
-    """The thread may be in a call to Spark when it is stopped, which then fails."""
-    spark = Spark("after the stop", 6, 2)
-    steering = steering_of(spark)
-    polled(steering)
-    steering.stop()
-    for _ in range(5):
-        steering._failed(OSError("a late error"))
-    assert SteeredQueries.of("after the stop").empty("executor-0")
-    assert SteeredQueries.of("after the stop").neighbours("another") == (0, [])
 
 
 def test_a_round_that_comes_after_the_stop_sends_and_publishes_nothing():
@@ -377,11 +279,6 @@ def test_a_query_whose_session_has_ended_is_refused_and_no_session_is_started(mo
     )
     with pytest.raises(InputError, match="query: found 'a query whose Spark session was stopped'"):
         steer(Query(its))
-
-
-def test_a_session_that_was_stopped_is_refused():
-    with pytest.raises(InputError, match=r"spark: found 'a session that was stopped', expected a running"):
-        Bridge(session())
 
 
 def test_after_the_end_nothing_is_read_from_a_session_that_another_call_would_start():

@@ -17,7 +17,6 @@ from tests.support.steering_streams import (
     kill,
     once,
     stateless,
-    total,
     transform,
     wait_until,
     want_executors,
@@ -107,19 +106,6 @@ def test_a_replaced_executor_gets_its_share_and_without_steering_it_does_not(str
 
 
 @pytest.mark.slow
-def test_an_operator_that_spark_runs_with_one_task_is_one_task(stream):
-    one = stream(total, "total")
-    steering = one.steer(**FIRM)
-    one.feed(4)
-    status = steering.status()
-    assert [line.split(", ")[1] for line in status.operators] == ["1 partitions", "6 partitions"]
-    assert sum(tasks for tasks, _ in status.executors.values()) == one.ran_on().total() == 7
-    assert sorted(one.ran_on().values()) == [2, 2, 3]
-    assert status.load == "by task.time"
-    assert status.errors == 0
-
-
-@pytest.mark.slow
 def test_the_partition_of_a_hot_key_ends_up_alone(stream):
     one = stream(once, "hot", hot=1000)
     steering = one.steer(load_by="rows")
@@ -133,15 +119,6 @@ def test_the_partition_of_a_hot_key_ends_up_alone(stream):
     assert one.ran_on()[name] == 1
     assert any(f"{hot} weighs" in change for change in steering.status().changes)
     assert len(one.result()) == 60
-
-
-def test_a_query_is_steered_by_one_handle_at_a_time(stream):
-    one = stream(aggregation, "once")
-    first = one.steer()
-    with pytest.raises(InputError, match="a query that is already steered"):
-        one.steer()
-    first.stop()
-    one.steer()
 
 
 def test_unload_on_commit_stands_down_with_a_reason_and_the_query_goes_on(stream):
