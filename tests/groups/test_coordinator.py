@@ -144,6 +144,8 @@ def test_what_all_put_behind_another_is_never_chosen(orders: list[list[str]], se
     for other in "abcd":
         assert any(order.index(chosen[0]) <= order.index(other) for order in orders)
     assert chosen == choose_protocol([[(name, 0) for name in order] for order in reversed(orders)], seed)
+    lists = [[("a", 0), ("b", 0)], [("b", 0), ("a", 0)]]
+    assert {choose_protocol(lists, f"group-{k}") for k in range(40)} == {("a", 0), ("b", 0)}
 
 
 def test_a_silent_member_expires_and_its_place_is_given_away_after_it_has_stopped() -> None:
