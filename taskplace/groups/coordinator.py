@@ -187,8 +187,8 @@ def _name(request: Join) -> str:
 class Group:
     """One group. `handle` processes a request, `tick` the time; both return messages with their addresses.
 
-    - `generation`: the generation to continue from. A group that continues one (`resumed`, or a member knows a newer
-      generation) waits once for a whole session, because unknown members may still be working
+    - `generation`: the generation of another coordinator to continue from. A group that continues one, also one that a
+      member knows, waits once for a whole session, because unknown members may still be working
 
     Lifetime: `outcome` belongs to the newest generation. `_ready_at` and `_deadline` belong to the current phase.
     `_scope` is the mode and protocol type of its members. Times are seconds.
