@@ -107,7 +107,7 @@ class PartitionAssignment(Struct, frozen=True, dict=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a "taskplace.partition_assignment/1" dict. Equal assignments give equal dicts, in the same order."""
-        written = msgspec.to_builtins(self, order="deterministic")
+        written = msgspec.json.decode(msgspec.json.encode(self, order="deterministic"))
         return {"schema": SCHEMA, "assignor": self.assignor, **written}
 
     def to_json(self) -> str:

@@ -187,8 +187,8 @@ def _name(request: Join) -> str:
 class Group:
     """One group. `handle` processes a request, `tick` the time; both return messages with their addresses.
 
-    - `generation`: the generation to continue from. A group that continues one (`resumed`, or a member knows a newer
-      generation) waits once for a whole session, because unknown members may still be working
+    - `generation`: the generation of another coordinator to continue from. A group that continues one, also one that a
+      member knows, waits once for a whole session, because unknown members may still be working
 
     Lifetime: `outcome` belongs to the newest generation. `_ready_at` and `_deadline` belong to the current phase.
     `_scope` is the mode and protocol type of its members. Times are seconds.
@@ -201,10 +201,10 @@ class Group:
     ('there', 1, 'range', {'m1': b''}, 'Stable')
     """
 
-    def __init__(self, name: str, settings: CoordinatorSettings, *, generation: int = 0) -> None:
+    def __init__(self, name: str, settings: CoordinatorSettings, *, generation: int | None = None) -> None:
         self.name = name
         self.settings = settings
-        self.generation = generation
+        self.generation = generation or 0
         self.state = GroupState.EMPTY
         self.outcome: Joined | None = None
         self.seats: dict[str, Seat] = {}
@@ -216,7 +216,7 @@ class Group:
         self._replaced: dict[str, str] = {}
         self._joins = 0
         self._ready_at = self._deadline = 0.0
-        self._resumed = generation > 0
+        self._resumed = generation is not None
         self._resumed_at: float | None = None  # when the first member joined after the resumption
 
     # ------------------------------------------------------------------------------------------ events
@@ -559,8 +559,7 @@ class Coordinator:
         name = request.group
         group = self.groups.get(name)
         if group is None:
-            generation = self._resume.get(name, 0)
-            group = Group(name, self.settings, generation=generation)
+            group = Group(name, self.settings, generation=self._resume.get(name))
             if isinstance(request, Join):  # any other request to an unknown group gets a temporary one
                 self.groups[name] = group
         return group.handle(address, request, now)

@@ -333,7 +333,7 @@ class Member:
             states, code = {}, Code.ASSIGNMENT_FAILED
             detail = f"{type(error).__name__}: {error}"
         self.state = MemberState.LEADING
-        self._request = Sync(self.group, self.member_id, 0, outcome.generation, code, detail, states)
+        self._request = Sync(self.group, self.member_id, 0, outcome.generation, code, detail, states=states)
         return [self._send(self._request, now)]
 
     def _accept(self, outcome: Joined, now: float) -> list[Effect]:

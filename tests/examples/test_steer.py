@@ -93,17 +93,3 @@ def test_the_example_steers_the_flights_and_its_result_is_right(tmp_path):
     assert "the result equals the batch query" in done.stdout
     assert "subtopology 1: dedupe" in done.stdout
     assert done.stdout.count("batch ") >= 5
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("steering.max.moves=3", "steering.max.moves: found an unknown key"),
-        ("input.file=3", "input.file: found an unknown key"),
-    ],
-)
-def test_a_bad_key_ends_the_example_with_one_line(option, message):
-    command = [sys.executable, "examples/steer.py", "conf/steer.yaml", option]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    assert done.stderr.startswith(message)

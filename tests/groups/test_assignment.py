@@ -154,21 +154,6 @@ def test_old_claims_hold_back_new_members_but_not_the_owner() -> None:
         assert len(made.withheld["C"]) == waits
 
 
-def test_contradicting_claims_hold_each_other_back() -> None:
-    both = {n: Member(["t"], [("t", 0)], 4) for n in "AB"}
-    made = assign_partitions(Subscriptions({"t": 1}, both, cooperative=True))
-    assert tables(made.assignment) == {"A": "", "B": ""} and made.followup
-
-
-def test_what_nobody_holds_is_given_at_once() -> None:
-    s = Subscriptions(
-        {"t": 3}, {"A": Member(["t"], [("t", 0), ("t", 1)]), "B": Member(["t"])}, cooperative=True
-    )
-    made = assign_partitions(s)
-    assert tables(made.assignment) == {"A": "tp0 tp1", "B": "tp2"}
-    assert not made.followup
-
-
 pairs = st.sets(st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 4)))
 
 

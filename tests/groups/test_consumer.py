@@ -124,19 +124,6 @@ def test_whatever_members_see_and_however_long_no_partition_has_two_owners(
     assert left, network.tail()
 
 
-def test_a_pattern_covers_all_topics_in_its_hash() -> None:
-    a, b = Topics({"orders": 2, "other": 1}), Topics({"orders": 2, "other": 4})
-    by_list = [consumer(view, ["orders"]).offers()[0].metadata for view in (a, b)]
-    assert by_list[0] == by_list[1]
-    by_pattern = [consumer(view, pattern="ord.*").offers()[0].metadata for view in (a, b)]
-    assert by_pattern[0] != by_pattern[1]
-    network = Network()
-    for name in "ab":
-        network.join(name, consumer(a, pattern="o.*"))
-    network.settle(10)
-    assert sum(len(parts) for parts in network.owned().values()) == 3
-
-
 def test_the_text_s_example_of_sub_groups() -> None:
     """A and B are subscribed to foo, C to foo and bar: C is dormant; then B changes too, and A is."""
     view = {"foo": 4, "bar": 2}

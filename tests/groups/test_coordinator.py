@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from taskplace.errors import InputError
-from taskplace.groups.consumer import ConsumerProtocol, largest_matching
+from taskplace.groups.consumer import ConsumerProtocol
 from taskplace.groups.coordinator import (
     Coordinator,
     CoordinatorSettings,
@@ -30,7 +30,7 @@ from taskplace.groups.messages import (
 )
 from taskplace.groups.metadata import Topics
 from tests.support.group_protocol import Plain, stable
-from tests.support.network import GROUP, SETTINGS, Network, Weather
+from tests.support.network import GROUP, SETTINGS, Network
 
 
 # -------------------------------------------------------------------------------------------------- joining
@@ -62,14 +62,6 @@ def test_only_the_leader_gets_the_members_and_followers_their_state() -> None:
     ]
     assert roles[0] == ("c", Role.LEADER)
     assert {name for name, role in roles if role is Role.MEMBER} == {"a", "b", "c"}
-
-
-def test_in_the_mode_every_all_get_all_and_nobody_leads() -> None:
-    network = stable("a", "b", mode=Mode.EVERY)
-    assert network.leader == ""
-    for member in network.members.values():
-        assert set(member.protocol.rounds[-1].members) == {"a", "b"}
-        assert member.protocol.led == 0
 
 
 def pool() -> Plain:
@@ -152,22 +144,8 @@ def test_what_all_put_behind_another_is_never_chosen(orders: list[list[str]], se
     for other in "abcd":
         assert any(order.index(chosen[0]) <= order.index(other) for order in orders)
     assert chosen == choose_protocol([[(name, 0) for name in order] for order in reversed(orders)], seed)
-
-
-def test_preferences_that_disagree_are_settled_by_a_draw_that_stays_the_same() -> None:
     lists = [[("a", 0), ("b", 0)], [("b", 0), ("a", 0)]]
-    drawn = {choose_protocol(lists, f"group-{k}") for k in range(40)}
-    assert drawn == {("a", 0), ("b", 0)}
-    assert len({choose_protocol(lists, "orders") for _ in range(9)}) == 1
-
-
-@given(st.dictionaries(st.text(max_size=3), st.sampled_from([b"1", b"2", b"3"]), min_size=1))
-def test_the_largest_sub_group_is_one_of_the_largest_whoever_asks(hashes: dict[str, bytes]) -> None:
-    found = largest_matching(hashes)
-    sizes = [list(hashes.values()).count(h) for h in hashes.values()]
-    assert len(found) == max(sizes)
-    assert len({hashes[name] for name in found}) == 1
-    assert found == largest_matching(dict(reversed(hashes.items())))
+    assert {choose_protocol(lists, f"group-{k}") for k in range(40)} == {("a", 0), ("b", 0)}
 
 
 def test_a_silent_member_expires_and_its_place_is_given_away_after_it_has_stopped() -> None:
@@ -378,17 +356,6 @@ def test_work_of_an_older_generation_is_refused() -> None:
     network.coordinator.fence(GROUP, "a", 2)
     with pytest.raises(StaleGeneration, match="UNKNOWN_MEMBER_ID"):
         network.coordinator.fence(GROUP, "stranger", 2)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_doubled_and_late_messages_change_nothing(seed: int) -> None:
-    print(f"seed {seed}")
-    network = Network(seed, weather=Weather(delay=3.0, double=0.9))
-    for name in "abc":
-        network.join(name, Plain(), SETTINGS)
-    network.run(60)
-    network.settle()
-    assert network.owned() == {"a": ("A",), "b": ("B",), "c": ("C",)}
 
 
 def test_a_generation_that_nobody_can_have_reached_is_refused_and_does_no_harm() -> None:

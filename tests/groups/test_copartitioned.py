@@ -20,9 +20,8 @@ from taskplace.groups.partitions import (
     TopicPartition,
     assign_partitions,
 )
-from taskplace.model.flow import Network
 from tests.support.assignments import verify
-from tests.support.groups import group, home_of
+from tests.support.groups import home_of
 from tests.support.groups import together as coassign
 
 Tasks = dict[str, Counter[int]]
@@ -117,60 +116,10 @@ def test_a_member_that_comes_back_gets_its_share_and_no_other_moves() -> None:
     assert again.moved == len(changed) == 3 * 10 + 2
 
 
-@pytest.mark.parametrize("replicas", [0, 1, 2])
-def test_replicas_are_complete_and_balanced(replicas: int) -> None:
-    s = fleet(TOPICS, 5, replicas)
-    made = assign_partitions(s)
-    copies = Counter(tp for held in made.standby.values() for tp in held)
-    assert copies == Counter(
-        {TopicPartition(t, p): replicas for t, n in TOPICS.items() for p in range(n)} if replicas else {}
-    )
-    tasks = [sum(sizes) for sizes in zip(*per_count(s, made.standby).values(), strict=True)]
-    assert level(tasks)
-
-
-def test_replicas_that_do_not_fit_are_a_warning_with_counts_and_remedy() -> None:
-    made = assign_partitions(fleet({"t": 4, "u": 4}, 2, replicas=3))
-    assert made.warnings == (
-        "8 of 8 partitions get 1 of the 3 configured standbys: 2 members subscribe to t; add 2 to place all of them",
-    )
-    copies = Counter(tp for held in made.standby.values() for tp in held)
-    assert set(copies.values()) == {1} and len(copies) == 8
-
-
 def test_another_seed_spreads_differently_and_the_same_seed_alike() -> None:
     first, second, other = (coassign(fleet(TOPICS, 8), 1, seed) for seed in (1, 1, 2))
     assert first == second
     assert first.standby != other.standby
-
-
-def test_a_topic_that_comes_at_run_time_joins_its_group() -> None:
-    s = fleet({"orders": 8, "clicks": 5}, 3)
-    made = assign_partitions(s)
-    grown = Subscriptions(
-        {**s.topics, "users": 8},
-        {
-            n: Member([*m.topics, "users"], made.assignment[n], standby=made.standby[n])
-            for n, m in s.members.items()
-        },
-        replicas=1,
-    )
-    after = coassign(grown, 1)
-    together(grown, after)
-    assert after.moved == 0
-    home = home_of(after.assignment)
-    assert all(home["users", p] == home["orders", p] for p in range(8))  # type: ignore[index]
-
-
-def test_topics_with_other_subscribers_are_groups_of_their_own() -> None:
-    s = group({"a": 4, "b": 4}, C0="a", C1="a b", C2="a b")
-    made = assign_partitions(s, "copartitioned")
-    assert verify(s, made) == []
-    assert per_count(
-        Subscriptions({"a": 4}, s.members),
-        {n: tuple(tp for tp in h if tp.topic == "a") for n, h in made.assignment.items()},
-    )[4] in ([2, 1, 1], [1, 2, 1], [1, 1, 2])
-    assert {n for n, h in made.assignment.items() if any(tp.topic == "b" for tp in h)} == {"C1", "C2"}
 
 
 def rollout(replicas: int, *stages: str) -> list[PartitionAssignment]:
@@ -208,19 +157,6 @@ def test_a_topic_that_comes_to_one_member_after_the_other_moves_no_more_than_it_
         if len(stages) == 4:  # in between, u is with o wherever both may be
             there = [homes[2][TopicPartition("o", p)] for p in range(6)]
             assert all(homes[2][TopicPartition("u", p)] == n for p, n in enumerate(there) if n != "c")
-
-
-def test_who_subscribes_to_both_gets_the_same_numbers_whatever_others_subscribe_to() -> None:
-    s = group({"o": 4, "u": 4}, a="o u", b="o u", c="o")
-    for replicas in (0, 1):
-        made = coassign(s, replicas)
-        assert verify(s, made) == []
-        home = home_of(made.assignment)
-        for p in range(4):
-            there = home[TopicPartition("o", p)]
-            assert there == "c" or home[TopicPartition("u", p)] == there
-        again = coassign(s.owning(made.assignment, standby=made.standby), replicas)
-        assert (again.assignment, again.standby, again.moved) == (made.assignment, made.standby, 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -367,29 +303,3 @@ def test_where_costs_have_no_room_for_all_levels_the_upper_ones_still_hold() -> 
     owner, followed = {0: np.tile(own, (topics, 1))}, {0: np.zeros((size, size), bool)}
     home = solver.settle(owner, followed, {0: [placed]}, size)
     assert home[0].tolist() == np.where(placed >= 0, placed, own).tolist()
-
-
-@pytest.mark.parametrize(("groups", "size", "members"), [(1, 1, 1), (1, 4, 2), (3, 2, 5), (7, 1, 9)])
-def test_costs_are_limited_for_at_least_as_many_nodes_as_the_network_has(
-    groups: int, size: int, members: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built: list[int] = []
-    limited: list[int] = []
-
-    class Counting(Network):
-        def nodes(self, count: int) -> np.typing.NDArray[np.int64]:
-            made = super().nodes(count)
-            built.append(len(made))
-            return made
-
-    def budget(nodes: int) -> int:
-        limited.append(nodes)
-        return 2**61 // (nodes + 1)
-
-    monkeypatch.setattr(solver, "Network", Counting)
-    monkeypatch.setattr(solver, "cost_budget", budget)
-    owner = {g: np.zeros((2, size), np.int64) for g in range(groups)}
-    followed = {g: np.zeros((members, size), bool) for g in range(groups)}
-    home = solver.settle(owner, followed, {g: [] for g in range(groups)}, members)
-    assert all(len(home[g]) == size for g in range(groups))
-    assert sum(built) <= min(limited)

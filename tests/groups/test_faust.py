@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given, settings
 
 from taskplace.groups.partitions import (
@@ -147,13 +146,6 @@ def test_topics_group_by_count_and_by_the_set_of_their_subscribers() -> None:
     assert {home["c", p] for p in range(4)} == {"x", "y", "z"}  # type: ignore[index]
 
 
-def test_topics_that_do_not_exist_are_left_out_with_a_warning() -> None:
-    made = assign_partitions(group({"a": 2}, x="a b", y="a"), "copartitioned")
-    assert set(home_of(made.assignment)) == {("a", 0), ("a", 1)}
-    (warning,) = made.warnings
-    assert "1 topics have subscribers but do not exist: b" in warning
-
-
 def test_the_leader_is_who_has_the_only_partition_of_a_topic() -> None:
     topics = {"__leader": 1, "orders": 5}
     s = workers(topics, 3, 1)
@@ -225,23 +217,6 @@ def test_every_worker_holds_all_of_a_global_topic_whoever_comes_and_goes(
             )
 
 
-def test_global_standbys_are_none_of_the_replicas_and_change_nothing_else() -> None:
-    topics = {"orders": 6, "codes": 6}
-    normal, everywhere = workers({"orders": 6}, 4, 1), workers(topics, 4, 1, ("codes",))
-    a, b = assign_partitions(normal), assign_partitions(everywhere)
-    assert copies(a, "orders") == copies(b, "orders")
-    active = home_of(b.assignment)
-    assert all(active["orders", p] == active["codes", p] for p in range(6))  # type: ignore[index]
-    assert all(len(x) in (1, 2) and len(x) + len(y) == 6 for x, y in copies(b, "codes").values())
-    alone = assign_partitions(workers({"codes": 6}, 2, 5, ("codes",)))
-    assert alone.warnings == ()
-    some = assign_partitions(workers(topics, 2, 5, ("codes",)))
-    assert some.warnings == (
-        "6 of 6 partitions get 1 of the 5 configured standbys: 2 members subscribe to orders; "
-        "add 4 to place all of them",
-    )
-
-
 def test_who_follows_a_global_topic_has_no_copy_of_the_others_in_its_group() -> None:
     # b follows all of codes; only c has a copy of orders, so c takes over.
     members = {
@@ -304,23 +279,3 @@ def test_who_does_not_subscribe_to_a_global_topic_is_named() -> None:
     assert made.warnings == (
         "1 of 3 members do not subscribe to the global topic codes and have no copy of it: b; subscribe them",
     )
-
-
-def test_verification_misses_a_copy_of_a_global_topic() -> None:
-    s = workers({"codes": 2}, 2, 0, ("codes",))
-    made = assign_partitions(s)
-    bare = PartitionAssignment(made.assignment, "copartitioned")
-    assert {v.invariant for v in verify(s, bare)} == {"everywhere"}
-
-
-@pytest.mark.parametrize("replicas", [0, 1])
-def test_a_table_that_becomes_global_moves_nothing(replicas: int) -> None:
-    s = workers({"orders": 6, "codes": 6}, 3, replicas)
-    made = assign_partitions(s)
-    now = s.owning(made.assignment, standby=made.standby)
-    after = assign_partitions(
-        Subscriptions(
-            s.topics, now.members, assignor="copartitioned", replicas=replicas, global_topics=["codes"]
-        )
-    )
-    assert (after.assignment, after.moved) == (made.assignment, 0)

@@ -157,21 +157,6 @@ def test_static_members_keep_theirs_when_they_come_back_under_other_names(
         )
 
 
-@pytest.mark.parametrize(
-    ("instances", "order"),
-    [
-        ({"a": None, "b": None, "c": None}, "abc"),
-        ({"a": "y", "b": "z", "c": "x"}, "cab"),
-        ({"a": None, "b": "y", "c": "x"}, "cba"),
-    ],
-)
-def test_the_order_of_members(instances: dict[str, str | None], order: str) -> None:
-    s = Subscriptions({"t": 3}, {n: Member(["t"], instance_id=i) for n, i in instances.items()})
-    for mode in ("range", "round_robin"):
-        held = assign_partitions(s, mode).assignment
-        assert "".join(sorted(held, key=lambda name: held[name])) == order
-
-
 # kafka-python's own assignors, as they are installed, on the same questions.
 
 kafka = pytest.importorskip("kafka")

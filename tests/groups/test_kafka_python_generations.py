@@ -20,10 +20,8 @@ from tests.support.kafka_python_group import (  # noqa: E402
     Held,
     cluster,
     made_of,
-    member,
     members,
     subscription,
-    told,
 )
 
 
@@ -54,17 +52,6 @@ def test_cooperative_members_below_version_2_tell_their_generation_in_user_data(
     for data in (b"", b"abc", b"abcde", None):
         unknown = subscription(owned_partitions=[("t", [0])], user_data=data)
         assert generation_of(unknown, cooperative=True) == -1
-
-
-def test_cooperative_metadata_tells_the_generation_twice() -> None:
-    assignor = TaskplaceAssignor(cooperative=True)
-    assert assignor.metadata(["t"]).user_data == struct.pack(">i", -1)
-    assignor.on_assignment(told(("t", 0)), 10)
-    decoded = ConsumerProtocolSubscription.decode(assignor.metadata(["t"]).encode())
-    assert (decoded.generation_id, decoded.user_data) == (10, struct.pack(">i", 10))
-    # A leader that knows no field for it reads the user data.
-    before = ConsumerProtocolSubscription.decode(assignor.metadata(["t"]).encode(), version=1)
-    assert generation_of(before, cooperative=True) == 10
 
 
 def test_eager_members_are_believed_by_their_user_data() -> None:
@@ -125,16 +112,3 @@ def test_a_consumer_that_owns_nothing_knows_since_when() -> None:
     for nothing in ([], None):
         assignor.on_assignment(ConsumerProtocolAssignment(0, nothing, b""), 6)
         assert remembered(assignor.metadata(["t"])) == ([], 6)
-
-
-def test_static_members_keep_their_order() -> None:
-    joined = [member("A", subscription(), "z"), member("B", subscription(), "y")]
-    made = TaskplaceAssignor("range").assign(cluster({"t": 3, "u": 3}), joined)
-    assert ("t", 0) in made_of(made)["B"]
-
-
-@pytest.mark.parametrize(("generation", "sent"), [(2**31 - 1, 2**31 - 1), (0, 0), (-1, -1), (-5, -1)])
-def test_a_generation_is_remembered(generation: int, sent: int) -> None:
-    assignor = TaskplaceAssignor()
-    assignor.on_assignment(told(("t", 0)), generation)
-    assert assignor.metadata(["t"]).generation_id == sent

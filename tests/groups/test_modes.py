@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from taskplace.groups.partitions import MODES, Member, Subscriptions, assign_partitions
 from tests.support.assignments import verify
-from tests.support.groups import claims, document, group, home_of, subscriptions, tables
+from tests.support.groups import claims, document, group, subscriptions, tables
 
 modes = st.sampled_from([*MODES, "copartitioned"])
 
@@ -66,19 +66,6 @@ def test_claims_count_by_generation(s: Subscriptions) -> None:
     assert found == claims(s)
 
 
-def test_the_newest_claim_wins_and_equal_ones_lose() -> None:
-    def owner(**generations: int) -> str | None:
-        members = {n: Member(["t"], [("t", 0)], g) for n, g in generations.items()}
-        return claims(s).get(("t", 0)) if (s := Subscriptions({"t": 1}, members)) else None  # type: ignore[call-overload]
-
-    assert owner(A=3, B=4) == "B" and owner(A=4, B=4) is None and owner(A=-1, B=0, C=0) is None
-    zombie = Subscriptions({"t": 1}, {"A": Member(["t"], [("t", 0)], 3), "B": Member(["t"], [("t", 0)], 4)})
-    assert home_of(assign_partitions(zombie).assignment) == {("t", 0): "B"}
-    assert assign_partitions(zombie).preserved == 1
-    torn = Subscriptions({"t": 1}, {"A": Member(["t"], [("t", 0)], 4), "B": Member(["t"], [("t", 0)], 4)})
-    assert assign_partitions(torn).preserved == assign_partitions(torn).moved == 0
-
-
 def test_topics_without_subscribers_and_subscriptions_without_topics() -> None:
     made = assign_partitions(group({"t0": 2, "lonely": 3, "empty": 0}, C0="t0 tomorrow"))
     assert made.unassigned == ("empty", "lonely")
@@ -102,50 +89,6 @@ def test_who_unsubscribes_loses_what_it_had() -> None:
         made = assign_partitions(s, mode)
         assert tables(made.assignment) == {"A": "up0", "B": "tp0 tp1"}
         assert (made.preserved, made.moved) == (1, 1)
-
-
-def test_each_member_gives_up_what_it_has_most_of_whatever_others_hold() -> None:
-    s = Subscriptions(
-        {"t": 4, "u": 2},
-        {
-            "A": Member(["t", "u"], [("t", 0), ("t", 1), ("t", 2)]),
-            "B": Member(["t", "u"], [("t", 3), ("u", 0), ("u", 1)]),
-            "C": Member(["t", "u"]),
-        },
-    )
-    made = assign_partitions(s, "fair_sticky")
-    assert {n: {tp.topic for tp in made.assignment[n]} for n in "AB"} == {"A": {"t"}, "B": {"t", "u"}}
-
-
-def test_range_copartitions_equal_topics_and_static_members_go_first() -> None:
-    s = Subscriptions(
-        {"t0": 3, "t1": 3, "u": 5},
-        {
-            "a": Member(["t0", "t1"]),
-            "b": Member(["t0", "t1", "u"], instance_id="z"),
-            "c": Member(["t0", "t1", "u"], instance_id="y"),
-        },
-    )
-    made = assign_partitions(s, "range")
-    assert tables(made.assignment) == {
-        "a": "t0p2 t1p2",
-        "b": "t0p1 t1p1 up3 up4",
-        "c": "t0p0 t1p0 up0 up1 up2",
-    }
-    in_turn = assign_partitions(s, "round_robin")
-    assert tables(in_turn.assignment) == {
-        "a": "t0p2 t1p2",
-        "b": "t0p1 t1p1 up1 up3",
-        "c": "t0p0 t1p0 up0 up2 up4",
-    }
-
-
-def test_a_member_that_gives_up_some_keeps_its_topics_spread() -> None:
-    topics = {"t0": 6, "t1": 6}
-    s = group(topics, A="t0 t1", B="t0 t1").owning({"A": [(t, p) for t in topics for p in range(6)]})
-    made = assign_partitions(s)
-    for held in made.assignment.values():
-        assert [sum(tp.topic == t for tp in held) for t in topics] == [3, 3]
 
 
 def test_the_same_bytes_in_another_process() -> None:

@@ -97,17 +97,6 @@ def test_standbys_travel_and_a_lost_member_s_partitions_go_to_their_holders(mode
     assert not network.failures()
 
 
-def test_standbys_that_cannot_be_placed_are_a_warning_with_counts(caplog: pytest.LogCaptureFixture) -> None:
-    network = Network()
-    protocol = ConsumerProtocol(
-        ["t"], fetch=lambda: Topics({"t": 4}), assigners=[Strategy("copartitioned", replicas=2)]
-    )
-    network.join("a", protocol)
-    network.settle(10)
-    assert "4 of 4 partitions get 0 of the 2 configured standbys" in caplog.text
-    assert protocol.standby == () and not protocol.followup
-
-
 def test_a_member_that_cannot_read_standbys_gets_its_partitions_all_the_same() -> None:
     network = Network()
     view = Topics({"t": 6})

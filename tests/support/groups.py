@@ -19,6 +19,8 @@ def document(s: Subscriptions) -> dict[str, Any]:
     """Return the "taskplace.subscriptions/1" dict of subscriptions."""
     out: dict[str, Any] = msgspec.to_builtins(s)
     racks = out.pop("racks")
+    for member in out["members"].values():
+        del member["metadata"]
     out["topics"] = {
         t: {"partitions": n, "racks": racks[t]} if t in racks else n for t, n in s.topics.items()
     }

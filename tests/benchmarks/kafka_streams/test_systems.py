@@ -5,13 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
 import pytest
-from kafka_streams.network import RELAYED_HOST
-from kafka_streams.placed_app import conf
 from kafka_streams.programs import family, wait_for
 from kafka_streams.setup import Setup
 from kafka_streams.systems import CUT, STOP, OnTaskplace, Streams
@@ -32,14 +29,6 @@ def setup(tmp_path):
         probing_ms=60_000,
         folder=str(tmp_path),
     )
-
-
-def test_executors_reach_the_driver_through_relays_if_there_are_some(setup):
-    assert "spark.driver.host" not in conf(setup)
-    found = conf(replace(setup, driver_port=5000, blocks_port=5001))
-    assert found["spark.driver.host"] == RELAYED_HOST
-    assert (found["spark.driver.port"], found["spark.driver.blockManager.port"]) == ("5000", "5001")
-    assert found.items() > conf(setup).items()
 
 
 class Wire:

@@ -130,12 +130,6 @@ def test_the_comparison_accepts_what_is_right_and_only_that(compared):
     assert len(wrong.detail) == 5
 
 
-def test_the_findings_name_the_aircraft(compared):
-    assert compared.findings[0].startswith("most delayed in bad weather")
-    assert any("N3, BOEING 737-824: " in line for line in compared.findings)
-    assert any("N4, AIRBUS model: " in line for line in compared.findings)
-
-
 def test_the_stream_classifies_as_the_rules_say():
     from examples.flights.topology import label
     from taskplace.spark.processors import Context

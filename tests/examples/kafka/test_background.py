@@ -66,11 +66,6 @@ def test_brokers_that_do_not_start_are_one_error(tmp_path, monkeypatch):
     assert not background.down(tmp_path / "running.json")
 
 
-def test_nothing_runs_without_a_state_file(tmp_path):
-    assert not background.down(tmp_path / "running.json")
-    assert not any(tmp_path.iterdir())
-
-
 class Brokers:
     """Stands in for brokers, and remembers whether they have ended."""
 
@@ -102,11 +97,3 @@ def test_a_command_has_brokers_while_it_runs(code, exit_code, monkeypatch):
     before = Brokers.ended
     assert background.main(["with", sys.executable, "-c", code]) == exit_code
     assert Brokers.ended == before + 1
-
-
-def test_a_command_that_cannot_be_run_is_one_error(monkeypatch, capsys):
-    monkeypatch.setattr(background, "Brokers", Brokers)
-    assert background.main(["with", "no-such-command"]) == 1
-    assert capsys.readouterr().err == "no-such-command cannot be run: No such file or directory\n"
-    with pytest.raises(SystemExit):
-        background.main(["with"])

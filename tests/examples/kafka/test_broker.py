@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from examples.kafka.broker import BrokerError, Brokers, free_ports
+from examples.kafka.broker import BrokerError, Brokers
 from tests.support.kafka_broker import make_topics
 from tests.support.kafka_topics import committed
 
@@ -59,10 +59,6 @@ def test_records_and_transactions(kafka):
     assert values(kafka.bootstrap, topic) == ["a1", "c1"]
 
 
-def test_topics_of_one_name_are_different_topics(kafka):
-    assert kafka.topic("same") != kafka.topic("same")
-
-
 def test_a_compacted_topic_is_compacted_within_seconds(kafka):
     compacted = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.01"}
     topic = kafka.topic("compacted", config={**compacted, "max.compaction.lag.ms": "1"})
@@ -95,28 +91,6 @@ def test_a_broker_comes_back_with_its_data_on_its_port(one):
         one.restart(1)
 
 
-def test_a_paused_broker_answers_later(one):
-    admin = AdminClient({"bootstrap.servers": one.bootstrap})
-    assert admin.list_topics(timeout=SECONDS)
-    one.pause(1)
-    with pytest.raises(KafkaException):
-        admin.list_topics(timeout=1)
-    one.resume(1)
-    assert admin.list_topics(timeout=SECONDS)
-
-
-def test_nothing_is_left_after_the_end():
-    (relay,) = free_ports(1)
-    with Brokers(settings={"num.partitions": "3"}, relay=relay) as brokers:
-        assert told(brokers.listener("RELAYED")) == {relay}
-        assert told(brokers.bootstrap) == {int(brokers.bootstrap.partition(":")[2])}
-        process, directory = psutil.Process(brokers.pid(1)), brokers.directory
-        assert "num.partitions=3\n" in (directory / "node-1" / "server.properties").read_text()
-        guards = psutil.Process().children()
-    assert not process.is_running() and not directory.exists()
-    assert not any(str(directory) in guard.cmdline() for guard in guards if guard.is_running())
-
-
 def test_nothing_is_left_after_a_kill_of_the_starter():
     text = (
         "from examples.kafka.broker import Brokers; b = Brokers(); b.start(); "
@@ -143,25 +117,6 @@ def test_a_broker_that_does_not_start_is_an_error_with_its_log():
         brokers.directory  # noqa: B018
 
 
-def test_wrong_use_is_one_clear_error(one):
-    with pytest.raises(BrokerError, match="found 2 brokers, expected 1 or 3"):
-        Brokers(2)
-    with pytest.raises(BrokerError, match="found 2 racks, expected one for each of 3 brokers"):
-        Brokers(3, racks=["a", "b"])
-    with pytest.raises(BrokerError, match="found a relay for 3 brokers, expected 1 broker"):
-        Brokers(3, relay=1)
-    with pytest.raises(BrokerError, match="found broker 2, expected one of 1"):
-        one.kill(2)
-    with pytest.raises(BrokerError, match="the brokers run already"):
-        one.start()
-
-
-def test_ports_are_none_that_the_kernel_gives_to_connections():
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    found = free_ports(6)
-    assert len(set(found)) == 6 and all(1024 <= port < lowest for port in found)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_three_brokers_go_on_without_one_of_them():
@@ -176,9 +131,3 @@ def test_three_brokers_go_on_without_one_of_them():
             brokers.restart(dead)
         found = values(brokers.bootstrap, "t")
     assert sorted(set(found)) == sorted(f"{key}{dead}" for key in "abcdef" for dead in (1, 2, 3))
-
-
-def test_java_is_the_one_of_java_home(monkeypatch, tmp_path):
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(BrokerError, match=f"needs Java 17 or newer; found none at JAVA_HOME={tmp_path}"):
-        Brokers().start()

@@ -1,7 +1,6 @@
 """The guard of a process and its directory, with `sleep` instead of a broker."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -59,21 +58,6 @@ def test_the_command_is_killed_with_its_starter_and_the_directory_removed(guarde
     assert not directory.exists()
 
 
-def test_a_command_that_is_stopped_is_killed_as_well(guarded):
-    starter, guard, directory, command = guarded("sleep", "600")
-    command.suspend()
-    starter.kill()
-    assert gone(command, guard)
-    assert not directory.exists()
-
-
-def test_a_directory_alone_is_removed_as_well(guarded):
-    starter, guard, directory = guarded()
-    starter.kill()
-    assert gone(guard)
-    assert not directory.exists()
-
-
 def test_the_command_does_not_outlive_its_guard(guarded):
     _, guard, _, command = guarded("sleep", "600")
     guard.kill()
@@ -89,15 +73,3 @@ def test_a_command_that_ends_by_itself_leaves_the_directory(tmp_path):
     assert done.returncode == 3
     assert int(done.stdout) > 0
     assert log.read_text() == "out\nerr\n"
-
-
-def test_a_starter_that_has_ended_already(tmp_path):
-    """Its process id may be another process's by now: here, that of one that does not end."""
-    directory = tmp_path / "data"
-    directory.mkdir()
-    other = str(os.getppid())
-    done = subprocess.run(
-        [sys.executable, GUARD, other, directory, tmp_path / "log", "sleep", "600"], timeout=60
-    )
-    assert done.returncode == 128 + signal.SIGKILL
-    assert not directory.exists()
