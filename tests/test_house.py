@@ -47,7 +47,7 @@ BUDGET = {
     "taskplace/spark/compile": 1140,
     "taskplace/spark/driver": 4320,
     "taskplace/spark/inspection": 950,
-    "taskplace/spark/kafka": 2900,
+    "taskplace/spark/kafka": 2910,
     "taskplace/spark/processors": 1360,
     "taskplace/spark/state": 1630,
     "taskplace/spark/steering": 2020,
