@@ -113,6 +113,10 @@ class Clients:
         self._name = name
         self._admin: AdminClient | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to this process."""
+        return {**self.__dict__, "_admin": None, "refusal": Refusal()}
+
     def made(
         self, kind: Any, own: Mapping[str, Any] = _NOTHING, defaults: Mapping[str, Any] = _NOTHING
     ) -> Any:

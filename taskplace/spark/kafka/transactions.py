@@ -325,11 +325,11 @@ class Transactions(Writer):
         """Raise what follows from a transaction that is open for too long: the brokers' fault, or the batch's."""
         if not work.sent.sent or time.monotonic() - work.sent.begun <= self.timeout:
             return
+        stalled = work.sent.stalled()  # before the client is waited for
         if self._producer is not None:
             with suppress(ck.KafkaException):
                 self._producer.poll(LATE)
-        self._look_at_progress(work, waiting=True)
-        stalled, failed = work.sent.stalled(), self._failed is not None and self._failed.name()
+        failed = self._failed is not None and self._failed.name()
         self.close()
         if stalled >= self.timeout / 2 or failed == "_MSG_TIMED_OUT":
             raise RetriableSinkError(

@@ -210,7 +210,7 @@ def test_a_topic_that_got_more_partitions(kafka):
     wait_until(lambda: reads.partitions() == 3, "the topic has its new partitions", SECONDS)
     with pytest.raises(
         InputError,
-        match=r"found '3 partitions', expected 1, as at the start .*to keep the state: copy the records",
+        match=r"found '3 partitions', expected 1, as at the start .*to keep the state, copy the unread",
     ):
         reads.newest(start)
 

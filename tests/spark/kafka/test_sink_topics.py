@@ -15,6 +15,7 @@ from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark.kafka import brokers as questions
 from taskplace.spark.kafka.clients import RetriableSinkError
 from taskplace.spark.kafka.sink_topics import Marker, MarkerKey, MarkerTopic, SinkTopics
+from tests.support import kafka_admin
 from tests.support.fake_kafka import error
 from tests.support.kafka_admin import AdminClients, FakeAdmin
 
@@ -285,6 +286,20 @@ def test_a_broker_that_is_down_counts_if_a_topic_has_a_replica_there():
     with pytest.raises(SinkError, match=r"found replicas = 2, expected at least 3; add replicas"):
         markers(admin).exists()  # replicas of other topics are on brokers 1, 2 and 3
     assert markers(admin, 2).exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "in_sync", "says"),
+    [
+        ("compact,delete", "2", "cleanup.policy = compact,delete, expected compact"),
+        ("compact", "1", "min.insync.replicas = 1, expected at least 2"),
+    ],
+)
+def test_a_marker_topic_that_would_lose_markers(monkeypatch, policy, in_sync, says):
+    config = {"cleanup.policy": policy, "min.insync.replicas": in_sync}
+    monkeypatch.setattr(kafka_admin, "CONFIG", config)
+    with pytest.raises(SinkError, match=f"found {says}"):
+        markers(FakeAdmin(partitions=1)).exists()
 
 
 class Reading(AdminClients):
