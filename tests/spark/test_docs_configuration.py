@@ -16,7 +16,6 @@ pytest.importorskip("confluent_kafka")
 from taskplace.cli import main
 from taskplace.model.keys import keys_of
 from taskplace.spark import processors
-from taskplace.spark.compile.forms import EVENT_TIME_OPTIONS, PARTITION_OPTIONS
 from taskplace.spark.compile.partition_columns import DEFAULT_PARTITIONER
 from taskplace.spark.kafka.sink_topics import REPLICAS
 from taskplace.spark.registry import Registry
@@ -117,8 +116,6 @@ def test_the_fields_are_those_that_the_code_takes():
         more = {"aggregates"} if name == "aggregate" else set()
         assert set(kind.__struct_fields__) == arguments(made) | more, name
     assert set(nodes.Window.__struct_fields__) == arguments(processors.Tumbling)
-    assert {*nodes.SourceOptions.__struct_fields__, "reads"} == {*EVENT_TIME_OPTIONS, *PARTITION_OPTIONS}
-    assert set(nodes.OwnOptions.__struct_fields__) == set(EVENT_TIME_OPTIONS)
 
 
 def test_defaults_are_those_of_the_code():
