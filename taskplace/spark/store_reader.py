@@ -99,7 +99,7 @@ class StoreReader:
         if not holding[0][1].logged:
             expected = "a store with a changelog: with logged=False, only its tasks read it"
             raise InputError("store", found=name, expected=expected)
-        if copies not in ("active", "standby"):
+        if not isinstance(copies, str) or copies not in ("active", "standby"):
             raise InputError("copies", found=copies, expected="'active' or 'standby'")
         self._placed, (self._program, self.schema) = placed, holding[0]
         for bound, value in (("max_lag", max_lag), ("max_batches", max_batches)):

@@ -33,8 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
 #: The installed version: (4, 3).
-RELEASE: tuple[int, ...] = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2]))
+RELEASE = _release(pyspark.__version__)
 #: The oldest and the newest version that is supported.
 OLDEST, NEWEST = (3, 5), (4, 3)
 SUPPORTED = "3.5, 4.0, 4.1, 4.2 and 4.3"
@@ -64,13 +69,13 @@ _NTZ: dict[str, Any] = {"prefer_timestamp_ntz": True}
 _STREAMING = re.compile(r"(?<=\.sql\.execution\.streaming\.)(?:runtime|checkpointing)\.")
 
 
-def supported(release: Sequence[int] = RELEASE) -> bool:
-    """Return whether placed state and steering support a version of PySpark.
+def supported(version: str) -> bool:
+    """Return whether placed state and steering run on a version of PySpark.
 
-    >>> supported((3, 5)), supported((3, 4)), supported((4, 3)), supported((5, 0))
-    (True, False, True, False)
+    >>> supported("3.5.1"), supported("3.4.4"), supported("4.3.0.dev1"), supported("4.30"), supported("5.0.0")
+    (True, False, True, False, False)
     """
-    return OLDEST <= tuple(release) <= NEWEST
+    return OLDEST <= _release(version) <= NEWEST
 
 
 def class_name(name: str, release: Sequence[int] = RELEASE) -> str:

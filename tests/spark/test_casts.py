@@ -235,13 +235,6 @@ def test_what_is_said_of_common_pairs(found, kept, apart):
     assert keeps_apart(found, kept) is apart
 
 
-def test_topics_that_meet_in_a_store_are_hashed_alike():
-    splits = [Split("n", "s", topic, (KeyColumn("k", "k", pa.int64()),)) for topic in ("a", "b", "c")]
-    check_splits(splits, {"a": {"k": pa.int16()}, "b": {"k": pa.int32()}})
-    with pytest.raises(InputError, match=r"node 'n': found .*\(a: int32; c: int64\)'.*cast the keys"):
-        check_splits(splits, {"a": {"k": pa.int16()}, "c": {"k": pa.int64()}})
-
-
 #: The words of the page's table, and types that stand for them.
 WORDS = {
     "integers": [pa.int8(), pa.int64()],

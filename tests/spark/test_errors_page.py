@@ -86,7 +86,7 @@ def full_disk(world, patch):
 def old_spark(world, patch):
     from taskplace.spark import steer
 
-    patch.setattr("pyspark.__version__", "3.5.1")
+    patch.setattr("pyspark.__version__", "3.4.4")
     steer(type("StreamingQuery", (), {"runId": "r", "_jsq": object()})())
 
 

@@ -32,7 +32,7 @@ def test_a_full_disk_is_named_and_the_batch_is_repeated_when_there_is_room(world
         for _ in range(2):
             with pytest.raises(
                 DiskFull,
-                match=rf"^no space left .*{placed.checkpoint}: \d+ of \d+ MiB free\. Free space there.*"
+                match=rf"^no space left .*{placed.checkpoint}: \d+ of \d+ MiB free; "
                 "nothing is lost, and the batch is repeated",
             ) as caught:
                 world.batch(placed, 1, **{"in": words("a")})

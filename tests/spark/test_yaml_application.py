@@ -101,7 +101,7 @@ def test_schemas_as_columns_and_sinks_as_functions():
 def test_a_sink_s_schema():
     columns = {"customer": "string", "cents": "int64", "orders": "int64", "worst": "double"}
     nested = YamlApplication(settings(topology__nodes__totals__schema=columns))
-    assert staging.declared(nested.topology().build())["totals"].columns == tuple(columns.items())
+    assert staging.SinkSchemas(nested.topology().build()).declared["totals"].columns == tuple(columns.items())
     with pytest.raises(
         ConfigError, match=r"^topology\.nodes\.totals\.schema\.cents: found 'int46', expected a type"
     ):

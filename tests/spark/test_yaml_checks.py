@@ -46,7 +46,7 @@ SPENT = "topology__nodes__spent__options"
         ),
         (
             {f"{SPENT}__aggregates": {"worst": {"max": "cents", "type": "timestamp"}}},
-            "topology.nodes.spent.options.aggregates.worst.max: ",
+            "topology.nodes.spent.options.aggregates.worst: ",
         ),
         (
             {

@@ -370,7 +370,7 @@ def probe(spark: SparkSession) -> None:
             f"found a Spark Connect session, which cannot reach executors; {WORKS}, not with Spark Connect"
         )
     release = f"PySpark {pyspark.__version__}"
-    if not supported():
+    if not supported(pyspark.__version__):
         raise UnsupportedSpark(f"found {release}; {WORKS}")
     jvm: Any = spark.sparkContext._jvm
     for name, methods in NEEDED.items():

@@ -57,7 +57,9 @@ class StateBridge(Bridge):
                     f"found a query of Spark Connect, which cannot reach the driver's state stores; {WORKS}"
                 )
             raise InputError("query", found=query, expected="a running StreamingQuery")
-        if not supported():  # in another version, private methods may mean something else under the same name
+        if not supported(
+            pyspark.__version__
+        ):  # in another version, private methods may mean something else under the same name
             raise UnsupportedSpark(f"found PySpark {pyspark.__version__}; {WORKS}")
         super().__init__(_session_of(self._query))
         self.run_id, self.id, self.name = query.runId, query.id, query.name

@@ -109,22 +109,22 @@ def test_a_query_of_spark_connect_is_one_clear_error():
     from taskplace.spark import steer
 
     connect = type("StreamingQuery", (), {"runId": "r", "__module__": "pyspark.sql.connect.streaming.query"})
-    with pytest.raises(UnsupportedSpark, match=r"Spark Connect.*works with classic PySpark 4\.0 to 4\.3"):
+    with pytest.raises(UnsupportedSpark, match=r"Spark Connect.*works with classic PySpark 3\.5 to 4\.3"):
         steer(connect())
 
 
-@pytest.mark.parametrize("version", ["3.5.1", "4.4.0", "4.10.0", "4.30", "5.0.0.dev1"])
+@pytest.mark.parametrize("version", ["3.4.4", "4.4.0", "4.10.0", "4.30", "5.0.0.dev1"])
 def test_a_version_that_was_never_tried_is_one_clear_error(monkeypatch, version):
     from taskplace.spark import steer
 
     monkeypatch.setattr("pyspark.__version__", version)
     classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
-    said = rf"found PySpark {re.escape(version)}; steering works with classic PySpark 4\.0 to 4\.3"
+    said = rf"found PySpark {re.escape(version)}; steering works with classic PySpark 3\.5 to 4\.3"
     with pytest.raises(UnsupportedSpark, match=said):
         steer(classic())
 
 
-@pytest.mark.parametrize("version", ["4.0.0", "4.0.5", "4.1.0.dev1", "4.2.1", "4.3.0", "4.3.0+local"])
+@pytest.mark.parametrize("version", ["3.5.9", "4.0.5", "4.1.0.dev1", "4.2.1", "4.3.0", "4.3.0+local"])
 def test_the_versions_that_were_tried_are_let_in(monkeypatch, version):
     from taskplace.spark import steer
     from taskplace.spark.steering import bridge as bridge_state
