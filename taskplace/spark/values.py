@@ -148,7 +148,11 @@ def _column(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
     except InputError:
         raise
     except _FAULTS as error:
-        raise InputError(path, found=str(error), expected=str(kind), hint=_rule(kind).remedy) from None
+        for value in values if len(values) > 1 else ():  # to name it
+            _column([value], kind, path)
+        raise InputError(
+            path, found=values[0], expected=f"{kind} ({error})", hint=_rule(kind).remedy
+        ) from None
 
 
 def _plain(value: Any) -> Any:
