@@ -100,7 +100,7 @@ class ExecutorStatus(Exchanged, frozen=True):
     - `parked`: the tasks whose copies here made no progress; they are planned elsewhere
     - `keeps`: the tasks that stay here because of entries of stores that are not logged
     - `errors`: by task, why its copy cannot follow; `error`: why the last visit failed; empty if it did not
-    - `visited`: when it last answered a visit; None: it has not
+    - `visited`: when it last answered a follow job; None: it has not
     """
 
     host: str

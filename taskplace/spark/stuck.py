@@ -18,7 +18,7 @@ from topology import TaskId
 
 #: A copy that has read nothing for so long makes no progress; and a pace is judged after so long. In seconds.
 IDLE_SECONDS = 60.0
-#: An executor that has not answered a visit for so long hangs, or is overloaded. It is visited while copies are behind.
+#: An executor that has not answered a follow job for so long hangs, or is overloaded. It is visited while copies are behind.
 SILENT_SECONDS = 120.0
 #: Stands in commands for a checkpoint whose path is not known.
 UNKNOWN = "CHECKPOINT"
@@ -103,7 +103,9 @@ def _warmup(status: Status, name: str, task: str, warmup: WarmupStatus, at: str,
         turns = f"{count(others, 'other copy', 'other copies')} there {noun(others, 'takes', 'take')} turns with it"
         why += f"; {turns}" if others else ""
         return Seen(
-            None, why, "the driver's log says more; raise follower.share if batches leave no time for visits"
+            None,
+            why,
+            "the driver's log says more; raise follower.share if batches leave no time for follow jobs",
         )
     why = f"{name} reads it no faster than the stream writes, so its lag of {warmup.lag:,} records does not shrink"
     return Seen(
@@ -119,10 +121,12 @@ def _stalled(
         return Seen(None, f"{name} cannot follow: {error}", _remedy(error, name, executor, at, runs=runs))
     if executor.error:
         error = _brief(executor.error)
-        return Seen(None, f"visits to {name} fail: {error}", _remedy(error, name, executor, at, runs=runs))
+        return Seen(
+            None, f"follow jobs on {name} fail: {error}", _remedy(error, name, executor, at, runs=runs)
+        )
     silent = None if executor.visited is None else status.written - executor.visited
     if silent is not None and silent > SILENT_SECONDS:
-        why = f"{name} has not answered a visit for {lasting(silent)}"
+        why = f"{name} has not answered a follow job for {lasting(silent)}"
         hangs = f"look whether it hangs: its log, or its threads in Spark's page ({executor.host})"
         return Seen(None, why, hangs if runs else START)
     return None

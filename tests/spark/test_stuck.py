@@ -48,8 +48,8 @@ def seen(warmup: WarmupStatus | None = None, *, runs: bool = True, **more) -> Se
             "executor-2 cannot follow: OSError: /state/x/snapshots/1: no space", "the log of executor-2 says more"),
         (LATE, {"errors": {"0_3": "DamagedEntry: x"}}, "executor-2 cannot follow: DamagedEntry: x",
             "nothing needs to be done: the damage is in the copy on executor-2 (host-2) alone"),
-        (LATE, {"error": "ValueError"}, "visits to executor-2 fail: ValueError", "the log of executor-2 says more"),
-        (LATE, {"visited": NOW - SILENT_SECONDS - 60}, "executor-2 has not answered a visit for 3 min",
+        (LATE, {"error": "ValueError"}, "follow jobs on executor-2 fail: ValueError", "the log of executor-2 says more"),
+        (LATE, {"visited": NOW - SILENT_SECONDS - 60}, "executor-2 has not answered a follow job for 3 min",
             "look whether it hangs: its log, or its threads in Spark's page (host-2)"),
         (LATE, {}, "executor-2 has read no record of it for 11 min 40 s", "the driver's log says more"),
         (LATE, {"standby": {"0_1": 0}}, "executor-2 has read no record of it for 11 min 40 s; 1 other copy there takes"

@@ -112,7 +112,7 @@ def _log(event: Rebalanced) -> None:
 
 @dataclass
 class _Contact:
-    """When an executor last answered, why its last visit failed, and why its copies cannot follow."""
+    """When an executor last answered, why its last follow job failed, and why its copies cannot follow."""
 
     answered: float | None = None
     failed: str = ""
@@ -132,7 +132,7 @@ class FollowErrors:
     def answered(
         self, visit: FollowReport, before: Mapping[TaskId, Position], wanted: Collection[TaskId]
     ) -> None:
-        """Note a visit's report. `before`: the positions of the executor's copies so far; `wanted`: that should follow.
+        """Note a follow job's report. `before`: the positions of the executor's copies so far; `wanted`: that should follow.
 
         An error is over when its copy has moved on, loads a snapshot, or is not wanted any more.
         """
@@ -145,7 +145,7 @@ class FollowErrors:
         one.copies.update({task: shown_text(why) for task, why in visit.errors.items() if task in wanted})
 
     def failed(self, instance: str, error: Exception) -> None:
-        """Note a visit that has failed as a whole."""
+        """Note a follow job that has failed as a whole."""
         self._executors[instance].failed = shown_error(error)
 
     def keep(self, members: Collection[str]) -> None:
@@ -154,10 +154,10 @@ class FollowErrors:
             del self._executors[name]
 
     def of(self, instance: str) -> dict[TaskId, str]:
-        """Return why copies of an instance cannot follow, as far as its visits have said."""
+        """Return why copies of an instance cannot follow, as far as its follow jobs have said."""
         return dict(self._executors[instance].copies)
 
     def contact(self, instance: str) -> tuple[float | None, str]:
-        """Return when an instance last answered a visit, and why its last visit failed: "" if it did not."""
+        """Return when an instance last answered a follow job, and why its last visit failed: "" if it did not."""
         one = self._executors[instance]
         return one.answered, one.failed

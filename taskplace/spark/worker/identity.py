@@ -7,7 +7,7 @@ and workers are all proven dead; of several, the one that was used last. So a re
 a restarted driver, find the copies of their predecessors.
 
 Spark collects garbage after each Python task. With the modules that a worker has loaded, that takes 20 to 40 ms: more
-than most placed tasks. So before each bin and each visit (`begin`), the objects of loaded modules are frozen: the
+than most placed tasks. So before each bin and each follow job (`begin`), the objects of loaded modules are frozen: the
 collector skips them from then on. Modules may be loaded at any time: PyArrow loads pandas with its first scalar. So
 whenever a worker has loaded modules since it froze its objects, it freezes them again.
 """
@@ -260,7 +260,7 @@ def _locked(root: Path) -> Iterator[None]:
 
 
 def begin() -> None:
-    """Prepare this process for a bin or a visit."""
+    """Prepare this process for a bin or a follow job."""
     keep_environments()
     # Not in other processes, such as those of tests, whose objects at this point are not only loaded modules.
     if "pyspark.worker" in sys.modules:

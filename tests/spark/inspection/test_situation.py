@@ -130,7 +130,7 @@ def test_a_visit_that_fails_as_a_whole_is_named_until_one_succeeds(world, moving
         assert status.executors["executor-2"].error == "ValueError"
         assert (
             status_explainer(status, {}).seen["executor-2", task].stalled
-            == "visits to executor-2 fail: ValueError"
+            == "follow jobs on executor-2 fail: ValueError"
         )
     world.follow(placed)
     assert placed._runner.operations.status().executors["executor-2"].error == ""
