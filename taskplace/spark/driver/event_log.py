@@ -132,7 +132,7 @@ class FollowErrors:
     def answered(
         self, visit: FollowReport, before: Mapping[TaskId, Position], wanted: Collection[TaskId]
     ) -> None:
-        """Note a follow job's report. `before`: the positions of the executor's copies so far; `wanted`: that should follow.
+        """Note a follow job's report. `before`: the executor's positions so far; `wanted`: that should follow.
 
         An error is over when its copy has moved on, loads a snapshot, or is not wanted any more.
         """
