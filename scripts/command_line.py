@@ -19,16 +19,14 @@ All commands, as `taskplace COMMAND --help` shows them (`scripts/command_line.py
 
 {first}
 
-Rules of all commands:
-
 - A command that would change a running stream needs `--yes`; without it, it shows what would change.
-- An error is one line on standard error: the path, what was found, what was expected, and the nearest known word.
+- An error is one line on stderr: the path, what was found, what was expected, and the nearest known word.
 - `--output json` prints a [document](#json). Only `completion` has none.
 - Options are not abbreviated. `--set KEY=VALUE` overrides a key of the file, and may be repeated.
 - `-` is standard input where FILE is JSON."""
 CODES = """## Exit codes
 
-{everywhere} apply to every command, and are not listed below.
+{everywhere} apply to every command.
 
 {table}
 
@@ -42,8 +40,7 @@ LINES_HEAD = """## Lines of a run
 
 `taskplace run FILE --output json`, or the key `report.progress: json`, prints a line of JSON for each event, and the
 rest to standard error. The first line is the `start`, with the `schema` {schema}; the last is the `finish`, also after
-an error. Each line has its `event`, and its `time` in UTC. `taskplace.record.json_lines.schema()` returns the JSON
-Schema."""
+an error. Each line has its `event`, and its `time` in UTC. `taskplace.record.json_lines.schema()` is the schema."""
 #: Arguments of several commands, which the head explains.
 SHARED = ("--help", "--output", "--set", "FILE", "CHECKPOINT")
 

@@ -45,7 +45,6 @@ def run(parser: CommandParser) -> None:
         run app.yaml --check    start nothing
         run app.yaml    run it
         run app.yaml --ui 4050    with a live page on this port
-        run app.yaml --set placement.num.standby.replicas=1    with another value
         run app.yaml --output json | jq -r .event    a line for each event
 
     Exit codes:
@@ -276,7 +275,6 @@ def explain(parser: CommandParser) -> None:
         explain /data/checkpoint    what moves in a stream, and what is stuck
         explain /data/checkpoint --task 0_3    this task
         explain problem.json    what changes
-        explain problem.json --can-remove executor-2    can it be removed now?
 
     Exit codes:
         0    stable; with --can-remove: yes
@@ -385,7 +383,7 @@ def partitions(parser: CommandParser) -> None:
     JSON: taskplace.partition_assignment/1, taskplace.partition_location/1
     """
     _problem(parser, "a subscriptions.json; - is standard input")
-    parser.add_argument("--assignor", metavar="NAME", help="instead of the file's")
+    parser.add_argument("--assignor", metavar="NAME", help="use this assignor")
     key = "the members with the partition of this key, and their addresses"
     parser.add_argument("--key", nargs=2, metavar=("TOPIC", "KEY"), help=key)
 
