@@ -15,37 +15,32 @@ from taskplace.record.json_lines import meanings
 FILE = Path(__file__).parents[1] / "docs" / "command_line.md"
 HEAD = """# Command line
 
-All commands of `taskplace`, as `taskplace COMMAND --help` shows them. `scripts/command_line.py` writes this page.
+All commands, as `taskplace COMMAND --help` shows them (`scripts/command_line.py`).
 
 {first}
 
-Rules of all commands:
-
-- A command that would change a running stream only shows what would change, until it gets `--yes`.
-- Errors are one line on standard error: the path, what was found, what was expected, and the nearest known word.
-- `--output json` prints a [document](#json) in place of the text. Only `completion` has none.
-- An unknown command or option is refused with the nearest known one. Options are not abbreviated.
-- A file that belongs to another command is refused with the name of that command.
-- `--set KEY=VALUE` overrides a key of the file, and may be repeated. `-` is standard input where FILE is JSON."""
+- A command that would change a running stream needs `--yes`; without it, it shows what would change.
+- An error is one line on stderr: the path, what was found, what was expected, and the nearest known word.
+- `--output json` prints a [document](#json). Only `completion` has none.
+- Options are not abbreviated. `--set KEY=VALUE` overrides a key of the file, and may be repeated.
+- `-` is standard input where FILE is JSON."""
 CODES = """## Exit codes
 
-Scripts can rely on these codes. {everywhere} apply to every command, and are not listed below.
+{everywhere} apply to every command.
 
 {table}
 
 If the reader of its output is gone (`| head`), any command ends with 1."""
 DOCUMENTS = """## JSON
 
-With `--output json`, a command prints one document, which names its schema. `status --watch` prints one in each line,
-and `run` prints [lines of its own](#lines-of-a-run). Fields may be added to a schema. If one is removed or changes its
-meaning, the number of the schema changes. `taskplace.model.schema.schema("plan")` returns a JSON Schema, which says
-what each field means."""
+With `--output json`, a command prints one document with the name of its schema, `status --watch` one a line, and `run`
+[lines of its own](#lines-of-a-run). Fields may be added to a schema; any other change changes its number.
+`taskplace.model.schema.schema("plan")` returns a JSON Schema with the meaning of each field."""
 LINES_HEAD = """## Lines of a run
 
-`taskplace run FILE --output json`, or the key `report.progress: json`, prints one line of JSON for each event. The
-first line is the `start`, with the `schema` {schema}; the last one is the `finish`, also after an error. What else is
-printed goes to standard error. Each line has its `event`, and the `time` when it was written, in UTC.
-`taskplace.record.json_lines.schema()` returns the JSON Schema of a line, which says what each field means."""
+`taskplace run FILE --output json`, or the key `report.progress: json`, prints a line of JSON for each event, and the
+rest to standard error. The first line is the `start`, with the `schema` {schema}; the last is the `finish`, also after
+an error. Each line has its `event`, and its `time` in UTC. `taskplace.record.json_lines.schema()` is the schema."""
 #: Arguments of several commands, which the head explains.
 SHARED = ("--help", "--output", "--set", "FILE", "CHECKPOINT")
 

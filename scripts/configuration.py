@@ -16,10 +16,7 @@ from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
 FILE = Path(__file__).parents[1] / "docs" / "configuration.md"
 HEAD = """# Configuration
 
-Every key of taskplace, as the code declares it, with its default and its values. `scripts/configuration.py` writes
-this page.
-
-A file has sections, and each section has keys. A key is one word, with its dots:
+Every key, as the code declares it (`scripts/configuration.py`). A key is one word, with its dots, in a section:
 
 ```yaml
 application: {id: orders}
@@ -29,12 +26,10 @@ runtime:
   snapshot.interval: 5
 ```
 
-On the command line a key is named by its path: `--set runtime.snapshot.interval=5`. `taskplace config FILE --all` shows
-the values that are in force, and where each comes from. Unknown keys are refused with the nearest known one.
+On the command line: `--set runtime.snapshot.interval=5`. `taskplace config FILE --all` shows the values in force, and
+where each comes from. Unknown keys are refused with the nearest known one.
 
 ## Variables of the environment
-
-A value may refer to them, in the file and in `--set`:
 
 ```yaml
 checkpoint:
@@ -42,10 +37,9 @@ checkpoint:
 placement: {num.standby.replicas: "${STANDBYS:-1}"}
 ```
 
-`${NAME}` is the value of a variable, which has to be set and not empty; `${NAME:-default}` takes the default then.
-`$${` is a literal `${`. Inside braces and brackets a reference has to be quoted. What is put in is one value: a text
-where it is quoted, otherwise what it looks like. Everything below `spark.conf` is left alone, because Spark has a
-`${...}` of its own."""
+In the file and in `--set`, `${NAME}` is the value of a variable, which must be set and not empty; `${NAME:-default}`
+takes the default then. `$${` is a literal `${`. Quote references inside braces and brackets. A quoted one is a text,
+another what it looks like. Below `spark.conf` nothing is replaced, because Spark has its own `${...}`."""
 OTHERS = (
     ("An entry of the list `chaos`", ChaosSettings),
     ("Steering (`taskplace.spark.steer`)", SteeringConfig),

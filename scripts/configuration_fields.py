@@ -92,10 +92,10 @@ OUTPUTS = """totals: {path: out/totals}
 KAFKA_OUTPUTS = """totals:
   kafka: {topic: totals, servers: localhost:9092, key: customer, patience: 2 minutes}
 """
-INTRO = """An application of YAML alone reads these sections; a class may read `input` and `output` as it likes.
-[Topology](topology.md) and [Event time and windows](windows.md) show whole files, [Kafka](kafka.md) explains topics.
-Examples are entries of the section in the heading. A *duration* has a unit: `10 minutes`, `1.5 h`, `250 ms`.
-*Columns with types* are like `{id: long, name: string}`."""
+INTRO = """\
+An application of YAML alone reads these sections ([Topology](topology.md), [Windows](windows.md), [Kafka](kafka.md));
+a class may read `input` and `output` as it likes. Examples are entries of the section above. A *duration* has a unit:
+`10 minutes`, `1.5 h`, `250 ms`. *Columns with types* are like `{id: long, name: string}`."""
 
 
 def parts() -> Iterator[str]:
@@ -107,12 +107,12 @@ def parts() -> Iterator[str]:
     yield from _part("### Options of all processors with a store", nodes.Stateful)
     for name, kind in nodes.PROCESSORS.items():
         heading = f"### The processor `{name}` (`topology.nodes.NAME.options`)"
-        summary = f"In Python, `{STATEFUL[name]}`: [all rules](api/processors.md)."
+        summary = f"[All rules of `{STATEFUL[name]}`](api/processors.md)"
         yield from _part(heading, kind, [getattr(processors, STATEFUL[name])], summary, nodes.Stateful)
         yield _yaml(NODES[name])
     heading = "### Fields of `window`, an option of `aggregate` and `count`"
     yield from _part(heading, nodes.Window, [processors.Tumbling])
-    own = "The options are the keyword-only arguments of the function, or the arguments of the class. Beside them:"
+    own = "Options: the keyword-only arguments of the function, or the arguments of the class, and:"
     yield from _part("### A processor of your own, `module:name`", nodes.OwnOptions, summary=own)
     yield _yaml(OWN)
     yield from _part("### An entry of `input`", nodes.Input)

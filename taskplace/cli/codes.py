@@ -18,12 +18,12 @@ INTERRUPTED = 130
 
 #: What each code means, whatever the command.
 MEANINGS: Mapping[int, str] = {
-    DONE: "Done. The answer is yes: valid, stable, sound, empty, or a driver runs.",
-    FAILED: "It failed, or something is broken: a batch, a plan, a checkpoint, a result, Spark.",
-    BAD_INPUT: "Bad input: the command line, a file, or a value. Nothing was started and nothing was changed.",
-    MOVES: "Not yet: tasks or partitions have to move first, or --yes has to be given.",
-    NO_DRIVER: "No driver runs the checkpoint. One that was started counts from its first batch on.",
-    NO_ANSWER: "No answer: the driver did not answer in time, or has just started. Nothing was changed.",
+    DONE: "Done, or yes: valid, stable, sound, empty, a driver runs.",
+    FAILED: "It failed, or a batch, plan, checkpoint or result is broken.",
+    BAD_INPUT: "Bad input. Nothing was started or changed.",
+    MOVES: "Not yet: tasks or partitions move first, or --yes is missing.",
+    NO_DRIVER: "No driver runs. A new one counts from its first batch on.",
+    NO_ANSWER: "No answer in time, or the driver has just started. Nothing was changed.",
     WARNINGS: "Warnings, and no errors.",
     INTERRUPTED: "Interrupted: Ctrl-C, or SIGTERM during `run`.",
 }

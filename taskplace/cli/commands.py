@@ -38,26 +38,25 @@ def command(group: str, runs: str) -> Callable[[Declare], Declare]:
 def run(parser: CommandParser) -> None:
     """Run an application from its YAML file.
 
-    It reads what is there when it starts, and ends; with the key `spark.trigger.interval` it goes on until it is
-    stopped. An interrupted run goes on after its last committed batch. Only this command starts Spark.
+    It reads what is there at its start, and ends; with `spark.trigger.interval` it goes on until it is stopped. A new
+    run goes on after the last committed batch. Only this command starts Spark.
 
     Examples:
-        run app.yaml --check    check all that needs no Spark; starts nothing
+        run app.yaml --check    start nothing
         run app.yaml    run it
-        run app.yaml --ui 4050    with a live page at http://127.0.0.1:4050/
-        run app.yaml --set placement.num.standby.replicas=1    with another value than the file's
-        run app.yaml --output json | jq -r .event    for programs: a line for each event
+        run app.yaml --ui 4050    with a live page on this port
+        run app.yaml --output json | jq -r .event    a line for each event
 
     Exit codes:
-        0    done; with --check: valid
-        1    a batch failed, the application's own check found differences, or Spark cannot be used
+        0    done, or valid
+        1    a batch or the application's own check failed, or Spark cannot be used
 
     JSON: taskplace.run/1, taskplace.check/1
     """
     _application(parser)
-    ui = "serve a live page, without authentication, while it runs; 0: a free port; HOST: default 127.0.0.1"
+    ui = "serve a live page without authentication; 0: a free port; default HOST: 127.0.0.1"
     parser.add_argument("--ui", metavar="[HOST:]PORT", help=ui)
-    parser.add_argument("--check", action="store_true", help="check all that needs no Spark, then stop")
+    parser.add_argument("--check", action="store_true", help="check all that needs no Spark; start nothing")
     output = "text, or json: a line for each event; default: as the key `report.progress` says"
     parser.add_argument("--output", choices=("text", "json"), help=output)
 
@@ -66,15 +65,14 @@ def run(parser: CommandParser) -> None:
 def topology(parser: CommandParser) -> None:
     """Show the subtopologies and tasks of an application, or draw them.
 
-    FILE may also be a topology's own document.
+    FILE may also be a topology's document.
 
     Examples:
         topology app.yaml    as text
-        topology app.yaml --svg app.svg    as a picture; needs taskplace[plots]
-        topology app.yaml --dot | dot -Tpng -o app.png    for a Graphviz of your own
+        topology app.yaml --svg app.svg    a picture; needs taskplace[plots]
 
     Exit codes:
-        0    shown, also if the topology is not ready to run
+        0    shown, also if not ready to run
         1    the picture cannot be drawn
 
     JSON: taskplace.topology/1
@@ -83,20 +81,18 @@ def topology(parser: CommandParser) -> None:
     form = parser.add_mutually_exclusive_group()
     _output(form, "dot")
     form.add_argument("--dot", action="store_const", const="dot", dest="output", help="same as --output dot")
-    form.add_argument("--svg", metavar="FILE", help="draw the graph into a file; - is standard output")
+    form.add_argument("--svg", metavar="FILE", help="draw it into a file; - is standard output")
 
 
 @command("run", "config:config")
 def config(parser: CommandParser) -> None:
     """Show the values that are in force, and where each comes from.
 
-    A value is from the file, --set, the environment, another key, or a default. Values without effect are marked.
-    Spark's properties that the application sets are shown as well. Secrets are hidden. Needs no Spark.
+    Also Spark's properties that the application sets. Values without effect are marked. Secrets are hidden.
 
     Examples:
-        config app.yaml    what is set
-        config app.yaml --all    and all defaults
-        config app.yaml --set placement.num.standby.replicas=1    what --set would change
+        config app.yaml    without defaults
+        config app.yaml --all    with defaults
 
     Exit codes:
         0    shown
@@ -105,32 +101,31 @@ def config(parser: CommandParser) -> None:
     """
     _application(parser)
     _output(parser)
-    parser.add_argument("--all", action="store_true", help="also the defaults, and the whole topology")
+    parser.add_argument("--all", action="store_true", help="with defaults and the whole topology")
 
 
 @command("run", "doctor:doctor")
 def doctor(parser: CommandParser) -> None:
     """Find what is ignored, contradictory or slow in a configuration.
 
-    Each finding has the key, what was found, why it matters, and a remedy. FILE may also steer a query of Spark's own.
+    Each finding has a reason and a remedy. FILE may also steer a query of Spark's own.
 
     Examples:
         doctor app.yaml    before the first run
         doctor app.yaml --checkpoint /data/checkpoint    can the file continue this checkpoint?
         doctor app.yaml --spark-properties spark.conf    with the cluster's properties
-        doctor app.yaml --output json | jq .counts    for programs
 
     Exit codes:
         0    nothing above advice
-        1    errors were found
-        2    a file cannot be read, or a key in it is wrong
-        6    warnings were found, and no errors
+        1    errors
+        2    bad input: a file or a key in it
+        6    warnings, and no errors
 
     JSON: taskplace.diagnosis/1
     """
     _application(parser)
-    parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="also look at this checkpoint; reads only")
-    properties = "also read Spark's properties, as in spark-defaults.conf"
+    parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="also look at this checkpoint")
+    properties = "with properties as in spark-defaults.conf"
     parser.add_argument("--spark-properties", metavar="FILE", help=properties)
     _output(parser)
 
@@ -142,12 +137,11 @@ def doctor(parser: CommandParser) -> None:
 def status(parser: CommandParser) -> None:
     """Show what a running stream is doing.
 
-    Placement, lags, late rows, warm-ups, last rebalances and batches. Works on any host that sees the checkpoint.
+    Placement, lags, late rows, warm-ups, last rebalances and batches, on any host that sees the checkpoint.
 
     Examples:
         status /data/checkpoint    now
         status /data/checkpoint --watch    each change, until interrupted
-        status /data/checkpoint --watch --output json | jq .status.batch    for programs
 
     Exit codes:
         0    a driver runs
@@ -158,9 +152,9 @@ def status(parser: CommandParser) -> None:
     JSON: taskplace.status-seen/1
     """
     _checkpoint(parser)
-    watch = "show each change until interrupted; with --output json, each status that the driver writes"
+    watch = "show each change; with --output json, each status that the driver writes"
     parser.add_argument("--watch", action="store_true", help=watch)
-    interval = "with --watch: time between two updates; default 1"
+    interval = "with --watch: between two updates; default 1"
     parser.add_argument("--interval", metavar="SECONDS", type=float, help=interval)
     parser.add_argument("--count", metavar="N", type=int, help="with --watch: end after N updates")
 
@@ -169,11 +163,11 @@ def status(parser: CommandParser) -> None:
 def inspect(parser: CommandParser) -> None:
     """Show what is in a checkpoint, and whether it is whole.
 
-    Manifests, drivers, tasks, lags, sizes, and damaged or missing files. Reads only; safe while a stream runs.
+    Manifests, drivers, tasks, lags, sizes, and damaged or missing files. Safe while a stream runs.
 
     Examples:
-        inspect /data/checkpoint    manifests, and the lengths of all files that they name
-        inspect /data/checkpoint --verify    and the checksums of these files: reads all of them
+        inspect /data/checkpoint    manifests, and the lengths of their files
+        inspect /data/checkpoint --verify    and their checksums
 
     Exit codes:
         0    sound
@@ -183,14 +177,14 @@ def inspect(parser: CommandParser) -> None:
     JSON: taskplace.inspection/1
     """
     _checkpoint(parser)
-    parser.add_argument("--verify", action="store_true", help="read all files and compare their checksums")
+    parser.add_argument("--verify", action="store_true", help="read all files, compare checksums")
 
 
 @command("look", "drain:can_remove")
 def can_remove(parser: CommandParser) -> None:
     """Say whether executors can be removed now.
 
-    They can if they have no task, and no copy that the others lack. If not, it shows what must catch up first.
+    They can if they have no task, and no copy that the others lack. If not: what must catch up first.
 
     Examples:
         can-remove /data/checkpoint executor-2    can it be removed?
@@ -199,7 +193,7 @@ def can_remove(parser: CommandParser) -> None:
     Exit codes:
         0    all of them can
         1    the request cannot be written
-        2    bad input, such as an unknown executor
+        2    an unknown executor, or other bad input
         3    not yet
         4    no driver runs
         5    no answer in time
@@ -213,8 +207,7 @@ def can_remove(parser: CommandParser) -> None:
 def drain(parser: CommandParser) -> None:
     """Move all tasks away from executors.
 
-    The running driver does it. Warm-ups catch up elsewhere first, so no task stalls. Without --yes nothing changes, and
-    the moves are shown. A drain ends with the driver.
+    The running driver does it. Warm-ups catch up elsewhere first, so no task stalls. A drain ends with the driver.
 
     Examples:
         drain /data/checkpoint executor-2    show what would move
@@ -223,9 +216,9 @@ def drain(parser: CommandParser) -> None:
         drain /data/checkpoint executor-2 --undo --yes    let it run tasks again
 
     Exit codes:
-        0    the driver does it, or nothing would move
+        0    the driver does it, or nothing moves
         1    the request cannot be written
-        2    bad input, such as an unknown executor, the last one, or one with state that is not logged
+        2    bad input: an executor that is unknown, the last one, or has state that is not logged
         3    without --yes: something would change
         4    no driver runs
         5    no answer in time; the request was withdrawn
@@ -233,9 +226,9 @@ def drain(parser: CommandParser) -> None:
     JSON: taskplace.answer/1, taskplace.undo_preview/1, taskplace.no_answer/1
     """
     _executors(parser)
-    parser.add_argument("--yes", action="store_true", help="do it; without, only show what would move")
-    parser.add_argument("--undo", action="store_true", help="end a drain: the executors may run tasks again")
-    unlogged = "also if entries of stores with logged=False are lost by it"
+    parser.add_argument("--yes", action="store_true", help="do it")
+    parser.add_argument("--undo", action="store_true", help="end a drain")
+    unlogged = "even if stores with logged=False lose entries"
     parser.add_argument("--lose-unlogged", action="store_true", help=unlogged)
 
 
@@ -243,15 +236,14 @@ def drain(parser: CommandParser) -> None:
 def report(parser: CommandParser) -> None:
     """Write the HTML page of a run, a checkpoint, a plan or a simulation.
 
-    One file that needs no network. FILE may be the event lines of a run (the key report.events), a checkpoint, a
-    problem.json, which is planned, a plan.json, or the JSON output of a simulation.
+    One file that needs no network.
 
     Examples:
-        report var/flights/events.jsonl    a run, also one that was killed
-        report /data/checkpoint    a checkpoint, and what its driver does
-        report problem.json    plans it; writes taskplace-problem.html
-        report plan.json --problem problem.json    a plan, with what it changes and why
-        report simulation.json --out page.html    the JSON output of a simulation, to this path
+        report var/flights/events.jsonl    events of a run, also one that was killed
+        report /data/checkpoint    a checkpoint and its driver
+        report problem.json    the plan of it
+        report plan.json --problem problem.json    a plan, and what it changes
+        report simulation.json --out page.html    JSON of a simulation
 
     Exit codes:
         0    written; the path is printed
@@ -260,7 +252,7 @@ def report(parser: CommandParser) -> None:
     """
     file = "a JSON file, event lines, or the directory of a checkpoint; - is standard input"
     parser.add_argument("file", metavar="FILE", help=file)
-    out = "where to write the page; - is standard output; default: taskplace-NAME.html in this directory"
+    out = "the page; - is standard output; default: taskplace-NAME.html here"
     parser.add_argument("--out", metavar="PATH", help=out)
     _output(parser)
     problem = "the problem.json of a plan.json; - is standard input"
@@ -277,26 +269,23 @@ _BOTH = "the directory of a checkpoint, or a problem.json; - is standard input"
 def explain(parser: CommandParser) -> None:
     """Explain why a task is where it is, why it waits or is stuck, and when it moves.
 
-    Of a checkpoint, the last status of its driver is explained, also if no driver runs any more. Of a problem.json, its
-    plan.
+    FILE is a checkpoint with the last status of its driver, or a problem.json with its plan.
 
     Examples:
-        explain /data/checkpoint    what is on its way in a stream, and what is stuck
-        explain /data/checkpoint --task 0_3    why this task is where it is, and when it moves
-        explain problem.json    what changes, and why each task is where it is
-        explain problem.json --task 0_3    this task alone
-        explain problem.json --can-remove executor-2    can this instance be removed now?
+        explain /data/checkpoint    what moves in a stream, and what is stuck
+        explain /data/checkpoint --task 0_3    this task
+        explain problem.json    what changes
 
     Exit codes:
-        0    stable: nothing has to move; with --can-remove: yes
+        0    stable; with --can-remove: yes
         1    the plan breaks an invariant
         3    moves are planned; with --can-remove: not yet
-        4    no driver runs this checkpoint; what its last status says is printed
+        4    no driver runs; its last status is shown
 
     JSON: taskplace.explanation/1, taskplace.removal/1, taskplace.last-commit/1
     """
     _problem(parser, _BOTH)
-    task = "explain this task alone, such as 0_3; may be repeated"
+    task = "this task alone; may be repeated"
     parser.add_argument("--task", metavar="TASK", action="append", help=task)
     parser.add_argument("--can-remove", metavar="INSTANCE", help="can this instance be removed now?")
 
@@ -305,23 +294,23 @@ def explain(parser: CommandParser) -> None:
 def verify(parser: CommandParser) -> None:
     """Check all bytes of a checkpoint, or a plan, against what must hold.
 
-    Of a checkpoint, all files are read and compared with their checksums, and the placement of the last commit is
-    checked. Reads only, also while a stream runs. Of a plan, every invariant is checked.
+    Of a checkpoint: the checksums of all files, and the last committed placement. Safe while a stream runs. Of a plan:
+    every invariant.
 
     Examples:
-        verify /data/checkpoint    a checkpoint: manifests, checksums, placement
-        verify problem.json    the plan that the engine makes of this problem
-        verify problem.json --plan plan.json    a plan that you have
+        verify /data/checkpoint    a checkpoint
+        verify problem.json    the engine's plan
+        verify problem.json --plan plan.json    your plan
 
     Exit codes:
         0    valid and stable; of a checkpoint: valid
-        1    the plan breaks an invariant; of a checkpoint: damaged, incomplete, or such a placement
+        1    an invariant is broken; of a checkpoint: also damaged or incomplete
         3    valid, and moves are planned
 
     JSON: taskplace.verification/1, taskplace.checkpoint_verification/1
     """
     _problem(parser, _BOTH)
-    plan = "verify this plan.json instead of the engine's plan; - is standard input"
+    plan = "this plan.json instead of the engine's; - is standard input"
     parser.add_argument("--plan", metavar="PLAN", help=plan)
 
 
@@ -329,16 +318,15 @@ def verify(parser: CommandParser) -> None:
 def plan(parser: CommandParser) -> None:
     """Plan the placement of a problem.
 
-    It prints the step that is safe now, the moves with their reasons, and what is left to do.
+    Prints the step that is safe now, the moves with their reasons, and what is left to do.
 
     Examples:
         plan problem.json    for people
-        plan problem.json --output json > plan.json    as a "taskplace.plan/1" document
-        plan - < problem.json    from standard input
+        plan problem.json --output json > plan.json    for verify and report
 
     Exit codes:
-        0    stable: nothing has to move
-        1    the plan breaks an invariant: an error of the engine or of your assignor
+        0    stable: nothing moves
+        1    an invariant is broken by the engine or your assignor
         3    moves are planned
 
     JSON: taskplace.plan/1
@@ -351,11 +339,11 @@ def plan(parser: CommandParser) -> None:
 def simulate(parser: CommandParser) -> None:
     """Simulate a cluster through events, round by round.
 
-    FILE may also be the JSON output of an earlier simulation, which is replayed.
+    FILE may also be the JSON of a simulation, to replay it.
 
     Examples:
-        simulate problem.json    until nothing moves any more
-        simulate problem.json --events events.json    with failures and joins from a file
+        simulate problem.json    until nothing moves
+        simulate problem.json --events events.json    with failures and joins
         simulate problem.json --random-events 20 --seed 7    with random ones
 
     Exit codes:
@@ -367,15 +355,15 @@ def simulate(parser: CommandParser) -> None:
     """
     _problem(parser)
     _html(parser)
-    events = "a JSON file with a list of groups of events; - is standard input"
+    events = "JSON, a list of groups of events; - is standard input"
     parser.add_argument("--events", metavar="EVENTS", help=events)
-    random = "add N random failures and joins after EVENTS"
+    random = "N random failures and joins after EVENTS"
     parser.add_argument("--random-events", metavar="N", type=int, help=random)
-    seed = "with --random-events: their seed; default 0"
+    seed = "their seed; default 0"
     parser.add_argument("--seed", metavar="SEED", type=int, help=seed)
-    rate = "records per second that a copy restores; default: any copy catches up within a round"
+    rate = "records per second; default: any copy catches up within a round"
     parser.add_argument("--restore-rate", metavar="RATE", type=float, help=rate)
-    limit = "largest number of rounds per event; default 1000"
+    limit = "most rounds per event; default 1000"
     parser.add_argument("--limit", metavar="N", type=int, help=limit)
 
 
@@ -385,19 +373,18 @@ def partitions(parser: CommandParser) -> None:
 
     Examples:
         partitions subscriptions.json    who gets which partitions
-        partitions subscriptions.json --assignor cooperative    by another assignor than the file's
-        partitions subscriptions.json --key orders 4711    which members have the partition of this key?
+        partitions subscriptions.json --key orders 4711    which members have this key?
 
     Exit codes:
-        0    no partition moves; with --key: shown
+        0    no partition moves, or --key
         1    the assignment breaks an invariant
-        3    partitions move, or another assignment must follow
+        3    partitions move, or a follow-up is needed
 
     JSON: taskplace.partition_assignment/1, taskplace.partition_location/1
     """
     _problem(parser, "a subscriptions.json; - is standard input")
-    parser.add_argument("--assignor", metavar="NAME", help="use this assignor instead of the file's")
-    key = "show the members that have the partition of this key, and their addresses"
+    parser.add_argument("--assignor", metavar="NAME", help="use this assignor")
+    key = "the members with the partition of this key, and their addresses"
     parser.add_argument("--key", nargs=2, metavar=("TOPIC", "KEY"), help=key)
 
 
@@ -408,8 +395,7 @@ def partitions(parser: CommandParser) -> None:
 def completion(parser: CommandParser) -> None:
     """Print a script that lets your shell complete commands, options, files and keys.
 
-    Install it once, and start a new shell. Make it again after an upgrade. The output is a shell script, so there is no
-    --output json.
+    Install it once, and again after an upgrade; then start a new shell.
 
     Examples:
         completion bash > ~/.taskplace.bash    bash, with `source ~/.taskplace.bash` in ~/.bashrc
@@ -438,8 +424,8 @@ def _checkpoint(parser: CommandParser) -> None:
 
 def _executors(parser: CommandParser) -> None:
     _checkpoint(parser)
-    parser.add_argument("executors", metavar="EXECUTOR", nargs="+", help="such as executor-2, or only its id")
-    timeout = "how long to wait for the answer; default 30"
+    parser.add_argument("executors", metavar="EXECUTOR", nargs="+", help="its id, such as executor-2")
+    timeout = "longest wait for the answer; default 30"
     parser.add_argument("--timeout", metavar="SECONDS", type=float, default=30.0, help=timeout)
 
 
@@ -449,7 +435,7 @@ def _problem(parser: CommandParser, file: str = "a problem.json; - is standard i
 
 
 def _html(parser: CommandParser) -> None:
-    page = "also write the HTML page there; - is standard output, which then has only the page"
+    page = "also write the HTML page there; - is standard output"
     parser.add_argument("--html", metavar="PATH", help=page)
 
 

@@ -80,7 +80,7 @@ did you mean 'group.max.size'?
     group_initial_rebalance_delay_ms: Annotated[Int32, about("wait for more first members")] = 3000
     group_min_session_timeout_ms: Annotated[_Positive, about("smallest session of a member")] = 6000
     group_max_session_timeout_ms: Annotated[_Positive, about("largest session of a member")] = 1800000
-    group_max_size: Annotated[_Positive, about("largest number of members in a group")] = _MOST
+    group_max_size: Annotated[_Positive, about("most members")] = _MOST
 
     def _agree(self, path: str) -> None:
         least = self.group_min_session_timeout_ms

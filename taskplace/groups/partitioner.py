@@ -62,14 +62,14 @@ class PartitionerConfig(Configuration, frozen=True):
         name="partitioner.sticky.batch.size", default=0
     )
     batch_size: Annotated[Count, about("used if `partitioner.sticky.batch.size` is 0", unit="bytes")] = 16384
-    ignore_keys: Annotated[bool, about("treat records with a key as records without one")] = field(
+    ignore_keys: Annotated[bool, about("treat all records as without a key")] = field(
         name="partitioner.ignore.keys", default=False
     )
-    adaptive: Annotated[
-        bool, about("choose partitions with shorter queues more often; Kafka's default is true")
-    ] = field(name="partitioner.adaptive.partitioning.enable", default=False)
+    adaptive: Annotated[bool, about("prefer partitions with shorter queues; Kafka's default: true")] = field(
+        name="partitioner.adaptive.partitioning.enable", default=False
+    )
     availability_timeout_ms: Annotated[
-        Count, about("adaptive: skip a partition that was not drained for this long; 0: never")
+        Count, about("adaptive: skip partitions not drained for this long; 0: never")
     ] = field(name="partitioner.availability.timeout.ms", default=0)
 
     @property

@@ -63,17 +63,16 @@ class PlacementConfig(Configuration, frozen=True, kw_only=True):
 
     num_standby_replicas: Annotated[
         Count,
-        about("number of hot standbys per stateful task, each on another instance", kafka=True),
+        about("hot standbys per stateful task", kafka=True),
     ] = 0
     max_warmup_replicas: Annotated[
         Positive,
-        about("largest number of warm-ups at the same time, in the whole cluster", kafka=True),
+        about("most warm-ups at a time, in the cluster", kafka=True),
     ] = 2
     acceptable_recovery_lag: Annotated[
         Count,
         about(
-            "a copy is caught up if its lag is at most this many records; with 2^63 - 1 every instance is "
-            "caught up, even without a copy",
+            "a copy is caught up with at most this lag; 2^63 - 1: every instance is, even without one",
             unit="records",
             kafka=True,
         ),
@@ -81,24 +80,24 @@ class PlacementConfig(Configuration, frozen=True, kw_only=True):
     acceptable_recovery_seconds: Annotated[
         AboveZero | None,
         about(
-            "if set, a copy is also caught up if it can apply its lag within this time, at the measured rate",
+            "also caught up: a copy that can apply its lag within this time, as measured",
             unit="s",
         ),
     ] = None
     probing_rebalance_interval_ms: Annotated[
         Positive,
-        about("interval between plans while the step is not yet the target", kafka=True),
+        about("interval of plans until the step is the target", kafka=True),
     ] = 600000
     rack_aware_assignment_tags: Annotated[
         _Tags,
         about(
-            "the standbys of a task are placed on instances with other values of these tags, if possible",
+            "standbys go to instances with other values of these tags, if possible",
             kafka=True,
         ),
     ] = ()
     rack_aware_assignment_strategy: Annotated[
         Strategy,
-        about("whether racks of input partitions count, and against which other costs", kafka=True),
+        about("whether input racks count, and against what", kafka=True),
     ] = "none"
     # Kafka writes these two keys with an underscore. All other keys have only dots.
     rack_aware_assignment_traffic_cost: Annotated[
@@ -110,15 +109,11 @@ class PlacementConfig(Configuration, frozen=True, kw_only=True):
     ] = field(name="rack.aware.assignment.non_overlap_cost", default=None)
     task_assignor_class: Annotated[
         _Assignor,
-        about(
-            "the assignor that plans; an installed assignor is an entry point", second_name="task.assignor"
-        ),
+        about("the assignor that plans; installed: an entry point", second_name="task.assignor"),
     ] = "high_availability"
-    balance_factor: Annotated[
-        Positive, about("KIP-441's balance factor; only reported, see `Plan.metrics`")
-    ] = 1
+    balance_factor: Annotated[Positive, about("only reported, in `Plan.metrics`")] = 1
     state_cleanup_delay_ms: Annotated[
-        Count, about("time after which a copy without a role is removed", kafka=True)
+        Count, about("a copy without a role is removed after this long", kafka=True)
     ] = 600000
 
     @property

@@ -62,58 +62,56 @@ class PlacedOptions(Configuration, frozen=True, kw_only=True):
     snapshot_interval: Annotated[
         Positive,
         about(
-            "number of batches that change a task between two of its snapshots",
+            "batches that change a task between its snapshots",
             second_name="snapshot.interval.batches",
             unit="batches",
         ),
     ] = 10
     snapshot_bytes: Annotated[
         Positive,
-        about("a snapshot is also due after this many bytes of changelog", unit="bytes"),
+        about("also a snapshot after this much changelog", unit="bytes"),
     ] = 64 * 2**20
     follower_share: Annotated[
         _Share,
-        about("fraction of the executors' slots that standbys and warm-ups may use while a batch runs"),
+        about("share of slots that standbys and warm-ups may use while a batch runs"),
     ] = 0.1
     compression: Annotated[
         _Compression | None,
-        about("compression of changelogs and snapshots", second_name="changelog.compression"),
+        about("of changelogs and snapshots", second_name="changelog.compression"),
     ] = "lz4"
     bytes_per_task: Annotated[
         Annotated[int, Meta(ge=1, le=MOST_BYTES)],
         about(
-            "largest input of one task in one batch; of what a task reads from Kafka itself, the rest "
-            "goes to a file",
+            "largest input of a task in a batch; from Kafka, the rest goes to a file",
             second_name="bytes.per.task.max",
             unit="bytes",
         ),
     ] = 128 * 2**20
     locality_wait_ms: Annotated[
         Count,
-        about("how long Spark waits for a slot on the planned executor before it uses another one"),
+        about("how long Spark waits for the planned executor before it uses another"),
     ] = 30000
     tags: Annotated[
         _HostTags | None,
-        about("tags for `rack.aware.assignment.tags`; the tag `host` is set automatically"),
+        about("for `rack.aware.assignment.tags`; `host` is set automatically"),
     ] = None
     weights: Annotated[
         _TaskWeights | None,
-        about("load of a task or a subtopology relative to others; the default of a task is 1"),
+        about("load of a task or subtopology; default: 1"),
     ] = None
     max_task_idle_ms: Annotated[
         Annotated[int, Meta(ge=-1, le=validation.MOST)],
         about(
-            "how long related Kafka topics wait for records of those that have none, before they are read "
-            "on; 0: they wait only for records that are there; -1: topics and partitions are not read in "
-            "the order of their records' times",
+            "how long [related topics](kafka.md#catching-up) wait for records; 0: for those that are there; "
+            "-1: no order of time",
             unit="ms",
         ),
     ] = 0
     idle_closing: Annotated[
         DurationAboveZero | None,
         about(
-            "after this time without rows from any source, event time advances with the clock, so that "
-            "windows close; the output then depends on the clock, and later rows may be late"
+            "after this time without rows from any source, event time follows the clock: windows close, and "
+            "later rows may be late"
         ),
     ] = None
 

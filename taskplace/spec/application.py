@@ -125,7 +125,7 @@ class ApplicationSettings(Configuration, frozen=True):
 
     SECTION: ClassVar[str] = "application"
 
-    id: Annotated[_Id, about("name of the stream and of its directories")]
+    id: Annotated[_Id, about("name of the stream and its directories")]
     cls: Annotated[_Class, about("class of the application", unless="a section `topology`")] = msgspec.field(
         name="class"
     )
@@ -136,7 +136,7 @@ class SparkSettings(Configuration, frozen=True):
 
     SECTION: ClassVar[str] = "spark"
 
-    master: Annotated[_Master | None, about("default: the one of spark-submit, or else local[*]")] = None
+    master: Annotated[_Master | None, about("default: spark-submit's, or local[*]")] = None
     app_name: Annotated[_Name, about("name in Spark's web UI; default: the application's id")] = ""
     conf: Annotated[SparkOptions, about("properties of Spark, unchanged")] = msgspec.field(
         default_factory=dict
@@ -168,7 +168,7 @@ class ChaosSettings(Configuration, frozen=True):
 
     SECTION: ClassVar[str] = "chaos[]"
 
-    batch: Annotated[Count, about("batch in which the executor is killed; the first is 0")]
+    batch: Annotated[Count, about("batch of the kill; the first is 0")]
     kill: Annotated[_Executor, about("its id, or the one with the most active tasks")]
 
 
@@ -181,12 +181,12 @@ class ReportSettings(Configuration, frozen=True):
         Literal["auto", "rich", "plain", "json", "none"],
         about("auto: rich on a terminal without CI, otherwise plain; json: a line for each event"),
     ] = "auto"
-    log: Annotated[_LogFormat | None, about("log rebalances, warnings, errors to standard error")] = None
-    log_tasks: Annotated[bool, about("with `log`: also a line for each task that moves")] = False
+    log: Annotated[_LogFormat | None, about("rebalances, warnings, errors on standard error")] = None
+    log_tasks: Annotated[bool, about("with `log`: each task that moves")] = False
     metrics_port: Annotated[_Port | None, about("serve metrics to Prometheus; 0: a free port")] = None
     metrics_host: Annotated[_Host, about("address of the metrics; no authentication")] = "127.0.0.1"
-    html: Annotated[_File | None, about("write an HTML page there when the run ends")] = None
-    events: Annotated[_File | None, about("write events there, JSON lines for `taskplace report`")] = None
+    html: Annotated[_File | None, about("write an HTML page there at the end")] = None
+    events: Annotated[_File | None, about("write JSON lines for `taskplace report`")] = None
     ui_port: Annotated[_Port | None, about("serve a live page; 0: a free port")] = None
     ui_host: Annotated[_Host, about("address of the live page; no authentication")] = "127.0.0.1"
 

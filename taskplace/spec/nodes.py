@@ -51,42 +51,40 @@ _OF_SPARK = "a mapping of Spark's own keys"
 SparkOptions = Annotated[dict[str, str], Meta(extra={"read": _spark_options, "words": _OF_SPARK})]
 Name = Annotated[str, _is("name", min_length=1)]
 NewName = Annotated[str, _is("new name", min_length=1)]
-Column = Annotated[str, _is("name of a column", min_length=1)]
+Column = Annotated[str, _is("column name", min_length=1)]
 Columns = Annotated[dict[str, str], _is("columns with types", min_length=1)]
 Duration = Annotated[str, Meta(extra={"read": _duration, "words": "duration"})]
 Function = Annotated[str, _is("'module:function'", pattern=r"^.+:.+\Z")]
 Path = Annotated[str, _is("directory or URI", pattern=r"\S")]
 Options = Annotated[dict[str, Any], _is("mapping")]
-SomeColumns = Annotated[str | list[str], _is("column, or list of them")]
-ColumnList = Annotated[list[str], Meta(extra={"read": _columns, "words": "column, or list of them"})]
+SomeColumns = Annotated[str | list[str], _is("column or list")]
+ColumnList = Annotated[list[str], Meta(extra={"read": _columns, "words": "column or list"})]
 AvroSchema = Annotated[str | dict[str, Any] | list[Any], _is("mapping, JSON or `.avsc` file")]
-Registry = Annotated[str | dict[str, Any], _is("URL, or properties of Confluent's client")]
+Registry = Annotated[str | dict[str, Any], _is("URL, or Confluent's properties")]
 
 #: Fields that several entries have.
-SentTime = Annotated[Column | None, about("event time of the rows that the node sends")]
-SentDelay = Annotated[
-    Duration | None, about("how far `event_time` may be behind the watermark of the input", default="`0`")
-]
+SentTime = Annotated[Column | None, about("event time of the rows sent")]
+SentDelay = Annotated[Duration | None, about("how far it may be behind the input's watermark", default="`0`")]
 
 
 class SourceOptions(Struct, kw_only=True):
     """The options of a source."""
 
-    event_time: Annotated[Column | None, about("event time of the rows: a timestamp or a date")] = None
+    event_time: Annotated[Column | None, about("event time: a timestamp or a date")] = None
     delay: Annotated[Duration | None, about("watermark: the newest event time less this", default="`0`")] = (
         None
     )
     partition_column: Annotated[
-        Column | None, about("integer column with the row's partition; else Spark's hash of the key")
+        Column | None, about("integer column with the partition, in place of Spark's hash")
     ] = None
     key_partitioner: Annotated[
         Name | None,
         about("of the producers: murmur2, consistent_random, consistent, fnv1a", default="`murmur2`"),
     ] = None
-    key_bytes: Annotated[Column | None, about("serialized key, of which tasks check samples")] = None
-    check_keys: Annotated[
-        bool | None, about("whether samples of keys are checked", default="`true`, if there is `key_bytes`")
-    ] = None
+    key_bytes: Annotated[Column | None, about("serialized key, checked in samples")] = None
+    check_keys: Annotated[bool | None, about("check samples of keys", default="`true` with `key_bytes`")] = (
+        None
+    )
 
 
 class StoreOptions(Struct, kw_only=True):
@@ -94,10 +92,10 @@ class StoreOptions(Struct, kw_only=True):
 
     key: Annotated[Columns, about("columns of the key")]
     value: Annotated[Columns, about("columns of the value")]
-    time: Annotated[Column | None, about("event time that `retention_ms` of the store counts from")] = None
+    time: Annotated[Column | None, about("event time for `retention_ms`")] = None
     meaning: Annotated[
         Annotated[dict[str, str], _is("mapping of texts")] | None,
-        about("how values were computed; a checkpoint with another meaning is refused"),
+        about("how values are computed; a checkpoint with another is refused"),
     ] = None
 
 
@@ -106,21 +104,21 @@ class Window(Struct, kw_only=True):
 
     column: Annotated[Column, about("event time of the rows")]
     size: Annotated[Duration, about("length of a window")]
-    grace: Annotated[Duration | None, about("how long after its end a window accepts rows")] = None
+    grace: Annotated[Duration | None, about("how long a window accepts rows after its end")] = None
     emit: Annotated[
         Literal["changes", "final"] | None,
-        about("send every change of a window, or each window once, closed"),
+        about("every change of a window, or each once, closed"),
     ] = None
-    time: Annotated[NewName | None, about("output column with the event time of the window")] = None
+    time: Annotated[NewName | None, about("output column with the event time")] = None
 
 
-OfWindow = Annotated[Window | None, about("windows, with the key column `window_start`; see `window`")]
+OfWindow = Annotated[Window | None, about("see `window`; adds the key column `window_start`")]
 
 
 class Keyed(Struct, kw_only=True):
     """What all processors with a store take."""
 
-    by: Annotated[Columns, about("key of the state; contains the columns that the input is split by")]
+    by: Annotated[Columns, about("key of the state; contains the columns of the split")]
     ttl: Annotated[Duration | None, about("an entry expires this long after its `time`")] = None
     time: Annotated[Column | None, about("key column that `ttl` counts from")] = None
     store: Annotated[Name | None, about("name of the state", default="the node's name")] = None
@@ -129,7 +127,7 @@ class Keyed(Struct, kw_only=True):
 class Stateful(Keyed, kw_only=True):
     """What all processors with a store take but functions."""
 
-    over_changes: Annotated[bool | None, about("take each change of a node before it for a row")] = None
+    over_changes: Annotated[bool | None, about("count each change of a node as a row")] = None
 
 
 class Aggregate(Stateful, kw_only=True):
@@ -137,11 +135,11 @@ class Aggregate(Stateful, kw_only=True):
 
     aggregates: Annotated[
         Annotated[dict[str, Any], _is("mapping", min_length=1)],
-        about("by output column: `count`, or count, sum, min, max, avg, first, last of a column"),
+        about("by output column: `count`; count, sum, min, max, avg, first, last of a column"),
     ]
     window: OfWindow = None
     time: Annotated[
-        Column | None, about("key column, or aggregate like `{max: at, type: timestamp}`, for `ttl`")
+        Column | None, about("for `ttl`: key column, or aggregate like `{max: at, type: timestamp}`")
     ] = None
 
 
@@ -154,7 +152,7 @@ class Count(Stateful, kw_only=True):
 class Deduplicate(Stateful, kw_only=True):
     """Lets each key through once: ever, or within `ttl`."""
 
-    by: Annotated[Columns, about("the first row of each key passes; contains the columns of the split")]
+    by: Annotated[Columns, about("key whose first row passes; contains the columns of the split")]
     ttl: Annotated[Duration | None, about("a key is forgotten this long after its first row")] = None
     time: Annotated[Column | None, about("event time that `ttl` counts from")] = None
 
@@ -162,23 +160,23 @@ class Deduplicate(Stateful, kw_only=True):
 class TableJoin(Stateful, kw_only=True):
     """Adds a table's columns."""
 
-    by: Annotated[Columns, about("key of the join, which stream and table both have")]
-    columns: Annotated[Columns, about("columns of the table to add")]
+    by: Annotated[Columns, about("key of both sides")]
+    columns: Annotated[Columns, about("table columns to add")]
     how: Annotated[
-        Literal["left", "inner"] | None, about("a row without a table row gets nulls, or is dropped")
+        Literal["left", "inner"] | None, about("rows without a match get nulls, or are dropped")
     ] = None
-    order_by: Annotated[ColumnList | None, about("columns that decide which table row is the last")] = None
-    deleted: Annotated[Column | None, about("boolean column: a table row with true removes its key")] = None
-    time: Annotated[Column | None, about("column of the table that `ttl` counts from")] = None
+    order_by: Annotated[ColumnList | None, about("columns that decide the last table row")] = None
+    deleted: Annotated[Column | None, about("boolean column: true removes the key")] = None
+    time: Annotated[Column | None, about("table column that `ttl` counts from")] = None
 
 
 class PerKey(Keyed, kw_only=True):
     """A function per key and batch, with dicts."""
 
-    function: Annotated[Function, about("called once per key and batch, as `function(key, rows, state)`")]
-    state: Annotated[Columns, about("columns of the state of a key")]
-    output: Annotated[Columns, about("columns of the rows that the function sends")]
-    time: Annotated[Column | None, about("column of the state that `ttl` counts from")] = None
+    function: Annotated[Function, about("called per key and batch: `function(key, rows, state)`")]
+    state: Annotated[Columns, about("columns of a key's state")]
+    output: Annotated[Columns, about("columns of the rows sent")]
+    time: Annotated[Column | None, about("state column that `ttl` counts from")] = None
     event_time: SentTime = None
     delay: SentDelay = None
 
@@ -193,19 +191,19 @@ class OwnOptions(Struct, kw_only=True):
 class Json(Struct, kw_only=True):
     """Keys or values that are JSON objects."""
 
-    columns: Annotated[Columns, about("fields; a record without one of a type `... NOT NULL` is bad")]
+    columns: Annotated[Columns, about("fields; a record without a `... NOT NULL` one is bad")]
 
 
 class Avro(Struct, kw_only=True):
     """Keys or values in Avro."""
 
-    schema: Annotated[AvroSchema, about("schema by which data is read")]
-    column: Annotated[NewName | None, about("name of the column, if the schema is no record")] = None
+    schema: Annotated[AvroSchema, about("schema of the columns")]
+    column: Annotated[NewName | None, about("column of a schema that is no record")] = None
     writers: Annotated[
         Annotated[dict[Any, Any], _is("schemas by id")] | None,
-        about("schemas of the writers, if payloads begin with the id of one"),
+        about("writers' schemas, if payloads begin with their id"),
     ] = None
-    registry: Annotated[Registry | None, about("schema registry that has the writers' schemas")] = None
+    registry: Annotated[Registry | None, about("registry of the writers' schemas")] = None
 
 
 class Raw(Struct, kw_only=True):
@@ -235,15 +233,15 @@ Format = Annotated[Struct, Meta(extra={"read": _format, "words": "mapping with `
 class KafkaTopic(Struct, kw_only=True):
     """A topic of Kafka."""
 
-    topic: Annotated[Name, about("name of the topic in Kafka")]
+    topic: Annotated[Name, about("topic in Kafka")]
     servers: Annotated[
         Annotated[str, _is("`host:port,host:port`")] | None,
         about("brokers", default="required, or `servers_env`"),
     ] = None
     servers_env: Annotated[
-        Annotated[str, _is("name of a variable")] | None, about("variable of the driver with the `servers`")
+        Annotated[str, _is("variable")] | None, about("driver's variable with the `servers`")
     ] = None
-    patience: Annotated[Duration | None, about("how long brokers that do not answer are waited for")] = None
+    patience: Annotated[Duration | None, about("longest wait for brokers")] = None
     options: Annotated[
         Options | None, about("properties of librdkafka; a secret is `<name>_env` or `<name>_file`")
     ] = None
@@ -252,82 +250,78 @@ class KafkaTopic(Struct, kw_only=True):
 class KafkaInput(KafkaTopic, kw_only=True):
     """A topic whose records tasks read themselves."""
 
-    key: Annotated[Format | None, about("how keys are decoded; else rows have no columns of them")] = None
+    key: Annotated[Format | None, about("how keys are decoded; else no columns of them")] = None
     value: Annotated[Format, about("how values are decoded")]
     include: Annotated[
         Annotated[list[str] | dict[str, Any], _is("list, or new names by old ones")] | None,
-        about("topic, partition, offset, timestamp, ... as columns"),
+        about("key, partition, offset, ... as columns"),
     ] = None
-    tombstone: Annotated[NewName | None, about("boolean column: true for a record without a value")] = None
+    tombstone: Annotated[NewName | None, about("boolean column: true without a value")] = None
     bad_records: Annotated[
-        Literal["stop", "dead_letters"] | None, about("end the batch, or keep records that are not decodable")
+        Literal["stop", "dead_letters"] | None, about("end the query, or keep undecodable records")
     ] = None
     starting: Annotated[
         Annotated[Any, _is("earliest, latest, or a time")] | None,
-        about("where a stream without a checkpoint begins"),
+        about("where a new checkpoint begins"),
     ] = None
     changed_topics: Annotated[
         Literal["stop", "go-on"] | None,
-        about("if records are gone, or the topic was made again; `go-on`: from `starting`, with the state"),
+        about("if records are gone, or the topic was made again; [`go-on`](kafka.md#records-that-are-gone)"),
     ] = None
     most_records: Annotated[
-        Positive | UnsetType | None, about("most offsets of each partition in a batch; null: all there are")
+        Positive | UnsetType | None, about("offsets of a partition in a batch; null: all")
     ] = UNSET
 
 
 class KafkaOutput(KafkaTopic, kw_only=True):
     """A topic that a sink writes to."""
 
-    key: Annotated[SomeColumns | None, about("key of the records; without it, records have none")] = None
+    key: Annotated[SomeColumns | None, about("key of the records")] = None
     key_format: Annotated[
         Literal["raw", "json", "avro"] | None,
-        about("format of the keys", default="`raw` for one column of strings or bytes, otherwise `json`"),
+        about("format of the keys", default="`raw` for one column of strings or bytes, else `json`"),
     ] = None
     key_schema: Annotated[AvroSchema | None, about("schema of Avro keys")] = None
-    value: Annotated[
-        SomeColumns | None, about("value of the records", default="all columns that no other field names")
-    ] = None
+    value: Annotated[SomeColumns | None, about("value of the records", default="all other columns")] = None
     value_format: Annotated[
         Literal["json", "raw", "avro"] | None, about("format of the values", default="`json`")
     ] = None
     value_schema: Annotated[AvroSchema | None, about("schema of Avro values")] = None
-    registry: Annotated[Registry | None, about("schema registry that gives Avro schemas their id")] = None
+    registry: Annotated[Registry | None, about("registry that gives Avro schemas their id")] = None
     headers: Annotated[
         Annotated[list[str] | dict[str, Any], _is("list, or columns by header")] | None,
-        about("columns that become headers; a null is no header"),
+        about("columns as headers; a null is none"),
     ] = None
     timestamp: Annotated[Column | None, about("time of the records", default="the time of sending")] = None
-    deleted: Annotated[Column | None, about("boolean column: true makes the record a tombstone")] = None
-    dead_letters: Annotated[bool | None, about("each row becomes the record that it was")] = None
+    deleted: Annotated[Column | None, about("boolean column: true makes a tombstone")] = None
+    dead_letters: Annotated[bool | None, about("rows become the original records")] = None
     delivery: Annotated[
-        Literal["exactly-once", "at-least-once"] | None, about("in one transaction, or in none")
+        Literal["exactly-once", "at-least-once"] | None, about("in a transaction, or none")
     ] = None
-    marker_topic: Annotated[Name | None, about("topic with the last batch of each sink")] = None
+    marker_topic: Annotated[Name | None, about("has the last batch of each sink")] = None
     replication: Annotated[
-        Positive | None, about("replicas of the marker topic", default="`3`, or one for each broker if fewer")
+        Positive | None, about("replicas of the marker topic", default="`3`, or one a broker")
     ] = None
     changed_topics: Annotated[
-        Literal["stop", "go-on"] | None, about("if the topic was made again, or got more partitions")
+        Literal["stop", "go-on"] | None, about("if [the topic changed](kafka.md#topics-that-change)")
     ] = None
 
 
 class Input(Struct, kw_only=True):
     """An entry of `input`."""
 
-    format: Annotated[Name | None, about("Spark source: parquet, json, csv, orc, text, kafka, ...")] = None
-    path: Annotated[Path | None, about("what a source of files reads; required for those")] = None
+    format: Annotated[Name | None, about("Spark source: parquet, json, csv, kafka, ...")] = None
+    path: Annotated[Path | None, about("what a source of files reads")] = None
     schema: Annotated[
         Annotated[str | dict[str, Any], _is("Spark's DDL, or columns with types")] | None,
-        about("columns of the rows; required for files, but for text"),
+        about("required for files, but for text"),
     ] = None
-    options: Annotated[SparkOptions | None, about("Spark's own options of the source, unchanged")] = None
+    options: Annotated[SparkOptions | None, about("Spark's options of the source")] = None
     select: Annotated[
-        Annotated[list[str], _is("list of SQL expressions")] | None,
-        about("applied to the rows that were read"),
+        Annotated[list[str], _is("SQL expressions")] | None,
+        about("applied to the rows read"),
     ] = None
-    kafka: Annotated[
-        KafkaInput | None, about("a topic that tasks read themselves, in place of the fields above")
-    ] = None
+    kafka: Annotated[KafkaInput | None, about("a topic that tasks read themselves, instead")] = None
 
 
 class Output(Struct, kw_only=True):

@@ -37,38 +37,33 @@ one of 7 known keys; did you mean 'max.moves.per.batch'?
 
     max_moves_per_batch: Annotated[
         Positive,
-        about(
-            "largest number of tasks that move away from running executors between two batches", unit="tasks"
-        ),
+        about("most tasks that leave running executors between two batches", unit="tasks"),
     ] = 4
     worth_batches: Annotated[
         Annotated[float, Meta(ge=0, le=validation.MOST_NUMBER)],
         about(
-            "moves must save more time than they cost within this many batches; 0: always move",
+            "moves must pay off within this many batches; 0: always move",
             unit="batches",
         ),
     ] = 100.0
     load_by: Annotated[LoadBy, about("measure of a task's load")] = LoadBy.TASK_TIME
     load_every_batches: Annotated[
         Positive,
-        about("number of batches between two measurements of task load", unit="batches"),
+        about("batches between two measurements of load", unit="batches"),
     ] = 10
     load_tolerance: Annotated[
         AboveZero,
-        about(
-            "load takes priority over task counts if that relieves an executor by at least this fraction "
-            "of a fair share"
-        ),
+        about("load goes before task counts if it relieves an executor by this fraction of a fair share"),
     ] = 0.2
     patience_batches: Annotated[
         Positive,
         about(
-            "steering stands down after this many batches in a row in which Spark ran the same task, or a "
-            "quarter of all tasks, elsewhere",
+            "stand down after this many batches in a row in which Spark ran the same task, or a quarter of "
+            "all, elsewhere",
             unit="batches",
         ),
     ] = 3
     reload_bytes_per_second: Annotated[
         AboveZero,
-        about("assumed speed of loading state, until it has been measured", unit="bytes/s"),
+        about("speed of loading state, until measured", unit="bytes/s"),
     ] = 20 * 2.0**20
