@@ -18,7 +18,7 @@ from topology import TaskId
 
 #: A copy that has read nothing for so long makes no progress; and a pace is judged after so long. In seconds.
 IDLE_SECONDS = 60.0
-#: An executor that has not answered a follow job for so long hangs, or is overloaded. It gets one while copies are behind.
+#: An executor that has answered no follow job for so long hangs, or is overloaded.
 SILENT_SECONDS = 120.0
 #: Stands in commands for a checkpoint whose path is not known.
 UNKNOWN = "CHECKPOINT"
