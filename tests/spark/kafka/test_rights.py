@@ -94,7 +94,7 @@ def refused_soon(ask, match: str, *secrets: str, caplog=None) -> None:
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_a_source_with_a_password(brokers, topic, password, listener, caplog):
     reads = records(brokers, topic, "full", password, listener)
-    says = r"_AUTHENTICATION.*check the credentials in the options of the source"
+    says = r"_AUTHENTICATION.*check the credentials in the options"
     password.write_text(WRONG)
     refused_soon(reads.partitions, says, WRONG, caplog=caplog)
     refused_soon(lambda: lines(reads), says, WRONG, caplog=caplog)
@@ -107,7 +107,7 @@ def test_a_source_with_a_password(brokers, topic, password, listener, caplog):
 def test_a_source_that_does_not_trust_the_broker(brokers, topic, password):
     reads = records(brokers, topic, "full", password, "SASL_SSL", **{"ssl.ca.location": "probe"})
     for ask in (reads.partitions, lambda: lines(reads)):
-        refused_soon(ask, r"_SSL.*check the certificates in the options of the source", SECRET)
+        refused_soon(ask, r"_SSL.*check the certificates in the options", SECRET)
 
 
 def test_a_source_needs_the_rights_of_the_docs_and_no_more(brokers, topic, password):
